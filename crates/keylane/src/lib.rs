@@ -1,0 +1,1 @@
+//! Run everything in parallel, except what must stay in order.
