@@ -23,9 +23,10 @@ pub(crate) fn children_cpu() -> Duration {
     spent(usage.ru_utime) + spent(usage.ru_stime)
 }
 
-/// Makes the allocator keep one arena, as [`heap_bytes`] sees only the main one. Call it first.
+/// Makes the allocator keep one arena, as [`heap_bytes`] sees only the main one. Call it before
+/// other threads start, or they may have arenas already.
 pub(crate) fn use_one_arena() {
-    // SAFETY: mallopt has no preconditions; no other thread runs yet.
+    // SAFETY: mallopt has no preconditions.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 

@@ -147,3 +147,35 @@ impl World {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_out_of_place_is_an_error() {
+        let world = World::new(&[2]);
+        world.step((0, 1));
+        world.step((0, 0));
+        assert_eq!(world.order_errors(), 2);
+        assert!(world.all_done(), "both tasks ran, if in the wrong order");
+    }
+
+    #[test]
+    fn two_tasks_inside_one_key_are_an_error() {
+        let world = World::new(&[2]);
+        let first = world.enter(0);
+        let second = world.enter(0);
+        world.leave((0, 0), first);
+        world.leave((0, 1), second);
+        assert_eq!(world.order_errors(), 1);
+    }
+
+    #[test]
+    fn a_rollup_must_be_next_on_each_of_its_keys() {
+        let world = World::new(&[2, 1, 1, 1]);
+        world.step_all(&[(0, 1), (1, 0), (2, 0), (3, 0)]);
+        assert_eq!(world.order_errors(), 1);
+        assert!(!world.wait(Duration::ZERO), "key 0 has one more task");
+    }
+}

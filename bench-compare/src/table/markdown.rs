@@ -8,9 +8,10 @@ use super::spec::Figure;
 
 pub(super) fn render(results: &Results, rounds: usize) -> String {
     let workload = results.spec.workload.to_uppercase();
+    let rounds = format!("{rounds} round{}", if rounds == 1 { "" } else { "s" });
     let mut text = String::new();
     for figure in results.spec.figures {
-        let title = format!("{workload}: {}; median (min–max) of {rounds} rounds", figure.title);
+        let title = format!("{workload}: {}; median (min–max) of {rounds}", figure.title);
         table(&mut text, &title, results, |column, peer| {
             show(&results.cells[column][peer], figure)
         });

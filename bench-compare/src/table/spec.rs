@@ -111,11 +111,15 @@ fn w1_columns(args: &mut Args) -> Result<Vec<Column>> {
     let pairs = producers.iter().flat_map(|&p| keys.iter().map(move |&k| (p, k)));
     Ok(pairs
         .map(|(producers, keys)| Column {
-            title: format!("{producers} prod., {keys} keys"),
+            title: format!("{}, {}", count(producers, "producer"), count(keys, "key")),
             flags: vec![("producers", producers.to_string()), ("keys", keys.to_string())],
             tasks: 5_000_000,
         })
         .collect())
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn w2_columns() -> Vec<Column> {

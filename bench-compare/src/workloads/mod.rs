@@ -78,3 +78,44 @@ impl Setting {
 fn settle() {
     std::thread::sleep(Duration::from_millis(100));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Run = fn(Args) -> Result<Record>;
+
+    /// Each rival must keep the order, or its speed says nothing.
+    fn every_rival_is_right(run: Run, rivals: &[&str], flags: &[&str]) {
+        for rival in rivals.iter().filter(|rival| !rival.contains('+')) {
+            let words =
+                ["--peer", rival].into_iter().chain(flags.iter().copied()).map(str::to_owned);
+            let record = run(Args::parse(words).unwrap()).unwrap();
+            assert!(record.is_right(), "{record:?}");
+        }
+    }
+
+    #[test]
+    fn rivals_run_tiny_tasks_of_two_producers_in_order() {
+        let flags = ["--tasks", "20000", "--keys", "50", "--producers", "2"];
+        every_rival_is_right(w1_tiny::run, w1_tiny::RIVALS, &flags);
+    }
+
+    #[test]
+    fn rivals_sleep_one_at_a_time_in_each_key() {
+        let flags = ["--tasks", "500", "--keys", "50", "--workers", "24"];
+        every_rival_is_right(w2_sleeps::run, w2_sleeps::RIVALS, &flags);
+    }
+
+    #[test]
+    fn rivals_hold_all_four_keys_of_a_rollup() {
+        let flags = ["--tasks", "20000", "--keys", "20", "--every", "5", "--workers", "4"];
+        every_rival_is_right(w3_rollups::run, w3_rollups::RIVALS, &flags);
+    }
+
+    #[test]
+    fn rivals_hold_a_backlog_and_then_run_it_in_order() {
+        let flags = ["--what", "queued-tasks", "--tasks", "20000", "--keys", "50"];
+        every_rival_is_right(w5_memory::run, w5_memory::RIVALS, &flags);
+    }
+}
