@@ -21,7 +21,8 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Tally};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, Inbox, Label, Lanes, Repr, Rollup, Scope, merge_claims,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Repr, Rollup, Scope,
+    merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
@@ -35,7 +36,7 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     const WANTS_KEY: bool;
 
     /// Runs a task. The turn ends when this returns, unless the stage was asked to keep it.
-    fn execute(&self, key: Option<&K>, work: Self::Work, stage: &mut dyn Stage);
+    fn execute(&self, key: Option<&K>, work: InHand<'_, Self::Work>, stage: &mut dyn Stage);
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
@@ -124,6 +125,26 @@ pub(crate) struct Next<K, W> {
     pub(crate) held: Held<K, W>,
     /// It may well be the last for a moment.
     pub(crate) runs_dry: bool,
+}
+
+/// Work that is made at the last moment, at the place where it will stay, so that it is not copied
+/// on the way there.
+pub(crate) trait Make<W> {
+    fn make(self) -> W;
+}
+
+/// Work that is there already.
+pub(crate) struct Made<W>(pub(crate) W);
+
+impl<W> Make<W> for Made<W> {
+    #[inline(always)]
+    fn make(self) -> W {
+        self.0
+    }
+}
+
+fn unmake<K, W>((claims, Made(work)): (Claims<K>, Made<W>)) -> Incoming<K, W> {
+    (claims, work)
 }
 
 /// A task on its way in.
@@ -230,30 +251,34 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped it
     /// comes back, and its slot is free again.
-    #[inline]
-    pub(crate) fn enter(
+    #[inline(always)]
+    pub(crate) fn enter<M: Make<X::Work>>(
         &self,
         claims: Claims<K>,
-        work: X::Work,
-    ) -> Result<(), Incoming<K, X::Work>> {
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
         match claims.0 {
-            Repr::One(claim) => self.enter_single(claim, work),
-            other => self.enter_other(other, work),
+            Repr::One(claim) => self.enter_single(claim, task),
+            other => self.enter_other(other, task),
         }
     }
 
-    #[inline]
-    fn enter_single(&self, claim: Claim<K>, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+    #[inline(always)]
+    fn enter_single<M: Make<X::Work>>(
+        &self,
+        claim: Claim<K>,
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
         let hash = self.hasher.hash_one(&claim.key);
+        let time = self.clock.now();
         let shard = self.shard_of(hash);
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
             drop(inbox);
-            return Err(self.turn_away(Claims(Repr::One(claim)), work));
+            self.admission.give_back(1);
+            return Err((Claims(Repr::One(claim)), task));
         }
-        let label = Label { hash: hash as u32, seq: inbox.tick(), time: self.clock.now() };
-        let Claim { key, mode } = claim;
-        let tell = inbox.push(Entry::Single { label, mode, key, work });
+        let tell = inbox.push_single(hash as u32, time, claim, || task.make());
         drop(inbox);
         if tell {
             self.offer(shard);
@@ -262,31 +287,35 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[cold]
-    fn enter_other(&self, claims: Repr<K>, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
-        match claims {
-            Repr::One(claim) => self.enter_single(claim, work),
-            Repr::None => self.enter_free(work),
-            Repr::Barrier => self.enter_barrier(work),
+    fn enter_other<M: Make<X::Work>>(
+        &self,
+        claims: Repr<K>,
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
+        let entered = match claims {
+            Repr::One(claim) => return self.enter_single(claim, task),
+            Repr::None => self.enter_free(task).map_err(|task| (Claims::none(), task)),
+            Repr::Barrier => self.enter_barrier(task).map_err(|task| (Claims::barrier(), task)),
             Repr::Many(claims) => {
                 let mut claims = merge_claims(claims, |key| self.hasher.hash_one(key));
                 match claims.len() {
-                    0 => self.enter_free(work),
-                    1 => self.enter_single(claims.remove(0).1, work),
-                    _ => self.enter_rollup(claims, work),
+                    0 => self.enter_free(task).map_err(|task| (Claims::none(), task)),
+                    1 => return self.enter_single(claims.remove(0).1, task),
+                    _ => self.enter_rollup(claims, task),
                 }
             }
-        }
+        };
+        entered.inspect_err(|_| self.admission.give_back(1))
     }
 
-    fn enter_free(&self, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+    fn enter_free<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
         let shard = self.tally.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
-            drop(inbox);
-            return Err(self.turn_away(Claims::none(), work));
+            return Err(task);
         }
         let label = Label { hash: 0, seq: inbox.tick(), time: self.clock.now() };
-        let tell = inbox.push(Entry::Free { label, work });
+        let tell = inbox.push(Entry::Free { label, work: task.make() });
         drop(inbox);
         if tell {
             self.offer(shard);
@@ -296,11 +325,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enters all lanes in one step: all inboxes concerned are locked, in the order of the shards,
     /// so any two rollups stand in the same order wherever they meet.
-    fn enter_rollup(
+    fn enter_rollup<M: Make<X::Work>>(
         &self,
         claims: Vec<(u64, Claim<K>)>,
-        work: X::Work,
-    ) -> Result<(), Incoming<K, X::Work>> {
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
         let mut parts: Vec<(usize, usize)> =
             claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
         parts.sort_unstable();
@@ -311,13 +340,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         }
         if inboxes[0].1.closed {
-            drop(inboxes);
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-            return Err(self.turn_away(Claims(Repr::Many(claims)), work));
+            return Err((Claims(Repr::Many(claims)), task));
         }
         let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
         let scope = Scope::Keys(claims.into_boxed_slice());
-        let rollup = Arc::new(Rollup::new(scope, label, work));
+        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
         let mut tell = Vec::new();
         let mut parts = parts.into_iter().peekable();
         for (shard, inbox) in &mut inboxes {
@@ -333,16 +361,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// A barrier stands in every inbox.
-    fn enter_barrier(&self, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+    fn enter_barrier<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
         let mut inboxes: Vec<_> =
             self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
         if inboxes[0].1.closed {
-            drop(inboxes);
-            return Err(self.turn_away(Claims::barrier(), work));
+            return Err(task);
         }
         let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
         let scope = Scope::Everything { shards: self.shards.len() };
-        let rollup = Arc::new(Rollup::new(scope, label, work));
+        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
         for (_, inbox) in &mut inboxes {
             inbox.push(Entry::Fence { rollup: rollup.clone() });
         }
@@ -394,7 +421,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     other => {
                         self.enter_batch(&mut batch);
                         piece.extend(unclaimed(&mut batch));
-                        piece.extend(self.enter_other(other, work).err());
+                        piece.extend(self.enter_other(other, Made(work)).err().map(unmake));
                     }
                 }
             }
@@ -453,19 +480,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut tell = false;
         let mut index = first;
         while index != END {
-            let (Claim { key, mode }, work) =
-                batch[index as usize].take().expect("each index is linked once");
-            let label = Label { hash: hashes[index as usize], seq: inbox.tick(), time };
-            tell |= inbox.push(Entry::Single { label, mode, key, work });
+            let (claim, work) = batch[index as usize].take().expect("each index is linked once");
+            tell |= inbox.push_single(hashes[index as usize], time, claim, || work);
             index = next[index as usize];
         }
         tell
-    }
-
-    #[cold]
-    fn turn_away(&self, claims: Claims<K>, work: X::Work) -> Incoming<K, X::Work> {
-        self.admission.give_back(1);
-        (claims, work)
     }
 
     /// Uses bits of the hash that neither `Label::hash` nor the lanes' table look at.
@@ -541,6 +560,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let &Held::Lane(slot) = ended else { return false };
         let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any_but(shard));
         if lanes.next_in_lane(slot, quantum_left, hand) {
+            if !lanes.is_resident(slot) {
+                lanes.make_resident(&mut self.shards[shard].inbox.lock(), slot);
+            }
             return true;
         }
         if !lanes.is_last(slot) {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::builder::{Builder, KeyHasher};
 use crate::complete::{Attempt, Handle, Slot, Sure};
-use crate::engine::{Engine, Execute, Key, Patience};
+use crate::engine::{Engine, Execute, Key, Made, Make, Patience};
 use crate::error::{BatchError, DrainError, SubmitError, SubmitErrorKind};
 use crate::observe::Snapshot;
-use crate::order::{Claims, IntoClaims};
+use crate::order::{Claims, InHand, IntoClaims};
 use crate::run::{Body, Run, Stage, bystander, name_of};
 
 /// A pool of workers that keeps the tasks of each key in order.
@@ -48,8 +48,8 @@ impl<K: Key> Execute<K> for Closures {
     const WANTS_KEY: bool = false;
 
     #[inline]
-    fn execute(&self, _: Option<&K>, work: Body, stage: &mut dyn Stage) {
-        work.run(stage);
+    fn execute(&self, _: Option<&K>, work: InHand<'_, Body>, stage: &mut dyn Stage) {
+        Body::run_in_hand(work, stage);
     }
 
     fn name(work: &Body) -> Option<usize> {
@@ -64,6 +64,13 @@ impl<F: FnOnce() + Send + 'static> Run for Detached<F> {
     #[inline]
     fn run(self, _: &mut dyn Stage) {
         (self.0)();
+    }
+}
+
+impl<F: FnOnce() + Send + 'static> Make<Body> for Detached<F> {
+    #[inline(always)]
+    fn make(self) -> Body {
+        Body::new(self)
     }
 }
 
@@ -274,9 +281,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: Attempt<T, E> + Send + 'static,
     {
         let handle = Handle::new(slot.clone());
-        match self.engine.enter(claims, Body::shared(slot.clone())) {
+        match self.engine.enter(claims, Made(Body::shared(slot.clone()))) {
             Ok(()) => Ok(handle),
-            Err((claims, body)) => {
+            Err((claims, Made(body))) => {
                 let work = slot.take_body().expect("nobody else has seen the slot");
                 drop(body);
                 Err((claims, work))
@@ -385,7 +392,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn execute_patiently<F>(
         &self,
         claims: Claims<K>,
@@ -401,7 +408,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter_detached<F>(
         &self,
         claims: Claims<K>,
@@ -410,8 +417,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.engine.enter(claims, Body::new(Detached(work))).map_err(|(claims, body)| {
-            SubmitError::new(SubmitErrorKind::Closed, (claims, undetach(body)))
+        self.engine.enter(claims, Detached(work)).map_err(|(claims, Detached(work))| {
+            SubmitError::new(SubmitErrorKind::Closed, (claims, work))
         })
     }
 }

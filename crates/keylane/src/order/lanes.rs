@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 
 use super::entry::spread;
 use super::queue::SegQueue;
-use super::{Claim, Claims, Entry, Inbox, Label, Mode, Repr, Rollup, Scope};
+use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
 
 /// The longest line whose memory is kept for the next lane in its slot.
 const KEPT_CAPACITY: usize = 256;
@@ -88,22 +88,6 @@ struct Fence<K, W> {
     granted: bool,
 }
 
-/// Where a worker is handed its next task. A task is copied from the backlog to here, and from here
-/// it runs: every further copy of a cache line would cost as much as all else that is done for it.
-#[derive(Debug)]
-pub(crate) struct Hand<K, W> {
-    pub(crate) work: Option<W>,
-    /// The task's key, unless the lane has it.
-    pub(crate) key: Option<K>,
-    seq: u32,
-}
-
-impl<K, W> Default for Hand<K, W> {
-    fn default() -> Self {
-        Hand { work: None, key: None, seq: 0 }
-    }
-}
-
 /// A task that holds its lanes and has no worker.
 #[derive(Debug)]
 struct Ready<K, W> {
@@ -177,7 +161,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ///
     /// Tasks that hold their lanes already and tasks fresh from the backlog take turns, so that
     /// neither kind waits for ever. `keep_key` asks for the key beside the work.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self, keep_key: bool, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
         if !self.ready.is_empty() && (self.owed_to_fresh == 0 || !self.has_fresh()) {
             self.owed_to_fresh = 1;
@@ -196,9 +180,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     fn next_ready(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
-        let Ready { work, key, held, .. } = self.ready.pop_front()?;
-        hand.work = Some(work);
+        let Ready { work, key, seq, held } = self.ready.pop_front()?;
+        hand.put(work);
         hand.key = key;
+        hand.seq = seq;
         Some(held)
     }
 
@@ -209,17 +194,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
         {
-            if let Some(held) = self.enter(entry, keep_key, &mut hand)
-                && let Some(work) = hand.work.take()
-            {
-                let (key, seq) = (hand.key.take(), hand.seq);
+            if let Some(held) = self.enter(entry, keep_key, &mut hand) {
+                let (work, key, seq) = (hand.take(), hand.key.take(), hand.seq);
                 self.ready.push_back(Ready { work, key, seq, held });
             }
         }
     }
 
     /// Puts a task into its lanes, and into the hand if it may run at once.
-    #[inline]
+    #[inline(always)]
     fn enter(
         &mut self,
         entry: Entry<K, W>,
@@ -228,30 +211,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ) -> Option<Held<K, W>> {
         match entry {
             Entry::Single { label, mode, key, work } => {
-                if let Some(slot) = self.find(label.hash, &key) {
-                    if !self.lanes[slot].joins(mode) {
-                        self.lanes[slot].waiting.push_back(Waiting::Task {
-                            label,
-                            mode,
-                            key,
-                            work,
-                        });
-                        return None;
-                    }
-                    self.lanes[slot].since = label.time;
-                    hand.work = Some(work);
-                    hand.key = Some(key);
-                    hand.seq = label.seq;
-                    return Some(Held::Lane(slot));
-                }
-                hand.work = Some(work);
-                hand.key = keep_key.then(|| key.clone());
+                // The work goes to the hand before anything else is done, so that it is not kept
+                // anywhere in between.
+                hand.put(work);
                 hand.seq = label.seq;
+                if let Some(slot) = self.find(label.hash, &key) {
+                    return self.enter_busy(slot, label, mode, key, hand);
+                }
+                hand.key = if keep_key { Some(key.clone()) } else { None };
                 Some(Held::Lane(self.open_lane(label.hash, key, mode, label.time)))
             }
             Entry::Free { label, work } => {
                 self.free_running += 1;
-                hand.work = Some(work);
+                hand.put(work);
                 hand.seq = label.seq;
                 Some(Held::Free)
             }
@@ -266,6 +238,25 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
         }
         // A rollup that has just become ready is next in `ready`.
+    }
+
+    /// The task in the hand has a key whose lane is open: it joins the holders, or waits.
+    fn enter_busy(
+        &mut self,
+        slot: usize,
+        label: Label,
+        mode: Mode,
+        key: K,
+        hand: &mut Hand<K, W>,
+    ) -> Option<Held<K, W>> {
+        let lane = &mut self.lanes[slot];
+        if lane.joins(mode) {
+            lane.since = label.time;
+            hand.key = Some(key);
+            return Some(Held::Lane(slot));
+        }
+        lane.waiting.push_back(Waiting::Task { label, mode, key, work: hand.take() });
+        None
     }
 
     #[cold]
@@ -393,15 +384,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return false;
         }
         if let Some(Waiting::Task { label, key, work, .. }) = lane.waiting.pop_front() {
-            lane.since = label.time;
-            hand.work = Some(work);
+            hand.put(work);
             hand.key = Some(key);
+            lane.since = label.time;
         }
         true
     }
 
     /// The same, where the lane's next task is the next of the backlog: nothing is overtaken.
-    #[inline]
+    #[inline(always)]
     fn next_from_backlog(&mut self, slot: usize, hand: &mut Hand<K, W>) -> bool {
         let lane = &mut self.lanes[slot];
         if !self.ready.is_empty()
@@ -410,10 +401,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             return false;
         }
-        if let Some(Entry::Single { label, key, work, .. }) = self.backlog.pop() {
-            lane.since = label.time;
-            hand.work = Some(work);
-            hand.key = Some(key);
+        match self.backlog.pop() {
+            Some(Entry::Single { label, key, work, .. }) => {
+                hand.put(work);
+                hand.key = Some(key);
+                hand.seq = label.seq;
+                lane.since = label.time;
+            }
+            other => {
+                // Forgotten, not dropped: nothing then needs the entry as a whole, and its parts
+                // are moved one by one without being stored in between.
+                std::mem::forget(other);
+                unreachable!("the front was a task with this key")
+            }
         }
         true
     }
@@ -570,19 +570,25 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.last_refill = inbox.queue.len();
         self.backlog.take_from(&mut inbox.queue);
         inbox.signaled = false;
-        let resident = lane.filter(|&slot| {
-            let lane = &self.lanes[slot];
-            lane.waiting.is_empty() && self.backlog.front().is_some_and(|next| lane.is_of(next))
-        });
-        if self.resident != resident {
-            self.resident = resident;
-            inbox.resident = resident
-                .and_then(|slot| Some((self.lanes[slot].hash, self.lanes[slot].key.clone()?)));
+        let Some(slot) = lane else {
+            self.backlog_is_residents = false;
+            return;
+        };
+        let next_is_its = self.backlog.front().is_some_and(|next| self.lanes[slot].is_of(next));
+        if next_is_its {
+            self.make_resident(inbox, slot);
         }
-        self.backlog_is_residents = resident.is_some_and(|slot| {
+        self.backlog_is_residents =
+            next_is_its && self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
+    }
+
+    /// Lets the inbox know that a worker has settled on a lane.
+    pub(crate) fn make_resident(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
+        if self.resident != Some(slot) {
+            self.resident = Some(slot);
             let lane = &self.lanes[slot];
-            self.backlog.iter().all(|entry| lane.is_of(entry))
-        });
+            inbox.resident = lane.key.clone().map(|key| (lane.hash, key));
+        }
     }
 
     pub(crate) fn is_resident(&self, slot: usize) -> bool {

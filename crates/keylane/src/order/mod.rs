@@ -4,6 +4,7 @@
 
 mod claims;
 mod entry;
+mod hand;
 mod inbox;
 mod lanes;
 mod queue;
@@ -12,6 +13,7 @@ mod rollup;
 pub(crate) use claims::{Claim, Mode, Repr};
 pub use claims::{Claims, IntoClaims};
 pub(crate) use entry::{Entry, Label};
+pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use lanes::{Hand, Held, Lanes, Unrun};
+pub(crate) use lanes::{Held, Lanes, Unrun};
 pub(crate) use rollup::{Rollup, Scope, merge_claims};

@@ -10,6 +10,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
 use super::Stage;
+use crate::order::InHand;
 
 /// Room for the captures of most closures. With it an entry is one cache line.
 const WORDS: usize = 4;
@@ -96,7 +97,7 @@ impl Drop for Shared {
 }
 
 impl Body {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new<R: Run>(value: R) -> Self {
         if Stored::<R>::FITS { Self::store(value) } else { Self::store(Boxed(Box::new(value))) }
     }
@@ -121,7 +122,7 @@ impl Body {
     }
 
     /// The caller has checked that `R` fits.
-    #[inline]
+    #[inline(always)]
     fn store<R: Run>(value: R) -> Self {
         debug_assert!(Stored::<R>::FITS);
         let mut words: Words = [MaybeUninit::uninit(); WORDS];
@@ -155,6 +156,17 @@ impl Body {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
         unsafe { (this.vtable.run)(&mut this.words, stage) }
+    }
+}
+
+impl Body {
+    /// Runs a body where it lies.
+    #[inline(always)]
+    pub(crate) fn run_in_hand(work: InHand<'_, Body>, stage: &mut dyn Stage) {
+        let mut work = ManuallyDrop::new(work);
+        let body: &mut Body = &mut work;
+        // SAFETY: `store` put the value there for this vtable, and `work` is not dropped.
+        unsafe { (body.vtable.run)(&mut body.words, stage) }
     }
 }
 

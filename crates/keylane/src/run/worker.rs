@@ -179,7 +179,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     #[inline]
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
-        let work = self.hand.work.take().expect("a task was put into the hand");
+        let work = self.hand.open();
         stand(shard, &held);
         let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
         let body =
