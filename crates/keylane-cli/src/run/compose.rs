@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::cli::RunArgs;
 use crate::exit::Ending;
-use crate::input::{Origin, Source};
+use crate::input::{Format, Origin, Source};
 use crate::key::KeyRule;
 use crate::ledger::Ledger;
 use crate::output::Output;
@@ -27,6 +27,10 @@ use super::supervisor::Supervisor;
 
 /// Runs the command for every record.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
+    anyhow::ensure!(
+        !args.header || matches!(args.format(), Format::Csv | Format::Tsv),
+        "--header is for tables; give --csv or --tsv as well"
+    );
     let (sender, events) = mpsc::channel();
     signals::watch(sender.clone())?;
     let origin = Origin::open(args.file.as_deref())?;
