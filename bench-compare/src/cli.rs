@@ -1,0 +1,61 @@
+//! The command line: one workload, or a table of them.
+
+use std::process::ExitCode;
+
+use crate::Result;
+use crate::args::Args;
+use crate::table;
+use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w5_memory};
+
+const USAGE: &str = "\
+usage: bench w1|w2|w3|w5 --peer NAME [--keys N] [--tasks N] [--producers N] [--workers N]
+                         [--capacity N] [--zipf S] [--every N] [--what idle-keys|queued-tasks]
+       bench table w1|w2|w3|w5 [--rounds 5] [--peers A,B] [--against A,B] [--producers 1,2,4]
+                         [--keys 1,1000] [--scale 1.0] [--quiet-wait 10] [--raw FILE]
+       bench machine     what the tables were measured on, as markdown
+       bench peers       the peers of each workload in this build";
+
+/// Runs the program under the allocator named `allocator`.
+pub fn run(allocator: &str) -> ExitCode {
+    match dispatch(allocator) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(allocator: &str) -> Result<ExitCode> {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().ok_or(USAGE)?;
+    match command.as_str() {
+        "table" => {
+            let workload = words.next().ok_or(USAGE)?;
+            table::run(&workload, Args::parse(words)?)
+        }
+        "machine" => {
+            print!("{}", table::machine::describe());
+            Ok(ExitCode::SUCCESS)
+        }
+        "peers" => {
+            print!("{}", table::spec::list_peers());
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => one(&command, allocator, Args::parse(words)?),
+    }
+}
+
+/// One run. The caller ends the process, and with it the pool and its threads.
+fn one(workload: &str, allocator: &str, args: Args) -> Result<ExitCode> {
+    let mut record = match workload {
+        "w1" => w1_tiny::run(args)?,
+        "w2" => w2_sleeps::run(args)?,
+        "w3" => w3_rollups::run(args)?,
+        "w5" => w5_memory::run(args)?,
+        _ => return Err(USAGE.into()),
+    };
+    record.allocator = allocator.to_owned();
+    println!("{}", serde_json::to_string(&record)?);
+    Ok(if record.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

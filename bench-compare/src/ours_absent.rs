@@ -1,0 +1,27 @@
+//! Stands in for Keylane where the harness is built without it.
+
+use crate::Result;
+use crate::record::Record;
+use crate::workloads::Setting;
+use crate::workloads::w5_memory::Question;
+
+pub(crate) const W1: &[&str] = &[];
+pub(crate) const W2: &[&str] = &[];
+pub(crate) const W3: &[&str] = &[];
+pub(crate) const W5: &[&str] = &[];
+
+pub(crate) fn w1(setting: &Setting) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn w2(setting: &Setting, _zipf: f64) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn w3(setting: &Setting, _every: usize) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn w5(setting: &Setting, _question: Question) -> Result<Record> {
+    Err(setting.unknown_peer())
+}

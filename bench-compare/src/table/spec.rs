@@ -1,0 +1,164 @@
+//! Decides what the table of each workload holds: peers, columns, figures, and sizes of runs.
+
+use std::fmt::Write;
+
+use crate::args::Args;
+use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w5_memory};
+use crate::{Result, ours};
+
+pub(crate) struct Spec {
+    pub(crate) workload: String,
+    pub(crate) peers: Vec<String>,
+    /// The peers that others are divided by.
+    pub(crate) against: Vec<String>,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) figures: &'static [Figure],
+    /// Multiplies the number of tasks, for quick checks.
+    scale: f64,
+}
+
+pub(crate) struct Column {
+    pub(crate) title: String,
+    flags: Vec<(&'static str, String)>,
+    tasks: usize,
+}
+
+/// A number of each run that gets a table of its own.
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// Whether `against` is divided by it, as in "times as fast".
+    pub(crate) is_compared: bool,
+}
+
+const fn figure(name: &'static str, title: &'static str, is_compared: bool) -> Figure {
+    Figure { name, title, is_compared }
+}
+
+const W1_FIGURES: &[Figure] = &[
+    figure("ns_per_task", "nanoseconds per task", true),
+    figure("cpu_ns_per_task", "CPU nanoseconds per task, all threads", false),
+];
+const W2_FIGURES: &[Figure] = &[
+    figure("ratio", "makespan over the lower bound", false),
+    figure("secs", "makespan, seconds", false),
+    figure("mean_sleep_us", "mean measured sleep, microseconds", false),
+];
+const W3_FIGURES: &[Figure] = &[figure("ns_per_task", "nanoseconds per task", true)];
+const W5_FIGURES: &[Figure] = &[
+    figure("heap_bytes", "live heap bytes per key or task", false),
+    figure("rss_bytes", "resident bytes per key or task", false),
+    figure("fixed_mib", "MiB held by the pool itself, for its capacity", false),
+];
+
+impl Spec {
+    pub(crate) fn new(workload: &str, args: &mut Args) -> Result<Spec> {
+        let (peers, against): (Vec<&str>, &[&str]) = match workload {
+            "w1" => ([ours::W1, w1_tiny::RIVALS].concat(), &["shard", "strand-dashmap"]),
+            "w2" => ([ours::W2, w2_sleeps::RIVALS].concat(), &[]),
+            "w3" => ([ours::W3, w3_rollups::RIVALS].concat(), &["strand-dashmap", "grouped"]),
+            "w5" => ([ours::W5, w5_memory::RIVALS].concat(), &[]),
+            _ => return Err(format!("there is no workload `{workload}`").into()),
+        };
+        let (columns, figures) = match workload {
+            "w1" => (w1_columns(args)?, W1_FIGURES),
+            "w2" => (w2_columns(), W2_FIGURES),
+            "w3" => (w3_columns(), W3_FIGURES),
+            _ => (w5_columns(), W5_FIGURES),
+        };
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let peers = args.take_list("peers").unwrap_or_else(|| owned(&peers));
+        let mut against = args.take_list("against").unwrap_or_else(|| owned(against));
+        against.retain(|peer| peers.contains(peer));
+        let scale = args.take("scale", 1.0)?;
+        Ok(Spec { workload: workload.to_owned(), peers, against, columns, figures, scale })
+    }
+
+    /// The arguments of one run.
+    pub(crate) fn command(&self, column: usize, peer: usize) -> Vec<String> {
+        let (column, peer) = (&self.columns[column], &self.peers[peer]);
+        let tasks = most_tasks(&self.workload, peer).min(column.tasks) as f64 * self.scale;
+        let mut words = vec![self.workload.clone()];
+        let mut flag = |name: &str, value: &str| {
+            words.extend([format!("--{name}"), value.to_owned()]);
+        };
+        flag("peer", peer);
+        flag("tasks", &(tasks as usize).to_string());
+        for (name, value) in &column.flags {
+            flag(name, value);
+        }
+        words
+    }
+}
+
+/// Peers so slow, or so hungry for memory without a bound, that they get fewer tasks.
+fn most_tasks(workload: &str, peer: &str) -> usize {
+    match (workload, peer) {
+        ("w1", "tokio-mutex-fair") => 2_000_000,
+        // Quadratic in its backlog, so that more tasks would look worse still.
+        ("w3", "grouped" | "grouped-window64") => 50_000,
+        _ => usize::MAX,
+    }
+}
+
+fn w1_columns(args: &mut Args) -> Result<Vec<Column>> {
+    let numbers = |list: Option<Vec<String>>, default: &[usize]| match list {
+        Some(words) => words.iter().map(|word| word.parse()).collect::<std::result::Result<_, _>>(),
+        None => Ok(default.to_vec()),
+    };
+    let producers: Vec<usize> = numbers(args.take_list("producers"), &[1, 2, 4])?;
+    let keys: Vec<usize> = numbers(args.take_list("keys"), &[1, 1000, 1_000_000])?;
+    let pairs = producers.iter().flat_map(|&p| keys.iter().map(move |&k| (p, k)));
+    Ok(pairs
+        .map(|(producers, keys)| Column {
+            title: format!("{}, {}", count(producers, "producer"), count(keys, "key")),
+            flags: vec![("producers", producers.to_string()), ("keys", keys.to_string())],
+            tasks: 5_000_000,
+        })
+        .collect())
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+fn w2_columns() -> Vec<Column> {
+    let column = |zipf: &str| Column {
+        title: format!("Zipf {zipf}"),
+        flags: vec![("zipf", zipf.to_owned())],
+        tasks: 20_000,
+    };
+    vec![column("1"), column("0.5")]
+}
+
+fn w3_columns() -> Vec<Column> {
+    let column = |title: &str, every: &str| Column {
+        title: title.to_owned(),
+        flags: vec![("keys", "1000".to_owned()), ("every", every.to_owned())],
+        tasks: 5_000_000,
+    };
+    vec![column("1 % rollups", "100"), column("no rollups", "0")]
+}
+
+fn w5_columns() -> Vec<Column> {
+    let column = |title: &str, what: &str, keys: &str| Column {
+        title: title.to_owned(),
+        flags: vec![("what", what.to_owned()), ("keys", keys.to_owned())],
+        tasks: 1_000_000,
+    };
+    vec![
+        column("idle key", "idle-keys", "1000000"),
+        column("queued task, 1000 keys", "queued-tasks", "1000"),
+        column("queued task, 1000000 keys", "queued-tasks", "1000000"),
+    ]
+}
+
+/// The peers of all workloads, one workload a line.
+pub(crate) fn list_peers() -> String {
+    let mut text = String::new();
+    for workload in ["w1", "w2", "w3", "w5"] {
+        let spec = Spec::new(workload, &mut Args::none()).expect("the workload exists");
+        writeln!(text, "{workload}: {}", spec.peers.join(" ")).expect("writing to a string");
+    }
+    text
+}
