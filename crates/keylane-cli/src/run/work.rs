@@ -7,7 +7,7 @@ use crate::ledger::Place;
 pub(crate) type Pool = keylane::HandlerPool<Key, Work>;
 
 /// A key's turn; the next record of the key starts when it is dropped.
-pub(crate) type Turn = keylane::Turn<Key, Work>;
+pub(crate) type Turn = keylane::Turn;
 
 /// One record, ready to run.
 #[derive(Debug)]
