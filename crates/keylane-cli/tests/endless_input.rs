@@ -9,9 +9,9 @@ use std::thread;
 use common::{finish, keylane};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Records that go through; at 100 bytes each, more than the memory may
+/// Records that go through; at 200 bytes each, more than the memory may
 /// grow to.
-const RECORDS: usize = 1_000_000;
+const RECORDS: usize = 500_000;
 const MOST_KIB: u64 = 64 << 10;
 
 #[test]
@@ -23,7 +23,7 @@ fn records_flow_while_the_input_is_open_and_memory_stays() {
         let mut number = 0u32;
         loop {
             let lines: String =
-                (0..500).map(|n| format!("{} {:>90}\n", (number + n) % 1000, n)).collect();
+                (0..500).map(|n| format!("{} {:>190}\n", (number + n) % 1000, n)).collect();
             number += 500;
             if stdin.write_all(lines.as_bytes()).is_err() {
                 return;

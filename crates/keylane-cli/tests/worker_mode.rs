@@ -85,6 +85,20 @@ fn a_child_that_dies_takes_only_its_own_records_along() {
 }
 
 #[test]
+fn a_hot_key_stays_in_order_through_a_death() {
+    let fragile = r#"while read -r k x; do if [ "$x" = 5000 ]; then exit 9; fi; echo "$x"; done"#;
+    let input: String = (1..=10_000).map(|number| format!("hot {number}\n")).collect();
+    let outcome = run(&worker(&["--key", "1"], &["sh", "-c", fragile]), input);
+    outcome.expect(outcome.code, &["record 5000 (line 5000, key hot): its worker ended"]);
+    let answered: Vec<u32> = outcome.stdout.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(
+        answered.is_sorted() && answered.first() == Some(&1) && answered.last() == Some(&10_000)
+    );
+    let lost = 10_000 - answered.len();
+    assert_eq!(outcome.stderr.matches("its worker ended without").count(), lost);
+}
+
+#[test]
 fn a_command_that_never_answers_ends_the_run() {
     let outcome = run(&worker(&["--key", "1"], &["sh", "-c", "exit 3"]), numbers(1000));
     outcome.expect(

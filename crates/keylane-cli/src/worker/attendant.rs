@@ -115,7 +115,7 @@ impl Crew {
         self.write_without_blocking(index);
         self.ledger.output.write(text);
         self.ledger.succeeded(lines as u64);
-        answered.clear();
+        self.release(answered);
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Crew {
             self.forfeit(index);
             self.fail(error);
         }
-        drop(lost);
+        self.release(&mut lost);
         self.room.notify_all();
     }
 
@@ -157,6 +157,7 @@ impl Crew {
         table.slots[index].withdraw(&mut withdrawn);
         drop(table);
         self.ledger.withdrawn(withdrawn.len() as u64);
+        self.release(&mut withdrawn);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::ledger::{Ledger, Place};
 use crate::process::Children;
 use crate::run::{Cause, Event, Turn};
 
+use super::homes::Homes;
 use super::slot::{Pending, Phase, Slot};
 
 /// A child that answers nothing for so long may be keeping its answers back.
@@ -35,6 +36,7 @@ pub(crate) struct Crew {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) slots: Vec<Slot>,
+    pub(super) homes: Homes,
     /// Dispatchers that wait for room.
     pub(super) waiting: usize,
     /// True once no record will come any more.
@@ -54,7 +56,13 @@ impl Crew {
         let now = Instant::now();
         let slots = (0..jobs).map(|_| Slot::new(now)).collect();
         Self {
-            table: Mutex::new(Table { slots, waiting: 0, over: false, hinted: false }),
+            table: Mutex::new(Table {
+                slots,
+                homes: Homes::default(),
+                waiting: 0,
+                over: false,
+                hinted: false,
+            }),
             room: Condvar::new(),
             wanted: Condvar::new(),
             children,
@@ -82,7 +90,7 @@ impl Crew {
             if self.ledger.is_stopping() {
                 return self.ledger.not_run(1);
             }
-            if let Some(index) = table.least_busy(line.len()) {
+            if let Some(index) = table.place_for(key, line.len()) {
                 break index;
             }
             table.waiting += 1;
@@ -90,12 +98,12 @@ impl Crew {
             table.waiting -= 1;
         };
         self.ledger.started();
-        let slot = &mut table.slots[index];
-        slot.enter(line, Pending { place, key: key.clone(), length: line.len(), _turn: turn });
-        if matches!(slot.phase, Phase::Empty) {
+        let given_back = table.enter(index, place, key, line, turn);
+        if matches!(table.slots[index].phase, Phase::Empty) {
             self.wanted.notify_all();
         }
         self.write_due(index, table);
+        drop(given_back);
     }
 
     /// Writes the slot's outbox to its child for as long as that is due.
@@ -109,6 +117,20 @@ impl Crew {
             table = self.lock();
             table.slots[index].end_write(lines);
         }
+        if table.over {
+            table.slots[index].close_input();
+        }
+    }
+
+    /// Lets keys go on whose records have been dealt with.
+    pub(super) fn release(&self, records: &mut Vec<Pending>) {
+        if records.iter().any(Pending::is_at_home) {
+            let mut table = self.lock();
+            for record in records.iter().filter(|record| record.is_at_home()) {
+                table.homes.moved_out(&record.key);
+            }
+        }
+        records.clear();
     }
 
     /// Gives up what no child has seen yet.
@@ -121,13 +143,14 @@ impl Crew {
         drop(table);
         self.room.notify_all();
         self.ledger.withdrawn(withdrawn.len() as u64);
+        self.release(&mut withdrawn);
     }
 
     /// Lets all children go: their input ends, and no other is started.
     pub(crate) fn dismiss(&self) {
         let mut table = self.lock();
         table.over = true;
-        table.slots.iter_mut().for_each(close_input);
+        table.slots.iter_mut().for_each(Slot::close_input);
         drop(table);
         self.wanted.notify_all();
     }
@@ -141,7 +164,7 @@ impl Crew {
         unfinished: impl FnOnce() -> usize,
         now: Instant,
     ) {
-        let entered: usize = self.lock().slots.iter().map(Slot::load).sum();
+        let entered: usize = self.lock().slots.iter().map(Slot::turns_held).sum();
         let nothing_else = input_ended && entered == unfinished();
         let mut table = self.lock();
         let mut silent = None;
@@ -150,8 +173,10 @@ impl Crew {
             if is_silent {
                 silent = slot.oldest_sent().map(|record| record.place.clone());
             }
-            if nothing_else || (input_ended && is_silent) {
-                close_input(slot);
+            if input_ended && is_silent {
+                slot.leave();
+            } else if nothing_else {
+                slot.close_input();
             }
         }
         let silent = silent.filter(|_| !table.hinted);
@@ -180,15 +205,34 @@ impl Crew {
 }
 
 impl Table {
+    /// The slot for a record: where its key is at home, else the least busy.
+    fn place_for(&self, key: &Key, length: usize) -> Option<usize> {
+        // The window does not keep a key from its home. It can exceed it by one
+        // record, because then the turn is held.
+        self.homes.of(key).or_else(|| self.least_busy(length))
+    }
+
     fn least_busy(&self, length: usize) -> Option<usize> {
         let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.has_room(length));
         open.min_by_key(|(_, slot)| slot.load()).map(|(index, _)| index)
     }
-}
 
-/// Ends the child's input, unless lines for it are still to be written.
-fn close_input(slot: &mut Slot) {
-    if matches!(slot.phase, Phase::Live(_)) && slot.load() == slot.sent() {
-        slot.phase = Phase::Leaving;
+    /// Enters a record; gives the turn back if the key can go on at once.
+    fn enter(
+        &mut self,
+        index: usize,
+        place: Place,
+        key: &Key,
+        line: &[u8],
+        turn: Turn,
+    ) -> Option<Turn> {
+        let slot = &mut self.slots[index];
+        let follow = slot.is_quick() && slot.has_room(line.len());
+        let (held, given_back) = if follow { (None, Some(turn)) } else { (Some(turn), None) };
+        slot.enter(line, Pending { place, key: key.clone(), length: line.len(), turn: held });
+        if follow {
+            self.homes.moved_in(key, index);
+        }
+        given_back
     }
 }

@@ -4,8 +4,9 @@
 //! # Promises
 //!
 //! - Two records of a key are never in two children at once, nor out of order
-//!   in one: the pool hands out a record together with its key's turn, and the
-//!   turn is dropped only after the answer was written.
+//!   in one: the pool hands out a record together with its key's turn. Either
+//!   the turn is held until the answer was written, or it is given back at once
+//!   and the key's records follow each other into the same child (see `homes`).
 //! - The least busy child gets the next record. A child that takes long for a
 //!   record has no second one waiting in its pipe (see `window`).
 //! - A child that ends takes only those records with it that were in its pipe;
@@ -29,6 +30,7 @@
 mod answers;
 mod attendant;
 mod crew;
+mod homes;
 mod slot;
 mod window;
 

@@ -32,8 +32,15 @@ pub(super) struct Pending {
     pub(super) key: Key,
     /// Bytes of its line.
     pub(super) length: usize,
-    /// Held so that no other record of the key starts.
-    pub(super) _turn: Turn,
+    /// The key's turn, held so that no other record of the key starts; none if
+    /// the key has its home in this slot instead.
+    pub(super) turn: Option<Turn>,
+}
+
+impl Pending {
+    pub(super) fn is_at_home(&self) -> bool {
+        self.turn.is_none()
+    }
 }
 
 /// One slot.
@@ -84,6 +91,17 @@ impl Slot {
     /// How busy the slot is.
     pub(super) fn load(&self) -> usize {
         self.pending.len()
+    }
+
+    /// True if the child was seen to take so little time for a record that
+    /// others of the same key may queue up in front of it.
+    pub(super) fn is_quick(&self) -> bool {
+        self.window.size() > 1
+    }
+
+    /// Records for which the key's turn is held.
+    pub(super) fn turns_held(&self) -> usize {
+        self.pending.iter().filter(|record| record.turn.is_some()).count()
     }
 
     /// True if a line of this length may be entered. A line too large for the
@@ -160,6 +178,20 @@ impl Slot {
         self.fruitless = 0;
         self.take_oldest(count, into);
         true
+    }
+
+    /// Ends the child's input, unless lines for it are still to be written.
+    pub(super) fn close_input(&mut self) {
+        if self.unsent == 0 {
+            self.leave();
+        }
+    }
+
+    /// Ends the child's input; what is not yet written goes to the next child.
+    pub(super) fn leave(&mut self) {
+        if matches!(self.phase, Phase::Live(_)) {
+            self.phase = Phase::Leaving;
+        }
     }
 
     /// Forgets the child, and takes the records that it had; says how many

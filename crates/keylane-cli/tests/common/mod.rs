@@ -9,22 +9,22 @@ use std::thread;
 
 /// What a run left behind.
 #[derive(Debug)]
-pub struct Outcome {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Outcome {
     /// The lines of standard output, sorted where their order is free.
-    pub fn sorted(&self) -> Vec<&str> {
+    pub(crate) fn sorted(&self) -> Vec<&str> {
         let mut lines: Vec<_> = self.stdout.lines().collect();
         lines.sort_unstable();
         lines
     }
 
     #[track_caller]
-    pub fn expect(&self, code: i32, said: &[&str]) -> &Self {
+    pub(crate) fn expect(&self, code: i32, said: &[&str]) -> &Self {
         assert_eq!(self.code, code, "{self:#?}");
         for part in said {
             assert!(self.stderr.contains(part), "{part:?} is not in {self:#?}");
@@ -34,7 +34,7 @@ impl Outcome {
 }
 
 /// `keylane run` with these words, its three streams being pipes.
-pub fn keylane<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Command {
+pub(crate) fn keylane<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keylane"));
     command.arg("run").args(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -42,11 +42,11 @@ pub fn keylane<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Command {
 }
 
 /// Runs it to its end with `input` on standard input.
-pub fn run(words: &[&str], input: impl AsRef<[u8]>) -> Outcome {
+pub(crate) fn run(words: &[&str], input: impl AsRef<[u8]>) -> Outcome {
     feed(keylane(words), input.as_ref())
 }
 
-pub fn feed(mut command: Command, input: &[u8]) -> Outcome {
+pub(crate) fn feed(mut command: Command, input: &[u8]) -> Outcome {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     thread::scope(|scope| {
@@ -57,7 +57,7 @@ pub fn feed(mut command: Command, input: &[u8]) -> Outcome {
 }
 
 /// Reads what is left to read, and waits.
-pub fn finish(mut child: Child) -> Outcome {
+pub(crate) fn finish(mut child: Child) -> Outcome {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let stderr = thread::spawn(move || read_all(stderr));
     let stdout = read_all(stdout);
@@ -76,12 +76,12 @@ fn read_all(from: Option<impl Read>) -> String {
 }
 
 /// Numbers from 1 on, a line each.
-pub fn numbers(last: u32) -> String {
+pub(crate) fn numbers(last: u32) -> String {
     (1..=last).map(|number| format!("{number}\n")).collect()
 }
 
 /// Makes a named pipe: who opens it waits for the other side, so tests and
 /// commands can wait for each other without sleeping.
-pub fn named_pipe(path: &Path) {
+pub(crate) fn named_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
