@@ -1,6 +1,5 @@
 //! Says on standard error how the run is going, and at its end what failed.
 
-use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -74,14 +73,16 @@ impl Progress {
     }
 
     fn update(&self, ledger: &Ledger, pool: &Pool) {
-        let counts = ledger.counts();
-        let status = status(&counts, pool, ledger.elapsed());
+        let (counts, elapsed) = (ledger.counts(), ledger.elapsed());
         let share = self.share(&counts);
+        let ended = format!("{}{}", ended(&counts, elapsed), left(share, elapsed));
+        let open = open(&counts, pool);
         if self.mode == ProgressMode::Bar {
             self.bar.set_position((share.unwrap_or(0.0) * STEPS as f64) as u64);
-            self.bar.set_message(format!("{status}{}", left(share, ledger.elapsed())));
+            self.bar.set_prefix(ended);
+            self.bar.set_message(open);
         } else {
-            ledger.output.say(format_args!("{status}{}", left(share, ledger.elapsed())));
+            ledger.output.say(format_args!("{ended}; {open}"));
         }
     }
 
@@ -136,29 +137,39 @@ impl Shown {
     }
 }
 
+/// Two lines: what has ended, which fits on any terminal, and what has not.
 fn visible_bar(end_known: bool) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-    let template =
-        if end_known { "{bar:24} {percent}% {wide_msg}" } else { "{spinner} {wide_msg}" };
+    let template = if end_known {
+        "{bar:20} {percent:>3}% {prefix}\n{wide_msg}"
+    } else {
+        "{spinner} {prefix}\n{wide_msg}"
+    };
     bar.set_style(ProgressStyle::with_template(template).expect("the template is a constant"));
     bar
 }
 
-fn status(counts: &Counts, pool: &Pool, elapsed: Duration) -> impl Display {
-    let snapshot = pool.snapshot();
-    let blocked = snapshot.unfinished.saturating_sub(snapshot.lanes);
-    let hottest = snapshot.hottest.first().filter(|lane| lane.len > 1);
-    let hottest =
-        hottest.map_or(String::new(), |lane| format!(", hottest {} with {}", lane.key, lane.len));
-    let failed =
-        if counts.failed > 0 { format!(" ({} failed)", counts.failed) } else { String::new() };
+fn ended(counts: &Counts, elapsed: Duration) -> String {
     let rate = counts.done as f64 / elapsed.as_secs_f64().max(0.001);
-    format!(
-        "{} done{failed}, {} running, {} waiting, {blocked} of them for their key{hottest}, {rate:.0}/s",
-        counts.done,
+    match counts.failed {
+        0 => format!("{} done, {rate:.0}/s", counts.done),
+        failed => format!("{} done ({failed} failed), {rate:.0}/s", counts.done),
+    }
+}
+
+fn open(counts: &Counts, pool: &Pool) -> String {
+    let snapshot = pool.snapshot();
+    // Of each lane, all but the first record wait for their key.
+    let blocked = snapshot.unfinished.saturating_sub(snapshot.lanes);
+    let open = format!(
+        "{} running, {} waiting, {blocked} of them for their key",
         counts.running,
-        counts.waiting(),
-    )
+        counts.waiting()
+    );
+    match snapshot.hottest.first() {
+        Some(lane) if lane.len > 1 => format!("{open}; hottest: {} with {}", lane.key, lane.len),
+        _ => open,
+    }
 }
 
 fn left(share: Option<f64>, elapsed: Duration) -> String {
