@@ -5,6 +5,7 @@ mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr};
 
@@ -156,5 +157,16 @@ fn workers_finish_what_they_have_and_leave() {
     // The input stays open: the end must not depend on it.
     let outcome = finish(run);
     outcome.expect(143, &["stopping; 0 running may finish"]);
+    drop(stdin);
+}
+
+#[test]
+fn a_signal_before_the_first_line_ends_the_program() {
+    let mut run = keylane(["--csv", "--header", "--key", "a", "--", "true"]).spawn().unwrap();
+    let stdin = run.stdin.take().unwrap();
+    kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    // By the signal itself, or by the code that stands for it.
+    let status = run.wait().unwrap();
+    assert!(status.signal() == Some(15) || status.code() == Some(143), "{status}");
     drop(stdin);
 }

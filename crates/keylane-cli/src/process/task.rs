@@ -7,9 +7,11 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+
+use anyhow::anyhow;
 
 use crate::key::Key;
 use crate::ledger::{Ledger, Place};
@@ -40,20 +42,31 @@ impl Processes {
             return self.ledger.not_run(1);
         }
         self.ledger.started();
-        match self.status_of(place, key, argv) {
-            Ok(status) if status.success() => self.ledger.succeeded(1),
-            Ok(status) => self.ledger.failed(place, key, describe(status)),
+        match self.children.spawn(&mut self.command(place, key, argv)) {
+            Ok(child) => self.finish(place, key, child),
             Err(error) => self.not_started(place, key, error),
         }
     }
 
-    fn status_of(&self, place: &Place, key: &Key, argv: Vec<Vec<u8>>) -> io::Result<ExitStatus> {
-        let mut child = self.children.spawn(&mut self.command(place, key, argv))?;
+    fn finish(&self, place: &Place, key: &Key, mut child: Child) {
         let printed =
             BUFFER.with_borrow_mut(|buffer| collect(&mut child, self.children.abandoned(), buffer));
-        let status = self.children.reap(&mut child)?;
-        self.emit(printed?);
-        Ok(status)
+        let status = self.children.reap(&mut child);
+        match (printed, status) {
+            (Ok(printed), Ok(status)) => {
+                self.emit(printed);
+                match status.success() {
+                    true => self.ledger.succeeded(1),
+                    false => self.ledger.failed(place, key, describe(status)),
+                }
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                self.ledger.failed(place, key, "its output is lost");
+                self.stop(anyhow!(
+                    "cannot keep what a command prints: {error}; make room in the folder for temporary files, or set TMPDIR to another"
+                ));
+            }
+        }
     }
 
     fn command(&self, place: &Place, key: &Key, argv: Vec<Vec<u8>>) -> Command {
@@ -92,14 +105,14 @@ impl Processes {
             }
             _ if self.program.is_none() => format!("the command cannot be run: {error}"),
             _ => {
-                self.stop(&error);
+                self.stop(self.cannot_run(&error));
                 format!("the command was not run: {error}")
             }
         };
         self.ledger.failed(place, key, why);
     }
 
-    fn stop(&self, error: &io::Error) {
+    fn cannot_run(&self, error: &io::Error) -> anyhow::Error {
         let program = self.program.as_deref().unwrap_or_else(|| "the command".as_ref()).display();
         let remedy = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
@@ -108,7 +121,11 @@ impl Processes {
             io::ErrorKind::PermissionDenied => "make it executable, or run it with its interpreter",
             _ => "a script needs a first line like #!/bin/sh, or to be run as sh SCRIPT",
         };
-        let error = anyhow::anyhow!("cannot run {program}: {error}; {remedy}");
+        anyhow!("cannot run {program}: {error}; {remedy}")
+    }
+
+    /// Ends the run.
+    fn stop(&self, error: anyhow::Error) {
         self.ledger.stop();
         // The supervisor may have ended the run already.
         let _ = self.events.send(Event::Stop(Cause::Error(error)));

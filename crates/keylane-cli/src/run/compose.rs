@@ -32,7 +32,6 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
         "--header is for tables; give --csv or --tsv as well"
     );
     let (sender, events) = mpsc::channel();
-    signals::watch(sender.clone())?;
     let origin = Origin::open(args.file.as_deref())?;
     let (length, meter) = (origin.length(), origin.meter());
     let format = args.format();
@@ -46,6 +45,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
         Plan::command(&args.command, source.layout())?
     };
 
+    // Not before: until here a signal ends the program as it ends any other,
+    // even while the first line is waited for.
+    signals::watch(sender.clone())?;
     let progress = Progress::new(args.progress, length, meter);
     let output = Output::new(progress.bar(), sender.clone())?;
     let ledger = Arc::new(Ledger::new(output));
