@@ -3,6 +3,8 @@
 //! This is the command; the engine is the crate `keylane`. It needs a Unix
 //! system, for process groups and signals.
 
+#![forbid(unsafe_code)]
+
 mod cli;
 mod exit;
 mod input;

@@ -156,9 +156,13 @@ impl Layout {
     /// number, a member of the JSON object, or a word's number.
     pub(crate) fn field(&self, name: &str) -> anyhow::Result<Field> {
         match self {
-            Self::Lines => number(name)
-                .map(Field::Word)
-                .with_context(|| format!("lines have numbered fields, counted from 1, and `{name}` is no number; give a number, or --csv --header or --ndjson if the input has names")),
+            Self::Lines => number(name).map(Field::Word).with_context(|| {
+                format!(
+                    "lines have numbered fields, counted from 1, and \
+                     `{name}` is no number; give a number, or --csv --header or --ndjson if the input \
+                     has names"
+                )
+            }),
             Self::Ndjson => Ok(Field::Path(json::Path::member(name))),
             Self::Named(header) => named(header, name),
             Self::Numbered(width) => numbered(*width, name),
@@ -172,7 +176,10 @@ impl Layout {
             "the path `{path}` needs --ndjson; name a column, or write a template like {{1}}"
         );
         let parsed = json::Path::parse(path).with_context(|| {
-            format!("`{path}` is no path; write .name or .outer.inner, with quotes around a name that contains a dot")
+            format!(
+                "`{path}` is no path; write .name or .outer.inner, with quotes around a name \
+                 that contains a dot"
+            )
         })?;
         Ok(Field::Path(parsed))
     }
@@ -203,7 +210,10 @@ fn named(header: &ByteRecord, name: &str) -> anyhow::Result<Field> {
 
 fn numbered(width: Option<usize>, name: &str) -> anyhow::Result<Field> {
     let index = number(name).with_context(|| {
-        format!("`{name}` is no column number; give --header if the first line has the names, or count columns from 1")
+        format!(
+            "`{name}` is no column number; give --header if the first line has the names, or \
+             count columns from 1"
+        )
     })?;
     if let Some(width) = width {
         anyhow::ensure!(index < width, "there is no column {name}; the rows have {width}");

@@ -63,7 +63,8 @@ impl Processes {
             (Err(error), _) | (_, Err(error)) => {
                 self.ledger.failed(place, key, "its output is lost");
                 self.stop(anyhow!(
-                    "cannot keep what a command prints: {error}; make room in the folder for temporary files, or set TMPDIR to another"
+                    "cannot keep what a command prints: {error}; make room in the folder for \
+                     temporary files, or set TMPDIR to another"
                 ));
             }
         }

@@ -23,7 +23,8 @@ pub(super) enum Unfit {
     #[error(transparent)]
     NoField(#[from] NoField),
     #[error(
-        "its line for the worker would contain a line end; choose fields without one with --worker-line, or run it without --worker"
+        "its line for the worker would contain a line end; choose fields without one with \
+         --worker-line, or run it without --worker"
     )]
     LineEnd,
 }

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::exit::Ending;
+use crate::ledger::records;
 
 use super::engine::Engine;
 use super::event::{Cause, Event};
@@ -142,13 +143,25 @@ impl Supervisor {
     }
 
     fn ending(self) -> Ending {
-        match (self.cause, self.input) {
+        match (&self.cause, &self.input) {
             (Some(Cause::Error(_)), _) | (None, Some(Err(_))) => Ending::Error,
-            (Some(Cause::Signal(signal)), _) => Ending::Signalled { signal },
+            (Some(Cause::Signal(signal)), _) => Ending::Signalled { signal: *signal },
             (Some(Cause::OutputClosed), _) => {
                 Ending::Signalled { signal: signal_hook::consts::SIGPIPE }
             }
-            (None, _) => Ending::Finished { failed: self.engine.ledger().counts().failed },
+            (None, _) => self.finished(),
         }
+    }
+
+    /// No record may be dropped in silence, not even by a mistake in here.
+    fn finished(&self) -> Ending {
+        let ledger = self.engine.ledger();
+        let counts = ledger.counts();
+        if counts.done != counts.read {
+            let missing = records(counts.read - counts.done);
+            ledger.output.say(format_args!("{missing} lost track of; please report this"));
+            return Ending::Error;
+        }
+        Ending::Finished { failed: counts.failed }
     }
 }

@@ -56,7 +56,10 @@ impl Crew {
     fn start(self: &Arc<Self>, index: usize) -> anyhow::Result<Child> {
         let mut command = self.command.lock().expect("no holder of the lock panics");
         let mut child = self.children.spawn(&mut command).map_err(|error| {
-            anyhow!("cannot start the worker: {error}; a script needs a first line like #!/bin/sh, or to be run as sh SCRIPT")
+            anyhow!(
+                "cannot start the worker: {error}; a script needs a first line like \
+                 #!/bin/sh, or to be run as sh SCRIPT"
+            )
         })?;
         drop(command);
         let stdin = child.stdin.take().expect("a worker's input is a pipe");
@@ -212,6 +215,7 @@ fn breach(text: &[u8]) -> anyhow::Error {
     let last = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or(text);
     let shown = String::from_utf8_lossy(&last[..last.len().min(80)]);
     anyhow!(
-        "a worker printed more lines than it was given (the last is `{shown}`), so no answer can be trusted to be its record's; it must answer each line on its input with exactly one line"
+        "a worker printed more lines than it was given (the last is `{shown}`), so no answer can \
+         be trusted to be its record's; it must answer each line on its input with exactly one line"
     )
 }

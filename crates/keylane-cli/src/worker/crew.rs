@@ -184,8 +184,9 @@ impl Crew {
         drop(table);
         if let Some(Place { number, line }) = silent {
             self.ledger.output.say(format_args!(
-                "note: a worker has not answered record {number} (line {line}) for {} s; if it keeps \
-                 its output back, run it unbuffered (sed -u, python -u, grep --line-buffered)",
+                "note: a worker has not answered record {number} (line {line}) for {} s; if it \
+                 keeps its output back, run it unbuffered (sed -u, python -u, grep \
+                 --line-buffered)",
                 SILENCE.as_secs()
             ));
         }
