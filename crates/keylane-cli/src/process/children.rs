@@ -98,7 +98,7 @@ impl Children {
         let streams = [stream.as_fd(), self.abandoned.as_fd()];
         let mut polled = streams.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         poll_again(&mut polled)?;
-        Ok(!polled[0].revents().is_empty())
+        Ok(polled[1].revents().is_empty())
     }
 
     /// Becomes readable when [`kill`](Self::kill) was called.

@@ -53,6 +53,9 @@ fn wait(streams: [Option<BorrowedFd<'_>>; 2], abandoned: &PipeReader) -> io::Res
         [out, err, abandoned.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     poll_again(&mut polled)?;
     let ready = |index: usize| !polled[index].revents().is_empty();
+    if ready(2) {
+        return Ok([false, false]);
+    }
     Ok([streams[0].is_some() && ready(0), streams[1].is_some() && ready(1)])
 }
 

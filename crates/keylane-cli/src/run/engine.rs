@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::key::Key;
 use crate::ledger::Ledger;
 use crate::process::{Children, Processes};
-use crate::worker::Crew;
+use crate::worker::{Crew, DISPATCHERS};
 
 use super::work::{Body, Pool, Work};
 
@@ -23,8 +23,12 @@ pub(super) enum Engine {
 impl Engine {
     /// Builds the pool in front of it.
     pub(super) fn pool(&self, jobs: usize, buffer: usize) -> anyhow::Result<Pool> {
+        let threads = match self {
+            Self::Processes(_) => jobs,
+            Self::Workers(..) => DISPATCHERS,
+        };
         let builder =
-            keylane::Pool::builder().workers(jobs).capacity(buffer).thread_name("keylane-run");
+            keylane::Pool::builder().workers(threads).capacity(buffer).thread_name("keylane-run");
         match self {
             Self::Processes(processes) => {
                 let processes = Arc::clone(processes);

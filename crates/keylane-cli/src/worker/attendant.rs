@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::process::{Child, ChildStdout, ExitStatus};
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 use anyhow::anyhow;
@@ -68,19 +67,8 @@ impl Crew {
         slot.pipe = sure_to_fit(&stdin);
         slot.phase = Phase::Live(Arc::new(stdin));
         drop(table);
-        self.write_without_blocking(index);
+        self.write_without_blocking(index, self.lock());
         Ok(child)
-    }
-
-    /// Writes what is due; from a thread of its own if that may block.
-    fn write_without_blocking(self: &Arc<Self>, index: usize) {
-        let table = self.lock();
-        if !table.slots[index].may_block() {
-            return self.write_due(index, table);
-        }
-        drop(table);
-        let crew = Arc::clone(self);
-        thread::spawn(move || crew.write_due(index, crew.lock()));
     }
 
     /// Handles answers until the child's output ends; an error is a breach of
@@ -115,7 +103,7 @@ impl Crew {
         if wake {
             self.room.notify_all();
         }
-        self.write_without_blocking(index);
+        self.write_without_blocking(index, self.lock());
         self.ledger.output.write(text);
         self.ledger.succeeded(lines as u64);
         self.release(answered);

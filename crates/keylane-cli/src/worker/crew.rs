@@ -84,7 +84,7 @@ impl Crew {
     }
 
     /// Gives a record to the least busy slot; waits while none has room.
-    pub(crate) fn dispatch(&self, place: Place, key: &Key, line: &[u8], turn: Turn) {
+    pub(crate) fn dispatch(self: &Arc<Self>, place: Place, key: &Key, line: &[u8], turn: Turn) {
         let mut table = self.lock();
         let index = loop {
             if self.ledger.is_stopping() {
@@ -102,8 +102,22 @@ impl Crew {
         if matches!(table.slots[index].phase, Phase::Empty) {
             self.wanted.notify_all();
         }
-        self.write_due(index, table);
+        self.write_without_blocking(index, table);
         drop(given_back);
+    }
+
+    /// Writes what is due; from a thread of its own if that may block.
+    pub(super) fn write_without_blocking(
+        self: &Arc<Self>,
+        index: usize,
+        table: MutexGuard<'_, Table>,
+    ) {
+        if !table.slots[index].may_block() {
+            return self.write_due(index, table);
+        }
+        drop(table);
+        let crew = Arc::clone(self);
+        thread::spawn(move || crew.write_due(index, crew.lock()));
     }
 
     /// Writes the slot's outbox to its child for as long as that is due.
