@@ -158,15 +158,15 @@ fn ended(counts: &Counts, elapsed: Duration) -> String {
 }
 
 fn open(counts: &Counts, pool: &Pool) -> String {
-    let snapshot = pool.snapshot();
-    // Of each lane, all but the first record wait for their key.
-    let blocked = snapshot.unfinished.saturating_sub(snapshot.lanes);
+    // All lanes, because of each all but the first record wait for their key.
+    let lanes = pool.snapshot(usize::MAX).hottest;
+    let blocked: usize = lanes.iter().map(|lane| lane.len - 1).sum();
     let open = format!(
         "{} running, {} waiting, {blocked} of them for their key",
         counts.running,
         counts.waiting()
     );
-    match snapshot.hottest.first() {
+    match lanes.first() {
         Some(lane) if lane.len > 1 => format!("{open}; hottest: {} with {}", lane.key, lane.len),
         _ => open,
     }

@@ -1,1 +1,69 @@
 //! Run everything in parallel, except what must stay in order.
+//!
+//! A [`Pool`] is a set of worker threads that keeps the tasks of each key in the order in which they
+//! were submitted, while tasks of different keys run in parallel.
+//!
+//! ```
+//! use keylane::Pool;
+//!
+//! let pool = Pool::<&str>::builder().build()?;
+//! pool.execute("alice", || println!("alice pays 10"))?;
+//! pool.execute("bob", || println!("bob pays 20"))?; // beside alice
+//! pool.execute("alice", || println!("alice pays 5"))?; // after alice's first
+//! pool.execute(["alice", "bob"], || println!("a report on both"))?; // after all of these
+//! pool.drain(None)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! - **Order.** If `submit(a)` returned before `submit(b)` was called, and the two conflict, then
+//!   the body of a ends before the body of b begins, and b sees all that a wrote.
+//! - **No overlap.** Two tasks that conflict never run at the same time.
+//! - **Not more than that.** A task waits only for tasks that it conflicts with, and for a worker. A
+//!   task with several keys, a *rollup*, parks no worker while it waits, and delays only its keys.
+//! - **Bounded.** No more than `capacity` tasks are accepted and unfinished at a time. Who waits for
+//!   room is served first come, first served. Tasks that submit to their own pool never wait.
+//! - **Fair.** A key with much to do lets others in after its quantum.
+//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on.
+//! - **Nothing stays.** A key without unfinished tasks costs no memory, and the captures of a task
+//!   are dropped before the next task of its key begins.
+//!
+//! Two tasks *conflict* if they have a key in common, unless both only share it, or if one of them
+//! is a barrier: see [`Claims`].
+//!
+//! # What to use
+//!
+//! | for | there is |
+//! |---|---|
+//! | closures, each with its key or keys | [`Pool`] |
+//! | many messages for one handler | [`HandlerPool`] |
+//! | the result, cancelling, waiting | [`Handle`], from `submit` |
+//! | no result, and no cost for one | `execute` |
+//! | work that goes on after its handler has returned | [`Turn`] |
+//! | futures (feature `tokio`) | `Pool::submit_future` |
+//!
+//! The keys' `Hash`, `Eq` and `Clone` are called while the pool is locked: they must not panic, nor
+//! call the pool.
+
+mod admit;
+mod allocate;
+mod builder;
+mod complete;
+mod engine;
+mod error;
+mod handler;
+mod observe;
+mod order;
+mod pool;
+mod run;
+mod sync;
+
+pub use builder::{Builder, KeyHash, KeyHasher, MAX_CAPACITY, MAX_WORKERS};
+pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
+pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
+pub use handler::HandlerPool;
+pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
+pub use order::{Claims, IntoClaims};
+pub use pool::{Pool, UnrunTask};
+pub use run::Turn;

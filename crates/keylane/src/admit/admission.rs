@@ -1,0 +1,255 @@
+//! The pool's own gate: a slot for each accepted and unfinished task.
+//!
+//! A worker does not give a slot back at the gate itself, whose line the producers hold, but counts
+//! the task as ended in its shard, under the lock that it holds anyway. Whoever needs slots collects
+//! what has ended; so does every worker, after each task, while somebody waits.
+//!
+//! # Why nobody waits beside a free slot
+//! A waiter raises `watchers`, then collects, which takes the lock of every shard. A worker counts
+//! a task as ended, then reads `watchers`, both under its shard's lock. Either its section comes
+//! first, and the waiter collects what it counted, or it comes second, sees `watchers` raised and
+//! gives back what it counted itself.
+
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+
+use super::{Gate, Refused, Standing};
+use crate::sync::{
+    AtomicUsize, Condvar, Mutex, Ordering, spin_hint, wait, wait_timeout, yield_now,
+};
+
+/// Looks for freed slots before a submitter goes to sleep, with a pause after each: about as long
+/// as falling asleep and being woken would take.
+const SPINS: u32 = 16;
+const PAUSES_PER_SPIN: u32 = 64;
+/// And so many more, giving the processor to others in between.
+const YIELDS: u32 = 8;
+
+#[derive(Debug)]
+pub(crate) struct Admission {
+    gate: CachePadded<Gate>,
+    /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
+    /// every worker after every task.
+    watchers: CachePadded<AtomicUsize>,
+    /// The bound. Changed under this lock only.
+    capacity: Mutex<usize>,
+    /// Signaled when the last slot in use comes back.
+    empty: Condvar,
+    empty_lock: Mutex<()>,
+}
+
+impl Admission {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Admission {
+            gate: CachePadded::new(Gate::new(capacity)),
+            watchers: CachePadded::new(AtomicUsize::new(0)),
+            capacity: Mutex::new(capacity),
+            empty: Condvar::new(),
+            empty_lock: Mutex::new(()),
+        }
+    }
+
+    /// Takes a slot if one is free and nobody waits.
+    #[inline]
+    pub(crate) fn try_enter(&self, collect: impl Fn() -> usize) -> Result<(), Refused> {
+        match self.gate.try_acquire(1) {
+            Err(Refused::Full) => {
+                self.give_back(collect());
+                self.gate.try_acquire(1)
+            }
+            settled => settled,
+        }
+    }
+
+    /// Takes up to `want` slots, at least one, without waiting.
+    pub(crate) fn try_enter_up_to(
+        &self,
+        want: usize,
+        collect: impl Fn() -> usize,
+    ) -> Result<usize, Refused> {
+        match self.gate.try_acquire_up_to(want) {
+            Err(Refused::Full) => {
+                self.give_back(collect());
+                self.gate.try_acquire_up_to(want)
+            }
+            settled => settled,
+        }
+    }
+
+    /// Waits for a slot, first come, first served.
+    #[inline]
+    pub(crate) fn enter(
+        &self,
+        deadline: Option<Instant>,
+        collect: impl Fn() -> usize,
+    ) -> Result<(), Refused> {
+        match self.gate.try_acquire(1) {
+            Err(Refused::Full) => self.enter_slowly(deadline, collect),
+            settled => settled,
+        }
+    }
+
+    #[cold]
+    fn enter_slowly(
+        &self,
+        deadline: Option<Instant>,
+        collect: impl Fn() -> usize,
+    ) -> Result<(), Refused> {
+        match self.try_enter(&collect) {
+            Err(Refused::Full) => {}
+            settled => return settled,
+        }
+        let Some(standing) = self.gate.stand_in_line(1)? else { return Ok(()) };
+        match self.collect_for(standing, &collect) {
+            Ok(settled) => settled,
+            Err(standing) => {
+                let _watch = self.watch();
+                self.give_back(collect());
+                standing.wait(deadline)
+            }
+        }
+    }
+
+    /// Waits a moment at the place in the line, collecting for whoever is at its head. Where tasks
+    /// are short that soon frees many slots at once, and disturbs no worker.
+    fn collect_for<'a>(
+        &self,
+        mut standing: Standing<'a>,
+        collect: impl Fn() -> usize,
+    ) -> Result<Result<(), Refused>, Standing<'a>> {
+        for spin in 0..SPINS + YIELDS {
+            self.give_back(collect());
+            standing = match standing.learn() {
+                Ok(fate) => return Ok(fate.map_err(Refused::from)),
+                Err(standing) => standing,
+            };
+            if spin < SPINS {
+                (0..PAUSES_PER_SPIN).for_each(|_| spin_hint());
+            } else {
+                yield_now();
+            }
+        }
+        Err(standing)
+    }
+
+    pub(crate) async fn enter_async(&self, collect: impl Fn() -> usize) -> Result<(), Refused> {
+        match self.try_enter(&collect) {
+            Err(Refused::Full) => {}
+            settled => return settled,
+        }
+        let _watch = self.watch();
+        let mut acquire = std::pin::pin!(self.gate.acquire_async(1));
+        std::future::poll_fn(|cx| {
+            let first = !acquire.waits();
+            let polled = acquire.as_mut().poll(cx);
+            if polled.is_pending() && first {
+                // We stand in the line now, and whatever is done from here on is ours to see.
+                self.give_back(collect());
+                return acquire.as_mut().poll(cx);
+            }
+            polled
+        })
+        .await
+        .map_err(Refused::from)
+    }
+
+    /// Takes a slot even beyond the bound, for a task that a task submits.
+    pub(crate) fn force(&self) -> Result<(), Refused> {
+        if self.gate.is_closed() {
+            return Err(Refused::Closed);
+        }
+        self.gate.force(1);
+        Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.gate.is_closed()
+    }
+
+    /// Whether somebody waits for slots, so that they are to be given back at once.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::Acquire) != 0
+    }
+
+    /// Frees slots.
+    pub(crate) fn give_back(&self, slots: usize) {
+        self.gate.release(slots);
+        self.announce_empty();
+    }
+
+    fn announce_empty(&self) {
+        if self.watchers.load(Ordering::Acquire) != 0 && self.is_empty() {
+            drop(self.empty_lock.lock());
+            self.empty.notify_all();
+        }
+    }
+
+    /// Accepted and unfinished tasks, as far as they have been collected.
+    pub(crate) fn in_use(&self) -> usize {
+        self.gate.in_use(*self.capacity.lock())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.in_use() == 0
+    }
+
+    /// Waits until every accepted task has ended, and says whether that came before `deadline`.
+    pub(crate) fn wait_empty(
+        &self,
+        deadline: Option<Instant>,
+        collect: impl Fn() -> usize,
+    ) -> bool {
+        let _watch = self.watch();
+        self.give_back(collect());
+        let mut guard = self.empty_lock.lock();
+        while !self.is_empty() {
+            guard = match deadline {
+                None => wait(&self.empty, guard),
+                Some(at) => match at.checked_duration_since(Instant::now()) {
+                    Some(left) if !left.is_zero() => wait_timeout(&self.empty, guard, left),
+                    _ => return false,
+                },
+            };
+        }
+        true
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        *self.capacity.lock()
+    }
+
+    /// Changes the bound. Below what is in use it admits nobody until enough has ended.
+    pub(crate) fn set_capacity(&self, to: usize) {
+        let mut capacity = self.capacity.lock();
+        let from = std::mem::replace(&mut *capacity, to);
+        if to < from {
+            self.gate.force(from - to);
+        } else {
+            self.gate.release(to - from);
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.gate.waiting()
+    }
+
+    pub(crate) fn close(&self) {
+        self.gate.close();
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        self.watchers.fetch_add(1, Ordering::AcqRel);
+        Watch(self)
+    }
+}
+
+/// Keeps `watchers` raised for as long as somebody waits, however the wait ends.
+struct Watch<'a>(&'a Admission);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,7 @@
+//! Decides who may submit: a fair bounded gate, first come, first served.
+
+mod admission;
+mod gate;
+
+pub(crate) use admission::Admission;
+pub(crate) use gate::{Gate, Refused, Standing};

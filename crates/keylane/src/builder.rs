@@ -1,0 +1,230 @@
+//! What can be chosen when a pool is built.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::{Engine, Execute, Key, Settings};
+use crate::error::BuildError;
+use crate::handler::{HandlerPool, Messages};
+use crate::pool::{Closures, Pool};
+use crate::run::{CrewControl, Turn};
+
+/// The most workers that a pool can have.
+pub const MAX_WORKERS: usize = 1 << 16;
+
+/// The most tasks that a pool can have room for.
+pub const MAX_CAPACITY: usize = 1 << 31;
+
+/// The hasher of a pool's keys, unless another is chosen: fast, and seeded anew in each process, so
+/// that keys cannot easily be chosen to collide. It does not claim to withstand an attacker who can
+/// measure it; against such choose `std::hash::RandomState`.
+#[derive(Clone, Debug, Default)]
+pub struct KeyHasher(foldhash::quality::RandomState);
+
+impl BuildHasher for KeyHasher {
+    type Hasher = KeyHash;
+
+    #[inline]
+    fn build_hasher(&self) -> KeyHash {
+        KeyHash(self.0.build_hasher())
+    }
+}
+
+/// Hashes one key for a [`KeyHasher`].
+#[derive(Clone)]
+pub struct KeyHash(foldhash::quality::FoldHasher<'static>);
+
+/// Hands every kind of write on, for each has a fast path of its own.
+macro_rules! forward {
+    ($($write:ident($int:ty)),*) => {
+        $(
+            #[inline]
+            fn $write(&mut self, value: $int) {
+                self.0.$write(value);
+            }
+        )*
+    };
+}
+
+impl Hasher for KeyHash {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    forward!(write_u8(u8), write_u16(u16), write_u32(u32), write_u64(u64), write_u128(u128));
+    forward!(write_usize(usize));
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyHash").finish_non_exhaustive()
+    }
+}
+
+/// Builds a [`Pool`] or a [`HandlerPool`].
+///
+/// ```
+/// use std::time::Duration;
+/// use keylane::Pool;
+///
+/// let pool = Pool::<String>::builder()
+///     .workers(4)
+///     .capacity(10_000)
+///     .quantum(32, Duration::from_millis(1))
+///     .thread_name("orders")
+///     .build()?;
+/// # drop(pool);
+/// # Ok::<(), keylane::BuildError>(())
+/// ```
+#[must_use = "a builder builds nothing until `build` is called"]
+pub struct Builder<K, S = KeyHasher> {
+    settings: Settings,
+    hasher: S,
+    keys: PhantomData<fn(K)>,
+}
+
+impl<K> Default for Builder<K> {
+    fn default() -> Self {
+        Builder {
+            settings: Settings {
+                workers: std::thread::available_parallelism().map_or(1, usize::from),
+                capacity: 65_536,
+                quantum_tasks: 64,
+                quantum_time: Duration::from_millis(10),
+                thread_name: "keylane".to_owned(),
+                stack_size: None,
+                on_panic: None,
+            },
+            hasher: KeyHasher::default(),
+            keys: PhantomData,
+        }
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
+    /// The number of worker threads: by default as many as the process may use processors.
+    ///
+    /// Bodies that wait, for a disk, a network or a lock, want more workers than processors.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// How many tasks may be accepted and unfinished at a time: by default 65,536.
+    pub fn capacity(mut self, capacity: usize) -> Self {
+        self.settings.capacity = capacity;
+        self
+    }
+
+    /// How long a lane may keep a worker while other tasks are ready: so many tasks, and not much
+    /// longer than so long. By default 64 tasks and 10 ms.
+    ///
+    /// The time is looked at between tasks: after each one that takes 20 µs or more, and at most 64
+    /// tasks apart.
+    pub fn quantum(mut self, tasks: usize, time: Duration) -> Self {
+        self.settings.quantum_tasks = tasks;
+        self.settings.quantum_time = time;
+        self
+    }
+
+    /// What the worker threads are called, before their number: by default `keylane`.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.settings.thread_name = name.into();
+        self
+    }
+
+    /// The stack of each worker, in bytes: by default what the platform gives a thread.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.settings.stack_size = Some(bytes);
+        self
+    }
+
+    /// Called with the payload of each panic of a task, on the worker, before the next task of the
+    /// same key. By default nothing is, beyond the process' own panic hook.
+    pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
+        self.settings.on_panic = Some(Box::new(hook));
+        self
+    }
+
+    /// The hasher of the keys: by default a [`KeyHasher`].
+    pub fn hasher<T: BuildHasher + Send + Sync + 'static>(self, hasher: T) -> Builder<K, T> {
+        Builder { settings: self.settings, hasher, keys: PhantomData }
+    }
+
+    /// Builds a pool that runs closures.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of its range, or a thread cannot be had.
+    pub fn build(self) -> Result<Pool<K, S>, BuildError> {
+        self.start(Closures).map(Pool::new)
+    }
+
+    /// Builds a pool with one handler for many messages.
+    ///
+    /// Neither a closure nor an allocation is spent on a message: it is stored beside its key until
+    /// the handler is called with both.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_handler<M: Send + 'static>(
+        self,
+        handler: impl Fn(&K, M) + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        self.start(Messages::new(move |key: &K, message, _| handler(key, message)))
+            .map(HandlerPool::new)
+    }
+
+    /// The same for a handler that only begins the work: the turn of the message lasts until the
+    /// [`Turn`] is dropped, on whatever thread, and the worker is free as soon as the handler
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_handler_with_turns<M: Send + 'static>(
+        self,
+        handler: impl Fn(&K, M, Turn) + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        self.start(Messages::new(move |key: &K, message, stage| {
+            handler(key, message, stage.keep_turn());
+        }))
+        .map(HandlerPool::new)
+    }
+
+    fn start<X: Execute<K>>(self, executor: X) -> Result<Arc<Engine<K, X, S>>, BuildError> {
+        let Settings { workers, capacity, quantum_tasks, .. } = self.settings;
+        if !(1..=MAX_WORKERS).contains(&workers) {
+            return Err(BuildError::Workers(workers));
+        }
+        if !(1..=MAX_CAPACITY).contains(&capacity) {
+            return Err(BuildError::Capacity(capacity));
+        }
+        if quantum_tasks == 0 {
+            return Err(BuildError::QuantumTasks);
+        }
+        let engine = Arc::new(Engine::new(self.settings, self.hasher, executor));
+        if let Err(error) = engine.fill_crew() {
+            engine.shut_down();
+            return Err(BuildError::Thread(error));
+        }
+        Ok(engine)
+    }
+}
+
+impl<K, S> fmt::Debug for Builder<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

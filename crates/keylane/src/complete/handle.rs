@@ -1,0 +1,155 @@
+//! A submitter's hold on its task: wait, poll, await, cancel.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::Outcome;
+use super::slot::Watch;
+use crate::run::current_inside;
+
+/// Waits for a task, or cancels it.
+///
+/// - Dropping a handle detaches: the task runs, and nobody learns how it ended.
+/// - A turn ends when the body ends, never when its handle is dropped, cancelled or timed out.
+/// - A handle is a future, of any runtime, and can be waited for by a thread as well.
+///
+/// # Inside a task
+///
+/// A task may wait for another one of its own pool. If that one is ordered behind the caller,
+/// directly or through others, it could never begin; the wait is then refused with
+/// [`WouldDeadlock`]. While a task waits, another worker takes the place of its own.
+#[must_use = "a dropped handle detaches its task; `execute` submits without one"]
+pub struct Handle<T, E = Infallible> {
+    slot: Arc<dyn Watch<T, E>>,
+    name: usize,
+}
+
+impl<T: 'static, E: 'static> Handle<T, E> {
+    pub(crate) fn new<S: Watch<T, E> + 'static>(slot: Arc<S>) -> Self {
+        Handle { name: crate::run::name_of(&slot), slot }
+    }
+
+    /// Blocks until the task has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind. The handle
+    /// comes back in the error.
+    pub fn wait(self) -> Result<Outcome<T, E>, WouldDeadlock<Self>> {
+        if self.waits_for_ever() {
+            return Err(WouldDeadlock(self));
+        }
+        Ok(self.block(None).expect("without a deadline there is an outcome in the end"))
+    }
+
+    /// Blocks until the task has ended, for at most `timeout`. `None` means that it has not; the
+    /// task goes on, and the handle can be used again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`wait`](Self::wait), without waiting.
+    pub fn wait_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<Outcome<T, E>>, WouldDeadlock<()>> {
+        if self.waits_for_ever() {
+            return Err(WouldDeadlock(()));
+        }
+        Ok(self.block(Instant::now().checked_add(timeout)))
+    }
+
+    /// The outcome, if the task has ended. It is given out once.
+    pub fn try_take(&mut self) -> Option<Outcome<T, E>> {
+        self.slot.poll(None)
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.slot.is_settled()
+    }
+
+    /// Cancels the task, and says whether it was in time.
+    ///
+    /// - Not begun: it never will; its captures are dropped now, and its outcome is
+    ///   [`Outcome::Cancelled`]. It keeps its place in the line until that is reached, so nothing
+    ///   behind it overtakes anything. Returns true.
+    /// - Running: [`is_cancelled`](crate::is_cancelled) is true inside from now on; the body
+    ///   decides. A future is dropped at its next step. Returns false.
+    /// - Ended: nothing happens. Returns false.
+    pub fn cancel(&self) -> bool {
+        self.slot.cancel()
+    }
+
+    fn waits_for_ever(&self) -> bool {
+        if self.slot.is_settled() {
+            return false;
+        }
+        let Some((inside, position)) = current_inside() else { return false };
+        self.slot.runs_here() || inside.is_behind(&position, self.name)
+    }
+
+    fn block(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
+        if let Some(outcome) = self.slot.poll(None) {
+            return Some(outcome);
+        }
+        let Some((inside, _)) = current_inside() else { return self.slot.wait(deadline) };
+        inside.block();
+        let outcome = self.slot.wait(deadline);
+        inside.unblock();
+        outcome
+    }
+}
+
+/// Cancel safe: the outcome is taken only by the poll that returns it.
+impl<T: 'static, E: 'static> Future for Handle<T, E> {
+    type Output = Result<Outcome<T, E>, WouldDeadlock<()>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.slot.poll(Some(cx.waker())) {
+            Some(outcome) => Poll::Ready(Ok(outcome)),
+            None if self.waits_for_ever() => Poll::Ready(Err(WouldDeadlock(()))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<T, E> fmt::Debug for Handle<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("finished", &self.slot.is_settled()).finish()
+    }
+}
+
+/// A task has tried to wait for one that is ordered behind it, which would wait for ever.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct WouldDeadlock<H>(H);
+
+impl<H> WouldDeadlock<H> {
+    /// What was to be waited for.
+    pub fn into_inner(self) -> H {
+        self.0
+    }
+
+    /// The error alone.
+    pub fn kind(&self) -> WouldDeadlock<()> {
+        WouldDeadlock(())
+    }
+}
+
+impl<H> fmt::Debug for WouldDeadlock<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WouldDeadlock")
+    }
+}
+
+impl<H> fmt::Display for WouldDeadlock<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the awaited task is ordered behind the one that waits for it")
+    }
+}
+
+impl<H> std::error::Error for WouldDeadlock<H> {}

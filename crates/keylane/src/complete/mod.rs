@@ -1,0 +1,12 @@
+//! Tells submitters what became of their tasks: handles, outcomes, cancellation.
+
+mod attempt;
+mod handle;
+mod outcome;
+mod slot;
+
+pub(crate) use attempt::{Attempt, Sure};
+pub use handle::{Handle, WouldDeadlock};
+pub use outcome::{Outcome, PanicPayload};
+pub(crate) use slot::Slot;
+pub use slot::is_cancelled;

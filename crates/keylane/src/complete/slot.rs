@@ -1,0 +1,226 @@
+//! What a task and its handle share: first the body, then the outcome.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread::ThreadId;
+use std::time::Instant;
+
+use super::{Attempt, Outcome, PanicPayload};
+use crate::run::{RunShared, Stage};
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait, wait_timeout};
+
+/// Shared by a task and its handle.
+pub(crate) struct Slot<T, E, F> {
+    state: Mutex<Shared<T, E, F>>,
+    /// Signaled when the state becomes `Settled`, if a thread waits.
+    settled: Condvar,
+    /// The handle has asked the body to stop. Read by the body as often as it likes.
+    cancel: Arc<AtomicBool>,
+}
+
+struct Shared<T, E, F> {
+    state: State<T, E, F>,
+    /// Whom to wake when the state becomes `Settled`.
+    waker: Option<Waker>,
+}
+
+/// A task as its handle knows it.
+enum State<T, E, F> {
+    /// It has not begun. Exits: `Running`; `Settled`, if it is cancelled or abandoned.
+    Waiting(F),
+    /// Its body runs on this thread. Exit: `Settled`.
+    Running(ThreadId),
+    /// It has ended. Exit: `Taken`.
+    Settled(Outcome<T, E>),
+    /// The handle has taken the outcome.
+    Taken,
+}
+
+thread_local! {
+    /// Whether the handle of the task that this thread runs has asked it to stop.
+    static CANCEL: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
+}
+
+/// Whether the running task has been asked to stop, by [`Handle::cancel`](crate::Handle::cancel).
+///
+/// A body that takes long asks now and then and returns early. Outside a task, and in one without a
+/// handle, it is always false.
+///
+/// ```
+/// use keylane::Pool;
+///
+/// let pool = Pool::<&str>::builder().build()?;
+/// let endless = pool.submit("key", || while !keylane::is_cancelled() { std::thread::yield_now() })?;
+/// endless.cancel();
+/// assert!(endless.wait().is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn is_cancelled() -> bool {
+    CANCEL.with(|cell| {
+        let flag = cell.take();
+        let cancelled = flag.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire));
+        cell.set(flag);
+        cancelled
+    })
+}
+
+impl<T, E, F> Slot<T, E, F> {
+    pub(crate) fn new(body: F) -> Self {
+        Slot {
+            state: Mutex::new(Shared { state: State::Waiting(body), waker: None }),
+            settled: Condvar::new(),
+            cancel: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// The body, if the task has not begun; it never will.
+    pub(crate) fn take_body(&self) -> Option<F> {
+        let mut shared = self.state.lock();
+        match std::mem::replace(&mut shared.state, State::Settled(Outcome::Cancelled)) {
+            State::Waiting(body) => Some(body),
+            other => {
+                shared.state = other;
+                None
+            }
+        }
+    }
+
+    fn begin(&self) -> Option<F> {
+        let mut shared = self.state.lock();
+        let running = State::Running(std::thread::current().id());
+        match std::mem::replace(&mut shared.state, running) {
+            State::Waiting(body) => Some(body),
+            other => {
+                shared.state = other;
+                None
+            }
+        }
+    }
+
+    /// Publishes the outcome. Wakes after the lock is released.
+    pub(crate) fn settle(&self, outcome: Outcome<T, E>) {
+        let mut shared = self.state.lock();
+        shared.state = State::Settled(outcome);
+        let waker = shared.waker.take();
+        drop(shared);
+        self.settled.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T, E, F> RunShared for Slot<T, E, F>
+where
+    T: Send,
+    E: Send,
+    F: Attempt<T, E> + Send,
+{
+    fn run(&self, stage: &mut dyn Stage) {
+        // Cancelled meanwhile: the turn passes, and nothing runs in it.
+        let Some(body) = self.begin() else { return };
+        CANCEL.set(Some(self.cancel.clone()));
+        let result = catch_unwind(AssertUnwindSafe(|| body.attempt()));
+        CANCEL.set(None);
+        self.settle(match result {
+            Ok(Ok(value)) => Outcome::Done(value),
+            Ok(Err(error)) => Outcome::Failed(error),
+            Err(payload) => {
+                stage.panicked(&*payload);
+                Outcome::Panicked(PanicPayload::new(payload))
+            }
+        });
+    }
+
+    fn abandon(&self) {
+        if let Some(body) = self.take_body() {
+            drop(body);
+            self.settle(Outcome::Cancelled);
+        }
+    }
+}
+
+/// A slot, as its handle sees it.
+pub(crate) trait Watch<T, E>: Send + Sync {
+    /// The outcome, if it is known. Else the waker will be woken when it is.
+    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>>;
+
+    /// Blocks until the outcome is known, or the deadline.
+    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>>;
+
+    fn is_settled(&self) -> bool;
+
+    /// Whether the calling thread runs the body.
+    fn runs_here(&self) -> bool;
+
+    /// Whether the task will not run, or else was asked to stop.
+    fn cancel(&self) -> bool;
+}
+
+impl<T, E, F> Watch<T, E> for Slot<T, E, F>
+where
+    T: Send,
+    E: Send,
+    F: Send,
+{
+    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
+        let mut shared = self.state.lock();
+        let outcome = shared.take_outcome();
+        if outcome.is_none() {
+            shared.waker = waker.cloned();
+        }
+        outcome
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
+        let mut shared = self.state.lock();
+        loop {
+            if let Some(outcome) = shared.take_outcome() {
+                return Some(outcome);
+            }
+            shared = match deadline {
+                None => wait(&self.settled, shared),
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    wait_timeout(&self.settled, shared, left)
+                }
+            };
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        matches!(self.state.lock().state, State::Settled(_) | State::Taken)
+    }
+
+    fn runs_here(&self) -> bool {
+        matches!(self.state.lock().state, State::Running(on) if on == std::thread::current().id())
+    }
+
+    fn cancel(&self) -> bool {
+        if let Some(body) = self.take_body() {
+            // The captures go now; the task's place in the line stays, so no successor jumps.
+            drop(body);
+            self.settle(Outcome::Cancelled);
+            return true;
+        }
+        self.cancel.store(true, Ordering::Release);
+        false
+    }
+}
+
+impl<T, E, F> Shared<T, E, F> {
+    fn take_outcome(&mut self) -> Option<Outcome<T, E>> {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Settled(outcome) => Some(outcome),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,673 @@
+//! Composes the stages: admit, order, allocate, run, complete.
+//!
+//! The engine knows nothing of closures, handles or messages: what a task *is* and how it runs is
+//! the business of its [`Execute`]. It moves tasks from the gate through the inboxes and lanes to
+//! the workers, and their claims back.
+
+mod behind;
+mod resize;
+mod stop;
+mod survey;
+
+use std::any::Any;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use crate::admit::{Admission, Refused};
+use crate::allocate::{Board, MAX_SHARDS};
+use crate::error::SubmitErrorKind;
+use crate::observe::{Clock, Tally};
+use crate::order::{
+    Claim, Claims, Entry, Hand, Held, Inbox, Label, Lanes, Repr, Rollup, Scope, merge_claims,
+};
+use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+
+/// What the tasks of an engine are, and how one runs.
+pub(crate) trait Execute<K>: Send + Sync + 'static {
+    /// All that is particular to one task.
+    type Work: Send + 'static;
+
+    /// Whether `execute` is to be given the key.
+    const WANTS_KEY: bool;
+
+    /// Runs a task. The turn ends when this returns, unless the stage was asked to keep it.
+    fn execute(&self, key: Option<&K>, work: Self::Work, stage: &mut dyn Stage);
+
+    /// The name of the task that somebody may wait for, if it has one.
+    fn name(work: &Self::Work) -> Option<usize>;
+}
+
+/// The most tasks that are entered in one pass.
+pub(crate) const BATCH: usize = 256;
+
+/// No further index.
+const END: u16 = u16::MAX;
+
+/// A key that the engine can order by.
+pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Key for K {}
+
+/// Called with what a task panicked with.
+pub(crate) type PanicHook = dyn Fn(&(dyn Any + Send)) + Send + Sync;
+
+/// What can be chosen when an engine is built. Every field has been validated.
+pub(crate) struct Settings {
+    pub(crate) workers: usize,
+    /// Accepted and unfinished tasks, at the most.
+    pub(crate) capacity: usize,
+    /// A lane yields to others after so many tasks,
+    pub(crate) quantum_tasks: usize,
+    /// or after so long.
+    pub(crate) quantum_time: Duration,
+    /// Worker threads are called this, and their number.
+    pub(crate) thread_name: String,
+    /// Bytes of stack of a worker thread; the platform's default if absent.
+    pub(crate) stack_size: Option<usize>,
+    pub(crate) on_panic: Option<Box<PanicHook>>,
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings")
+            .field("workers", &self.workers)
+            .field("capacity", &self.capacity)
+            .field("quantum_tasks", &self.quantum_tasks)
+            .field("quantum_time", &self.quantum_time)
+            .field("thread_name", &self.thread_name)
+            .field("stack_size", &self.stack_size)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Engine<K, X: Execute<K>, S> {
+    shards: Box<[Shard<K, X::Work>]>,
+    hasher: S,
+    pub(crate) admission: Admission,
+    pub(crate) board: Board,
+    pub(crate) idle: Idle,
+    pub(crate) crew: Crew,
+    executor: X,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) tally: Tally,
+    /// Workers take no more tasks, and end. Set once.
+    stopping: AtomicBool,
+}
+
+/// The tasks of a part of the keys.
+struct Shard<K, W> {
+    /// Taken by producers for an append, and by workers to take over what is there.
+    inbox: CachePadded<Mutex<Inbox<K, W>>>,
+    /// Taken by workers, twice a task or less. A worker that holds it may take the inbox's lock;
+    /// never the other way round.
+    lanes: CachePadded<Mutex<Lanes<K, W>>>,
+}
+
+/// What a worker wants of a shard after a task has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// It wants another task of this shard.
+    pub(crate) stay: bool,
+    /// The lane of the ended task may go on.
+    pub(crate) quantum_left: bool,
+    /// How many tasks the lane has run in this turn.
+    pub(crate) ran: usize,
+}
+
+/// What a worker does next.
+pub(crate) struct Next<K, W> {
+    /// What the task in the worker's hand holds.
+    pub(crate) held: Held<K, W>,
+    /// It may well be the last for a moment.
+    pub(crate) runs_dry: bool,
+}
+
+/// A task on its way in.
+pub(crate) type Incoming<K, W> = (Claims<K>, W);
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    pub(crate) fn new(settings: Settings, hasher: S, executor: X) -> Self {
+        let shards = shard_count(settings.workers);
+        Engine {
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            hasher,
+            admission: Admission::new(settings.capacity),
+            board: Board::new(),
+            idle: Idle::new(),
+            crew: Crew::new(settings.workers),
+            executor,
+            settings,
+            clock: Clock::new(),
+            tally: Tally::default(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Whether the calling thread runs a task of this engine.
+    #[inline]
+    pub(crate) fn is_inside(&self) -> bool {
+        engine_of_this_thread() == std::ptr::from_ref(self).addr()
+    }
+
+    pub(crate) fn executor(&self) -> &X {
+        &self.executor
+    }
+}
+
+/// How long a submitter waits for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    None,
+    Until(Instant),
+    Endless,
+}
+
+impl Patience {
+    /// What a refusal means to somebody with this patience.
+    pub(crate) fn explain(self, refused: Refused) -> SubmitErrorKind {
+        match (refused, self) {
+            (Refused::Closed, _) => SubmitErrorKind::Closed,
+            (Refused::Full, Patience::Until(_)) => SubmitErrorKind::TimedOut,
+            (Refused::Full, _) => SubmitErrorKind::Full,
+        }
+    }
+}
+
+impl From<Refused> for SubmitErrorKind {
+    fn from(refused: Refused) -> Self {
+        Patience::None.explain(refused)
+    }
+}
+
+// Admission.
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Takes a slot for a task. A task of this pool gets one whether there is room or not, for it
+    /// might wait for room that only its own end can make.
+    #[inline]
+    pub(crate) fn admit(&self, patience: Patience) -> Result<(), Refused> {
+        if self.is_inside() {
+            return self.admission.force();
+        }
+        match patience {
+            Patience::None => self.admission.try_enter(|| self.collect()),
+            Patience::Until(deadline) => self.admission.enter(Some(deadline), || self.collect()),
+            Patience::Endless => self.admission.enter(None, || self.collect()),
+        }
+    }
+
+    /// Takes slots for up to `want` tasks, at least one.
+    pub(crate) fn admit_up_to(&self, want: usize) -> Result<usize, Refused> {
+        if self.is_inside() {
+            return self.admission.force().map(|()| 1);
+        }
+        match self.admission.try_enter_up_to(want, || self.collect()) {
+            Err(Refused::Full) => self.admit(Patience::Endless).map(|()| 1),
+            settled => settled,
+        }
+    }
+
+    pub(crate) async fn admit_async(&self) -> Result<(), Refused> {
+        if self.is_inside() {
+            return self.admission.force();
+        }
+        self.admission.enter_async(|| self.collect()).await
+    }
+}
+
+// Submission.
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped it
+    /// comes back, and its slot is free again.
+    #[inline]
+    pub(crate) fn enter(
+        &self,
+        claims: Claims<K>,
+        work: X::Work,
+    ) -> Result<(), Incoming<K, X::Work>> {
+        match claims.0 {
+            Repr::One(claim) => self.enter_single(claim, work),
+            other => self.enter_other(other, work),
+        }
+    }
+
+    #[inline]
+    fn enter_single(&self, claim: Claim<K>, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+        let hash = self.hasher.hash_one(&claim.key);
+        let shard = self.shard_of(hash);
+        let mut inbox = self.shards[shard].inbox.lock();
+        if inbox.closed {
+            drop(inbox);
+            return Err(self.turn_away(Claims(Repr::One(claim)), work));
+        }
+        let label = Label { hash: hash as u32, seq: inbox.tick(), time: self.clock.now() };
+        let Claim { key, mode } = claim;
+        let tell = inbox.push(Entry::Single { label, mode, key, work });
+        drop(inbox);
+        if tell {
+            self.offer(shard);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn enter_other(&self, claims: Repr<K>, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+        match claims {
+            Repr::One(claim) => self.enter_single(claim, work),
+            Repr::None => self.enter_free(work),
+            Repr::Barrier => self.enter_barrier(work),
+            Repr::Many(claims) => {
+                let mut claims = merge_claims(claims, |key| self.hasher.hash_one(key));
+                match claims.len() {
+                    0 => self.enter_free(work),
+                    1 => self.enter_single(claims.remove(0).1, work),
+                    _ => self.enter_rollup(claims, work),
+                }
+            }
+        }
+    }
+
+    fn enter_free(&self, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+        let shard = self.tally.next_free() % self.shards.len();
+        let mut inbox = self.shards[shard].inbox.lock();
+        if inbox.closed {
+            drop(inbox);
+            return Err(self.turn_away(Claims::none(), work));
+        }
+        let label = Label { hash: 0, seq: inbox.tick(), time: self.clock.now() };
+        let tell = inbox.push(Entry::Free { label, work });
+        drop(inbox);
+        if tell {
+            self.offer(shard);
+        }
+        Ok(())
+    }
+
+    /// Enters all lanes in one step: all inboxes concerned are locked, in the order of the shards,
+    /// so any two rollups stand in the same order wherever they meet.
+    fn enter_rollup(
+        &self,
+        claims: Vec<(u64, Claim<K>)>,
+        work: X::Work,
+    ) -> Result<(), Incoming<K, X::Work>> {
+        let mut parts: Vec<(usize, usize)> =
+            claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
+        parts.sort_unstable();
+        let mut inboxes: Vec<(usize, MutexGuard<'_, Inbox<K, X::Work>>)> = Vec::new();
+        for &(shard, _) in &parts {
+            if inboxes.last().is_none_or(|(last, _)| *last != shard) {
+                inboxes.push((shard, self.shards[shard].inbox.lock()));
+            }
+        }
+        if inboxes[0].1.closed {
+            drop(inboxes);
+            let claims = claims.into_iter().map(|(_, claim)| claim).collect();
+            return Err(self.turn_away(Claims(Repr::Many(claims)), work));
+        }
+        let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
+        let scope = Scope::Keys(claims.into_boxed_slice());
+        let rollup = Arc::new(Rollup::new(scope, label, work));
+        let mut tell = Vec::new();
+        let mut parts = parts.into_iter().peekable();
+        for (shard, inbox) in &mut inboxes {
+            while let Some((_, claim)) = parts.next_if(|(of, _)| of == shard) {
+                if inbox.push(Entry::Part { rollup: rollup.clone(), claim }) {
+                    tell.push(*shard);
+                }
+            }
+        }
+        drop(inboxes);
+        tell.into_iter().for_each(|shard| self.offer(shard));
+        Ok(())
+    }
+
+    /// A barrier stands in every inbox.
+    fn enter_barrier(&self, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+        let mut inboxes: Vec<_> =
+            self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
+        if inboxes[0].1.closed {
+            drop(inboxes);
+            return Err(self.turn_away(Claims::barrier(), work));
+        }
+        let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
+        let scope = Scope::Everything { shards: self.shards.len() };
+        let rollup = Arc::new(Rollup::new(scope, label, work));
+        for (_, inbox) in &mut inboxes {
+            inbox.push(Entry::Fence { rollup: rollup.clone() });
+        }
+        drop(inboxes);
+        (0..self.shards.len()).for_each(|shard| self.offer(shard));
+        Ok(())
+    }
+
+    /// Admits and enters many tasks, as many at a time as there is room for. If the pool is closed,
+    /// returns how many were accepted, and the tasks that were not.
+    pub(crate) fn enter_many(
+        &self,
+        mut tasks: impl Iterator<Item = Incoming<K, X::Work>>,
+    ) -> Result<usize, (usize, Vec<Incoming<K, X::Work>>)> {
+        let mut accepted = 0;
+        let mut piece = Vec::new();
+        loop {
+            piece.extend(tasks.by_ref().take(BATCH));
+            if piece.is_empty() {
+                return Ok(accepted);
+            }
+            let entered = self.enter_piece(&mut piece);
+            accepted += entered;
+            if !piece.is_empty() {
+                piece.extend(tasks);
+                return Err((accepted, piece));
+            }
+        }
+    }
+
+    /// Enters the tasks of a piece of at most `BATCH`. What the pool refuses, because it is closed,
+    /// stays in `piece`. Returns how many were accepted.
+    fn enter_piece(&self, piece: &mut Vec<Incoming<K, X::Work>>) -> usize {
+        let all = piece.len();
+        let mut waiting = std::mem::take(piece).into_iter();
+        let mut batch = Vec::with_capacity(all);
+        while waiting.len() != 0 {
+            let Ok(mut slots) = self.admit_up_to(waiting.len()) else {
+                piece.extend(waiting);
+                break;
+            };
+            while slots != 0
+                && let Some((claims, work)) = waiting.next()
+            {
+                slots -= 1;
+                match claims.0 {
+                    Repr::One(claim) => batch.push(Some((claim, work))),
+                    // It must come after what is before it, in all of its lanes.
+                    other => {
+                        self.enter_batch(&mut batch);
+                        piece.extend(unclaimed(&mut batch));
+                        piece.extend(self.enter_other(other, work).err());
+                    }
+                }
+            }
+            self.enter_batch(&mut batch);
+            piece.extend(unclaimed(&mut batch));
+        }
+        all - piece.len()
+    }
+
+    /// Puts many admitted tasks with one key each into their inboxes, those of one inbox under one
+    /// lock. The tasks of one key keep their order. What a stopped pool refuses stays in `batch`.
+    pub(crate) fn enter_batch(&self, batch: &mut [Option<(Claim<K>, X::Work)>]) {
+        debug_assert!(batch.len() <= BATCH);
+        let mut first = [END; MAX_SHARDS];
+        let mut last = [END; MAX_SHARDS];
+        let mut next = [END; BATCH];
+        let mut hashes = [0; BATCH];
+        for (index, slot) in batch.iter().enumerate() {
+            let Some((claim, _)) = slot else { continue };
+            let hash = self.hasher.hash_one(&claim.key);
+            let shard = self.shard_of(hash);
+            hashes[index] = hash as u32;
+            match last[shard] {
+                END => first[shard] = index as u16,
+                before => next[before as usize] = index as u16,
+            }
+            last[shard] = index as u16;
+        }
+        let time = self.clock.now();
+        for (shard, &first) in first[..self.shards.len()].iter().enumerate() {
+            if first != END && self.enter_chain(shard, batch, first, &next, &hashes, time) {
+                self.offer(shard);
+            }
+        }
+        let refused = batch.iter().flatten().count();
+        if refused != 0 {
+            self.admission.give_back(refused);
+        }
+    }
+
+    /// Appends the tasks of a batch that `next` links from `first` on to one inbox.
+    #[inline]
+    fn enter_chain(
+        &self,
+        shard: usize,
+        batch: &mut [Option<(Claim<K>, X::Work)>],
+        first: u16,
+        next: &[u16; BATCH],
+        hashes: &[u32; BATCH],
+        time: u32,
+    ) -> bool {
+        let mut inbox = self.shards[shard].inbox.lock();
+        if inbox.closed {
+            return false;
+        }
+        let mut tell = false;
+        let mut index = first;
+        while index != END {
+            let (Claim { key, mode }, work) =
+                batch[index as usize].take().expect("each index is linked once");
+            let label = Label { hash: hashes[index as usize], seq: inbox.tick(), time };
+            tell |= inbox.push(Entry::Single { label, mode, key, work });
+            index = next[index as usize];
+        }
+        tell
+    }
+
+    #[cold]
+    fn turn_away(&self, claims: Claims<K>, work: X::Work) -> Incoming<K, X::Work> {
+        self.admission.give_back(1);
+        (claims, work)
+    }
+
+    /// Uses bits of the hash that neither `Label::hash` nor the lanes' table look at.
+    #[inline]
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.shards.len() - 1)
+    }
+
+    /// Tells the workers that a shard has something for them.
+    #[inline]
+    pub(crate) fn offer(&self, shard: usize) {
+        if self.board.set(shard) {
+            self.idle.offered();
+        }
+    }
+}
+
+// Between a worker and a shard.
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Ends a task's hold on its shard and finds the next task there, in one critical section.
+    #[inline]
+    pub(crate) fn step(
+        &self,
+        shard: usize,
+        ended: Option<Held<K, X::Work>>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Next<K, X::Work>> {
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut left = None;
+        let mut held = None;
+        if let Some(ended) = ended {
+            lanes.count_ended();
+            if wish.stay && self.go_on(shard, &mut lanes, &ended, wish, hand) {
+                held = Some(ended);
+            } else {
+                left = self.leave(shard, &mut lanes, &ended, wish);
+            }
+        }
+        if held.is_none() && wish.stay {
+            held = self.find(shard, &mut lanes, hand);
+        }
+        let offer = lanes.has_offer();
+        let runs_dry = lanes.runs_dry();
+        let freed = if self.admission.is_watched() { lanes.take_ended() } else { 0 };
+        drop(lanes);
+        // A key's own drop is user code.
+        drop(left);
+        if offer {
+            self.offer(shard);
+        }
+        if freed != 0 {
+            self.admission.give_back(freed);
+        }
+        held.map(|held| Next { held, runs_dry })
+    }
+
+    /// Turns ended tasks into free slots.
+    pub(crate) fn collect(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lanes.lock().take_ended()).sum()
+    }
+
+    /// Takes the next task of the lane whose task has ended.
+    #[inline]
+    fn go_on(
+        &self,
+        shard: usize,
+        lanes: &mut Lanes<K, X::Work>,
+        ended: &Held<K, X::Work>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> bool {
+        let &Held::Lane(slot) = ended else { return false };
+        let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any_but(shard));
+        if lanes.next_in_lane(slot, quantum_left, hand) {
+            return true;
+        }
+        if !lanes.is_last(slot) {
+            return false;
+        }
+        lanes.refill(&mut self.shards[shard].inbox.lock(), Some(slot));
+        lanes.next_in_lane(slot, quantum_left, hand)
+    }
+
+    #[inline]
+    fn find(
+        &self,
+        shard: usize,
+        lanes: &mut Lanes<K, X::Work>,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Held<K, X::Work>> {
+        if lanes.owes_fresh() {
+            self.refill(shard, lanes);
+        }
+        if let Some(held) = lanes.next(X::WANTS_KEY, hand) {
+            return Some(held);
+        }
+        // Everything that was here has been entered. Producers may have left more.
+        self.refill(shard, lanes);
+        if let Some(held) = lanes.next(X::WANTS_KEY, hand) {
+            return Some(held);
+        }
+        // From here on a producer sets the bit again; what came before it did, we see below.
+        self.board.clear(shard);
+        self.refill(shard, lanes);
+        lanes.next(X::WANTS_KEY, hand)
+    }
+
+    fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) {
+        if lanes.wants_refill() {
+            lanes.refill(&mut self.shards[shard].inbox.lock(), None);
+        }
+    }
+
+    /// Gives a lane back, or a free task's mark.
+    #[inline]
+    fn leave(
+        &self,
+        shard: usize,
+        lanes: &mut Lanes<K, X::Work>,
+        held: &Held<K, X::Work>,
+        wish: Wish,
+    ) -> Option<K> {
+        if let &Held::Lane(slot) = held {
+            if lanes.is_resident(slot) && lanes.evict_resident(&mut self.shards[shard].inbox.lock())
+            {
+                self.offer(shard);
+            }
+            if !wish.quantum_left && lanes.others_wait() {
+                lanes.yielded(wish.ran, self.settings.workers);
+            }
+        }
+        lanes.release(held)
+    }
+
+    /// Ends a turn that its worker has let go of.
+    pub(crate) fn end(&self, shard: usize, held: Held<K, X::Work>) {
+        match held {
+            Held::Rollup(rollup) => self.end_rollup(&rollup),
+            held => {
+                let wish = Wish { stay: false, quantum_left: true, ran: 0 };
+                self.step(shard, Some(held), wish, &mut Hand::default());
+            }
+        }
+    }
+
+    /// Gives back the lanes of a rollup, each in its shard.
+    #[cold]
+    pub(crate) fn end_rollup(&self, rollup: &Rollup<K, X::Work>) {
+        self.end_parts(rollup);
+        self.admission.give_back(1);
+    }
+
+    fn end_parts(&self, rollup: &Rollup<K, X::Work>) {
+        match &rollup.scope {
+            Scope::Everything { .. } => {
+                for (index, shard) in self.shards.iter().enumerate() {
+                    shard.lanes.lock().lower_fence();
+                    // Whatever has come meanwhile was told to nobody who could take it.
+                    self.offer(index);
+                }
+            }
+            Scope::Keys(claims) => {
+                for (hash, claim) in claims {
+                    let shard = self.shard_of(*hash);
+                    let mut lanes = self.shards[shard].lanes.lock();
+                    let left = lanes.release_part(*hash as u32, &claim.key);
+                    let offer = lanes.has_offer();
+                    drop(lanes);
+                    drop(left);
+                    if offer {
+                        self.offer(shard);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What `enter_batch` has left in the batch.
+fn unclaimed<K, W>(batch: &mut Vec<Option<(Claim<K>, W)>>) -> impl Iterator<Item = Incoming<K, W>> {
+    batch.drain(..).flatten().map(|(claim, work)| (Claims(Repr::One(claim)), work))
+}
+
+/// Gives a task that enters several inboxes a place after all that is in any of them.
+fn meet<K, W>(inboxes: &mut [(usize, MutexGuard<'_, Inbox<K, W>>)]) -> u32 {
+    let seq = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0) + 1;
+    inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = seq);
+    seq as u32
+}
+
+impl<K, W> Default for Shard<K, W> {
+    fn default() -> Self {
+        Shard {
+            inbox: CachePadded::new(Mutex::new(Inbox::default())),
+            lanes: CachePadded::new(Mutex::new(Lanes::default())),
+        }
+    }
+}
+
+/// Four shards a worker, so that workers seldom meet in one, but few enough for a visit to be
+/// worth while; a power of two, so that a mask picks one.
+fn shard_count(workers: usize) -> usize {
+    (4 * workers).next_power_of_two().min(MAX_SHARDS)
+}

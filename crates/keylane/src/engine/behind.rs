@@ -1,0 +1,105 @@
+//! Finds out whether one task is ordered behind another, directly or through rollups and barriers.
+//!
+//! Only a task that waits for another one asks, so it may take its time: it enters what the inboxes
+//! hold and then follows the lanes, one shard's lock at a time. What it finds cannot go out of date:
+//! while the caller runs, whatever is behind it stays behind it, and the task it asks for was
+//! submitted before it asked.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::{Engine, Execute, Key};
+use crate::order::{Lanes, Rollup, Scope};
+use crate::run::Position;
+use crate::sync::MutexGuard;
+
+/// A lane in which everything after a place is behind the caller.
+enum Front<K, W> {
+    /// After the task that holds it.
+    Slot { shard: usize, slot: usize },
+    /// After this rollup, which stands in the lane of its claim with this index.
+    Rollup { rollup: Arc<Rollup<K, W>>, claim: usize },
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Whether the task with this name waits, in the end, for the one at `position` to end.
+    pub(crate) fn is_behind(&self, position: &Position, name: usize) -> bool {
+        self.is_behind_barrier(name) || self.is_behind_lanes(position, name)
+    }
+
+    /// A barrier that waits is behind every task that runs, and all after it are behind it.
+    fn is_behind_barrier(&self, name: usize) -> bool {
+        let is_target = |work: &X::Work| X::name(work) == Some(name);
+        // A barrier stands in every shard, so the first one tells whether there is any.
+        if self.entered(0).fence().is_none() {
+            return false;
+        }
+        (0..self.shards.len()).any(|shard| {
+            let lanes = self.entered(shard);
+            lanes.fence().is_some_and(|barrier| {
+                // One that runs has given its work away, and is not behind anything.
+                barrier.with_work(|work| work.is_some_and(is_target))
+                    || lanes.any_in_backlog(is_target)
+                    || self.shards[shard].inbox.lock().any(is_target)
+            })
+        })
+    }
+
+    fn is_behind_lanes(&self, position: &Position, name: usize) -> bool {
+        let is_target = |work: &X::Work| X::name(work) == Some(name);
+        let mut fronts = self.fronts_of(position);
+        let mut seen: Vec<Arc<Rollup<K, X::Work>>> = Vec::new();
+        while let Some(front) = fronts.pop() {
+            let behind = match front {
+                Front::Slot { shard, slot } => self.entered(shard).behind_slot(slot, is_target),
+                Front::Rollup { rollup, claim } => {
+                    let Scope::Keys(claims) = &rollup.scope else { continue };
+                    let shard = self.shard_of(claims[claim].0);
+                    self.entered(shard).behind_rollup(&rollup, claim, is_target)
+                }
+            };
+            let Some(rollups) = behind else { return true };
+            for rollup in rollups {
+                if !seen.iter().any(|known| Arc::ptr_eq(known, &rollup)) {
+                    fronts.extend(fronts_of_rollup(&rollup));
+                    seen.push(rollup);
+                }
+            }
+        }
+        false
+    }
+
+    fn fronts_of(&self, position: &Position) -> Vec<Front<K, X::Work>> {
+        match position {
+            Position::Free => Vec::new(),
+            &Position::Lane { shard, slot } => vec![Front::Slot { shard, slot }],
+            Position::Rollup(rollup) => {
+                let rollup = rollup.clone().downcast::<Rollup<K, X::Work>>();
+                fronts_of_rollup(&rollup.expect("a worker's tasks are of its own pool"))
+            }
+        }
+    }
+
+    /// A shard's lanes, with all that can be entered there.
+    fn entered(&self, shard: usize) -> MutexGuard<'_, Lanes<K, X::Work>> {
+        let mut lanes = self.shards[shard].lanes.lock();
+        lanes.enter_all(X::WANTS_KEY);
+        if lanes.wants_refill() {
+            lanes.refill(&mut self.shards[shard].inbox.lock(), None);
+            lanes.enter_all(X::WANTS_KEY);
+        }
+        if lanes.has_offer() {
+            self.offer(shard);
+        }
+        lanes
+    }
+}
+
+fn fronts_of_rollup<K: Key, W>(rollup: &Arc<Rollup<K, W>>) -> Vec<Front<K, W>> {
+    match &rollup.scope {
+        Scope::Keys(claims) => {
+            (0..claims.len()).map(|claim| Front::Rollup { rollup: rollup.clone(), claim }).collect()
+        }
+        Scope::Everything { .. } => Vec::new(),
+    }
+}

@@ -1,0 +1,29 @@
+//! Changes the size of a running engine.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::{Engine, Execute, Key};
+use crate::builder::{MAX_CAPACITY, MAX_WORKERS};
+use crate::error::BuildError;
+use crate::run::CrewControl;
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
+    pub(crate) fn set_workers(self: &Arc<Self>, workers: usize) -> Result<(), BuildError> {
+        if !(1..=MAX_WORKERS).contains(&workers) {
+            return Err(BuildError::Workers(workers));
+        }
+        self.crew.set_wanted(workers);
+        // Those who sleep learn only so that they are too many.
+        self.idle.wake_all();
+        self.fill_crew().map_err(BuildError::Thread)
+    }
+
+    pub(crate) fn set_capacity(&self, capacity: usize) -> Result<(), BuildError> {
+        if !(1..=MAX_CAPACITY).contains(&capacity) {
+            return Err(BuildError::Capacity(capacity));
+        }
+        self.admission.set_capacity(capacity);
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Ends an engine: close, drain, stop.
+
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
+
+use super::{Engine, Execute, Key};
+use crate::error::DrainError;
+use crate::order::Unrun;
+use crate::sync::Ordering;
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Refuses new work from now on.
+    pub(crate) fn close(&self) {
+        self.admission.close();
+    }
+
+    /// Closes, and waits until all that was accepted has ended.
+    pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), DrainError> {
+        self.close();
+        if self.is_inside() {
+            return Err(DrainError::FromInside);
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        match self.admission.wait_empty(deadline, || self.collect()) {
+            true => Ok(()),
+            false => Err(DrainError::TimedOut),
+        }
+    }
+
+    /// Stops, drops what has not run, and waits for the workers, unless the caller is one.
+    pub(crate) fn shut_down(&self) {
+        drop(self.stop());
+        let threads = self.crew.disband();
+        if self.is_inside() {
+            // This worker ends when its task does, and the others need not be waited for.
+            return;
+        }
+        for thread in threads {
+            // A worker catches what its tasks throw, so there is nothing to learn here.
+            let _ = thread.join();
+        }
+    }
+
+    /// Stops the workers, and returns the tasks that have not been given to one, in an order in
+    /// which they could have run.
+    pub(crate) fn stop(&self) -> Vec<Unrun<K, X::Work>> {
+        self.close();
+        self.stopping.store(true, Ordering::Release);
+        self.idle.wake_all();
+        let mut unrun = Vec::new();
+        // First no inbox lets anything in, then all are emptied: a rollup is in all of its inboxes
+        // or in none.
+        for shard in &self.shards {
+            shard.inbox.lock().closed = true;
+        }
+        let mut clock = 0;
+        for shard in &self.shards {
+            let mut lanes = shard.lanes.lock();
+            let mut inbox = shard.inbox.lock();
+            clock = clock.max(inbox.clock);
+            lanes.take_unrun(&mut inbox, &mut unrun);
+        }
+        // Labels have the lower half of the clock; how far they lie back is what counts.
+        unrun.sort_by_key(|task| std::cmp::Reverse((clock as u32).wrapping_sub(task.seq)));
+        self.admission.give_back(unrun.len());
+        unrun
+    }
+}

@@ -1,0 +1,166 @@
+//! Why a pool was not built, or a task not accepted.
+
+use std::fmt;
+use std::io;
+
+/// Why a task was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubmitErrorKind {
+    /// The pool was closed, drained or stopped.
+    Closed,
+    /// The pool has no room, and the caller did not want to wait.
+    Full,
+    /// There was no room in the time that the caller gave.
+    TimedOut,
+}
+
+impl fmt::Display for SubmitErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SubmitErrorKind::Closed => "the pool is closed",
+            SubmitErrorKind::Full => "the pool is full",
+            SubmitErrorKind::TimedOut => "the pool had no room in time",
+        })
+    }
+}
+
+/// A task was not accepted. It comes back in the error.
+pub struct SubmitError<T> {
+    kind: SubmitErrorKind,
+    rejected: T,
+}
+
+impl<T> SubmitError<T> {
+    pub(crate) fn new(kind: SubmitErrorKind, rejected: T) -> Self {
+        SubmitError { kind, rejected }
+    }
+
+    /// Why it was not accepted.
+    pub fn kind(&self) -> SubmitErrorKind {
+        self.kind
+    }
+
+    /// What was to be submitted.
+    pub fn into_inner(self) -> T {
+        self.rejected
+    }
+}
+
+impl<T> fmt::Debug for SubmitError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for SubmitError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for SubmitError<T> {}
+
+/// A batch was not accepted to its end, because the pool was closed.
+pub struct BatchError<A, T> {
+    accepted: A,
+    rejected: Vec<T>,
+}
+
+impl<A, T> BatchError<A, T> {
+    pub(crate) fn new(accepted: A, rejected: Vec<T>) -> Self {
+        BatchError { accepted, rejected }
+    }
+
+    /// What was accepted: the handles of `submit_many`, the number of tasks of the others.
+    pub fn accepted(&self) -> &A {
+        &self.accepted
+    }
+
+    /// What was accepted, and the tasks that were not.
+    pub fn into_inner(self) -> (A, Vec<T>) {
+        (self.accepted, self.rejected)
+    }
+}
+
+impl<A, T> fmt::Debug for BatchError<A, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchError").field("rejected", &self.rejected.len()).finish_non_exhaustive()
+    }
+}
+
+impl<A, T> fmt::Display for BatchError<A, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the pool is closed; {} tasks of the batch were not accepted",
+            self.rejected.len()
+        )
+    }
+}
+
+impl<A, T> std::error::Error for BatchError<A, T> {}
+
+/// Why a drain ended before the pool was empty. The pool is closed in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// The time was over. What was accepted goes on.
+    TimedOut,
+    /// The caller is a task of the pool, and would wait for its own end.
+    FromInside,
+}
+
+impl fmt::Display for DrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DrainError::TimedOut => "tasks were unfinished when the time to drain was over",
+            DrainError::FromInside => "a task can't wait until its own pool is empty",
+        })
+    }
+}
+
+impl std::error::Error for DrainError {}
+
+/// Why a pool could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There must be at least one worker, and at most [`MAX_WORKERS`](crate::MAX_WORKERS).
+    Workers(usize),
+    /// There must be room for at least one task, and for at most
+    /// [`MAX_CAPACITY`](crate::MAX_CAPACITY).
+    Capacity(usize),
+    /// A turn must last for at least one task.
+    QuantumTasks,
+    /// The operating system has refused a thread.
+    Thread(io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Workers(n) => {
+                write!(f, "{n} workers: a pool has 1 to {} of them", crate::MAX_WORKERS)
+            }
+            BuildError::Capacity(n) => {
+                write!(
+                    f,
+                    "a capacity of {n}: a pool has room for 1 to {} tasks",
+                    crate::MAX_CAPACITY
+                )
+            }
+            BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),
+            BuildError::Thread(_) => f.write_str("the operating system refused a worker thread"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            BuildError::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}

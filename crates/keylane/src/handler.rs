@@ -1,0 +1,239 @@
+//! The pool of messages: one handler, many keys.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::builder::KeyHasher;
+use crate::engine::{Engine, Execute, Key, Patience};
+use crate::error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
+use crate::observe::Snapshot;
+use crate::order::{Claims, Repr};
+use crate::run::Stage;
+
+/// A pool with one handler that is called for each message: in order for the messages of one key,
+/// in parallel for different keys.
+///
+/// It promises what a [`Pool`](crate::Pool) promises, for messages with one key each, and spends
+/// neither a closure nor an allocation on a message.
+///
+/// ```
+/// use keylane::Pool;
+///
+/// let pool = Pool::<u32>::builder()
+///     .workers(4)
+///     .build_handler(|account: &u32, amount: i64| println!("{account}: {amount:+}"))?;
+/// pool.send(7, 100)?;
+/// pool.send(8, 50)?;
+/// pool.send(7, -30)?; // after the first of account 7
+/// pool.drain(None)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct HandlerPool<K: Key, M: Send + 'static, S = KeyHasher>
+where
+    S: BuildHasher + Send + Sync + 'static,
+{
+    engine: Arc<Engine<K, Messages<K, M>, S>>,
+}
+
+/// Tasks that are messages for one handler.
+pub(crate) struct Messages<K, M> {
+    handler: Box<Handler<K, M>>,
+}
+
+type Handler<K, M> = dyn Fn(&K, M, &mut dyn Stage) + Send + Sync;
+
+impl<K, M> Messages<K, M> {
+    pub(crate) fn new(handler: impl Fn(&K, M, &mut dyn Stage) + Send + Sync + 'static) -> Self {
+        Messages { handler: Box::new(handler) }
+    }
+}
+
+impl<K: Key, M: Send + 'static> Execute<K> for Messages<K, M> {
+    type Work = M;
+    const WANTS_KEY: bool = true;
+
+    #[inline]
+    fn execute(&self, key: Option<&K>, message: M, stage: &mut dyn Stage) {
+        (self.handler)(key.expect("every message has a key"), message, stage);
+    }
+
+    fn name(_: &M) -> Option<usize> {
+        None
+    }
+}
+
+impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
+    pub(crate) fn new(engine: Arc<Engine<K, Messages<K, M>, S>>) -> Self {
+        HandlerPool { engine }
+    }
+
+    /// Sends a message. Waits for room, first come, first served; never inside the pool's own
+    /// handler.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed); the message comes back in the error.
+    #[inline]
+    pub fn send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
+        self.send_patiently(key, message, Patience::Endless)
+    }
+
+    /// Sends a message if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`](SubmitErrorKind::Full) or [`Closed`](SubmitErrorKind::Closed); the message comes
+    /// back.
+    #[inline]
+    pub fn try_send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
+        self.send_patiently(key, message, Patience::None)
+    }
+
+    /// Sends a message, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](SubmitErrorKind::TimedOut) or [`Closed`](SubmitErrorKind::Closed); the message
+    /// comes back.
+    pub fn send_timeout(
+        &self,
+        key: K,
+        message: M,
+        timeout: Duration,
+    ) -> Result<(), SubmitError<(K, M)>> {
+        let patience =
+            Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until);
+        self.send_patiently(key, message, patience)
+    }
+
+    /// Sends a message, waiting for room without blocking the thread, in one line with the threads
+    /// that wait. Needs no particular runtime.
+    ///
+    /// Cancel safe: dropped before it is ready, it has sent nothing, and has left the line.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed); the message comes back.
+    pub async fn send_async(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
+        match self.engine.admit_async().await {
+            Ok(()) => self.enter(key, message),
+            Err(refused) => Err(SubmitError::new(refused.into(), (key, message))),
+        }
+    }
+
+    /// Sends many messages in one pass, waiting for room as often as it takes. They are in order as
+    /// if they had been sent one by one.
+    ///
+    /// They are handed over in pieces of up to 256, each when the iterator has yielded it.
+    ///
+    /// # Errors
+    ///
+    /// If the pool is closed meanwhile: how many were accepted, and those that were not. A message
+    /// of the second kind can precede one of the first in the batch only if their keys differ.
+    pub fn send_many(
+        &self,
+        messages: impl IntoIterator<Item = (K, M)>,
+    ) -> Result<usize, BatchError<usize, (K, M)>> {
+        let batch = messages.into_iter().map(|(key, message)| (Claims::exclusive(key), message));
+        self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
+            BatchError::new(accepted, rejected.into_iter().map(keyed).collect())
+        })
+    }
+
+    #[inline]
+    fn send_patiently(
+        &self,
+        key: K,
+        message: M,
+        patience: Patience,
+    ) -> Result<(), SubmitError<(K, M)>> {
+        match self.engine.admit(patience) {
+            Ok(()) => self.enter(key, message),
+            Err(refused) => Err(SubmitError::new(patience.explain(refused), (key, message))),
+        }
+    }
+
+    #[inline]
+    fn enter(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
+        self.engine
+            .enter(Claims::exclusive(key), message)
+            .map_err(|task| SubmitError::new(SubmitErrorKind::Closed, keyed(task)))
+    }
+
+    /// Refuses new messages from now on. What was accepted goes on.
+    pub fn close(&self) {
+        self.engine.close();
+    }
+
+    /// Whether new messages are refused.
+    pub fn is_closed(&self) -> bool {
+        self.engine.admission.is_closed()
+    }
+
+    /// Closes the pool and waits until every accepted message was handled, for at most `timeout` if
+    /// one is given.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::drain`](crate::Pool::drain).
+    pub fn drain(&self, timeout: Option<Duration>) -> Result<(), DrainError> {
+        self.engine.drain_for(timeout)
+    }
+
+    /// Closes the pool, lets the calls that run end, and returns exactly the messages that the
+    /// handler was not called with, those of one key in order. It does not wait for the calls.
+    pub fn stop_now(&self) -> Vec<(K, M)> {
+        self.engine.stop().into_iter().map(|task| keyed((task.claims, task.work))).collect()
+    }
+
+    /// Looks at the running pool. As [`Pool::snapshot`](crate::Pool::snapshot).
+    pub fn snapshot(&self, hottest: usize) -> Snapshot<K> {
+        self.engine.survey(hottest)
+    }
+
+    /// Changes the number of workers. Surplus workers end after the message that they handle.
+    ///
+    /// # Errors
+    ///
+    /// If the number is out of its range or the operating system refuses a thread.
+    pub fn set_workers(&self, workers: usize) -> Result<(), BuildError> {
+        self.engine.set_workers(workers)
+    }
+
+    /// Changes the capacity. Below what is unfinished it admits nobody until enough has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the number is out of its range.
+    pub fn set_capacity(&self, capacity: usize) -> Result<(), BuildError> {
+        self.engine.set_capacity(capacity)
+    }
+}
+
+/// A message's one key, and the message.
+fn keyed<K, M>((claims, message): (Claims<K>, M)) -> (K, M) {
+    match claims.0 {
+        Repr::One(claim) => (claim.key, message),
+        _ => unreachable!("a message has exactly one key"),
+    }
+}
+
+impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> Drop
+    for HandlerPool<K, M, S>
+{
+    fn drop(&mut self) {
+        self.engine.shut_down();
+    }
+}
+
+impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> fmt::Debug
+    for HandlerPool<K, M, S>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerPool")
+            .field("settings", &self.engine.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,61 @@
+//! What can be seen of a pool from outside.
+
+use std::time::Duration;
+
+/// A pool at a moment, or rather: each part of it at a moment of its own.
+///
+/// Taking one stops nothing but, for as long as it takes to count them, the tasks of one shard after
+/// the other; submitters and workers of the other shards go on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Snapshot<K> {
+    /// The bound on accepted and unfinished tasks.
+    pub capacity: usize,
+    /// Tasks that were accepted and have not ended. Above `capacity` only by what tasks have
+    /// submitted from inside, or after the capacity was lowered.
+    pub unfinished: usize,
+    /// Submitters that wait for room.
+    pub submitters_waiting: usize,
+    /// Tasks that were ever accepted; a rollup counts once for each of its keys, a barrier once for
+    /// each shard.
+    pub accepted: u64,
+    /// Tasks that panicked.
+    pub panicked: u64,
+    /// The number of workers that was asked for.
+    pub workers_wanted: usize,
+    /// Workers that sleep for want of a ready task.
+    pub workers_asleep: usize,
+    /// Each worker.
+    pub workers: Vec<WorkerSnapshot>,
+    /// The keys with the most unfinished tasks, longest lane first.
+    pub hottest: Vec<LaneSnapshot<K>>,
+}
+
+/// A worker at a moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerSnapshot {
+    /// Its number, as in the name of its thread.
+    pub id: usize,
+    /// Tasks that it has run.
+    pub finished: u64,
+    /// It has a task; else it looks for one, or sleeps.
+    pub busy: bool,
+    /// How long it has been idle, or on its task. A worker with tiny tasks looks at the clock once
+    /// in a while: up to 64 of them count as one.
+    pub since: Duration,
+}
+
+/// A key's unfinished tasks at a moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LaneSnapshot<K> {
+    /// The key.
+    pub key: K,
+    /// How many tasks, running and waiting. A rollup counts in each of its lanes.
+    pub len: usize,
+    /// How long ago the first of them was submitted, to within about 10 ms.
+    pub head_age: Duration,
+    /// The first of them runs, or holds the lane and is about to; else it waits for a worker.
+    pub running: bool,
+}

@@ -1,0 +1,125 @@
+//! What a task asks of the order: no key, one, many, each exclusive or shared, or all of them.
+
+/// How a task uses a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Alone: conflicts with every other task of the key.
+    Exclusive,
+    /// Reading: conflicts only with the key's exclusive tasks.
+    Shared,
+}
+
+/// One key of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim<K> {
+    pub(crate) key: K,
+    pub(crate) mode: Mode,
+}
+
+/// The keys of a task, which say what it must stay in order with.
+///
+/// Two tasks conflict if they have a key in common, unless both only share it, or if one of them is
+/// a barrier. A task with one exclusive key needs no `Claims`: the key itself will do, as will an
+/// array or a vector of keys.
+///
+/// ```
+/// use keylane::Claims;
+///
+/// let transfer = Claims::exclusive("alice").and_exclusive("bob");
+/// let report = Claims::shared("alice").and_shared("bob");
+/// let background = Claims::<&str>::none();
+/// let checkpoint = Claims::<&str>::barrier();
+/// # let _ = (transfer, report, background, checkpoint);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Claims<K>(pub(crate) Repr<K>);
+
+/// The shapes of [`Claims`], of which the first two are by far the most frequent.
+#[derive(Clone, Debug)]
+pub(crate) enum Repr<K> {
+    One(Claim<K>),
+    None,
+    Many(Vec<Claim<K>>),
+    Barrier,
+}
+
+impl<K> Claims<K> {
+    /// No key: the task is in order with nothing but barriers.
+    pub fn none() -> Self {
+        Claims(Repr::None)
+    }
+
+    /// One key, used alone.
+    pub fn exclusive(key: K) -> Self {
+        Claims(Repr::One(Claim { key, mode: Mode::Exclusive }))
+    }
+
+    /// One key, used together with other tasks that share it.
+    pub fn shared(key: K) -> Self {
+        Claims(Repr::One(Claim { key, mode: Mode::Shared }))
+    }
+
+    /// A task that conflicts with every other task of the pool.
+    pub fn barrier() -> Self {
+        Claims(Repr::Barrier)
+    }
+
+    /// Adds a key used alone. A barrier stays a barrier.
+    pub fn and_exclusive(self, key: K) -> Self {
+        self.and(Claim { key, mode: Mode::Exclusive })
+    }
+
+    /// Adds a key that is shared. A barrier stays a barrier.
+    pub fn and_shared(self, key: K) -> Self {
+        self.and(Claim { key, mode: Mode::Shared })
+    }
+
+    fn and(self, claim: Claim<K>) -> Self {
+        Claims(match self.0 {
+            Repr::None => Repr::One(claim),
+            Repr::One(first) => Repr::Many(vec![first, claim]),
+            Repr::Many(mut claims) => {
+                claims.push(claim);
+                Repr::Many(claims)
+            }
+            Repr::Barrier => Repr::Barrier,
+        })
+    }
+}
+
+/// What can stand for the keys of a task: one key, an array or a vector of keys (all exclusive), or
+/// [`Claims`].
+///
+/// A key that is listed twice counts once, and is exclusive if either listing is.
+pub trait IntoClaims<K> {
+    /// The keys, each with its mode.
+    fn into_claims(self) -> Claims<K>;
+}
+
+impl<K> IntoClaims<K> for K {
+    #[inline]
+    fn into_claims(self) -> Claims<K> {
+        Claims::exclusive(self)
+    }
+}
+
+impl<K> IntoClaims<K> for Claims<K> {
+    #[inline]
+    fn into_claims(self) -> Claims<K> {
+        self
+    }
+}
+
+impl<K> IntoClaims<K> for Vec<K> {
+    fn into_claims(self) -> Claims<K> {
+        self.into_iter().fold(Claims::none(), Claims::and_exclusive)
+    }
+}
+
+impl<K, const N: usize> IntoClaims<K> for [K; N] {
+    fn into_claims(self) -> Claims<K> {
+        Claims(Repr::Many(
+            self.into_iter().map(|key| Claim { key, mode: Mode::Exclusive }).collect(),
+        ))
+    }
+}

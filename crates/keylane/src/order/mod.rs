@@ -1,0 +1,17 @@
+//! Decides which tasks may run now: the lanes, the claims on them, and what waits behind what.
+//!
+//! `README.md` beside this file has the protocol, its states and the proof sketch.
+
+mod claims;
+mod entry;
+mod inbox;
+mod lanes;
+mod queue;
+mod rollup;
+
+pub(crate) use claims::{Claim, Mode, Repr};
+pub use claims::{Claims, IntoClaims};
+pub(crate) use entry::{Entry, Label};
+pub(crate) use inbox::Inbox;
+pub(crate) use lanes::{Hand, Held, Lanes, Unrun};
+pub(crate) use rollup::{Rollup, Scope, merge_claims};

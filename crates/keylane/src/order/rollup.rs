@@ -1,0 +1,93 @@
+//! A task that stands in several lanes at once, and becomes ready when it heads them all.
+
+use super::{Claim, Claims, Label, Mode, Repr};
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+
+/// A task with several keys, or a barrier.
+#[derive(Debug)]
+pub(crate) struct Rollup<K, W> {
+    /// The body; taken by the worker that runs it, or by whoever stops the pool.
+    work: Mutex<Option<W>>,
+    /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
+    /// the shard that grants; whoever takes the last one off makes the task ready.
+    pending: AtomicUsize,
+    pub(crate) scope: Scope<K>,
+    /// Its place in the order and its time; it has a hash for each key instead of one.
+    pub(crate) label: Label,
+}
+
+/// What a rollup claims.
+#[derive(Debug)]
+pub(crate) enum Scope<K> {
+    /// These keys, each with its hash, no key twice.
+    Keys(Box<[(u64, Claim<K>)]>),
+    /// Everything, in each of so many shards.
+    Everything { shards: usize },
+}
+
+impl<K: Eq, W> Rollup<K, W> {
+    pub(crate) fn new(scope: Scope<K>, label: Label, work: W) -> Self {
+        let parts = match &scope {
+            Scope::Keys(claims) => claims.len(),
+            Scope::Everything { shards } => *shards,
+        };
+        Rollup { work: Mutex::new(Some(work)), pending: AtomicUsize::new(parts), scope, label }
+    }
+
+    /// Marks one part as granted, and says whether it was the last.
+    ///
+    /// Acquire and release: the body sees what the earlier tasks of every one of its lanes wrote,
+    /// for their ends come before the grants.
+    pub(crate) fn grant(&self) -> bool {
+        self.pending.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn take_work(&self) -> Option<W> {
+        self.work.lock().take()
+    }
+
+    pub(crate) fn with_work<R>(&self, look: impl FnOnce(Option<&W>) -> R) -> R {
+        look(self.work.lock().as_ref())
+    }
+
+    /// The claims as they were submitted, each key once.
+    pub(crate) fn claims(&self) -> Claims<K>
+    where
+        K: Clone,
+    {
+        Claims(match &self.scope {
+            Scope::Keys(claims) => {
+                Repr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
+            }
+            Scope::Everything { .. } => Repr::Barrier,
+        })
+    }
+
+    /// The hash, key and mode of a part.
+    pub(crate) fn claim(&self, index: usize) -> (u32, &K, Mode) {
+        match &self.scope {
+            Scope::Keys(claims) => {
+                let (hash, claim) = &claims[index];
+                (*hash as u32, &claim.key, claim.mode)
+            }
+            Scope::Everything { .. } => unreachable!("a barrier has no parts, only fences"),
+        }
+    }
+}
+
+/// Lists each key once, with its hash, exclusive if any of its listings is.
+pub(crate) fn merge_claims<K: Eq>(
+    claims: Vec<Claim<K>>,
+    hash: impl Fn(&K) -> u64,
+) -> Vec<(u64, Claim<K>)> {
+    let mut merged: Vec<(u64, Claim<K>)> = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let hash = hash(&claim.key);
+        match merged.iter_mut().find(|(h, seen)| *h == hash && seen.key == claim.key) {
+            None => merged.push((hash, claim)),
+            Some((_, seen)) if claim.mode == Mode::Exclusive => seen.mode = Mode::Exclusive,
+            Some(_) => {}
+        }
+    }
+    merged
+}

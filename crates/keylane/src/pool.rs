@@ -1,0 +1,529 @@
+//! The pool of closures.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::builder::{Builder, KeyHasher};
+use crate::complete::{Attempt, Handle, Slot, Sure};
+use crate::engine::{Engine, Execute, Key, Patience};
+use crate::error::{BatchError, DrainError, SubmitError, SubmitErrorKind};
+use crate::observe::Snapshot;
+use crate::order::{Claims, IntoClaims};
+use crate::run::{Body, Run, Stage, bystander, name_of};
+
+/// A pool of workers that keeps the tasks of each key in order.
+///
+/// See the [crate's documentation](crate) for what it promises.
+///
+/// # Submitting
+///
+/// | | waits for room | at most so long | not at all | as a future |
+/// |---|---|---|---|---|
+/// | with a [`Handle`] | [`submit`](Self::submit) | [`submit_timeout`](Self::submit_timeout) | [`try_submit`](Self::try_submit) | [`submit_async`](Self::submit_async) |
+/// | without | [`execute`](Self::execute) | [`execute_timeout`](Self::execute_timeout) | [`try_execute`](Self::try_execute) | [`execute_async`](Self::execute_async) |
+///
+/// [`submit_many`](Self::submit_many) and [`execute_many`](Self::execute_many) take a batch in one
+/// pass. A closure that captures up to four words is stored in place when it is executed.
+///
+/// # Closing
+///
+/// [`close`](Self::close) refuses new work, [`drain`](Self::drain) closes and waits for what was
+/// accepted, [`stop_now`](Self::stop_now) closes and returns what has not begun. Dropping the pool
+/// stops it, drops what has not begun, and waits for the bodies that run. Each can be done from any
+/// thread, and from inside a task.
+pub struct Pool<K: Key, S = KeyHasher>
+where
+    S: BuildHasher + Send + Sync + 'static,
+{
+    engine: Arc<Engine<K, Closures, S>>,
+}
+
+/// Tasks that are closures.
+pub(crate) struct Closures;
+
+impl<K: Key> Execute<K> for Closures {
+    type Work = Body;
+    const WANTS_KEY: bool = false;
+
+    #[inline]
+    fn execute(&self, _: Option<&K>, work: Body, stage: &mut dyn Stage) {
+        work.run(stage);
+    }
+
+    fn name(work: &Body) -> Option<usize> {
+        work.name()
+    }
+}
+
+/// A closure that nobody waits for.
+struct Detached<F>(F);
+
+impl<F: FnOnce() + Send + 'static> Run for Detached<F> {
+    #[inline]
+    fn run(self, _: &mut dyn Stage) {
+        (self.0)();
+    }
+}
+
+/// What a rejected submission returns: the claims and the closure.
+type Submission<K, F> = (Claims<K>, F);
+
+impl<K: Key> Pool<K> {
+    /// Starts to build a pool.
+    pub fn builder() -> Builder<K> {
+        Builder::default()
+    }
+}
+
+// With a handle.
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    pub(crate) fn new(engine: Arc<Engine<K, Closures, S>>) -> Self {
+        Pool { engine }
+    }
+
+    /// Submits a task. Waits for room, first come, first served; never inside a task of this pool.
+    ///
+    /// ```
+    /// use keylane::{Claims, Pool};
+    ///
+    /// let pool = Pool::<u64>::builder().build()?;
+    /// let sum = pool.submit(7, || 1 + 1)?;
+    /// let both = pool.submit([7, 8], || "after everything on 7 and on 8")?;
+    /// let read = pool.submit(Claims::shared(7), || "beside other readers of 7")?;
+    /// assert_eq!(sum.wait()?.done(), Some(2));
+    /// # drop((both, read));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back in the error.
+    pub fn submit<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_patiently(keys.into_claims(), work, Patience::Endless)
+    }
+
+    /// Submits a task if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`](SubmitErrorKind::Full) or [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    pub fn try_submit<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_patiently(keys.into_claims(), work, Patience::None)
+    }
+
+    /// Submits a task, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](SubmitErrorKind::TimedOut) or [`Closed`](SubmitErrorKind::Closed); the task
+    /// comes back.
+    pub fn submit_timeout<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        timeout: Duration,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_patiently(keys.into_claims(), work, Patience::for_at_most(timeout))
+    }
+
+    /// Submits a task, waiting for room without blocking the thread, in one line with the threads
+    /// that wait. Needs no particular runtime.
+    ///
+    /// Cancel safe: dropped before it is ready, it has submitted nothing, and has left the line.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    pub async fn submit_async<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        match self.engine.admit_async().await {
+            Ok(()) => self.enter_with_handle(claims, work),
+            Err(refused) => Err(SubmitError::new(refused.into(), (claims, work))),
+        }
+    }
+
+    /// Submits a batch in one pass, waiting for room as often as it takes. The tasks of the batch
+    /// are in order as if they had been submitted one by one.
+    ///
+    /// The batch is handed over in pieces of up to 256 tasks, each when the iterator has yielded it.
+    ///
+    /// # Errors
+    ///
+    /// If the pool is closed meanwhile: the handles so far, and the tasks that were not accepted.
+    pub fn submit_many<C, T, F>(
+        &self,
+        batch: impl IntoIterator<Item = (C, F)>,
+    ) -> Result<Vec<Handle<T>>, BatchError<Vec<Handle<T>>, Submission<K, F>>>
+    where
+        C: IntoClaims<K>,
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let mut slots = Vec::new();
+        let bodies = batch.into_iter().map(|(keys, work)| {
+            let slot = Arc::new(Slot::new(Sure(work)));
+            slots.push(slot.clone());
+            (keys.into_claims(), Body::shared(slot))
+        });
+        let Err((_, rejected)) = self.engine.enter_many(bodies) else {
+            return Ok(slots.into_iter().map(Handle::new).collect());
+        };
+        let rejected = rejected.into_iter().map(|(claims, body)| {
+            let at = slots.iter().position(|slot| body.name() == Some(name_of(slot)));
+            let slot = slots.remove(at.expect("every body of the batch has its slot"));
+            let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
+            (claims, work)
+        });
+        let rejected = rejected.collect();
+        Err(BatchError::new(slots.into_iter().map(Handle::new).collect(), rejected))
+    }
+
+    /// Like [`submit`](Self::submit), for work that can fail: an `Err` becomes
+    /// [`Outcome::Failed`](crate::Outcome::Failed).
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit`](Self::submit).
+    pub fn submit_fallible<T, E, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T, E>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: FnOnce() -> Result<T, E> + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        if let Err(refused) = self.engine.admit(Patience::Endless) {
+            return Err(SubmitError::new(refused.into(), (claims, work)));
+        }
+        self.enter_slot(claims, Arc::new(Slot::new(work)))
+            .map_err(|(claims, work)| SubmitError::new(SubmitErrorKind::Closed, (claims, work)))
+    }
+
+    fn submit_patiently<T, F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+        patience: Patience,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        match self.engine.admit(patience) {
+            Ok(()) => self.enter_with_handle(claims, work),
+            Err(refused) => Err(SubmitError::new(patience.explain(refused), (claims, work))),
+        }
+    }
+
+    fn enter_with_handle<T, F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let slot = Arc::new(Slot::new(Sure(work)));
+        self.enter_slot(claims, slot).map_err(|(claims, Sure(work))| {
+            SubmitError::new(SubmitErrorKind::Closed, (claims, work))
+        })
+    }
+
+    fn enter_slot<T, E, F>(
+        &self,
+        claims: Claims<K>,
+        slot: Arc<Slot<T, E, F>>,
+    ) -> Result<Handle<T, E>, Submission<K, F>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Attempt<T, E> + Send + 'static,
+    {
+        let handle = Handle::new(slot.clone());
+        match self.engine.enter(claims, Body::shared(slot.clone())) {
+            Ok(()) => Ok(handle),
+            Err((claims, body)) => {
+                let work = slot.take_body().expect("nobody else has seen the slot");
+                drop(body);
+                Err((claims, work))
+            }
+        }
+    }
+}
+
+// Without a handle.
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a task that nobody will wait for. Waits for room, as [`submit`](Self::submit) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    #[inline]
+    pub fn execute<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.execute_patiently(keys.into_claims(), work, Patience::Endless)
+    }
+
+    /// Submits a task that nobody will wait for, if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`](SubmitErrorKind::Full) or [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    #[inline]
+    pub fn try_execute<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.execute_patiently(keys.into_claims(), work, Patience::None)
+    }
+
+    /// Submits a task that nobody will wait for, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](SubmitErrorKind::TimedOut) or [`Closed`](SubmitErrorKind::Closed); the task
+    /// comes back.
+    pub fn execute_timeout<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        timeout: Duration,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.execute_patiently(keys.into_claims(), work, Patience::for_at_most(timeout))
+    }
+
+    /// Submits a task that nobody will wait for, waiting for room as
+    /// [`submit_async`](Self::submit_async) does. As cancel safe as that.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    pub async fn execute_async<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        match self.engine.admit_async().await {
+            Ok(()) => self.enter_detached(claims, work),
+            Err(refused) => Err(SubmitError::new(refused.into(), (claims, work))),
+        }
+    }
+
+    /// Submits a batch that nobody will wait for in one pass, waiting for room as often as it takes.
+    /// The tasks of the batch are in order as if they had been submitted one by one.
+    ///
+    /// The batch is handed over in pieces of up to 256 tasks, each when the iterator has yielded it.
+    ///
+    /// # Errors
+    ///
+    /// If the pool is closed meanwhile: how many were accepted, and those that were not. A task of
+    /// the second kind can precede one of the first in the batch only if their keys differ.
+    pub fn execute_many<C, F>(
+        &self,
+        batch: impl IntoIterator<Item = (C, F)>,
+    ) -> Result<usize, BatchError<usize, Submission<K, F>>>
+    where
+        C: IntoClaims<K>,
+        F: FnOnce() + Send + 'static,
+    {
+        let batch =
+            batch.into_iter().map(|(keys, work)| (keys.into_claims(), Body::new(Detached(work))));
+        self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
+            let rejected = rejected.into_iter().map(|(claims, body)| (claims, undetach(body)));
+            BatchError::new(accepted, rejected.collect())
+        })
+    }
+
+    #[inline]
+    fn execute_patiently<F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+        patience: Patience,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        match self.engine.admit(patience) {
+            Ok(()) => self.enter_detached(claims, work),
+            Err(refused) => Err(SubmitError::new(patience.explain(refused), (claims, work))),
+        }
+    }
+
+    #[inline]
+    fn enter_detached<F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.engine.enter(claims, Body::new(Detached(work))).map_err(|(claims, body)| {
+            SubmitError::new(SubmitErrorKind::Closed, (claims, undetach(body)))
+        })
+    }
+}
+
+/// The closure of a body that has just been made of it.
+#[cold]
+fn undetach<F: FnOnce() + Send + 'static>(body: Body) -> F {
+    let Detached(work) = body.take_back::<Detached<F>>().expect("it was made of this type");
+    work
+}
+
+// The pool itself.
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Refuses new work from now on. What was accepted goes on.
+    pub fn close(&self) {
+        self.engine.close();
+    }
+
+    /// Whether new work is refused.
+    pub fn is_closed(&self) -> bool {
+        self.engine.admission.is_closed()
+    }
+
+    /// Closes the pool and waits until everything that was accepted has ended, for at most
+    /// `timeout` if one is given.
+    ///
+    /// # Errors
+    ///
+    /// [`DrainError::TimedOut`]: what was accepted goes on. [`DrainError::FromInside`], at once, if
+    /// the caller is a task of the pool, whose own end would have to be waited for.
+    pub fn drain(&self, timeout: Option<Duration>) -> Result<(), DrainError> {
+        self.engine.drain_for(timeout)
+    }
+
+    /// Closes the pool, lets the bodies that run end, and returns exactly the tasks that have not
+    /// begun, in an order in which they could have run. It does not wait for the bodies.
+    pub fn stop_now(&self) -> Vec<UnrunTask<K>> {
+        let unrun = self.engine.stop().into_iter();
+        unrun.map(|task| UnrunTask { claims: task.claims, body: task.work }).collect()
+    }
+
+    /// Looks at the running pool, with the `hottest` keys that have the most unfinished tasks.
+    ///
+    /// Costs a pass over all unfinished tasks, unless `hottest` is 0; during that submissions and
+    /// the end of tasks wait, in one shard of the keys at a time.
+    pub fn snapshot(&self, hottest: usize) -> Snapshot<K> {
+        self.engine.survey(hottest)
+    }
+
+    /// Changes the number of workers. Surplus workers end after the task that they run.
+    ///
+    /// # Errors
+    ///
+    /// If the number is out of its range or the operating system refuses a thread.
+    pub fn set_workers(&self, workers: usize) -> Result<(), crate::BuildError> {
+        self.engine.set_workers(workers)
+    }
+
+    /// Changes the capacity. Below what is unfinished it admits nobody until enough has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the number is out of its range.
+    pub fn set_capacity(&self, capacity: usize) -> Result<(), crate::BuildError> {
+        self.engine.set_capacity(capacity)
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Drop for Pool<K, S> {
+    fn drop(&mut self) {
+        self.engine.shut_down();
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Pool<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("settings", &self.engine.settings).finish_non_exhaustive()
+    }
+}
+
+/// A task that was accepted and never began, because its pool was stopped.
+///
+/// Dropped, it ends as [`Cancelled`](crate::Outcome::Cancelled).
+pub struct UnrunTask<K> {
+    claims: Claims<K>,
+    body: Body,
+}
+
+impl<K> UnrunTask<K> {
+    /// Its keys.
+    pub fn claims(&self) -> &Claims<K> {
+        &self.claims
+    }
+
+    /// Runs it on this thread. Its handle learns the outcome.
+    ///
+    /// # Panics
+    ///
+    /// If the body panics and the task has no handle.
+    pub fn run(self) {
+        self.body.run(&mut bystander());
+    }
+}
+
+impl<K> fmt::Debug for UnrunTask<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnrunTask").finish_non_exhaustive()
+    }
+}
+
+impl Patience {
+    fn for_at_most(timeout: Duration) -> Self {
+        Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until)
+    }
+}

@@ -1,0 +1,112 @@
+//! How many worker threads there are, and how many there should be.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::observe::WorkerTally;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Crew {
+    roll: Mutex<Roll>,
+    /// Whether there are more workers than there should be. Written under `roll`'s lock; read by
+    /// every worker now and then, without it.
+    surplus: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Roll {
+    /// The number of workers that was asked for.
+    wanted: usize,
+    /// Workers that wait inside a task for another task. Each has a substitute.
+    blocked: usize,
+    next_id: usize,
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: usize,
+    pub(crate) tally: Arc<WorkerTally>,
+    /// Absent until its thread was started.
+    pub(crate) thread: Option<JoinHandle<()>>,
+}
+
+impl Crew {
+    pub(crate) fn new(wanted: usize) -> Self {
+        Crew {
+            roll: Mutex::new(Roll { wanted, blocked: 0, next_id: 0, members: Vec::new() }),
+            surplus: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts workers until there are as many as there should be.
+    pub(crate) fn fill<E>(
+        &self,
+        start: impl Fn(usize, Arc<WorkerTally>) -> Result<JoinHandle<()>, E>,
+    ) -> Result<(), E> {
+        let mut roll = self.roll.lock();
+        while roll.members.len() < roll.wanted + roll.blocked {
+            let id = roll.next_id;
+            let tally = Arc::new(WorkerTally::default());
+            let thread = Some(start(id, tally.clone())?);
+            roll.next_id += 1;
+            roll.members.push(Member { id, tally, thread });
+        }
+        self.weigh(&roll);
+        Ok(())
+    }
+
+    pub(crate) fn set_wanted(&self, wanted: usize) {
+        let mut roll = self.roll.lock();
+        roll.wanted = wanted;
+        self.weigh(&roll);
+    }
+
+    pub(crate) fn wanted(&self) -> usize {
+        self.roll.lock().wanted
+    }
+
+    pub(crate) fn block(&self) {
+        let mut roll = self.roll.lock();
+        roll.blocked += 1;
+        self.weigh(&roll);
+    }
+
+    pub(crate) fn unblock(&self) {
+        let mut roll = self.roll.lock();
+        roll.blocked -= 1;
+        self.weigh(&roll);
+    }
+
+    fn weigh(&self, roll: &Roll) {
+        self.surplus.store(roll.members.len() > roll.wanted + roll.blocked, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.surplus.load(Ordering::Acquire)
+    }
+
+    /// Takes a worker off the roll if there are too many. It must then end.
+    pub(crate) fn dismiss(&self, id: usize) -> bool {
+        let mut roll = self.roll.lock();
+        if roll.members.len() <= roll.wanted + roll.blocked {
+            return false;
+        }
+        roll.members.retain(|member| member.id != id);
+        self.weigh(&roll);
+        true
+    }
+
+    /// Everybody's thread, to be joined.
+    pub(crate) fn disband(&self) -> Vec<JoinHandle<()>> {
+        let mut roll = self.roll.lock();
+        roll.members.iter_mut().filter_map(|member| member.thread.take()).collect()
+    }
+
+    /// Looks at every worker.
+    pub(crate) fn survey<R>(&self, look: impl Fn(usize, &WorkerTally) -> R) -> Vec<R> {
+        self.roll.lock().members.iter().map(|member| look(member.id, &member.tally)).collect()
+    }
+}

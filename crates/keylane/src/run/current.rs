@@ -1,0 +1,91 @@
+//! What a thread knows of the task that it runs: whose it is, and where that task stands.
+//!
+//! Asked when a task submits to its own pool, or waits for another task of it.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// Where the task that a thread runs stands in the order of its pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Position {
+    /// It has no key.
+    #[default]
+    Free,
+    /// It holds this lane.
+    Lane { shard: usize, slot: usize },
+    /// It is this rollup.
+    Rollup(Arc<dyn Any + Send + Sync>),
+}
+
+/// What a waiting task asks of its own pool.
+pub(crate) trait Inside: Send + Sync {
+    /// Whether the task with this name is ordered behind the one at `position`, directly or not.
+    fn is_behind(&self, position: &Position, name: usize) -> bool;
+
+    /// The calling worker is about to wait; another may take its place meanwhile.
+    fn block(&self);
+
+    /// It has waited.
+    fn unblock(&self);
+}
+
+/// A lane's shard and slot, or one of the marks below: what fits into a cell that is written for
+/// every task.
+type Spot = (usize, usize);
+const FREE: Spot = (usize::MAX, 0);
+const ROLLUP: Spot = (usize::MAX, 1);
+
+thread_local! {
+    /// The engine whose task this thread runs, by its address; 0 if it runs none.
+    static ENGINE: Cell<usize> = const { Cell::new(0) };
+    static SPOT: Cell<Spot> = const { Cell::new(FREE) };
+    /// Set while `SPOT` is `ROLLUP`.
+    static IN_ROLLUP: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
+    static INSIDE: RefCell<Option<Arc<dyn Inside>>> = const { RefCell::new(None) };
+}
+
+/// The address of the engine whose task this thread runs, or 0.
+#[inline]
+pub(crate) fn engine_of_this_thread() -> usize {
+    ENGINE.get()
+}
+
+/// This thread runs tasks of an engine from now on.
+pub(crate) fn join_engine(address: usize, inside: Arc<dyn Inside>) {
+    ENGINE.set(address);
+    INSIDE.set(Some(inside));
+}
+
+/// And from now on no longer.
+pub(crate) fn leave_engine() {
+    ENGINE.set(0);
+    INSIDE.set(None);
+    IN_ROLLUP.set(None);
+}
+
+#[inline]
+pub(crate) fn stand_free() {
+    SPOT.set(FREE);
+}
+
+#[inline]
+pub(crate) fn stand_in_lane(shard: usize, slot: usize) {
+    SPOT.set((shard, slot));
+}
+
+pub(crate) fn stand_in_rollup(rollup: Arc<dyn Any + Send + Sync>) {
+    SPOT.set(ROLLUP);
+    IN_ROLLUP.set(Some(rollup));
+}
+
+/// The pool whose task this thread runs, if any, and where that task stands.
+pub(crate) fn current_inside() -> Option<(Arc<dyn Inside>, Position)> {
+    let inside = INSIDE.with_borrow(Clone::clone)?;
+    let position = match SPOT.get() {
+        FREE => Position::Free,
+        ROLLUP => Position::Rollup(IN_ROLLUP.with_borrow(Clone::clone)?),
+        (shard, slot) => Position::Lane { shard, slot },
+    };
+    Some((inside, position))
+}

@@ -1,0 +1,18 @@
+//! Runs what the order says is ready: the worker threads, how they sleep, and the bodies of tasks.
+
+mod body;
+mod crew;
+mod current;
+mod idle;
+mod pace;
+mod stage;
+mod worker;
+
+pub(crate) use body::{Body, Run, RunShared, name_of};
+pub(crate) use crew::Crew;
+pub(crate) use current::{Position, current_inside, engine_of_this_thread};
+pub(crate) use idle::Idle;
+pub(crate) use pace::Pace;
+pub use stage::Turn;
+pub(crate) use stage::{EndTurn, Stage, bystander};
+pub(crate) use worker::CrewControl;

@@ -1,0 +1,300 @@
+//! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
+
+use std::any::Any;
+use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::current::{self, Inside, Position};
+use super::{EndTurn, Pace, Stage, Turn};
+use crate::engine::{Engine, Execute, Key, Next, Wish};
+use crate::observe::WorkerTally;
+use crate::order::{Hand, Held};
+use crate::sync::{spin_hint, yield_now};
+
+/// Looks at the board, with a pause after each, before a worker without work goes to sleep: about
+/// as long as falling asleep and being woken would take. The pauses let producers put down more
+/// than one task at a time.
+const SPINS: u32 = 16;
+const PAUSES_PER_SPIN: u32 = 32;
+/// And so many more, giving the processor to others in between.
+const YIELDS: u32 = 4;
+
+/// Pauses before a worker with tiny tasks looks into an inbox that has just brought few: less than
+/// a microsecond, in which a busy producer puts down a dozen tasks undisturbed.
+const PATIENCE: u32 = 32;
+
+pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
+    engine: Arc<Engine<K, X, S>>,
+    id: usize,
+    tally: Arc<WorkerTally>,
+    /// The shard that is served, or was last.
+    shard: usize,
+    pace: Pace,
+    turn: LaneTurn,
+    hand: Hand<K, X::Work>,
+    /// Counted as searching.
+    searching: bool,
+}
+
+/// How long the worker has been on one lane.
+struct LaneTurn {
+    /// The lane's slot in the shard that is served.
+    slot: usize,
+    tasks: usize,
+    started: Instant,
+}
+
+impl LaneTurn {
+    const NO_LANE: usize = usize::MAX;
+}
+
+/// Starts, stops and counts the workers of an engine.
+pub(crate) trait CrewControl {
+    /// Starts workers until there are as many as there should be.
+    fn fill_crew(&self) -> std::io::Result<()>;
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> CrewControl
+    for Arc<Engine<K, X, S>>
+{
+    fn fill_crew(&self) -> std::io::Result<()> {
+        self.crew.fill(|id, tally| Worker::start(self.clone(), id, tally))
+    }
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X, S> {
+    fn start(
+        engine: Arc<Engine<K, X, S>>,
+        id: usize,
+        tally: Arc<WorkerTally>,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let mut thread =
+            std::thread::Builder::new().name(format!("{}-{id}", engine.settings.thread_name));
+        if let Some(bytes) = engine.settings.stack_size {
+            thread = thread.stack_size(bytes);
+        }
+        engine.idle.start_searching();
+        let failed = engine.clone();
+        let started = thread.spawn(move || {
+            let now = Instant::now();
+            let shard = id * 4 % engine.shards();
+            let turn = LaneTurn { slot: LaneTurn::NO_LANE, tasks: 0, started: now };
+            let pace = Pace::new(now);
+            let hand = Hand::default();
+            Worker { engine, id, tally, shard, pace, turn, hand, searching: true }.run();
+        });
+        started.inspect_err(|_| failed.idle.stop_searching())
+    }
+
+    fn run(mut self) {
+        current::join_engine(
+            Arc::as_ptr(&self.engine).addr(),
+            Arc::new(Insider(self.engine.clone())),
+        );
+        while !self.is_dismissed() {
+            match self.engine.board.first_from(self.shard) {
+                Some(shard) => self.serve(shard),
+                None => self.rest(),
+            }
+        }
+        if self.searching {
+            self.engine.idle.stop_searching();
+            // Whoever relied on this worker to find something needs another.
+            if self.engine.board.any_for_certain() {
+                self.engine.idle.offered();
+            }
+        }
+        current::leave_engine();
+    }
+
+    fn is_dismissed(&self) -> bool {
+        self.engine.stopping()
+            || self.engine.crew.has_surplus() && self.engine.crew.dismiss(self.id)
+    }
+
+    /// Runs tasks of a shard until it has none, or others have waited long enough.
+    fn serve(&mut self, shard: usize) {
+        self.shard = shard;
+        self.turn.slot = LaneTurn::NO_LANE;
+        let mut ended = None;
+        let mut stay = true;
+        loop {
+            let wish = Wish { stay, quantum_left: self.quantum_left(), ran: self.turn.tasks };
+            let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
+            let Some(Next { held, runs_dry }) = next else { break };
+            self.found_work();
+            self.begin_turn(&held);
+            ended = self.perform(shard, held);
+            stay = !self.pace.tick() || self.end_slice(shard);
+            if runs_dry && self.pace.is_fast() {
+                (0..PATIENCE).for_each(|_| spin_hint());
+            }
+        }
+        // Serve another shard next, if another has something to offer.
+        self.shard = (shard + 1) % self.engine.shards();
+    }
+
+    #[inline]
+    fn found_work(&mut self) {
+        if self.searching {
+            self.searching = false;
+            self.engine.idle.found(|| self.engine.board.any_for_certain());
+            self.pace.restart();
+            self.tally.looked(self.pace.now());
+            self.tally.set_busy(true);
+        }
+    }
+
+    #[inline]
+    fn begin_turn(&mut self, held: &Held<K, X::Work>) {
+        match *held {
+            Held::Lane(slot) if slot == self.turn.slot => self.turn.tasks += 1,
+            Held::Lane(slot) => {
+                self.turn = LaneTurn { slot, tasks: 1, started: self.pace.now() };
+            }
+            _ => self.turn.slot = LaneTurn::NO_LANE,
+        }
+    }
+
+    #[inline]
+    fn quantum_left(&self) -> bool {
+        let settings = &self.engine.settings;
+        self.turn.tasks < settings.quantum_tasks
+            && self.pace.now().saturating_duration_since(self.turn.started) < settings.quantum_time
+    }
+
+    /// At the end of a slice: whether to stay on the shard.
+    #[cold]
+    fn end_slice(&mut self, shard: usize) -> bool {
+        self.tally.looked(self.pace.now());
+        !self.engine.board.any_but(shard)
+            && !self.engine.stopping()
+            && !self.engine.crew.has_surplus()
+    }
+
+    /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
+    #[inline]
+    fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
+        let key = self.hand.key.take();
+        let work = self.hand.work.take().expect("a task was put into the hand");
+        stand(shard, &held);
+        let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
+        let body =
+            AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
+        if let Err(payload) = catch_unwind(body) {
+            scene.panicked(&*payload);
+            drop_quietly(payload);
+        }
+        let held = scene.held.take();
+        drop_quietly(key);
+        self.tally.ran_one();
+        match held {
+            None => None,
+            Some(Held::Rollup(rollup)) => {
+                current::stand_free();
+                self.engine.end_rollup(&rollup);
+                None
+            }
+            held => held,
+        }
+    }
+
+    /// Looks for work a little longer, then sleeps.
+    #[cold]
+    fn rest(&mut self) {
+        if !self.searching {
+            self.searching = true;
+            self.engine.idle.start_searching();
+            self.tally.looked(Instant::now());
+            self.tally.set_busy(false);
+        }
+        for spin in 0..SPINS + YIELDS {
+            if spin < SPINS {
+                (0..PAUSES_PER_SPIN).for_each(|_| spin_hint());
+            } else {
+                yield_now();
+            }
+            if self.engine.board.first_from(0).is_some() || self.engine.stopping() {
+                return;
+            }
+        }
+        let engine = &self.engine;
+        engine.idle.sleep(|| {
+            engine.board.any_for_certain() || engine.stopping() || engine.crew.has_surplus()
+        });
+    }
+}
+
+#[inline]
+fn stand<K: Key, W: Send + 'static>(shard: usize, held: &Held<K, W>) {
+    match held {
+        Held::Free => current::stand_free(),
+        Held::Lane(slot) => current::stand_in_lane(shard, *slot),
+        Held::Rollup(rollup) => current::stand_in_rollup(rollup.clone()),
+    }
+}
+
+/// Drops a value of the user's, whose drop may panic; the worker goes on.
+#[inline]
+fn drop_quietly<T>(value: T) {
+    if std::mem::needs_drop::<T>() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+    }
+}
+
+/// The stage of one task.
+struct Scene<'a, K: Key, X: Execute<K>, S> {
+    engine: &'a Arc<Engine<K, X, S>>,
+    shard: usize,
+    /// What the task holds, until somebody keeps the turn.
+    held: Option<Held<K, X::Work>>,
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
+    fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.engine.tally.count_panic();
+        if let Some(hook) = &self.engine.settings.on_panic {
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(payload)));
+        }
+    }
+
+    fn keep_turn(&mut self) -> Turn {
+        let held = self.held.take().expect("a turn is kept once");
+        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, held })
+    }
+}
+
+/// A turn that outlives its body.
+struct Kept<K: Key, X: Execute<K>, S> {
+    engine: Arc<Engine<K, X, S>>,
+    shard: usize,
+    held: Held<K, X::Work>,
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
+    fn end(self: Box<Self>) {
+        self.engine.end(self.shard, self.held);
+    }
+}
+
+/// An engine, as its own workers see it.
+struct Insider<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for Insider<K, X, S> {
+    fn is_behind(&self, position: &Position, name: usize) -> bool {
+        self.0.is_behind(position, name)
+    }
+
+    fn block(&self) {
+        self.0.crew.block();
+        // Without a substitute the pool has one worker less meanwhile, as it would anyway.
+        let _ = self.0.fill_crew();
+    }
+
+    fn unblock(&self) {
+        self.0.crew.unblock();
+    }
+}
