@@ -54,7 +54,7 @@ fn a_script_that_cannot_be_run_ends_the_run_early() {
     std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let outcome = run(&["-j2", "--key", "1", "--", script.to_str().unwrap()], numbers(1000));
-    outcome.expect(255, &["cannot run", "a script needs a first line", "not run:"]);
+    outcome.expect(255, &["cannot run", "a script needs a first line"]);
     assert!(outcome.stderr.lines().count() < 10, "{}", outcome.stderr);
 }
 
@@ -85,7 +85,7 @@ fn a_record_that_no_command_line_can_hold_fails_alone() {
     let mut input = b"a\nb\0c\n".to_vec();
     input.resize(input.len() + (4 << 20), b'x');
     input.extend_from_slice(b"\nd\n");
-    let outcome = run(&["-j1", "--key", "/^./", "--", "echo"], input);
+    let outcome = run(&["--key", "/^./", "--", "echo"], input);
     outcome.expect(
         2,
         &[
@@ -93,5 +93,5 @@ fn a_record_that_no_command_line_can_hold_fails_alone() {
             "record 3 (line 3, key x): it is too long",
         ],
     );
-    assert_eq!(outcome.stdout, "a\nd\n");
+    assert_eq!(outcome.sorted(), ["a", "d"]);
 }

@@ -11,6 +11,9 @@ fn prints(words: &[&str], input: &str, expected: &str) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, expected), "{outcome:#?}");
 }
 
+/// No record has a key, and all of these run in one line: the input's order.
+const IN_ORDER: [&str; 4] = ["--no-key", "serial", "--key", "/no such text/"];
+
 const SHOW: [&str; 3] = ["--", "printf", "[%s]"];
 
 fn with<'w>(options: &[&'w str], more: &[&'w str]) -> Vec<&'w str> {
@@ -47,7 +50,8 @@ fn words_are_never_split_or_expanded() {
 
 #[test]
 fn the_program_itself_can_come_from_the_record() {
-    prints(&["-j1", "--csv", "--key", "1", "--", "{1}", "{2}"], "echo,a\nprintf,b\n", "a\nb");
+    let words = [&["--csv"], &IN_ORDER[..], &["--", "{1}", "{2}"]].concat();
+    prints(&words, "echo,a\nprintf,b\n", "a\nb");
     let outcome = run(&["--csv", "--key", "1", "--", "{1}"], "no-such-program\ntrue\n");
     outcome.expect(1, &["record 1 (line 1, key no-such-program): the command cannot be run"]);
 }
@@ -55,11 +59,13 @@ fn the_program_itself_can_come_from_the_record() {
 #[test]
 fn commands_see_key_and_number_and_have_no_input() {
     let show = r#"echo "$KEYLANE_KEY $KEYLANE_SEQ"; cat"#;
-    prints(&["-j1", "--key", "1", "--", "sh", "-c", show, "sh", "{}"], "a b\nc\n", "a 1\nc 2\n");
+    let words = ["--key", "1", "--", "sh", "-c", show, "sh", "{}"];
+    prints(&words, "a b\na\n", "a 1\na 2\n");
 }
 
 #[test]
 fn line_ends_are_kept_out_and_other_bytes_kept() {
-    prints(&with(&["-j1", "--key", "1"], &["{}"]), "a\r\n\n  b ", "[a\r][][  b ]");
-    prints(&with(&["-j1", "--csv", "--key", "1"], &["{2}"]), "a,1\r\n\r\nb,2", "[1][2]");
+    prints(&with(&IN_ORDER, &["{}"]), "a\r\n\n  b ", "[a\r][][  b ]");
+    let csv = [&["--csv"], &IN_ORDER[..]].concat();
+    prints(&with(&csv, &["{2}"]), "a,1\r\n\r\nb,2", "[1][2]");
 }

@@ -106,7 +106,6 @@ fn a_command_that_never_answers_ends_the_run() {
         &[
             "the worker ended 3 times in a row without an answer (exit status 3)",
             "exactly one line",
-            "not run:",
         ],
     );
 }
