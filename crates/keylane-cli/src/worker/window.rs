@@ -11,9 +11,12 @@ const TARGET: Duration = Duration::from_millis(1);
 /// Beyond this, larger batches save nothing that could be measured.
 const MOST: usize = 1024;
 
-/// Share of a new measurement in the estimate; small enough that one
-/// unlucky pause of the child does not count for much.
-const WEIGHT: f64 = 0.25;
+/// Shares of a new measurement in the estimate. A child or a thread that was
+/// not let onto a CPU makes a measurement too long, and nothing makes one too
+/// short; so a shorter one is believed sooner than a longer one. Believed
+/// alike, a busy machine kept the window of a fast child at one record.
+const WEIGHT_IF_SHORTER: f64 = 0.5;
+const WEIGHT_IF_LONGER: f64 = 0.05;
 
 /// The window of one child.
 #[derive(Debug)]
@@ -37,7 +40,10 @@ impl Window {
     /// Takes into account that `count` records took the child `busy` long.
     pub(super) fn measured(&mut self, count: usize, busy: Duration) {
         let measured = busy.as_secs_f64() / count as f64;
-        let cost = self.cost.map_or(measured, |cost| cost + WEIGHT * (measured - cost));
+        let cost = self.cost.map_or(measured, |cost| {
+            let weight = if measured < cost { WEIGHT_IF_SHORTER } else { WEIGHT_IF_LONGER };
+            cost + weight * (measured - cost)
+        });
         self.cost = Some(cost);
         let fitting = (TARGET.as_secs_f64() / cost.max(1e-9)) as usize;
         self.size = fitting.clamp(1, MOST).min(2 * self.size);
