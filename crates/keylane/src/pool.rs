@@ -77,6 +77,9 @@ impl<F: FnOnce() + Send + 'static> Make<Body> for Detached<F> {
 /// What a rejected submission returns: the claims and the closure.
 type Submission<K, F> = (Claims<K>, F);
 
+/// What a batch that is cut short returns: the handles so far, and the other submissions.
+type RestOfBatch<K, T, F> = BatchError<Vec<Handle<T>>, Submission<K, F>>;
+
 impl<K: Key> Pool<K> {
     /// Starts to build a pool.
     pub fn builder() -> Builder<K> {
@@ -190,7 +193,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     pub fn submit_many<C, T, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
-    ) -> Result<Vec<Handle<T>>, BatchError<Vec<Handle<T>>, Submission<K, F>>>
+    ) -> Result<Vec<Handle<T>>, RestOfBatch<K, T, F>>
     where
         C: IntoClaims<K>,
         T: Send + 'static,
