@@ -168,8 +168,10 @@ where
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
         let mut shared = self.state.lock();
         let outcome = shared.take_outcome();
-        if outcome.is_none() {
-            shared.waker = waker.cloned();
+        if outcome.is_none()
+            && let Some(waker) = waker
+        {
+            shared.waker = Some(waker.clone());
         }
         outcome
     }
