@@ -121,9 +121,10 @@ where
     fn run(&self, stage: &mut dyn Stage) {
         // Cancelled meanwhile: the turn passes, and nothing runs in it.
         let Some(body) = self.begin() else { return };
-        CANCEL.set(Some(self.cancel.clone()));
+        // There is an outer one if a task runs a stopped pool's task inside its own body.
+        let outer = CANCEL.replace(Some(self.cancel.clone()));
         let result = catch_unwind(AssertUnwindSafe(|| body.attempt()));
-        CANCEL.set(None);
+        CANCEL.set(outer);
         self.settle(match result {
             Ok(Ok(value)) => Outcome::Done(value),
             Ok(Err(error)) => Outcome::Failed(error),
