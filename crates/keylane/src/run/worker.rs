@@ -237,11 +237,14 @@ fn stand<K: Key, W: Send + 'static>(shard: usize, held: &Held<K, W>) {
     }
 }
 
-/// Drops a value of the user's, whose drop may panic; the worker goes on.
+/// Drops a value of the user's, whose drop may panic; the caller goes on.
 #[inline]
-fn drop_quietly<T>(value: T) {
-    if std::mem::needs_drop::<T>() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+pub(crate) fn drop_quietly<T>(value: T) {
+    if std::mem::needs_drop::<T>()
+        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+    {
+        // Its drop may panic as well, and so may what that panics with: there may be no end to it.
+        std::mem::forget(payload);
     }
 }
 
@@ -256,8 +259,10 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
         self.engine.tally.count_panic();
-        if let Some(hook) = &self.engine.settings.on_panic {
-            let _ = catch_unwind(AssertUnwindSafe(|| hook(payload)));
+        if let Some(hook) = &self.engine.settings.on_panic
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
+        {
+            drop_quietly(payload);
         }
     }
 
