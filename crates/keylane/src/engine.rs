@@ -123,6 +123,8 @@ pub(crate) struct Wish {
 pub(crate) struct Next<K, W> {
     /// What the task in the worker's hand holds.
     pub(crate) held: Held<K, W>,
+    /// It is the next of the lane whose task has just ended, in the same turn.
+    pub(crate) goes_on: bool,
     /// It may well be the last for a moment.
     pub(crate) runs_dry: bool,
 }
@@ -522,10 +524,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut lanes = self.shards[shard].lanes.lock();
         let mut left = None;
         let mut held = None;
+        let mut goes_on = false;
         if let Some(ended) = ended {
             lanes.count_ended();
             if wish.stay && self.go_on(shard, &mut lanes, &ended, wish, hand) {
                 held = Some(ended);
+                goes_on = true;
             } else {
                 left = self.leave(shard, &mut lanes, &ended, wish);
             }
@@ -545,7 +549,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if freed != 0 {
             self.admission.give_back(freed);
         }
-        held.map(|held| Next { held, runs_dry })
+        held.map(|held| Next { held, goes_on, runs_dry })
     }
 
     /// Turns ended tasks into free slots.

@@ -250,6 +250,8 @@ struct Watch<'a>(&'a Admission);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
+        // A future that was dropped with a slot in its hand has just given that back.
+        self.0.announce_empty();
         self.0.watchers.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -30,7 +30,7 @@ struct Shared<T, E, F> {
 enum State<T, E, F> {
     /// It has not begun. Exits: `Running`; `Settled`, if it is cancelled or abandoned.
     Waiting(F),
-    /// Its body runs on this thread. Exit: `Settled`.
+    /// Its body runs, or is dropped unrun, on this thread. Exit: `Settled`.
     Running(ThreadId),
     /// It has ended. Exit: `Taken`.
     Settled(Outcome<T, E>),
@@ -87,6 +87,22 @@ impl<T, E, F> Slot<T, E, F> {
         }
     }
 
+    /// Drops the body if the task has not begun, and says whether that was so.
+    fn forgo(&self) -> bool {
+        /// Settles even if the drop of the captures panics: somebody may wait.
+        struct Settle<'a, T, E, F>(&'a Slot<T, E, F>);
+        impl<T, E, F> Drop for Settle<'_, T, E, F> {
+            fn drop(&mut self) {
+                self.0.settle(Outcome::Cancelled);
+            }
+        }
+        // For as long as the drop takes it is this thread's, as if it ran.
+        let Some(body) = self.begin() else { return false };
+        let _settle = Settle(self);
+        drop(body);
+        true
+    }
+
     fn begin(&self) -> Option<F> {
         let mut shared = self.state.lock();
         let running = State::Running(std::thread::current().id());
@@ -121,9 +137,10 @@ where
     fn run(&self, stage: &mut dyn Stage) {
         // Cancelled meanwhile: the turn passes, and nothing runs in it.
         let Some(body) = self.begin() else { return };
-        CANCEL.set(Some(self.cancel.clone()));
+        // There is an outer one if a task runs a stopped pool's task inside its own body.
+        let outer = CANCEL.replace(Some(self.cancel.clone()));
         let result = catch_unwind(AssertUnwindSafe(|| body.attempt()));
-        CANCEL.set(None);
+        CANCEL.set(outer);
         self.settle(match result {
             Ok(Ok(value)) => Outcome::Done(value),
             Ok(Err(error)) => Outcome::Failed(error),
@@ -135,10 +152,7 @@ where
     }
 
     fn abandon(&self) {
-        if let Some(body) = self.take_body() {
-            drop(body);
-            self.settle(Outcome::Cancelled);
-        }
+        self.forgo();
     }
 }
 
@@ -168,8 +182,10 @@ where
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
         let mut shared = self.state.lock();
         let outcome = shared.take_outcome();
-        if outcome.is_none() {
-            shared.waker = waker.cloned();
+        if outcome.is_none()
+            && let Some(waker) = waker
+        {
+            shared.waker = Some(waker.clone());
         }
         outcome
     }
@@ -202,14 +218,12 @@ where
     }
 
     fn cancel(&self) -> bool {
-        if let Some(body) = self.take_body() {
-            // The captures go now; the task's place in the line stays, so no successor jumps.
-            drop(body);
-            self.settle(Outcome::Cancelled);
-            return true;
+        // The captures go now; the task's place in the line stays, so no successor jumps.
+        let in_time = self.forgo();
+        if !in_time {
+            self.cancel.store(true, Ordering::Release);
         }
-        self.cancel.store(true, Ordering::Release);
-        false
+        in_time
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Engine, Execute, Key};
 use crate::error::DrainError;
 use crate::order::Unrun;
+use crate::run::drop_quietly;
 use crate::sync::Ordering;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -29,7 +30,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Stops, drops what has not run, and waits for the workers, unless the caller is one.
     pub(crate) fn shut_down(&self) {
-        drop(self.stop());
+        // The captures are the user's, and the threads must be joined whatever their drops do.
+        self.stop().into_iter().for_each(drop_quietly);
         let threads = self.crew.disband();
         if self.is_inside() {
             // This worker ends when its task does, and the others need not be waited for.

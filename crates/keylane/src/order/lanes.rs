@@ -377,7 +377,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return false;
         }
         if lane.waiting.is_empty() {
-            return self.next_from_backlog(slot, hand);
+            if quantum_left {
+                return self.next_from_backlog(slot, hand);
+            }
+            self.line_up(slot);
+            return false;
         }
         let exclusive = matches!(&lane.waiting[0], Waiting::Task { mode: Mode::Exclusive, .. });
         if !quantum_left || !exclusive {
@@ -416,6 +420,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
         }
         true
+    }
+
+    /// Moves the lane's tasks that are next in the backlog to its line, for those behind them to be
+    /// seen: its quantum is used up.
+    #[cold]
+    fn line_up(&mut self, slot: usize) {
+        let lane = &mut self.lanes[slot];
+        while self.fence.is_none()
+            && self.backlog.front().is_some_and(|next| lane.is_of(next))
+            && let Some(Entry::Single { label, mode, key, work }) = self.backlog.pop()
+        {
+            lane.waiting.push_back(Waiting::Task { label, mode, key, work });
+        }
     }
 
     /// Gives back what a task held in this shard. Returns what is left of a lane that ended, for

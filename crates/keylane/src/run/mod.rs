@@ -15,4 +15,4 @@ pub(crate) use idle::Idle;
 pub(crate) use pace::Pace;
 pub use stage::Turn;
 pub(crate) use stage::{EndTurn, Stage, bystander};
-pub(crate) use worker::CrewControl;
+pub(crate) use worker::{CrewControl, drop_quietly};

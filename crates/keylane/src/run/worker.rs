@@ -39,16 +39,10 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     searching: bool,
 }
 
-/// How long the worker has been on one lane.
+/// How long the worker has been on one lane without giving it back.
 struct LaneTurn {
-    /// The lane's slot in the shard that is served.
-    slot: usize,
     tasks: usize,
     started: Instant,
-}
-
-impl LaneTurn {
-    const NO_LANE: usize = usize::MAX;
 }
 
 /// Starts, stops and counts the workers of an engine.
@@ -81,7 +75,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let started = thread.spawn(move || {
             let now = Instant::now();
             let shard = id * 4 % engine.shards();
-            let turn = LaneTurn { slot: LaneTurn::NO_LANE, tasks: 0, started: now };
+            let turn = LaneTurn { tasks: 0, started: now };
             let pace = Pace::new(now);
             let hand = Hand::default();
             Worker { engine, id, tally, shard, pace, turn, hand, searching: true }.run();
@@ -118,15 +112,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// Runs tasks of a shard until it has none, or others have waited long enough.
     fn serve(&mut self, shard: usize) {
         self.shard = shard;
-        self.turn.slot = LaneTurn::NO_LANE;
         let mut ended = None;
         let mut stay = true;
         loop {
             let wish = Wish { stay, quantum_left: self.quantum_left(), ran: self.turn.tasks };
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
-            let Some(Next { held, runs_dry }) = next else { break };
+            let Some(Next { held, goes_on, runs_dry }) = next else { break };
             self.found_work();
-            self.begin_turn(&held);
+            self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             stay = !self.pace.tick() || self.end_slice(shard);
             if runs_dry && self.pace.is_fast() {
@@ -149,13 +142,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     #[inline]
-    fn begin_turn(&mut self, held: &Held<K, X::Work>) {
-        match *held {
-            Held::Lane(slot) if slot == self.turn.slot => self.turn.tasks += 1,
-            Held::Lane(slot) => {
-                self.turn = LaneTurn { slot, tasks: 1, started: self.pace.now() };
-            }
-            _ => self.turn.slot = LaneTurn::NO_LANE,
+    fn begin_turn(&mut self, goes_on: bool) {
+        if goes_on {
+            self.turn.tasks += 1;
+        } else {
+            self.turn = LaneTurn { tasks: 1, started: self.pace.now() };
         }
     }
 
@@ -237,11 +228,14 @@ fn stand<K: Key, W: Send + 'static>(shard: usize, held: &Held<K, W>) {
     }
 }
 
-/// Drops a value of the user's, whose drop may panic; the worker goes on.
+/// Drops a value of the user's, whose drop may panic; the caller goes on.
 #[inline]
-fn drop_quietly<T>(value: T) {
-    if std::mem::needs_drop::<T>() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+pub(crate) fn drop_quietly<T>(value: T) {
+    if std::mem::needs_drop::<T>()
+        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+    {
+        // Its drop may panic as well, and so may what that panics with: there may be no end to it.
+        std::mem::forget(payload);
     }
 }
 
@@ -256,8 +250,10 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
         self.engine.tally.count_panic();
-        if let Some(hook) = &self.engine.settings.on_panic {
-            let _ = catch_unwind(AssertUnwindSafe(|| hook(payload)));
+        if let Some(hook) = &self.engine.settings.on_panic
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
+        {
+            drop_quietly(payload);
         }
     }
 
