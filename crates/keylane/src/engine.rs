@@ -162,7 +162,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn new(settings: Settings, hasher: S, executor: X) -> Self {
         let shards = shard_count(settings.workers);
         Engine {
-            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
             hasher,
             admission: Admission::new(settings.capacity),
             board: Board::new(),
@@ -582,6 +582,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes.next_in_lane(slot, quantum_left, hand)
     }
 
+    /// Finds a task of the shard that may run.
     #[inline]
     fn find(
         &self,
@@ -589,26 +590,31 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes: &mut Lanes<K, X::Work>,
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Held<K, X::Work>> {
-        if lanes.owes_fresh() {
-            self.refill(shard, lanes);
-        }
-        if let Some(held) = lanes.next(X::WANTS_KEY, hand) {
+        if let Some(held) = lanes.next_in_turn(hand) {
             return Some(held);
         }
-        // Everything that was here has been entered. Producers may have left more.
-        self.refill(shard, lanes);
-        if let Some(held) = lanes.next(X::WANTS_KEY, hand) {
+        loop {
+            if let Some(held) = lanes.next_fresh(X::WANTS_KEY, hand) {
+                return Some(held);
+            }
+            if !self.refill(shard, lanes) {
+                break;
+            }
+        }
+        if let Some(held) = lanes.next_ready(hand) {
             return Some(held);
         }
         // From here on a producer sets the bit again; what came before it did, we see below.
         self.board.clear(shard);
         self.refill(shard, lanes);
-        lanes.next(X::WANTS_KEY, hand)
+        lanes.next_fresh(X::WANTS_KEY, hand).or_else(|| lanes.next_ready(hand))
     }
 
-    fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) {
-        if lanes.wants_refill() {
+    /// Takes over what the producers have left, and says whether that was anything.
+    fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) -> bool {
+        lanes.wants_refill() && {
             lanes.refill(&mut self.shards[shard].inbox.lock(), None);
+            !lanes.wants_refill()
         }
     }
 
@@ -689,11 +695,11 @@ fn meet<K, W>(inboxes: &mut [(usize, OpenInbox<'_, K, W>)]) -> u32 {
     seq as u32
 }
 
-impl<K, W> Default for Shard<K, W> {
-    fn default() -> Self {
+impl<K, W> Shard<K, W> {
+    fn new(quantum: usize) -> Self {
         Shard {
             inbox: CachePadded::new(Mutex::new(Inbox::default())),
-            lanes: CachePadded::new(Mutex::new(Lanes::default())),
+            lanes: CachePadded::new(Mutex::new(Lanes::new(quantum))),
         }
     }
 }

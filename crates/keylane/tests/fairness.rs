@@ -88,8 +88,9 @@ fn a_key_that_feeds_itself_lets_others_in_after_its_quantum<S: AnyHasher>() {
             pool.execute(HOT, submit).unwrap();
             begun.pass();
             let waited = waited.take()[0];
-            // The rest of the turn that submits, one more that stood in the line already.
-            let most = 2 * quantum + slack::<S>();
+            // The rest of the turn that submits, one more that stood in the line already; and one
+            // more if the hashes are equal, for what a key has run of late is counted by its hash.
+            let most = 3 * quantum + slack::<S>();
             assert!(waited <= most, "{waited} tasks of the hot key, quantum {quantum}");
         }
         stop.store(true, Ordering::SeqCst);
@@ -133,7 +134,10 @@ fn many_keys_ahead_cost_a_quantum_each<S: AnyHasher>() {
     let last = pool.submit(KEYS as u32, move || count.now()).unwrap();
     held.let_go();
     let waited = last.wait().unwrap().unwrap();
-    assert!(waited <= QUANTUM * KEYS + slack::<S>(), "{waited} tasks of {KEYS} keys, quantum {QUANTUM}");
+    assert!(
+        waited <= QUANTUM * KEYS + slack::<S>(),
+        "{waited} tasks of {KEYS} keys, quantum {QUANTUM}"
+    );
     pool.drain(None).unwrap();
 }
 

@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 
 use super::entry::spread;
 use super::queue::SegQueue;
+use super::recent::Recent;
 use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
 
 /// The longest line whose memory is kept for the next lane in its slot.
@@ -39,6 +40,8 @@ pub(crate) struct Lanes<K, W> {
     ready: VecDeque<Ready<K, W>>,
     /// Tasks from the backlog that are to be taken before the next from `ready`.
     owed_to_fresh: usize,
+    /// How much each key that is not waiting has run of late.
+    recent: Recent,
     /// Tasks without keys that were taken and have not ended.
     free_running: usize,
     /// A barrier that has been reached: nothing behind it is looked at until it ends.
@@ -136,8 +139,9 @@ impl<K, W> Unrun<K, W> {
     }
 }
 
-impl<K, W> Default for Lanes<K, W> {
-    fn default() -> Self {
+impl<K, W> Lanes<K, W> {
+    /// `quantum` is how many tasks a key may run before those of others that came later.
+    pub(crate) fn new(quantum: usize) -> Self {
         Lanes {
             index: HashTable::new(),
             lanes: Vec::new(),
@@ -145,6 +149,7 @@ impl<K, W> Default for Lanes<K, W> {
             backlog: SegQueue::default(),
             ready: VecDeque::new(),
             owed_to_fresh: 0,
+            recent: Recent::new(quantum),
             free_running: 0,
             fence: None,
             resident: None,
@@ -157,16 +162,24 @@ impl<K, W> Default for Lanes<K, W> {
 
 // Taking. Each of these puts a task into `hand` and returns what it holds, or does neither.
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Takes the task that should run next, if one may run.
-    ///
-    /// Tasks that hold their lanes already and tasks fresh from the backlog take turns, so that
-    /// neither kind waits for ever. `keep_key` asks for the key beside the work.
+    /// Takes a task that holds its lanes already, unless it is the turn of one from the backlog:
+    /// the two kinds take turns, so that neither waits for ever.
     #[inline(always)]
-    pub(crate) fn next(&mut self, keep_key: bool, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
-        if !self.ready.is_empty() && (self.owed_to_fresh == 0 || !self.has_fresh()) {
-            self.owed_to_fresh = 1;
-            return self.next_ready(hand);
+    pub(crate) fn next_in_turn(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
+        if self.ready.is_empty() || self.owed_to_fresh != 0 {
+            return None;
         }
+        self.owed_to_fresh = 1;
+        self.next_ready(hand)
+    }
+
+    /// Takes the next task of the backlog that may run. `keep_key` asks for the key beside the work.
+    #[inline(always)]
+    pub(crate) fn next_fresh(
+        &mut self,
+        keep_key: bool,
+        hand: &mut Hand<K, W>,
+    ) -> Option<Held<K, W>> {
         self.backlog_is_residents = false;
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
@@ -176,10 +189,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return Some(held);
             }
         }
-        self.next_ready(hand)
+        None
     }
 
-    fn next_ready(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
+    /// Takes a task that holds its lanes already.
+    #[inline]
+    pub(crate) fn next_ready(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
         let Ready { work, key, seq, held } = self.ready.pop_front()?;
         hand.put(work);
         hand.key = key;
@@ -219,7 +234,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     return self.enter_busy(slot, label, mode, key, hand);
                 }
                 hand.key = if keep_key { Some(key.clone()) } else { None };
-                Some(Held::Lane(self.open_lane(label.hash, key, mode, label.time)))
+                let slot = self.open_lane(label.hash, key, mode, label.time);
+                if self.recent.exceeds(label.hash) && self.has_fresh() {
+                    self.defer(slot, hand);
+                    return None;
+                }
+                Some(Held::Lane(slot))
             }
             Entry::Free { label, work } => {
                 self.free_running += 1;
@@ -238,6 +258,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
         }
         // A rollup that has just become ready is next in `ready`.
+    }
+
+    /// The task in the hand may run, but its key has run more than its quantum while others wait: it
+    /// holds its lane and queues behind them, and what follows it waits in its line.
+    #[cold]
+    fn defer(&mut self, slot: usize, hand: &mut Hand<K, W>) {
+        let (work, key, seq) = (hand.take(), hand.key.take(), hand.seq);
+        self.ready.push_back(Ready { work, key, seq, held: Held::Lane(slot) });
     }
 
     /// The task in the hand has a key whose lane is open: it joins the holders, or waits.
@@ -399,10 +427,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[inline(always)]
     fn next_from_backlog(&mut self, slot: usize, hand: &mut Hand<K, W>) -> bool {
         let lane = &mut self.lanes[slot];
-        if !self.ready.is_empty()
-            || self.fence.is_some()
-            || !self.backlog.front().is_some_and(|next| lane.is_of(next))
-        {
+        if self.fence.is_some() || !self.backlog.front().is_some_and(|next| lane.is_of(next)) {
             return false;
         }
         match self.backlog.pop() {
@@ -562,12 +587,6 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn wants_refill(&self) -> bool {
         self.backlog.is_empty() && self.fence.is_none()
-    }
-
-    /// Whether fresh tasks come first, so that it is time to look whether there are any.
-    #[inline]
-    pub(crate) fn owes_fresh(&self) -> bool {
-        self.owed_to_fresh != 0 && !self.ready.is_empty()
     }
 
     /// Whether a lane has nobody behind its one holder, here or in the backlog, and nobody else

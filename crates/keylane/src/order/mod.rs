@@ -8,6 +8,7 @@ mod hand;
 mod inbox;
 mod lanes;
 mod queue;
+mod recent;
 mod rollup;
 
 pub(crate) use claims::{Claim, Mode, Repr};
