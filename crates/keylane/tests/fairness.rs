@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use common::{AnyHasher, Collide, Gate, LONG, Log, hold, soon, with_every_hasher};
-use keylane::{Claims, KeyHasher, Pool};
+use keylane::{Claims, Pool};
 
 with_every_hasher!(
     a_key_that_feeds_itself_lets_others_in_after_its_quantum,
@@ -216,9 +216,10 @@ fn no_key_of_a_handler_starves() {
         let log = seen.clone();
         let gate = Gate::new();
         let wait = gate.clone();
-        let pool = Pool::<u32, KeyHasher>::builder()
+        let pool = Pool::<u32>::builder()
             .workers(1)
             .quantum(8, LONG)
+            .hasher(Collide)
             .build_handler(move |&key, first: bool| {
                 if first {
                     wait.pass();
