@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use common::{AnyHasher, Collide, Gate, LONG, Log, hold, soon, with_every_hasher};
-use keylane::{Claims, KeyHasher, Pool};
+use keylane::{Claims, Pool};
 
 with_every_hasher!(
     a_key_that_feeds_itself_lets_others_in_after_its_quantum,
@@ -88,8 +88,8 @@ fn a_key_that_feeds_itself_lets_others_in_after_its_quantum<S: AnyHasher>() {
             pool.execute(HOT, submit).unwrap();
             begun.pass();
             let waited = waited.take()[0];
-            // The rest of the turn that submits, one more that stood in the line already; and one
-            // more if the hashes are equal, for what a key has run of late is counted by its hash.
+            // The rest of the turn that submits, one more that stood in the line already.
+            // And one more if the hashes are equal: what a key has run of late is counted by its hash.
             let most = 3 * quantum + slack::<S>();
             assert!(waited <= most, "{waited} tasks of the hot key, quantum {quantum}");
         }
@@ -120,24 +120,38 @@ fn a_key_with_a_long_line_lets_others_in_after_its_quantum<S: AnyHasher>() {
     }
 }
 
+/// Whoever comes waits for what was there before it and, of what came later, for no more than a
+/// quantum of each key.
 fn many_keys_ahead_cost_a_quantum_each<S: AnyHasher>() {
     const QUANTUM: usize = 4;
     const KEYS: usize = 10;
     let pool = pool_with_quantum::<S>(1, QUANTUM);
-    let held = hold(&pool, Claims::barrier());
-    let ran = Counter::default();
-    for n in 0..1_000 {
-        let ran = ran.clone();
-        pool.execute(n / 100, move || ran.count()).unwrap();
+    let (ran, stop) = (Counter::default(), Arc::<AtomicBool>::default());
+    for chain in 0..2 * KEYS {
+        let (own, count, end) = (Arc::downgrade(&pool), ran.clone(), stop.clone());
+        let key = chain as u32 / 2;
+        pool.execute(key, move || feed(own, key, count, end)).unwrap();
     }
-    let count = ran.clone();
-    let last = pool.submit(KEYS as u32, move || count.now()).unwrap();
-    held.let_go();
-    let waited = last.wait().unwrap().unwrap();
-    assert!(
-        waited <= QUANTUM * KEYS + slack::<S>(),
-        "{waited} tasks of {KEYS} keys, quantum {QUANTUM}"
-    );
+    for _ in 0..40 {
+        let (own, count) = (Arc::downgrade(&pool), ran.clone());
+        let (waited, begun) = (Log::new(), Gate::new());
+        let (log, runs) = (waited.clone(), begun.clone());
+        let submit = move || {
+            let (submitted, count) = (count.now(), count.clone());
+            let work = move || {
+                log.push(count.now() - submitted);
+                runs.open();
+            };
+            own.upgrade().expect("it is in use").execute(KEYS as u32, work).unwrap();
+        };
+        pool.execute(HOT, submit).unwrap();
+        begun.pass();
+        let waited = waited.take()[0];
+        // From shard to shard a worker takes a slice of tiny tasks each.
+        let most = QUANTUM * (KEYS + 1) + 8 * slack::<S>();
+        assert!(waited <= most, "{waited} tasks of {KEYS} keys, quantum {QUANTUM}");
+    }
+    stop.store(true, Ordering::SeqCst);
     pool.drain(None).unwrap();
 }
 
@@ -203,9 +217,10 @@ fn no_key_of_a_handler_starves() {
         let log = seen.clone();
         let gate = Gate::new();
         let wait = gate.clone();
-        let pool = Pool::<u32, KeyHasher>::builder()
+        let pool = Pool::<u32>::builder()
             .workers(1)
             .quantum(8, LONG)
+            .hasher(Collide)
             .build_handler(move |&key, first: bool| {
                 if first {
                     wait.pass();

@@ -79,6 +79,12 @@ pub(crate) fn stand_in_rollup(rollup: Arc<dyn Any + Send + Sync>) {
     IN_ROLLUP.set(Some(rollup));
 }
 
+/// The rollup that this thread ran has ended.
+pub(crate) fn leave_rollup() {
+    SPOT.set(FREE);
+    IN_ROLLUP.set(None);
+}
+
 /// The pool whose task this thread runs, if any, and where that task stands.
 pub(crate) fn current_inside() -> Option<(Arc<dyn Inside>, Position)> {
     let inside = INSIDE.with_borrow(Clone::clone)?;

@@ -185,7 +185,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         match held {
             None => None,
             Some(Held::Rollup(rollup)) => {
-                current::stand_free();
+                current::leave_rollup();
                 self.engine.end_rollup(&rollup);
                 None
             }

@@ -130,6 +130,19 @@ impl Live {
     pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
+
+    pub(crate) fn watch(&self) -> LiveWatch {
+        LiveWatch(self.0.clone())
+    }
+}
+
+/// Looks at a [`Live`] from elsewhere.
+pub(crate) struct LiveWatch(Arc<AtomicUsize>);
+
+impl LiveWatch {
+    pub(crate) fn now(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 /// One copy that [`Live`] counts.
