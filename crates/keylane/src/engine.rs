@@ -148,18 +148,14 @@ impl<W> Make<W> for Made<W> {
     }
 }
 
-fn unmake<K, W>((claims, Made(work)): (Claims<K>, Made<W>)) -> Incoming<K, W> {
-    (claims, work)
-}
-
 /// How many tasks of a batch were accepted before the pool was closed, and those that were not.
-pub(crate) type Rest<K, W> = (usize, Vec<Incoming<K, W>>);
+pub(crate) type Rest<K, M> = (usize, Vec<Incoming<K, M>>);
 
 /// An inbox under its lock.
 type OpenInbox<'a, K, W> = MutexGuard<'a, Inbox<K, W>>;
 
-/// A task on its way in.
-pub(crate) type Incoming<K, W> = (Claims<K>, W);
+/// A task on its way in: its keys, and that of which its work is made.
+pub(crate) type Incoming<K, M> = (Claims<K>, M);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn new(settings: Settings, hasher: S, executor: X) -> Self {
@@ -391,10 +387,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Admits and enters many tasks, as many at a time as there is room for. If the pool is closed,
     /// returns how many were accepted, and the tasks that were not.
-    pub(crate) fn enter_many(
+    pub(crate) fn enter_many<M: Make<X::Work>>(
         &self,
-        mut tasks: impl Iterator<Item = Incoming<K, X::Work>>,
-    ) -> Result<usize, Rest<K, X::Work>> {
+        mut tasks: impl Iterator<Item = Incoming<K, M>>,
+    ) -> Result<usize, Rest<K, M>> {
         let mut accepted = 0;
         let mut piece = Vec::new();
         loop {
@@ -413,7 +409,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enters the tasks of a piece of at most `BATCH`. What the pool refuses, because it is closed,
     /// stays in `piece`. Returns how many were accepted.
-    fn enter_piece(&self, piece: &mut Vec<Incoming<K, X::Work>>) -> usize {
+    fn enter_piece<M: Make<X::Work>>(&self, piece: &mut Vec<Incoming<K, M>>) -> usize {
         let all = piece.len();
         let mut waiting = std::mem::take(piece).into_iter();
         let mut batch = Vec::with_capacity(all);
@@ -423,16 +419,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 break;
             };
             while slots != 0
-                && let Some((claims, work)) = waiting.next()
+                && let Some((claims, task)) = waiting.next()
             {
                 slots -= 1;
                 match claims.0 {
-                    Repr::One(claim) => batch.push(Some((claim, work))),
+                    Repr::One(claim) => batch.push(Some((claim, task))),
                     // It must come after what is before it, in all of its lanes.
                     other => {
                         self.enter_batch(&mut batch);
                         piece.extend(unclaimed(&mut batch));
-                        piece.extend(self.enter_other(other, Made(work)).err().map(unmake));
+                        piece.extend(self.enter_other(other, task).err());
                     }
                 }
             }
@@ -444,7 +440,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Puts many admitted tasks with one key each into their inboxes, those of one inbox under one
     /// lock. The tasks of one key keep their order. What a stopped pool refuses stays in `batch`.
-    pub(crate) fn enter_batch(&self, batch: &mut [Option<(Claim<K>, X::Work)>]) {
+    fn enter_batch<M: Make<X::Work>>(&self, batch: &mut [Option<(Claim<K>, M)>]) {
         debug_assert!(batch.len() <= BATCH);
         let mut first = [END; MAX_SHARDS];
         let mut last = [END; MAX_SHARDS];
@@ -475,10 +471,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Appends the tasks of a batch that `next` links from `first` on to one inbox.
     #[inline]
-    fn enter_chain(
+    fn enter_chain<M: Make<X::Work>>(
         &self,
         shard: usize,
-        batch: &mut [Option<(Claim<K>, X::Work)>],
+        batch: &mut [Option<(Claim<K>, M)>],
         first: u16,
         next: &[u16; BATCH],
         hashes: &[u32; BATCH],
@@ -491,8 +487,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut tell = false;
         let mut index = first;
         while index != END {
-            let (claim, work) = batch[index as usize].take().expect("each index is linked once");
-            tell |= inbox.push_single(hashes[index as usize], time, claim, || work);
+            let (claim, task) = batch[index as usize].take().expect("each index is linked once");
+            tell |= inbox.push_single(hashes[index as usize], time, claim, || task.make());
             index = next[index as usize];
         }
         tell

@@ -136,9 +136,12 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         &self,
         messages: impl IntoIterator<Item = (K, M)>,
     ) -> Result<usize, BatchError<usize, (K, M)>> {
-        let batch = messages.into_iter().map(|(key, message)| (Claims::exclusive(key), message));
+        let batch =
+            messages.into_iter().map(|(key, message)| (Claims::exclusive(key), Made(message)));
         self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
-            BatchError::new(accepted, rejected.into_iter().map(keyed).collect())
+            let rejected =
+                rejected.into_iter().map(|(claims, Made(message))| keyed((claims, message)));
+            BatchError::new(accepted, rejected.collect())
         })
     }
 

@@ -205,12 +205,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let bodies = batch.into_iter().map(|(keys, work)| {
             let slot = Arc::new(Slot::new(Sure(work)));
             slots.push(slot.clone());
-            (keys.into_claims(), Body::shared(slot))
+            (keys.into_claims(), Made(Body::shared(slot)))
         });
         let Err((_, rejected)) = self.engine.enter_many(bodies) else {
             return Ok(slots.into_iter().map(Handle::new).collect());
         };
-        let rejected = rejected.into_iter().map(|(claims, body)| {
+        let rejected = rejected.into_iter().map(|(claims, Made(body))| {
             let at = slots.iter().position(|slot| body.name() == Some(name_of(slot)));
             let slot = slots.remove(at.expect("every body of the batch has its slot"));
             let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
@@ -506,10 +506,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         C: IntoClaims<K>,
         F: FnOnce() + Send + 'static,
     {
-        let batch =
-            batch.into_iter().map(|(keys, work)| (keys.into_claims(), Body::new(Detached(work))));
+        let batch = batch.into_iter().map(|(keys, work)| (keys.into_claims(), Detached(work)));
         self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
-            let rejected = rejected.into_iter().map(|(claims, body)| (claims, undetach(body)));
+            let rejected = rejected.into_iter().map(|(claims, Detached(work))| (claims, work));
             BatchError::new(accepted, rejected.collect())
         })
     }
@@ -543,13 +542,6 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
             SubmitError::new(SubmitErrorKind::Closed, (claims, work))
         })
     }
-}
-
-/// The closure of a body that has just been made of it.
-#[cold]
-fn undetach<F: FnOnce() + Send + 'static>(body: Body) -> F {
-    let Detached(work) = body.take_back::<Detached<F>>().expect("it was made of this type");
-    work
 }
 
 // The pool itself.

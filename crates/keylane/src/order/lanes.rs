@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::entry::spread;
+use super::index::{Index, spread};
 use super::queue::SegQueue;
 use super::recent::Recent;
 use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
@@ -27,7 +27,7 @@ const FEW: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Lanes<K, W> {
     /// Finds a lane by its key; holds slots of `lanes`.
-    index: HashTable<usize>,
+    index: Index,
     /// The keys with a task that runs, is ready, or waits behind one that does; and, in between,
     /// slots that are free.
     lanes: Vec<Lane<K, W>>,
@@ -143,7 +143,7 @@ impl<K, W> Lanes<K, W> {
     /// `quantum` is how many tasks a key may run before those of others that came later.
     pub(crate) fn new(quantum: usize) -> Self {
         Lanes {
-            index: HashTable::new(),
+            index: Index::new(),
             lanes: Vec::new(),
             free: Vec::new(),
             backlog: SegQueue::default(),
@@ -325,17 +325,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 self.lanes.len() - 1
             }
         };
-        let lanes = &self.lanes;
-        self.index.insert_unique(spread(hash), slot, |&slot| spread(lanes[slot].hash));
+        self.index.insert(hash, slot);
         slot
     }
 
     #[inline]
     fn find(&self, hash: u32, key: &K) -> Option<usize> {
-        if self.index.is_empty() {
-            return None;
-        }
-        self.index.find(spread(hash), |&slot| self.lanes[slot].key.as_ref() == Some(key)).copied()
+        self.index.find(hash, |slot| self.lanes[slot].key.as_ref() == Some(key))
     }
 }
 
@@ -508,10 +504,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[inline]
     fn close_lane(&mut self, slot: usize) -> Option<K> {
         let hash = self.lanes[slot].hash;
-        match self.index.find_entry(spread(hash), |&other| other == slot) {
-            Ok(entry) => drop(entry.remove()),
-            Err(_) => unreachable!("every lane is in the index"),
-        }
+        self.index.remove(hash, slot);
         let lane = &mut self.lanes[slot];
         if lane.waiting.capacity() > KEPT_CAPACITY {
             lane.waiting = VecDeque::new();
@@ -529,7 +522,6 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     fn forget_slots(&mut self) {
         self.lanes = Vec::new();
         self.free = Vec::new();
-        self.index = HashTable::new();
     }
 
     /// Gives a lane to who waits first, and to all who can share it with them.

@@ -6,6 +6,7 @@ mod claims;
 mod entry;
 mod hand;
 mod inbox;
+mod index;
 mod lanes;
 mod queue;
 mod recent;

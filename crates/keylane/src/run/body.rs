@@ -112,15 +112,6 @@ impl Body {
         self.view::<Shared>().map(|shared| shared.name)
     }
 
-    /// The value again, if it is of this type.
-    pub(crate) fn take_back<R: Run>(self) -> Option<R> {
-        if Stored::<R>::FITS {
-            self.unstore::<R>()
-        } else {
-            self.unstore::<Boxed<R>>().map(|boxed| *boxed.0)
-        }
-    }
-
     /// The caller has checked that `R` fits.
     #[inline(always)]
     fn store<R: Run>(value: R) -> Self {
@@ -137,18 +128,9 @@ impl Body {
     }
 
     fn view<R: Run>(&self) -> Option<&R> {
-        // SAFETY: `store` wrote an `R` if the type says so, and it is there until `run`, `drop` or
-        // `unstore` consume the body.
+        // SAFETY: `store` wrote an `R` if the type says so, and it is there until `run` or
+        // `drop` consume the body.
         self.holds::<R>().then(|| unsafe { &*self.words.as_ptr().cast::<R>() })
-    }
-
-    fn unstore<R: Run>(self) -> Option<R> {
-        if !self.holds::<R>() {
-            return None;
-        }
-        let this = ManuallyDrop::new(self);
-        // SAFETY: as in `view`; and `this` is not dropped, so the value is moved out once.
-        Some(unsafe { this.words.as_ptr().cast::<R>().read() })
     }
 
     #[inline]
@@ -231,12 +213,6 @@ mod tests {
         assert_eq!(runs.swap(0, Ordering::Relaxed), 101, "run once, dropped once");
         drop(probe());
         assert_eq!(runs.swap(0, Ordering::Relaxed), 1, "dropped once");
-        assert!(probe().take_back::<Probe<99>>().is_none());
-        assert_eq!(runs.swap(0, Ordering::Relaxed), 1);
-        let back = probe().take_back::<Probe<N>>().expect("it is of this type");
-        assert_eq!(runs.load(Ordering::Relaxed), 0, "still alive");
-        drop(back);
-        assert_eq!(runs.load(Ordering::Relaxed), 1);
     }
 
     #[test]
