@@ -311,13 +311,15 @@ fn closing_refuses_those_who_wait_and_returns_their_tasks() {
             for n in 0..3 {
                 let (pool, ran) = (&pool, ran.clone());
                 let work = move || _ = ran.fetch_add(1, Ordering::SeqCst);
-                refused.push(scope.spawn(move || match n {
-                    0 => pool.execute(2, work).map_err(|e| (e.kind(), e.into_inner().1)),
-                    1 => pool
-                        .execute_timeout(2, LONG, work)
-                        .map_err(|e| (e.kind(), e.into_inner().1)),
-                    _ => block_on(pool.execute_async(2, work))
-                        .map_err(|e| (e.kind(), e.into_inner().1)),
+                refused.push(scope.spawn(move || {
+                    match n {
+                        0 => pool.execute(2, work).map_err(|e| (e.kind(), e.into_inner().1)),
+                        1 => pool
+                            .execute_timeout(2, LONG, work)
+                            .map_err(|e| (e.kind(), e.into_inner().1)),
+                        _ => block_on(pool.execute_async(2, work))
+                            .map_err(|e| (e.kind(), e.into_inner().1)),
+                    }
                 }));
             }
             await_line(&pool, 3);

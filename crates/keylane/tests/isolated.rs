@@ -170,7 +170,8 @@ fn the_hook_learns_of_each_panic_before_the_key_goes_on() {
             pool.execute(1, move || ran.push(format!("after {n}"))).unwrap();
         }
         pool.drain(None).unwrap();
-        let expected = (0..40).flat_map(|n| [format!("told {}", n / 2), format!("after {}", n / 2)]);
+        let expected =
+            (0..40).flat_map(|n| [format!("told {}", n / 2), format!("after {}", n / 2)]);
         assert!(log.take().into_iter().eq(expected));
     });
 }

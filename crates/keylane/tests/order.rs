@@ -157,8 +157,7 @@ fn order_follows_from_one_submission_returning_before_the_next_is_called<S: AnyH
     let pool = pool_of::<S>(3);
     let log = Log::new();
     // A token goes round three producers; who has it submits.
-    let (mut senders, receivers): (Vec<_>, Vec<_>) =
-        (0..3).map(|_| mpsc::channel::<u32>()).unzip();
+    let (mut senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel::<u32>()).unzip();
     senders.rotate_left(1);
     let first = senders[2].clone();
     thread::scope(|scope| {
@@ -202,7 +201,8 @@ fn tasks_without_keys_wait_for_nobody<S: AnyHasher>() {
     let held = hold(&pool, 1);
     pool.execute(1, || {}).unwrap();
     let meet = Arc::new(Barrier::new(3));
-    for keys in [Claims::none(), Vec::<u32>::new().into_iter().fold(Claims::none(), Claims::and_shared)]
+    for keys in
+        [Claims::none(), Vec::<u32>::new().into_iter().fold(Claims::none(), Claims::and_shared)]
     {
         let meet = meet.clone();
         pool.execute(keys, move || _ = meet.wait()).unwrap();

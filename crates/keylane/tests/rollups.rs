@@ -92,11 +92,8 @@ fn a_pool_with_one_worker_runs_any_rollups<S: AnyHasher>() {
         let keys: Vec<u32> = (0..1 + rng.below(4)).map(|_| rng.below(6) as u32).collect();
         let mut claims = Claims::none();
         for &key in &keys {
-            claims = if rng.below(4) == 0 {
-                claims.and_shared(key)
-            } else {
-                claims.and_exclusive(key)
-            };
+            claims =
+                if rng.below(4) == 0 { claims.and_shared(key) } else { claims.and_exclusive(key) };
         }
         pool.execute(claims, move || log.push(n)).unwrap();
     }
@@ -106,7 +103,8 @@ fn a_pool_with_one_worker_runs_any_rollups<S: AnyHasher>() {
 
 fn crossing_rollups_neither_hang_nor_overlap<S: AnyHasher>() {
     let pool = pool_of::<S>(4);
-    let inside: Arc<Vec<std::sync::Mutex<()>>> = Arc::new((0..4).map(|_| Default::default()).collect());
+    let inside: Arc<Vec<std::sync::Mutex<()>>> =
+        Arc::new((0..4).map(|_| Default::default()).collect());
     std::thread::scope(|scope| {
         for producer in 0..3_u64 {
             let (pool, inside) = (&pool, &inside);
