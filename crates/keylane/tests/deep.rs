@@ -3,8 +3,8 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use common::{Live, hold, soon};
@@ -18,8 +18,10 @@ fn small_pool() -> Arc<Pool<u32>> {
     Arc::new(pool.build().unwrap())
 }
 
-/// Runs a test on a small stack of its own.
+/// Runs a test on a small stack of its own. One at a time, for each wants much memory.
 fn shallow(test: impl FnOnce() + Send + 'static) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = common::lock(&ALONE);
     soon(|| thread::Builder::new().stack_size(SMALL_STACK).spawn(test).unwrap().join().unwrap());
 }
 
