@@ -69,6 +69,9 @@ pub(crate) struct Settings {
     /// Bytes of stack of a worker thread; the platform's default if absent.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<Box<PanicHook>>,
+    /// Where futures run.
+    #[cfg(feature = "tokio")]
+    pub(crate) runtime: Option<crate::complete::Runtime>,
 }
 
 impl std::fmt::Debug for Settings {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::builder::{Builder, KeyHasher};
+#[cfg(feature = "tokio")]
+use crate::complete::FutureTask;
 use crate::complete::{Attempt, Handle, Slot, Sure};
 use crate::engine::{Engine, Execute, Key, Made, Make, Patience};
 use crate::error::{BatchError, DrainError, SubmitError, SubmitErrorKind};
@@ -290,6 +292,123 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
                 let work = slot.take_body().expect("nobody else has seen the slot");
                 drop(body);
                 Err((claims, work))
+            }
+        }
+    }
+}
+
+// Futures.
+#[cfg(feature = "tokio")]
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a future, which holds its turn until it ends. Waits for room, as
+    /// [`submit`](Self::submit) does.
+    ///
+    /// It runs on the runtime that was given to [`Builder::runtime`], once it has its keys, as far
+    /// as that one's limit allows. It is not polled on a worker, and no worker waits for it.
+    /// Cancelling its handle drops the future at its next step; its turn ends then, not before.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    /// let pool = Pool::<u32>::builder().runtime(runtime.handle().clone(), 500).build()?;
+    /// let reply = pool.submit_future(7, async { "asked, without a thread that waits" })?;
+    /// assert!(reply.wait()?.is_done());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`NoRuntime`](SubmitErrorKind::NoRuntime); the future
+    /// comes back.
+    pub fn submit_future<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.submit_future_patiently(keys.into_claims(), future, Patience::Endless)
+    }
+
+    /// Submits a future if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_future`](Self::submit_future), or [`Full`](SubmitErrorKind::Full).
+    pub fn try_submit_future<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.submit_future_patiently(keys.into_claims(), future, Patience::None)
+    }
+
+    /// Submits a future, waiting for room as [`submit_async`](Self::submit_async) does. As cancel
+    /// safe as that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_future`](Self::submit_future).
+    pub async fn submit_future_async<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        match self.engine.admit_async().await {
+            Ok(()) => self.enter_future(claims, future),
+            Err(refused) => Err(SubmitError::new(refused.into(), (claims, future))),
+        }
+    }
+
+    fn submit_future_patiently<T, F>(
+        &self,
+        claims: Claims<K>,
+        future: F,
+        patience: Patience,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        match self.engine.admit(patience) {
+            Ok(()) => self.enter_future(claims, future),
+            Err(refused) => Err(SubmitError::new(patience.explain(refused), (claims, future))),
+        }
+    }
+
+    fn enter_future<T, F>(
+        &self,
+        claims: Claims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let Some(runtime) = self.engine.settings.runtime.clone() else {
+            self.engine.admission.give_back(1);
+            return Err(SubmitError::new(SubmitErrorKind::NoRuntime, (claims, future)));
+        };
+        let task = Arc::new(FutureTask::new(future, runtime));
+        let handle = Handle::new(task.clone());
+        match self.engine.enter(claims, Made(Body::shared(task.clone()))) {
+            Ok(()) => Ok(handle),
+            Err((claims, Made(body))) => {
+                let future = task.take_future().expect("nobody else has seen the task");
+                drop(body);
+                Err(SubmitError::new(SubmitErrorKind::Closed, (claims, future)))
             }
         }
     }

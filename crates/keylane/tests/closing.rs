@@ -189,7 +189,8 @@ fn stopping_a_working_pool_splits_the_tasks_into_run_and_unrun<S: AnyHasher>() {
         let some = Gate::new();
         thread::scope(|scope| {
             for producer in 0..2_u64 {
-                let (pool, ran, accepted, refused, some) = (&pool, &ran, &accepted, &refused, &some);
+                let (pool, ran, accepted, refused, some) =
+                    (&pool, &ran, &accepted, &refused, &some);
                 scope.spawn(move || {
                     let mut rng = Rng(seed * 7 + producer);
                     for n in 0..2_000 {
@@ -381,7 +382,10 @@ fn a_stopped_handler_pool_returns_the_messages() {
             assert!(of_key.eq((0..500).filter(|n| n % 5 == key)));
         }
         let error = pool.send("late".into(), 1).unwrap_err();
-        assert_eq!((error.kind(), error.into_inner()), (SubmitErrorKind::Closed, ("late".into(), 1)));
+        assert_eq!(
+            (error.kind(), error.into_inner()),
+            (SubmitErrorKind::Closed, ("late".into(), 1))
+        );
         let error = pool.send_many((0..3).map(|n| ("late".to_owned(), n))).unwrap_err();
         assert_eq!(error.accepted(), &0);
         assert_eq!(error.into_inner().1.len(), 3);
@@ -407,7 +411,12 @@ fn a_batch_that_is_cut_off_loses_nothing() {
                 let other = &pool;
                 let stopper = scope.spawn(move || {
                     common::eventually(|| other.snapshot(0).accepted > 40 * (seed % 8));
-                    if seed % 2 == 0 { other.stop_now() } else { other.close(); Vec::new() }
+                    if seed % 2 == 0 {
+                        other.stop_now()
+                    } else {
+                        other.close();
+                        Vec::new()
+                    }
                 });
                 let back = match pool.execute_many(batch) {
                     Ok(accepted) => {

@@ -6,7 +6,9 @@ mod common;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use common::{AnyHasher, Gate, Live, Log, One, eventually, hold, pool, pool_of, soon, with_every_hasher};
+use common::{
+    AnyHasher, Gate, Live, Log, One, eventually, hold, pool, pool_of, soon, with_every_hasher,
+};
 use keylane::{Claims, Pool, Turn};
 
 with_every_hasher!(

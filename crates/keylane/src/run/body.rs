@@ -24,7 +24,7 @@ pub(crate) trait Run: Send + 'static {
 
 /// A task that a handle waits for, and that its handle can find by name.
 pub(crate) trait RunShared: Send + Sync {
-    fn run(&self, stage: &mut dyn Stage);
+    fn run(self: Arc<Self>, stage: &mut dyn Stage);
 
     /// It will never run.
     fn abandon(&self);
@@ -85,7 +85,7 @@ struct Shared {
 
 impl Run for Shared {
     fn run(self, stage: &mut dyn Stage) {
-        self.task.run(stage);
+        self.task.clone().run(stage);
     }
 }
 
