@@ -146,12 +146,13 @@ impl Gate {
     /// Takes as many slots as are free, up to `want`, if nobody waits.
     pub(crate) fn try_acquire_up_to(&self, want: usize) -> Result<usize, Refused> {
         loop {
-            let free = self.state.load(Ordering::Relaxed) / SLOT;
+            let state = self.state.load(Ordering::Relaxed);
+            let free = state / SLOT;
             let take = free.clamp(1, scaled(want) / SLOT) as usize;
             match self.try_acquire(take) {
                 Ok(()) => return Ok(take),
                 // Somebody took some between the two reads; take fewer.
-                Err(Refused::Full) if take > 1 => {}
+                Err(Refused::Full) if take > 1 && state & CONTENDED == 0 => {}
                 Err(refused) => return Err(refused),
             }
         }
@@ -419,4 +420,20 @@ impl Drop for Acquire<'_> {
 
 fn scaled(slots: usize) -> isize {
     isize::try_from(slots).unwrap_or(isize::MAX).min(isize::MAX / (2 * SLOT)) * SLOT
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// It went round and round until the line was empty: the slots that it saw free were kept for
+    /// somebody who wanted more than there were.
+    #[test]
+    fn slots_that_are_kept_for_the_line_are_refused_at_once() {
+        let gate = Gate::new(2);
+        let standing = gate.stand_in_line(3).unwrap().expect("there are only two");
+        assert_eq!(gate.try_acquire_up_to(2), Err(Refused::Full));
+        gate.release(1);
+        assert_eq!(standing.wait(None), Ok(()));
+    }
 }
