@@ -9,6 +9,11 @@
 //! a task as ended, then reads `watchers`, both under its shard's lock. Either its section comes
 //! first, and the waiter collects what it counted, or it comes second, sees `watchers` raised and
 //! gives back what it counted itself.
+//!
+//! # Why the last one wakes who waits for the pool to be empty
+//! Who waits raises `watchers`, then reads the gate's state with a read-modify-write; who gives slots
+//! back adds to that state, then reads `watchers`. If the read comes second it sees the slots. If it
+//! comes first the adding sees all that was done before it: `watchers` raised.
 
 use std::time::Instant;
 
@@ -195,6 +200,11 @@ impl Admission {
         self.in_use() == 0
     }
 
+    /// For who has raised `watchers`: if the last release is not seen here, it sees them.
+    fn is_empty_for_certain(&self) -> bool {
+        self.gate.in_use_for_certain(*self.capacity.lock()) == 0
+    }
+
     /// Waits until every accepted task has ended, and says whether that came before `deadline`.
     pub(crate) fn wait_empty(
         &self,
@@ -204,7 +214,7 @@ impl Admission {
         let _watch = self.watch();
         self.give_back(collect());
         let mut guard = self.empty_lock.lock();
-        while !self.is_empty() {
+        while !self.is_empty_for_certain() {
             guard = match deadline {
                 None => wait(&self.empty, guard),
                 Some(at) => match at.checked_duration_since(Instant::now()) {

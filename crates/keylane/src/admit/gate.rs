@@ -193,8 +193,13 @@ impl Gate {
 
     /// The slots that are out, of `capacity`.
     pub(crate) fn in_use(&self, capacity: usize) -> usize {
-        let free = self.state.load(Ordering::Acquire).div_euclid(SLOT);
-        usize::try_from(capacity as isize - free).unwrap_or(0)
+        in_use(self.state.load(Ordering::Acquire), capacity)
+    }
+
+    /// The same, read so that it is ordered with every `release`: a release that this read misses
+    /// comes after it, and sees all that was done before it.
+    pub(crate) fn in_use_for_certain(&self, capacity: usize) -> usize {
+        in_use(self.state.fetch_or(0, Ordering::AcqRel), capacity)
     }
 
     /// Refuses whoever waits, and whoever comes.
@@ -416,6 +421,10 @@ impl Drop for Acquire<'_> {
             self.gate.release(self.want);
         }
     }
+}
+
+fn in_use(state: isize, capacity: usize) -> usize {
+    usize::try_from(capacity as isize - state.div_euclid(SLOT)).unwrap_or(0)
 }
 
 fn scaled(slots: usize) -> isize {
