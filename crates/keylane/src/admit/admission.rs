@@ -236,9 +236,12 @@ impl Admission {
         let from = std::mem::replace(&mut *capacity, to);
         if to < from {
             self.gate.force(from - to);
-        } else {
-            self.gate.release(to - from);
+            return;
         }
+        // Not under the lock, for whoever is woken may ask for the capacity. Until the new slots
+        // are there, they seem to be in use.
+        drop(capacity);
+        self.give_back(to - from);
     }
 
     pub(crate) fn waiting(&self) -> usize {
