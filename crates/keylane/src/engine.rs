@@ -570,7 +570,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let &Held::Lane(slot) = ended else { return false };
         let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any_but(shard));
         if lanes.next_in_lane(slot, quantum_left, hand) {
-            if !lanes.is_resident(slot) {
+            // In the place of another lane it would have to answer for what the inbox has of that
+            // one's, and of which nobody was told.
+            if !lanes.has_resident() {
                 lanes.make_resident(&mut self.shards[shard].inbox.lock(), slot);
             }
             return true;

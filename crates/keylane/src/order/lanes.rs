@@ -618,13 +618,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             next_is_its && self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
     }
 
-    /// Lets the inbox know that a worker has settled on a lane.
+    /// Lets the inbox know that a worker has settled on a lane. If another lane was the resident, the
+    /// inbox must be empty, for its worker no longer answers for what is there.
     pub(crate) fn make_resident(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
         if self.resident != Some(slot) {
             self.resident = Some(slot);
             let lane = &self.lanes[slot];
             inbox.resident = lane.key.clone().map(|key| (lane.hash, key));
         }
+    }
+
+    #[inline]
+    pub(crate) fn has_resident(&self) -> bool {
+        self.resident.is_some()
     }
 
     pub(crate) fn is_resident(&self, slot: usize) -> bool {
