@@ -706,8 +706,10 @@ impl<K, W> Shard<K, W> {
     }
 }
 
-/// Four shards a worker, so that workers seldom meet in one, but few enough for a visit to be
-/// worth while; a power of two, so that a mask picks one.
+/// So that workers seldom meet in a shard, but a visit is worth while. In a model they shall meet.
+const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 4 };
+
+/// A power of two, so that a mask picks one.
 fn shard_count(workers: usize) -> usize {
-    (4 * workers).next_power_of_two().min(MAX_SHARDS)
+    (SHARDS_PER_WORKER * workers).next_power_of_two().min(MAX_SHARDS)
 }

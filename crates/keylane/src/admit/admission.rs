@@ -21,7 +21,7 @@ use crossbeam_utils::CachePadded;
 
 use super::{Gate, Refused, Standing};
 use crate::sync::{
-    AtomicUsize, Condvar, Mutex, Ordering, spin_hint, wait, wait_timeout, yield_now,
+    AtomicUsize, Condvar, Mutex, Ordering, rounds, spin_hint, wait, wait_timeout, yield_now,
 };
 
 /// Looks for freed slots before a submitter goes to sleep, with a pause after each: about as long
@@ -123,7 +123,7 @@ impl Admission {
         mut standing: Standing<'a>,
         collect: impl Fn() -> usize,
     ) -> Result<Result<(), Refused>, Standing<'a>> {
-        for spin in 0..SPINS + YIELDS {
+        for spin in 0..rounds(SPINS + YIELDS) {
             self.give_back(collect());
             standing = match standing.learn() {
                 Ok(fate) => return Ok(fate.map_err(Refused::from)),
