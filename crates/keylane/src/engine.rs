@@ -85,15 +85,25 @@ impl std::fmt::Debug for Settings {
 }
 
 pub(crate) struct Engine<K, X: Execute<K>, S> {
+    /// A power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
+    /// Hashes keys; half of a hash chooses the shard, half the place in its table.
     hasher: S,
+    /// A slot for each accepted and unfinished task.
     pub(crate) admission: Admission,
+    /// Which shards have something to offer.
     pub(crate) board: Board,
+    /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
+    /// The worker threads.
     pub(crate) crew: Crew,
+    /// Runs a task.
     executor: X,
+    /// As the engine was built; the number of workers and the capacity may have changed since.
     pub(crate) settings: Settings,
+    /// Gives labels their time.
     pub(crate) clock: Clock,
+    /// What is counted by nobody else.
     pub(crate) tally: Tally,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,

@@ -33,6 +33,7 @@ const YIELDS: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Admission {
+    /// The slots. What has ended and is not collected yet still holds its own.
     gate: CachePadded<Gate>,
     /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
     /// every worker after every task.
@@ -41,6 +42,8 @@ pub(crate) struct Admission {
     capacity: Mutex<usize>,
     /// Signaled when the last slot in use comes back.
     empty: Condvar,
+    /// Held from the look at the slots to the sleep on `empty`, and passed through before that is
+    /// signaled, so that no signal falls in between.
     empty_lock: Mutex<()>,
 }
 

@@ -41,6 +41,7 @@ const SLOT: isize = 4;
 pub(crate) struct Gate {
     /// Free slots times `SLOT`, plus the flags. Negative while more are out than the bound allows.
     state: AtomicIsize,
+    /// Who waits. A few words are read or written under the lock, and nobody is woken under it.
     line: Mutex<Line>,
 }
 
@@ -51,14 +52,19 @@ struct Line {
     places: Slab<Place>,
     /// The one that waits longest; the next to be granted.
     head: Option<usize>,
+    /// The one that came last.
     tail: Option<usize>,
 }
 
 #[derive(Debug)]
 struct Place {
+    /// How many slots it waits for.
     want: usize,
+    /// Decided once, by who takes the place out of the line.
     fate: Fate,
+    /// Whom to wake when its fate is decided. A task may change it while it waits.
     caller: Caller,
+    /// Its neighbours in the line; meaningless once its fate is decided.
     before: Option<usize>,
     behind: Option<usize>,
 }

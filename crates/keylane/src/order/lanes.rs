@@ -59,10 +59,13 @@ pub(crate) struct Lanes<K, W> {
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
 #[derive(Debug)]
 struct Lane<K, W> {
+    /// Half of the key's hash, as in its tasks' labels.
     hash: u32,
     /// Absent in a free slot.
     key: Option<K>,
+    /// Who has the key. Means nothing in a free slot.
     holders: Holders,
+    /// Who waits behind them, oldest first; the first conflicts with them.
     waiting: VecDeque<Waiting<K, W>>,
     /// The label's time of the task that holds the lane, or of the last to join.
     since: u32,
@@ -86,6 +89,7 @@ enum Waiting<K, W> {
 
 #[derive(Debug)]
 struct Fence<K, W> {
+    /// The barrier.
     rollup: Arc<Rollup<K, W>>,
     /// Everything before it in this shard has ended.
     granted: bool,
