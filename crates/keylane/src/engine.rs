@@ -88,15 +88,25 @@ impl std::fmt::Debug for Settings {
 }
 
 pub(crate) struct Engine<K, X: Execute<K>, S> {
+    /// A power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
+    /// Hashes keys; half of a hash chooses the shard, half the place in its table.
     hasher: S,
+    /// A slot for each accepted and unfinished task.
     pub(crate) admission: Admission,
+    /// Which shards have something to offer.
     pub(crate) board: Board,
+    /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
+    /// The worker threads.
     pub(crate) crew: Crew,
+    /// Runs a task.
     executor: X,
+    /// As the engine was built; the number of workers and the capacity may have changed since.
     pub(crate) settings: Settings,
+    /// Gives labels their time.
     pub(crate) clock: Clock,
+    /// What is counted by nobody else.
     pub(crate) tally: Tally,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
@@ -569,7 +579,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let &Held::Lane(slot) = ended else { return false };
         let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any_but(shard));
         if lanes.next_in_lane(slot, quantum_left, hand) {
-            if !lanes.is_resident(slot) {
+            // In the place of another lane it would have to answer for what the inbox has of that
+            // one's, and of which nobody was told.
+            if !lanes.has_resident() {
                 lanes.make_resident(&mut self.shards[shard].inbox.lock(), slot);
             }
             return true;
@@ -703,8 +715,10 @@ impl<K, W> Shard<K, W> {
     }
 }
 
-/// Four shards a worker, so that workers seldom meet in one, but few enough for a visit to be
-/// worth while; a power of two, so that a mask picks one.
+/// So that workers seldom meet in a shard, but a visit is worth while. In a model they shall meet.
+const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 4 };
+
+/// A power of two, so that a mask picks one.
 fn shard_count(workers: usize) -> usize {
-    (4 * workers).next_power_of_two().min(MAX_SHARDS)
+    (SHARDS_PER_WORKER * workers).next_power_of_two().min(MAX_SHARDS)
 }

@@ -21,6 +21,7 @@ pub(crate) struct Slot<T, E, F> {
 }
 
 struct Shared<T, E, F> {
+    /// How far the task is.
     state: State<T, E, F>,
     /// Whom to wake when the state becomes `Settled`.
     waker: Option<Waker>,

@@ -6,6 +6,7 @@ use super::{Claim, Entry, Label, Mode};
 /// The tasks of a shard that no worker has looked at yet, oldest first.
 #[derive(Debug)]
 pub(crate) struct Inbox<K, W> {
+    /// What has come since a worker last took over, oldest first.
     pub(crate) queue: SegQueue<Entry<K, W>>,
     /// A producer has told the workers since a worker last looked, so the next need not.
     pub(crate) signaled: bool,

@@ -59,10 +59,13 @@ pub(crate) struct Lanes<K, W> {
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
 #[derive(Debug)]
 struct Lane<K, W> {
+    /// Half of the key's hash, as in its tasks' labels.
     hash: u32,
     /// Absent in a free slot.
     key: Option<K>,
+    /// Who has the key. Means nothing in a free slot.
     holders: Holders,
+    /// Who waits behind them, oldest first; the first conflicts with them.
     waiting: VecDeque<Waiting<K, W>>,
     /// The label's time of the task that holds the lane, or of the last to join.
     since: u32,
@@ -86,6 +89,7 @@ enum Waiting<K, W> {
 
 #[derive(Debug)]
 struct Fence<K, W> {
+    /// The barrier.
     rollup: Arc<Rollup<K, W>>,
     /// Everything before it in this shard has ended.
     granted: bool,
@@ -610,13 +614,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             next_is_its && self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
     }
 
-    /// Lets the inbox know that a worker has settled on a lane.
+    /// Lets the inbox know that a worker has settled on a lane. If another lane was the resident, the
+    /// inbox must be empty, for its worker no longer answers for what is there.
     pub(crate) fn make_resident(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
         if self.resident != Some(slot) {
             self.resident = Some(slot);
             let lane = &self.lanes[slot];
             inbox.resident = lane.key.clone().map(|key| (lane.hash, key));
         }
+    }
+
+    #[inline]
+    pub(crate) fn has_resident(&self) -> bool {
+        self.resident.is_some()
     }
 
     pub(crate) fn is_resident(&self, slot: usize) -> bool {
