@@ -8,9 +8,10 @@ use std::process::Command;
 
 /// One test for each, so that a failure says which.
 macro_rules! examples {
-    ($($name:ident),* $(,)?) => {
+    ($($(#[$when:meta])? $name:ident),* $(,)?) => {
         $(
             #[test]
+            $(#[$when])?
             fn $name() {
                 run(stringify!($name));
             }
@@ -32,7 +33,17 @@ macro_rules! examples {
     };
 }
 
-examples!(backpressure, closing, handler, handles, ordered, rollup, turns);
+examples!(
+    backpressure,
+    closing,
+    #[cfg(feature = "tokio")]
+    futures,
+    handler,
+    handles,
+    ordered,
+    rollup,
+    turns,
+);
 
 fn run(example: &str) {
     // This test is `target/debug/deps/examples-…`, an example `target/debug/examples/…`.
