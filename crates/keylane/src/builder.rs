@@ -106,6 +106,8 @@ impl<K> Default for Builder<K> {
                 on_panic: None,
                 #[cfg(feature = "tokio")]
                 runtime: None,
+                #[cfg(feature = "tokio")]
+                concurrency: 1,
             },
             hasher: KeyHasher::default(),
             keys: PhantomData,
@@ -162,14 +164,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// A future that has its keys and no permit to run waits on the runtime, not on a worker. The
     /// limit is independent of the number of workers, which only hand futures over.
-    ///
-    /// # Panics
-    ///
-    /// If `concurrency` is 0, or larger than `tokio::sync::Semaphore` allows.
     #[cfg(feature = "tokio")]
     pub fn runtime(mut self, handle: tokio::runtime::Handle, concurrency: usize) -> Self {
-        assert!(concurrency > 0, "with a concurrency of 0 no future would ever run");
-        self.settings.runtime = Some(crate::complete::Runtime::new(handle, concurrency));
+        self.settings.concurrency = concurrency;
+        // What is out of its range is refused by `build`.
+        let permits = concurrency.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
+        self.settings.runtime = Some(crate::complete::Runtime::new(handle, permits));
         self
     }
 
@@ -230,6 +230,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         }
         if quantum_tasks == 0 {
             return Err(BuildError::QuantumTasks);
+        }
+        #[cfg(feature = "tokio")]
+        if !(1..=tokio::sync::Semaphore::MAX_PERMITS).contains(&self.settings.concurrency) {
+            return Err(BuildError::Concurrency(self.settings.concurrency));
         }
         let engine = Arc::new(Engine::new(self.settings, self.hasher, executor));
         if let Err(error) = engine.fill_crew() {

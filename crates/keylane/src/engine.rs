@@ -72,6 +72,9 @@ pub(crate) struct Settings {
     /// Where futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
+    /// How many of them at a time.
+    #[cfg(feature = "tokio")]
+    pub(crate) concurrency: usize,
 }
 
 impl std::fmt::Debug for Settings {

@@ -140,6 +140,10 @@ pub enum BuildError {
     Capacity(usize),
     /// A turn must last for at least one task.
     QuantumTasks,
+    /// At least one future must be allowed to run at a time, and no more than a semaphore of tokio's
+    /// has permits.
+    #[cfg(feature = "tokio")]
+    Concurrency(usize),
     /// The operating system has refused a thread.
     Thread(io::Error),
 }
@@ -156,6 +160,11 @@ impl fmt::Display for BuildError {
                     "a capacity of {n}: a pool has room for 1 to {} tasks",
                     crate::MAX_CAPACITY
                 )
+            }
+            #[cfg(feature = "tokio")]
+            BuildError::Concurrency(n) => {
+                let most = tokio::sync::Semaphore::MAX_PERMITS;
+                write!(f, "a concurrency of {n} futures: it must be 1 to {most}")
             }
             BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),
             BuildError::Thread(_) => f.write_str("the operating system refused a worker thread"),

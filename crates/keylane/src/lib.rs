@@ -43,8 +43,8 @@
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //!
-//! The keys' `Hash`, `Eq` and `Clone` are called while the pool is locked: they must not panic, nor
-//! call the pool.
+//! The keys' `Hash`, `Eq` and `Clone` are called, and clones of keys dropped, while a part of the
+//! pool is locked: none of that may panic, or call the pool.
 
 mod admit;
 mod allocate;

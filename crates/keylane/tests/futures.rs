@@ -198,3 +198,10 @@ fn a_closed_pool_gives_the_future_back() {
     pool.close();
     assert_eq!(pool.submit_future(1, async {}).unwrap_err().kind(), SubmitErrorKind::Closed);
 }
+
+#[test]
+fn a_concurrency_of_nothing_is_refused() {
+    let runtime = runtime();
+    let error = Pool::<u32>::builder().runtime(runtime.handle().clone(), 0).build().unwrap_err();
+    assert!(matches!(error, keylane::BuildError::Concurrency(0)), "{error}");
+}
