@@ -131,6 +131,12 @@ pub(crate) struct Next<K, W> {
 /// A task on its way in.
 pub(crate) type Incoming<K, W> = (Claims<K>, W);
 
+/// How many tasks of a batch were accepted, and those that were not.
+type CutOff<K, W> = (usize, Vec<Incoming<K, W>>);
+
+/// A locked inbox and the number of its shard.
+type OpenInbox<'a, K, W> = (usize, MutexGuard<'a, Inbox<K, W>>);
+
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn new(settings: Settings, hasher: S, executor: X) -> Self {
         let shards = shard_count(settings.workers);
@@ -306,7 +312,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut parts: Vec<(usize, usize)> =
             claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
         parts.sort_unstable();
-        let mut inboxes: Vec<(usize, MutexGuard<'_, Inbox<K, X::Work>>)> = Vec::new();
+        let mut inboxes: Vec<OpenInbox<'_, K, X::Work>> = Vec::new();
         for &(shard, _) in &parts {
             if inboxes.last().is_none_or(|(last, _)| *last != shard) {
                 inboxes.push((shard, self.shards[shard].inbox.lock()));
@@ -358,7 +364,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn enter_many(
         &self,
         mut tasks: impl Iterator<Item = Incoming<K, X::Work>>,
-    ) -> Result<usize, (usize, Vec<Incoming<K, X::Work>>)> {
+    ) -> Result<usize, CutOff<K, X::Work>> {
         let mut accepted = 0;
         let mut piece = Vec::new();
         loop {
@@ -655,7 +661,7 @@ fn unclaimed<K, W>(batch: &mut Vec<Option<(Claim<K>, W)>>) -> impl Iterator<Item
 }
 
 /// Gives a task that enters several inboxes a place after all that is in any of them.
-fn meet<K, W>(inboxes: &mut [(usize, MutexGuard<'_, Inbox<K, W>>)]) -> u32 {
+fn meet<K, W>(inboxes: &mut [OpenInbox<'_, K, W>]) -> u32 {
     let seq = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0) + 1;
     inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = seq);
     seq as u32

@@ -180,6 +180,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// # Errors
     ///
     /// If the pool is closed meanwhile: the handles so far, and the tasks that were not accepted.
+    #[expect(clippy::type_complexity, reason = "an alias would hide what comes back")]
     pub fn submit_many<C, T, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
