@@ -193,7 +193,7 @@ fn messages_are_dropped_before_the_next_of_their_key() {
             .build_handler(move |_, message: One| {
                 wait.pass();
                 log.push(message.count());
-                if message.count() % 10 == 0 {
+                if message.count().is_multiple_of(10) {
                     std::panic::panic_any(());
                 }
             })
