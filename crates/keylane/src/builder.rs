@@ -104,6 +104,8 @@ impl<K> Default for Builder<K> {
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
+                #[cfg(feature = "tokio")]
+                runtime: None,
             },
             hasher: KeyHasher::default(),
             keys: PhantomData,
@@ -153,6 +155,21 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// same key. By default nothing is, beyond the process' own panic hook.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.settings.on_panic = Some(Box::new(hook));
+        self
+    }
+
+    /// Where the futures of [`Pool::submit_future`] run, and how many at a time.
+    ///
+    /// A future that has its keys and no permit to run waits on the runtime, not on a worker. The
+    /// limit is independent of the number of workers, which only hand futures over.
+    ///
+    /// # Panics
+    ///
+    /// If `concurrency` is 0, or larger than `tokio::sync::Semaphore` allows.
+    #[cfg(feature = "tokio")]
+    pub fn runtime(mut self, handle: tokio::runtime::Handle, concurrency: usize) -> Self {
+        assert!(concurrency > 0, "with a concurrency of 0 no future would ever run");
+        self.settings.runtime = Some(crate::complete::Runtime::new(handle, concurrency));
         self
     }
 

@@ -21,7 +21,8 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Tally};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, Inbox, Label, Lanes, Repr, Rollup, Scope, merge_claims,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Repr, Rollup, Scope,
+    merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
@@ -35,7 +36,7 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     const WANTS_KEY: bool;
 
     /// Runs a task. The turn ends when this returns, unless the stage was asked to keep it.
-    fn execute(&self, key: Option<&K>, work: Self::Work, stage: &mut dyn Stage);
+    fn execute(&self, key: Option<&K>, work: InHand<'_, Self::Work>, stage: &mut dyn Stage);
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
@@ -68,6 +69,9 @@ pub(crate) struct Settings {
     /// Bytes of stack of a worker thread; the platform's default if absent.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<Box<PanicHook>>,
+    /// Where futures run.
+    #[cfg(feature = "tokio")]
+    pub(crate) runtime: Option<crate::complete::Runtime>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -84,15 +88,25 @@ impl std::fmt::Debug for Settings {
 }
 
 pub(crate) struct Engine<K, X: Execute<K>, S> {
+    /// A power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
+    /// Hashes keys; half of a hash chooses the shard, half the place in its table.
     hasher: S,
+    /// A slot for each accepted and unfinished task.
     pub(crate) admission: Admission,
+    /// Which shards have something to offer.
     pub(crate) board: Board,
+    /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
+    /// The worker threads.
     pub(crate) crew: Crew,
+    /// Runs a task.
     executor: X,
+    /// As the engine was built; the number of workers and the capacity may have changed since.
     pub(crate) settings: Settings,
+    /// Gives labels their time.
     pub(crate) clock: Clock,
+    /// What is counted by nobody else.
     pub(crate) tally: Tally,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
@@ -128,20 +142,36 @@ pub(crate) struct Next<K, W> {
     pub(crate) runs_dry: bool,
 }
 
-/// A task on its way in.
-pub(crate) type Incoming<K, W> = (Claims<K>, W);
+/// Work that is made at the last moment, at the place where it will stay, so that it is not copied
+/// on the way there.
+pub(crate) trait Make<W> {
+    fn make(self) -> W;
+}
 
-/// How many tasks of a batch were accepted, and those that were not.
-type CutOff<K, W> = (usize, Vec<Incoming<K, W>>);
+/// Work that is there already.
+pub(crate) struct Made<W>(pub(crate) W);
 
-/// A locked inbox and the number of its shard.
-type OpenInbox<'a, K, W> = (usize, MutexGuard<'a, Inbox<K, W>>);
+impl<W> Make<W> for Made<W> {
+    #[inline(always)]
+    fn make(self) -> W {
+        self.0
+    }
+}
+
+/// How many tasks of a batch were accepted before the pool was closed, and those that were not.
+pub(crate) type Rest<K, M> = (usize, Vec<Incoming<K, M>>);
+
+/// An inbox under its lock.
+type OpenInbox<'a, K, W> = MutexGuard<'a, Inbox<K, W>>;
+
+/// A task on its way in: its keys, and that of which its work is made.
+pub(crate) type Incoming<K, M> = (Claims<K>, M);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn new(settings: Settings, hasher: S, executor: X) -> Self {
         let shards = shard_count(settings.workers);
         Engine {
-            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
             hasher,
             admission: Admission::new(settings.capacity),
             board: Board::new(),
@@ -238,30 +268,34 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped it
     /// comes back, and its slot is free again.
-    #[inline]
-    pub(crate) fn enter(
+    #[inline(always)]
+    pub(crate) fn enter<M: Make<X::Work>>(
         &self,
         claims: Claims<K>,
-        work: X::Work,
-    ) -> Result<(), Incoming<K, X::Work>> {
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
         match claims.0 {
-            Repr::One(claim) => self.enter_single(claim, work),
-            other => self.enter_other(other, work),
+            Repr::One(claim) => self.enter_single(claim, task),
+            other => self.enter_other(other, task),
         }
     }
 
-    #[inline]
-    fn enter_single(&self, claim: Claim<K>, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+    #[inline(always)]
+    fn enter_single<M: Make<X::Work>>(
+        &self,
+        claim: Claim<K>,
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
         let hash = self.hasher.hash_one(&claim.key);
+        let time = self.clock.now();
         let shard = self.shard_of(hash);
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
             drop(inbox);
-            return Err(self.turn_away(Claims(Repr::One(claim)), work));
+            self.admission.give_back(1);
+            return Err((Claims(Repr::One(claim)), task));
         }
-        let label = Label { hash: hash as u32, seq: inbox.tick(), time: self.clock.now() };
-        let Claim { key, mode } = claim;
-        let tell = inbox.push(Entry::Single { label, mode, key, work });
+        let tell = inbox.push_single(hash as u32, time, claim, || task.make());
         drop(inbox);
         if tell {
             self.offer(shard);
@@ -270,31 +304,35 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[cold]
-    fn enter_other(&self, claims: Repr<K>, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
-        match claims {
-            Repr::One(claim) => self.enter_single(claim, work),
-            Repr::None => self.enter_free(work),
-            Repr::Barrier => self.enter_barrier(work),
+    fn enter_other<M: Make<X::Work>>(
+        &self,
+        claims: Repr<K>,
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
+        let entered = match claims {
+            Repr::One(claim) => return self.enter_single(claim, task),
+            Repr::None => self.enter_free(task).map_err(|task| (Claims::none(), task)),
+            Repr::Barrier => self.enter_barrier(task).map_err(|task| (Claims::barrier(), task)),
             Repr::Many(claims) => {
                 let mut claims = merge_claims(claims, |key| self.hasher.hash_one(key));
                 match claims.len() {
-                    0 => self.enter_free(work),
-                    1 => self.enter_single(claims.remove(0).1, work),
-                    _ => self.enter_rollup(claims, work),
+                    0 => self.enter_free(task).map_err(|task| (Claims::none(), task)),
+                    1 => return self.enter_single(claims.remove(0).1, task),
+                    _ => self.enter_rollup(claims, task),
                 }
             }
-        }
+        };
+        entered.inspect_err(|_| self.admission.give_back(1))
     }
 
-    fn enter_free(&self, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+    fn enter_free<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
         let shard = self.tally.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
-            drop(inbox);
-            return Err(self.turn_away(Claims::none(), work));
+            return Err(task);
         }
         let label = Label { hash: 0, seq: inbox.tick(), time: self.clock.now() };
-        let tell = inbox.push(Entry::Free { label, work });
+        let tell = inbox.push(Entry::Free { label, work: task.make() });
         drop(inbox);
         if tell {
             self.offer(shard);
@@ -304,28 +342,27 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enters all lanes in one step: all inboxes concerned are locked, in the order of the shards,
     /// so any two rollups stand in the same order wherever they meet.
-    fn enter_rollup(
+    fn enter_rollup<M: Make<X::Work>>(
         &self,
         claims: Vec<(u64, Claim<K>)>,
-        work: X::Work,
-    ) -> Result<(), Incoming<K, X::Work>> {
+        task: M,
+    ) -> Result<(), (Claims<K>, M)> {
         let mut parts: Vec<(usize, usize)> =
             claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
         parts.sort_unstable();
-        let mut inboxes: Vec<OpenInbox<'_, K, X::Work>> = Vec::new();
+        let mut inboxes: Vec<(usize, OpenInbox<'_, K, X::Work>)> = Vec::new();
         for &(shard, _) in &parts {
             if inboxes.last().is_none_or(|(last, _)| *last != shard) {
                 inboxes.push((shard, self.shards[shard].inbox.lock()));
             }
         }
         if inboxes[0].1.closed {
-            drop(inboxes);
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-            return Err(self.turn_away(Claims(Repr::Many(claims)), work));
+            return Err((Claims(Repr::Many(claims)), task));
         }
         let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
         let scope = Scope::Keys(claims.into_boxed_slice());
-        let rollup = Arc::new(Rollup::new(scope, label, work));
+        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
         let mut tell = Vec::new();
         let mut parts = parts.into_iter().peekable();
         for (shard, inbox) in &mut inboxes {
@@ -341,16 +378,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// A barrier stands in every inbox.
-    fn enter_barrier(&self, work: X::Work) -> Result<(), Incoming<K, X::Work>> {
+    fn enter_barrier<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
         let mut inboxes: Vec<_> =
             self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
         if inboxes[0].1.closed {
-            drop(inboxes);
-            return Err(self.turn_away(Claims::barrier(), work));
+            return Err(task);
         }
         let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
         let scope = Scope::Everything { shards: self.shards.len() };
-        let rollup = Arc::new(Rollup::new(scope, label, work));
+        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
         for (_, inbox) in &mut inboxes {
             inbox.push(Entry::Fence { rollup: rollup.clone() });
         }
@@ -361,10 +397,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Admits and enters many tasks, as many at a time as there is room for. If the pool is closed,
     /// returns how many were accepted, and the tasks that were not.
-    pub(crate) fn enter_many(
+    pub(crate) fn enter_many<M: Make<X::Work>>(
         &self,
-        mut tasks: impl Iterator<Item = Incoming<K, X::Work>>,
-    ) -> Result<usize, CutOff<K, X::Work>> {
+        mut tasks: impl Iterator<Item = Incoming<K, M>>,
+    ) -> Result<usize, Rest<K, M>> {
         let mut accepted = 0;
         let mut piece = Vec::new();
         loop {
@@ -383,7 +419,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enters the tasks of a piece of at most `BATCH`. What the pool refuses, because it is closed,
     /// stays in `piece`. Returns how many were accepted.
-    fn enter_piece(&self, piece: &mut Vec<Incoming<K, X::Work>>) -> usize {
+    fn enter_piece<M: Make<X::Work>>(&self, piece: &mut Vec<Incoming<K, M>>) -> usize {
         let all = piece.len();
         let mut waiting = std::mem::take(piece).into_iter();
         let mut batch = Vec::with_capacity(all);
@@ -393,16 +429,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 break;
             };
             while slots != 0
-                && let Some((claims, work)) = waiting.next()
+                && let Some((claims, task)) = waiting.next()
             {
                 slots -= 1;
                 match claims.0 {
-                    Repr::One(claim) => batch.push(Some((claim, work))),
+                    Repr::One(claim) => batch.push(Some((claim, task))),
                     // It must come after what is before it, in all of its lanes.
                     other => {
                         self.enter_batch(&mut batch);
                         piece.extend(unclaimed(&mut batch));
-                        piece.extend(self.enter_other(other, work).err());
+                        piece.extend(self.enter_other(other, task).err());
                     }
                 }
             }
@@ -414,7 +450,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Puts many admitted tasks with one key each into their inboxes, those of one inbox under one
     /// lock. The tasks of one key keep their order. What a stopped pool refuses stays in `batch`.
-    pub(crate) fn enter_batch(&self, batch: &mut [Option<(Claim<K>, X::Work)>]) {
+    fn enter_batch<M: Make<X::Work>>(&self, batch: &mut [Option<(Claim<K>, M)>]) {
         debug_assert!(batch.len() <= BATCH);
         let mut first = [END; MAX_SHARDS];
         let mut last = [END; MAX_SHARDS];
@@ -445,10 +481,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Appends the tasks of a batch that `next` links from `first` on to one inbox.
     #[inline]
-    fn enter_chain(
+    fn enter_chain<M: Make<X::Work>>(
         &self,
         shard: usize,
-        batch: &mut [Option<(Claim<K>, X::Work)>],
+        batch: &mut [Option<(Claim<K>, M)>],
         first: u16,
         next: &[u16; BATCH],
         hashes: &[u32; BATCH],
@@ -461,19 +497,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut tell = false;
         let mut index = first;
         while index != END {
-            let (Claim { key, mode }, work) =
-                batch[index as usize].take().expect("each index is linked once");
-            let label = Label { hash: hashes[index as usize], seq: inbox.tick(), time };
-            tell |= inbox.push(Entry::Single { label, mode, key, work });
+            let (claim, task) = batch[index as usize].take().expect("each index is linked once");
+            tell |= inbox.push_single(hashes[index as usize], time, claim, || task.make());
             index = next[index as usize];
         }
         tell
-    }
-
-    #[cold]
-    fn turn_away(&self, claims: Claims<K>, work: X::Work) -> Incoming<K, X::Work> {
-        self.admission.give_back(1);
-        (claims, work)
     }
 
     /// Uses bits of the hash that neither `Label::hash` nor the lanes' table look at.
@@ -551,6 +579,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let &Held::Lane(slot) = ended else { return false };
         let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any_but(shard));
         if lanes.next_in_lane(slot, quantum_left, hand) {
+            // In the place of another lane it would have to answer for what the inbox has of that
+            // one's, and of which nobody was told.
+            if !lanes.has_resident() {
+                lanes.make_resident(&mut self.shards[shard].inbox.lock(), slot);
+            }
             return true;
         }
         if !lanes.is_last(slot) {
@@ -560,6 +593,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes.next_in_lane(slot, quantum_left, hand)
     }
 
+    /// Finds a task of the shard that may run.
     #[inline]
     fn find(
         &self,
@@ -567,26 +601,31 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes: &mut Lanes<K, X::Work>,
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Held<K, X::Work>> {
-        if lanes.owes_fresh() {
-            self.refill(shard, lanes);
-        }
-        if let Some(held) = lanes.next(X::WANTS_KEY, hand) {
+        if let Some(held) = lanes.next_in_turn(hand) {
             return Some(held);
         }
-        // Everything that was here has been entered. Producers may have left more.
-        self.refill(shard, lanes);
-        if let Some(held) = lanes.next(X::WANTS_KEY, hand) {
+        loop {
+            if let Some(held) = lanes.next_fresh(X::WANTS_KEY, hand) {
+                return Some(held);
+            }
+            if !self.refill(shard, lanes) {
+                break;
+            }
+        }
+        if let Some(held) = lanes.next_ready(hand) {
             return Some(held);
         }
         // From here on a producer sets the bit again; what came before it did, we see below.
         self.board.clear(shard);
         self.refill(shard, lanes);
-        lanes.next(X::WANTS_KEY, hand)
+        lanes.next_fresh(X::WANTS_KEY, hand).or_else(|| lanes.next_ready(hand))
     }
 
-    fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) {
-        if lanes.wants_refill() {
+    /// Takes over what the producers have left, and says whether that was anything.
+    fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) -> bool {
+        lanes.wants_refill() && {
             lanes.refill(&mut self.shards[shard].inbox.lock(), None);
+            !lanes.wants_refill()
         }
     }
 
@@ -661,23 +700,25 @@ fn unclaimed<K, W>(batch: &mut Vec<Option<(Claim<K>, W)>>) -> impl Iterator<Item
 }
 
 /// Gives a task that enters several inboxes a place after all that is in any of them.
-fn meet<K, W>(inboxes: &mut [OpenInbox<'_, K, W>]) -> u32 {
+fn meet<K, W>(inboxes: &mut [(usize, OpenInbox<'_, K, W>)]) -> u32 {
     let seq = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0) + 1;
     inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = seq);
     seq as u32
 }
 
-impl<K, W> Default for Shard<K, W> {
-    fn default() -> Self {
+impl<K, W> Shard<K, W> {
+    fn new(quantum: usize) -> Self {
         Shard {
             inbox: CachePadded::new(Mutex::new(Inbox::default())),
-            lanes: CachePadded::new(Mutex::new(Lanes::default())),
+            lanes: CachePadded::new(Mutex::new(Lanes::new(quantum))),
         }
     }
 }
 
-/// Four shards a worker, so that workers seldom meet in one, but few enough for a visit to be
-/// worth while; a power of two, so that a mask picks one.
+/// So that workers seldom meet in a shard, but a visit is worth while. In a model they shall meet.
+const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 4 };
+
+/// A power of two, so that a mask picks one.
 fn shard_count(workers: usize) -> usize {
-    (4 * workers).next_power_of_two().min(MAX_SHARDS)
+    (SHARDS_PER_WORKER * workers).next_power_of_two().min(MAX_SHARDS)
 }

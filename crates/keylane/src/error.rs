@@ -13,6 +13,9 @@ pub enum SubmitErrorKind {
     Full,
     /// There was no room in the time that the caller gave.
     TimedOut,
+    /// The task is a future, and the pool was built without a runtime.
+    #[cfg(feature = "tokio")]
+    NoRuntime,
 }
 
 impl fmt::Display for SubmitErrorKind {
@@ -21,6 +24,10 @@ impl fmt::Display for SubmitErrorKind {
             SubmitErrorKind::Closed => "the pool is closed",
             SubmitErrorKind::Full => "the pool is full",
             SubmitErrorKind::TimedOut => "the pool had no room in time",
+            #[cfg(feature = "tokio")]
+            SubmitErrorKind::NoRuntime => {
+                "the pool was built without a runtime for futures; see `Builder::runtime`"
+            }
         })
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::builder::KeyHasher;
-use crate::engine::{Engine, Execute, Key, Patience};
+use crate::engine::{Engine, Execute, Key, Made, Patience};
 use crate::error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 use crate::observe::Snapshot;
-use crate::order::{Claims, Repr};
+use crate::order::{Claims, InHand, Repr};
 use crate::run::Stage;
 
 /// A pool with one handler that is called for each message: in order for the messages of one key,
@@ -55,8 +55,8 @@ impl<K: Key, M: Send + 'static> Execute<K> for Messages<K, M> {
     const WANTS_KEY: bool = true;
 
     #[inline]
-    fn execute(&self, key: Option<&K>, message: M, stage: &mut dyn Stage) {
-        (self.handler)(key.expect("every message has a key"), message, stage);
+    fn execute(&self, key: Option<&K>, message: InHand<'_, M>, stage: &mut dyn Stage) {
+        (self.handler)(key.expect("every message has a key"), message.take(), stage);
     }
 
     fn name(_: &M) -> Option<usize> {
@@ -136,13 +136,16 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         &self,
         messages: impl IntoIterator<Item = (K, M)>,
     ) -> Result<usize, BatchError<usize, (K, M)>> {
-        let batch = messages.into_iter().map(|(key, message)| (Claims::exclusive(key), message));
+        let batch =
+            messages.into_iter().map(|(key, message)| (Claims::exclusive(key), Made(message)));
         self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
-            BatchError::new(accepted, rejected.into_iter().map(keyed).collect())
+            let rejected =
+                rejected.into_iter().map(|(claims, Made(message))| keyed((claims, message)));
+            BatchError::new(accepted, rejected.collect())
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_patiently(
         &self,
         key: K,
@@ -155,11 +158,13 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        self.engine
-            .enter(Claims::exclusive(key), message)
-            .map_err(|task| SubmitError::new(SubmitErrorKind::Closed, keyed(task)))
+        self.engine.enter(Claims::exclusive(key), Made(message)).map_err(
+            |(claims, Made(message))| {
+                SubmitError::new(SubmitErrorKind::Closed, keyed((claims, message)))
+            },
+        )
     }
 
     /// Refuses new messages from now on. What was accepted goes on.

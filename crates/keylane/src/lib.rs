@@ -67,3 +67,8 @@ pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
 pub use order::{Claims, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::builder::{Builder, KeyHasher};
+#[cfg(feature = "tokio")]
+use crate::complete::FutureTask;
 use crate::complete::{Attempt, Handle, Slot, Sure};
-use crate::engine::{Engine, Execute, Key, Patience};
+use crate::engine::{Engine, Execute, Key, Made, Make, Patience};
 use crate::error::{BatchError, DrainError, SubmitError, SubmitErrorKind};
 use crate::observe::Snapshot;
-use crate::order::{Claims, IntoClaims};
+use crate::order::{Claims, InHand, IntoClaims};
 use crate::run::{Body, Run, Stage, bystander, name_of};
 
 /// A pool of workers that keeps the tasks of each key in order.
@@ -48,8 +50,8 @@ impl<K: Key> Execute<K> for Closures {
     const WANTS_KEY: bool = false;
 
     #[inline]
-    fn execute(&self, _: Option<&K>, work: Body, stage: &mut dyn Stage) {
-        work.run(stage);
+    fn execute(&self, _: Option<&K>, work: InHand<'_, Body>, stage: &mut dyn Stage) {
+        Body::run_in_hand(work, stage);
     }
 
     fn name(work: &Body) -> Option<usize> {
@@ -67,8 +69,18 @@ impl<F: FnOnce() + Send + 'static> Run for Detached<F> {
     }
 }
 
+impl<F: FnOnce() + Send + 'static> Make<Body> for Detached<F> {
+    #[inline(always)]
+    fn make(self) -> Body {
+        Body::new(self)
+    }
+}
+
 /// What a rejected submission returns: the claims and the closure.
 type Submission<K, F> = (Claims<K>, F);
+
+/// What a batch that is cut short returns: the handles so far, and the other submissions.
+type RestOfBatch<K, T, F> = BatchError<Vec<Handle<T>>, Submission<K, F>>;
 
 impl<K: Key> Pool<K> {
     /// Starts to build a pool.
@@ -180,11 +192,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// # Errors
     ///
     /// If the pool is closed meanwhile: the handles so far, and the tasks that were not accepted.
-    #[expect(clippy::type_complexity, reason = "an alias would hide what comes back")]
     pub fn submit_many<C, T, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
-    ) -> Result<Vec<Handle<T>>, BatchError<Vec<Handle<T>>, Submission<K, F>>>
+    ) -> Result<Vec<Handle<T>>, RestOfBatch<K, T, F>>
     where
         C: IntoClaims<K>,
         T: Send + 'static,
@@ -194,12 +205,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let bodies = batch.into_iter().map(|(keys, work)| {
             let slot = Arc::new(Slot::new(Sure(work)));
             slots.push(slot.clone());
-            (keys.into_claims(), Body::shared(slot))
+            (keys.into_claims(), Made(Body::shared(slot)))
         });
         let Err((_, rejected)) = self.engine.enter_many(bodies) else {
             return Ok(slots.into_iter().map(Handle::new).collect());
         };
-        let rejected = rejected.into_iter().map(|(claims, body)| {
+        let rejected = rejected.into_iter().map(|(claims, Made(body))| {
             let at = slots.iter().position(|slot| body.name() == Some(name_of(slot)));
             let slot = slots.remove(at.expect("every body of the batch has its slot"));
             let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
@@ -275,12 +286,129 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: Attempt<T, E> + Send + 'static,
     {
         let handle = Handle::new(slot.clone());
-        match self.engine.enter(claims, Body::shared(slot.clone())) {
+        match self.engine.enter(claims, Made(Body::shared(slot.clone()))) {
             Ok(()) => Ok(handle),
-            Err((claims, body)) => {
+            Err((claims, Made(body))) => {
                 let work = slot.take_body().expect("nobody else has seen the slot");
                 drop(body);
                 Err((claims, work))
+            }
+        }
+    }
+}
+
+// Futures.
+#[cfg(feature = "tokio")]
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a future, which holds its turn until it ends. Waits for room, as
+    /// [`submit`](Self::submit) does.
+    ///
+    /// It runs on the runtime that was given to [`Builder::runtime`], once it has its keys, as far
+    /// as that one's limit allows. It is not polled on a worker, and no worker waits for it.
+    /// Cancelling its handle drops the future at its next step; its turn ends then, not before.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    /// let pool = Pool::<u32>::builder().runtime(runtime.handle().clone(), 500).build()?;
+    /// let reply = pool.submit_future(7, async { "asked, without a thread that waits" })?;
+    /// assert!(reply.wait()?.is_done());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`NoRuntime`](SubmitErrorKind::NoRuntime); the future
+    /// comes back.
+    pub fn submit_future<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.submit_future_patiently(keys.into_claims(), future, Patience::Endless)
+    }
+
+    /// Submits a future if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_future`](Self::submit_future), or [`Full`](SubmitErrorKind::Full).
+    pub fn try_submit_future<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.submit_future_patiently(keys.into_claims(), future, Patience::None)
+    }
+
+    /// Submits a future, waiting for room as [`submit_async`](Self::submit_async) does. As cancel
+    /// safe as that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_future`](Self::submit_future).
+    pub async fn submit_future_async<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        match self.engine.admit_async().await {
+            Ok(()) => self.enter_future(claims, future),
+            Err(refused) => Err(SubmitError::new(refused.into(), (claims, future))),
+        }
+    }
+
+    fn submit_future_patiently<T, F>(
+        &self,
+        claims: Claims<K>,
+        future: F,
+        patience: Patience,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        match self.engine.admit(patience) {
+            Ok(()) => self.enter_future(claims, future),
+            Err(refused) => Err(SubmitError::new(patience.explain(refused), (claims, future))),
+        }
+    }
+
+    fn enter_future<T, F>(
+        &self,
+        claims: Claims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let Some(runtime) = self.engine.settings.runtime.clone() else {
+            self.engine.admission.give_back(1);
+            return Err(SubmitError::new(SubmitErrorKind::NoRuntime, (claims, future)));
+        };
+        let task = Arc::new(FutureTask::new(future, runtime));
+        let handle = Handle::new(task.clone());
+        match self.engine.enter(claims, Made(Body::shared(task.clone()))) {
+            Ok(()) => Ok(handle),
+            Err((claims, Made(body))) => {
+                let future = task.take_future().expect("nobody else has seen the task");
+                drop(body);
+                Err(SubmitError::new(SubmitErrorKind::Closed, (claims, future)))
             }
         }
     }
@@ -378,15 +506,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         C: IntoClaims<K>,
         F: FnOnce() + Send + 'static,
     {
-        let batch =
-            batch.into_iter().map(|(keys, work)| (keys.into_claims(), Body::new(Detached(work))));
+        let batch = batch.into_iter().map(|(keys, work)| (keys.into_claims(), Detached(work)));
         self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
-            let rejected = rejected.into_iter().map(|(claims, body)| (claims, undetach(body)));
+            let rejected = rejected.into_iter().map(|(claims, Detached(work))| (claims, work));
             BatchError::new(accepted, rejected.collect())
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn execute_patiently<F>(
         &self,
         claims: Claims<K>,
@@ -402,7 +529,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter_detached<F>(
         &self,
         claims: Claims<K>,
@@ -411,17 +538,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.engine.enter(claims, Body::new(Detached(work))).map_err(|(claims, body)| {
-            SubmitError::new(SubmitErrorKind::Closed, (claims, undetach(body)))
+        self.engine.enter(claims, Detached(work)).map_err(|(claims, Detached(work))| {
+            SubmitError::new(SubmitErrorKind::Closed, (claims, work))
         })
     }
-}
-
-/// The closure of a body that has just been made of it.
-#[cold]
-fn undetach<F: FnOnce() + Send + 'static>(body: Body) -> F {
-    let Detached(work) = body.take_back::<Detached<F>>().expect("it was made of this type");
-    work
 }
 
 // The pool itself.

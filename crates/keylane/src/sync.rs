@@ -17,21 +17,75 @@ mod primitives {
     pub(crate) fn spin_hint() {
         std::hint::spin_loop();
     }
+
+    /// How often to look before going to sleep, where it pays to look this often.
+    pub(crate) fn rounds(wanted: u32) -> u32 {
+        wanted
+    }
 }
 
 #[cfg(loom)]
 mod primitives {
+    use std::sync::Arc;
+
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
-    pub(crate) use loom::thread::{Thread, current, park, yield_now};
+    pub(crate) use loom::thread::yield_now;
 
-    /// Loom has no clock: a timed wait is one that may end at any time.
+    /// A thread that can be parked.
+    ///
+    /// Loom's own `unpark` also wakes a thread that waits for a mutex, which then believes that it
+    /// has it. This one has `std`'s meaning: a token, which `park` waits for and takes.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Thread(Arc<Token>);
+
+    #[derive(Debug)]
+    struct Token {
+        /// Somebody has called `unpark` since the last `park` returned.
+        there: RawMutex<bool>,
+        /// Signaled when the token is put there.
+        put: Condvar,
+    }
+
+    loom::thread_local! {
+        static CURRENT: Thread =
+            Thread(Arc::new(Token { there: RawMutex::new(false), put: Condvar::new() }));
+    }
+
+    pub(crate) fn current() -> Thread {
+        CURRENT.with(Clone::clone)
+    }
+
+    pub(crate) fn park() {
+        let Thread(token) = current();
+        let mut there = token.there.lock().expect("no section panics");
+        while !*there {
+            there = token.put.wait(there).expect("no section panics");
+        }
+        *there = false;
+    }
+
+    impl Thread {
+        pub(crate) fn unpark(&self) {
+            *self.0.there.lock().expect("no section panics") = true;
+            self.0.put.notify_one();
+        }
+    }
+
+    /// Loom has no clock: a timed wait is one that may end at any time, so it ends at once, and
+    /// the caller's loop is what waits. Models choose deadlines that are past.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         loom::thread::yield_now();
     }
 
     pub(crate) fn spin_hint() {
         loom::thread::yield_now();
+    }
+
+    /// None: how often somebody looks before it sleeps decides nothing but speed, and a model has
+    /// every order of events anyway.
+    pub(crate) fn rounds(_: u32) -> u32 {
+        0
     }
 }
 
@@ -73,6 +127,8 @@ pub(crate) fn wait_timeout<'a, T>(
     }
 }
 
+/// In a model the time is never over: whoever gives up only returns, so what is to be checked is
+/// that the wake-up comes.
 #[cfg(loom)]
 pub(crate) fn wait_timeout<'a, T>(
     condition: &Condvar,
@@ -80,4 +136,68 @@ pub(crate) fn wait_timeout<'a, T>(
     _: std::time::Duration,
 ) -> MutexGuard<'a, T> {
     wait(condition, guard)
+}
+
+/// What the models of the protocols are written with.
+#[cfg(all(test, loom))]
+pub(crate) mod model {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use super::{Thread, current, park};
+
+    pub(crate) use loom::thread::spawn;
+
+    /// Runs a model in every order of events, weak memory included, with at most two preemptions,
+    /// or `LOOM_MAX_PREEMPTIONS`. It fails if a run panics, deadlocks or races.
+    pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(2);
+        builder.max_branches = builder.max_branches.max(20_000);
+        builder.check(model);
+    }
+
+    /// Plain memory that a protocol is to protect. Two accesses, one of them a write, that nothing
+    /// puts in an order fail the model.
+    #[derive(Debug, Default)]
+    pub(crate) struct Plain<T>(loom::cell::UnsafeCell<T>);
+
+    // SAFETY: every access goes through loom, which checks that no two are at the same time.
+    unsafe impl<T: Send> Sync for Plain<T> {}
+
+    impl<T: Copy> Plain<T> {
+        pub(crate) fn get(&self) -> T {
+            // SAFETY: loom has checked that nobody writes meanwhile.
+            self.0.with(|value| unsafe { *value })
+        }
+
+        pub(crate) fn change(&self, change: impl FnOnce(&mut T)) {
+            // SAFETY: loom has checked that nobody reads or writes meanwhile.
+            self.0.with_mut(|value| change(unsafe { &mut *value }));
+        }
+    }
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// Wakes the calling thread.
+    pub(crate) fn waker() -> Waker {
+        Waker::from(Arc::new(Unpark(current())))
+    }
+
+    /// Runs a future on this thread, with another waker for each poll, as a runtime may.
+    pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+        let mut future = std::pin::pin!(future);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker())) {
+                return output;
+            }
+            park();
+        }
+    }
 }

@@ -89,7 +89,8 @@ fn a_key_that_feeds_itself_lets_others_in_after_its_quantum<S: AnyHasher>() {
             begun.pass();
             let waited = waited.take()[0];
             // The rest of the turn that submits, one more that stood in the line already.
-            let most = 2 * quantum + slack::<S>();
+            // And one more if the hashes are equal: what a key has run of late is counted by its hash.
+            let most = 3 * quantum + slack::<S>();
             assert!(waited <= most, "{waited} tasks of the hot key, quantum {quantum}");
         }
         stop.store(true, Ordering::SeqCst);

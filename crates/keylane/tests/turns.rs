@@ -87,7 +87,7 @@ fn a_handler_that_panics_ends_its_turn<S: AnyHasher>() {
         .workers(1)
         .hasher(S::default())
         .build_handler_with_turns(move |_, n: u32, turn| {
-            if n % 2 == 0 {
+            if n.is_multiple_of(2) {
                 std::panic::panic_any(n);
             }
             give.send((n, turn)).unwrap();

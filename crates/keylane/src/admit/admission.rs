@@ -9,6 +9,11 @@
 //! a task as ended, then reads `watchers`, both under its shard's lock. Either its section comes
 //! first, and the waiter collects what it counted, or it comes second, sees `watchers` raised and
 //! gives back what it counted itself.
+//!
+//! # Why the last one wakes who waits for the pool to be empty
+//! Who waits raises `watchers`, then reads the gate's state with a read-modify-write; who gives slots
+//! back adds to that state, then reads `watchers`. If the read comes second it sees the slots. If it
+//! comes first the adding sees all that was done before it: `watchers` raised.
 
 use std::time::Instant;
 
@@ -16,7 +21,7 @@ use crossbeam_utils::CachePadded;
 
 use super::{Gate, Refused, Standing};
 use crate::sync::{
-    AtomicUsize, Condvar, Mutex, Ordering, spin_hint, wait, wait_timeout, yield_now,
+    AtomicUsize, Condvar, Mutex, Ordering, rounds, spin_hint, wait, wait_timeout, yield_now,
 };
 
 /// Looks for freed slots before a submitter goes to sleep, with a pause after each: about as long
@@ -28,6 +33,7 @@ const YIELDS: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Admission {
+    /// The slots. What has ended and is not collected yet still holds its own.
     gate: CachePadded<Gate>,
     /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
     /// every worker after every task.
@@ -36,6 +42,8 @@ pub(crate) struct Admission {
     capacity: Mutex<usize>,
     /// Signaled when the last slot in use comes back.
     empty: Condvar,
+    /// Held from the look at the slots to the sleep on `empty`, and passed through before that is
+    /// signaled, so that no signal falls in between.
     empty_lock: Mutex<()>,
 }
 
@@ -118,7 +126,7 @@ impl Admission {
         mut standing: Standing<'a>,
         collect: impl Fn() -> usize,
     ) -> Result<Result<(), Refused>, Standing<'a>> {
-        for spin in 0..SPINS + YIELDS {
+        for spin in 0..rounds(SPINS + YIELDS) {
             self.give_back(collect());
             standing = match standing.learn() {
                 Ok(fate) => return Ok(fate.map_err(Refused::from)),
@@ -195,6 +203,11 @@ impl Admission {
         self.in_use() == 0
     }
 
+    /// For who has raised `watchers`: if the last release is not seen here, it sees them.
+    fn is_empty_for_certain(&self) -> bool {
+        self.gate.in_use_for_certain(*self.capacity.lock()) == 0
+    }
+
     /// Waits until every accepted task has ended, and says whether that came before `deadline`.
     pub(crate) fn wait_empty(
         &self,
@@ -204,7 +217,7 @@ impl Admission {
         let _watch = self.watch();
         self.give_back(collect());
         let mut guard = self.empty_lock.lock();
-        while !self.is_empty() {
+        while !self.is_empty_for_certain() {
             guard = match deadline {
                 None => wait(&self.empty, guard),
                 Some(at) => match at.checked_duration_since(Instant::now()) {
@@ -226,9 +239,12 @@ impl Admission {
         let from = std::mem::replace(&mut *capacity, to);
         if to < from {
             self.gate.force(from - to);
-        } else {
-            self.gate.release(to - from);
+            return;
         }
+        // Not under the lock, for whoever is woken may ask for the capacity. Until the new slots
+        // are there, they seem to be in use.
+        drop(capacity);
+        self.give_back(to - from);
     }
 
     pub(crate) fn waiting(&self) -> usize {

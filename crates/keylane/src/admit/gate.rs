@@ -41,6 +41,7 @@ const SLOT: isize = 4;
 pub(crate) struct Gate {
     /// Free slots times `SLOT`, plus the flags. Negative while more are out than the bound allows.
     state: AtomicIsize,
+    /// Who waits. A few words are read or written under the lock, and nobody is woken under it.
     line: Mutex<Line>,
 }
 
@@ -51,14 +52,19 @@ struct Line {
     places: Slab<Place>,
     /// The one that waits longest; the next to be granted.
     head: Option<usize>,
+    /// The one that came last.
     tail: Option<usize>,
 }
 
 #[derive(Debug)]
 struct Place {
+    /// How many slots it waits for.
     want: usize,
+    /// Decided once, by who takes the place out of the line.
     fate: Fate,
+    /// Whom to wake when its fate is decided. A task may change it while it waits.
     caller: Caller,
+    /// Its neighbours in the line; meaningless once its fate is decided.
     before: Option<usize>,
     behind: Option<usize>,
 }
@@ -146,12 +152,13 @@ impl Gate {
     /// Takes as many slots as are free, up to `want`, if nobody waits.
     pub(crate) fn try_acquire_up_to(&self, want: usize) -> Result<usize, Refused> {
         loop {
-            let free = self.state.load(Ordering::Relaxed) / SLOT;
+            let state = self.state.load(Ordering::Relaxed);
+            let free = state / SLOT;
             let take = free.clamp(1, scaled(want) / SLOT) as usize;
             match self.try_acquire(take) {
                 Ok(()) => return Ok(take),
                 // Somebody took some between the two reads; take fewer.
-                Err(Refused::Full) if take > 1 => {}
+                Err(Refused::Full) if take > 1 && state & CONTENDED == 0 => {}
                 Err(refused) => return Err(refused),
             }
         }
@@ -192,8 +199,13 @@ impl Gate {
 
     /// The slots that are out, of `capacity`.
     pub(crate) fn in_use(&self, capacity: usize) -> usize {
-        let free = self.state.load(Ordering::Acquire).div_euclid(SLOT);
-        usize::try_from(capacity as isize - free).unwrap_or(0)
+        in_use(self.state.load(Ordering::Acquire), capacity)
+    }
+
+    /// The same, read so that it is ordered with every `release`: a release that this read misses
+    /// comes after it, and sees all that was done before it.
+    pub(crate) fn in_use_for_certain(&self, capacity: usize) -> usize {
+        in_use(self.state.fetch_or(0, Ordering::AcqRel), capacity)
     }
 
     /// Refuses whoever waits, and whoever comes.
@@ -417,6 +429,26 @@ impl Drop for Acquire<'_> {
     }
 }
 
+fn in_use(state: isize, capacity: usize) -> usize {
+    usize::try_from(capacity as isize - state.div_euclid(SLOT)).unwrap_or(0)
+}
+
 fn scaled(slots: usize) -> isize {
     isize::try_from(slots).unwrap_or(isize::MAX).min(isize::MAX / (2 * SLOT)) * SLOT
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// It went round and round until the line was empty: the slots that it saw free were kept for
+    /// somebody who wanted more than there were.
+    #[test]
+    fn slots_that_are_kept_for_the_line_are_refused_at_once() {
+        let gate = Gate::new(2);
+        let standing = gate.stand_in_line(3).unwrap().expect("there are only two");
+        assert_eq!(gate.try_acquire_up_to(2), Err(Refused::Full));
+        gate.release(1);
+        assert_eq!(standing.wait(None), Ok(()));
+    }
 }

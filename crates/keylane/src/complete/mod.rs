@@ -1,11 +1,15 @@
 //! Tells submitters what became of their tasks: handles, outcomes, cancellation.
 
 mod attempt;
+#[cfg(feature = "tokio")]
+mod future;
 mod handle;
 mod outcome;
 mod slot;
 
 pub(crate) use attempt::{Attempt, Sure};
+#[cfg(feature = "tokio")]
+pub(crate) use future::{FutureTask, Runtime};
 pub use handle::{Handle, WouldDeadlock};
 pub use outcome::{Outcome, PanicPayload};
 pub(crate) use slot::Slot;

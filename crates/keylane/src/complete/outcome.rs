@@ -25,8 +25,6 @@ pub enum Outcome<T, E = Infallible> {
     Panicked(PanicPayload),
     /// The task was cancelled before it began, its future was cancelled, or its pool was stopped.
     Cancelled,
-    /// The time that was set for the task was over before it ended.
-    TimedOut,
 }
 
 impl<T, E> Outcome<T, E> {
@@ -63,7 +61,6 @@ impl<T, E> Outcome<T, E> {
             Outcome::Panicked(payload) => std::panic::resume_unwind(payload.into_inner()),
             Outcome::Failed(error) => panic!("the task failed: {error:?}"),
             Outcome::Cancelled => panic!("the task was cancelled"),
-            Outcome::TimedOut => panic!("the task took too long"),
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) struct Slot<T, E, F> {
 }
 
 struct Shared<T, E, F> {
+    /// How far the task is.
     state: State<T, E, F>,
     /// Whom to wake when the state becomes `Settled`.
     waker: Option<Waker>,
@@ -32,6 +33,9 @@ enum State<T, E, F> {
     Waiting(F),
     /// Its body runs, or is dropped unrun, on this thread. Exit: `Settled`.
     Running(ThreadId),
+    /// It is a future that has begun. Exit: `Settled`.
+    #[cfg(feature = "tokio")]
+    RunningElsewhere,
     /// It has ended. Exit: `Taken`.
     Settled(Outcome<T, E>),
     /// The handle has taken the outcome.
@@ -88,7 +92,7 @@ impl<T, E, F> Slot<T, E, F> {
     }
 
     /// Drops the body if the task has not begun, and says whether that was so.
-    fn forgo(&self) -> bool {
+    pub(crate) fn forgo(&self) -> bool {
         /// Settles even if the drop of the captures panics: somebody may wait.
         struct Settle<'a, T, E, F>(&'a Slot<T, E, F>);
         impl<T, E, F> Drop for Settle<'_, T, E, F> {
@@ -103,7 +107,8 @@ impl<T, E, F> Slot<T, E, F> {
         true
     }
 
-    fn begin(&self) -> Option<F> {
+    /// The body, to be run now.
+    pub(crate) fn begin(&self) -> Option<F> {
         let mut shared = self.state.lock();
         let running = State::Running(std::thread::current().id());
         match std::mem::replace(&mut shared.state, running) {
@@ -128,13 +133,38 @@ impl<T, E, F> Slot<T, E, F> {
     }
 }
 
+/// For a body that goes on beyond `run`.
+#[cfg(feature = "tokio")]
+impl<T, E, F> Slot<T, E, F> {
+    /// The body goes on elsewhere, on no thread in particular.
+    pub(crate) fn leave_thread(&self) {
+        let mut shared = self.state.lock();
+        if matches!(shared.state, State::Running(_)) {
+            shared.state = State::RunningElsewhere;
+        }
+    }
+
+    /// Whether the handle has asked the body to stop.
+    pub(crate) fn is_cancel_asked(&self) -> bool {
+        self.cancel.load(Ordering::Acquire)
+    }
+
+    /// Runs a part of the body, in which `is_cancelled` answers for it.
+    pub(crate) fn visit<R>(&self, part: impl FnOnce() -> R) -> R {
+        let outer = CANCEL.replace(Some(self.cancel.clone()));
+        let result = part();
+        CANCEL.set(outer);
+        result
+    }
+}
+
 impl<T, E, F> RunShared for Slot<T, E, F>
 where
     T: Send,
     E: Send,
     F: Attempt<T, E> + Send,
 {
-    fn run(&self, stage: &mut dyn Stage) {
+    fn run(self: Arc<Self>, stage: &mut dyn Stage) {
         // Cancelled meanwhile: the turn passes, and nothing runs in it.
         let Some(body) = self.begin() else { return };
         // There is an outer one if a task runs a stopped pool's task inside its own body.

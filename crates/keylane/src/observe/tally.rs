@@ -8,6 +8,7 @@ use crate::sync::{AtomicUsize, Ordering};
 pub(crate) struct Tally {
     /// Where the next task without keys goes; spreads them over the shards.
     free: CachePadded<AtomicUsize>,
+    /// Tasks that have panicked. Written by any worker.
     panicked: CachePadded<AtomicUsize>,
 }
 

@@ -10,6 +10,7 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct WorkerTally {
     fields: CachePadded<Fields>,
+    /// When the worker was made; never changed.
     born: Instant,
 }
 

@@ -17,12 +17,6 @@ pub(crate) struct Label {
     pub(crate) time: u32,
 }
 
-/// Spreads the half hash over the bits that a hash table looks at.
-#[inline]
-pub(crate) fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 /// One line of an inbox: a whole task, or the part of a rollup that concerns one key.
 #[derive(Debug)]
 pub(crate) enum Entry<K, W> {

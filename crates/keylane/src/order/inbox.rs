@@ -1,11 +1,12 @@
 //! Where producers leave tasks: one lock, one append, and at most one wake-up for many tasks.
 
-use super::Entry;
 use super::queue::SegQueue;
+use super::{Claim, Entry, Label, Mode};
 
 /// The tasks of a shard that no worker has looked at yet, oldest first.
 #[derive(Debug)]
 pub(crate) struct Inbox<K, W> {
+    /// What has come since a worker last took over, oldest first.
     pub(crate) queue: SegQueue<Entry<K, W>>,
     /// A producer has told the workers since a worker last looked, so the next need not.
     pub(crate) signaled: bool,
@@ -47,14 +48,31 @@ impl<K: Eq, W> Inbox<K, W> {
         self.clock as u32
     }
 
-    /// Appends a task and says whether the workers must be told.
-    #[inline]
-    pub(crate) fn push(&mut self, entry: Entry<K, W>) -> bool {
-        let tell = !self.signaled
-            && !matches!(&self.resident, Some((hash, key)) if entry.is_exclusive_on(*hash, key));
-        self.queue.push(entry);
-        self.accepted += 1;
+    /// Appends a task with one key, and says whether the workers must be told.
+    #[inline(always)]
+    pub(crate) fn push_single(
+        &mut self,
+        hash: u32,
+        time: u32,
+        Claim { key, mode }: Claim<K>,
+        make: impl FnOnce() -> W,
+    ) -> bool {
+        let is_residents = mode == Mode::Exclusive
+            && matches!(&self.resident, Some((at, resident)) if *at == hash && *resident == key);
+        let tell = !self.signaled && !is_residents;
         self.signaled |= tell;
+        let label = Label { hash, seq: self.tick(), time };
+        self.accepted += 1;
+        self.queue.push_with(|| Entry::Single { label, mode, key, work: make() });
+        tell
+    }
+
+    /// Appends a task of another kind, and says whether the workers must be told.
+    pub(crate) fn push(&mut self, entry: Entry<K, W>) -> bool {
+        let tell = !self.signaled;
+        self.signaled = true;
+        self.accepted += 1;
+        self.queue.push_with(|| entry);
         tell
     }
 }

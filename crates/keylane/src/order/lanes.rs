@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::entry::spread;
+use super::index::{Index, spread};
 use super::queue::SegQueue;
-use super::{Claim, Claims, Entry, Inbox, Label, Mode, Repr, Rollup, Scope};
+use super::recent::Recent;
+use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
 
 /// The longest line whose memory is kept for the next lane in its slot.
 const KEPT_CAPACITY: usize = 256;
@@ -26,7 +27,7 @@ const FEW: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Lanes<K, W> {
     /// Finds a lane by its key; holds slots of `lanes`.
-    index: HashTable<usize>,
+    index: Index,
     /// The keys with a task that runs, is ready, or waits behind one that does; and, in between,
     /// slots that are free.
     lanes: Vec<Lane<K, W>>,
@@ -39,6 +40,8 @@ pub(crate) struct Lanes<K, W> {
     ready: VecDeque<Ready<K, W>>,
     /// Tasks from the backlog that are to be taken before the next from `ready`.
     owed_to_fresh: usize,
+    /// How much each key that is not waiting has run of late.
+    recent: Recent,
     /// Tasks without keys that were taken and have not ended.
     free_running: usize,
     /// A barrier that has been reached: nothing behind it is looked at until it ends.
@@ -56,10 +59,13 @@ pub(crate) struct Lanes<K, W> {
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
 #[derive(Debug)]
 struct Lane<K, W> {
+    /// Half of the key's hash, as in its tasks' labels.
     hash: u32,
     /// Absent in a free slot.
     key: Option<K>,
+    /// Who has the key. Means nothing in a free slot.
     holders: Holders,
+    /// Who waits behind them, oldest first; the first conflicts with them.
     waiting: VecDeque<Waiting<K, W>>,
     /// The label's time of the task that holds the lane, or of the last to join.
     since: u32,
@@ -83,25 +89,10 @@ enum Waiting<K, W> {
 
 #[derive(Debug)]
 struct Fence<K, W> {
+    /// The barrier.
     rollup: Arc<Rollup<K, W>>,
     /// Everything before it in this shard has ended.
     granted: bool,
-}
-
-/// Where a worker is handed its next task. A task is copied from the backlog to here, and from here
-/// it runs: every further copy of a cache line would cost as much as all else that is done for it.
-#[derive(Debug)]
-pub(crate) struct Hand<K, W> {
-    pub(crate) work: Option<W>,
-    /// The task's key, unless the lane has it.
-    pub(crate) key: Option<K>,
-    seq: u32,
-}
-
-impl<K, W> Default for Hand<K, W> {
-    fn default() -> Self {
-        Hand { work: None, key: None, seq: 0 }
-    }
 }
 
 /// A task that holds its lanes and has no worker.
@@ -152,15 +143,17 @@ impl<K, W> Unrun<K, W> {
     }
 }
 
-impl<K, W> Default for Lanes<K, W> {
-    fn default() -> Self {
+impl<K, W> Lanes<K, W> {
+    /// `quantum` is how many tasks a key may run before those of others that came later.
+    pub(crate) fn new(quantum: usize) -> Self {
         Lanes {
-            index: HashTable::new(),
+            index: Index::new(),
             lanes: Vec::new(),
             free: Vec::new(),
             backlog: SegQueue::default(),
             ready: VecDeque::new(),
             owed_to_fresh: 0,
+            recent: Recent::new(quantum),
             free_running: 0,
             fence: None,
             resident: None,
@@ -173,16 +166,24 @@ impl<K, W> Default for Lanes<K, W> {
 
 // Taking. Each of these puts a task into `hand` and returns what it holds, or does neither.
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Takes the task that should run next, if one may run.
-    ///
-    /// Tasks that hold their lanes already and tasks fresh from the backlog take turns, so that
-    /// neither kind waits for ever. `keep_key` asks for the key beside the work.
-    #[inline]
-    pub(crate) fn next(&mut self, keep_key: bool, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
-        if !self.ready.is_empty() && (self.owed_to_fresh == 0 || !self.has_fresh()) {
-            self.owed_to_fresh = 1;
-            return self.next_ready(hand);
+    /// Takes a task that holds its lanes already, unless it is the turn of one from the backlog:
+    /// the two kinds take turns, so that neither waits for ever.
+    #[inline(always)]
+    pub(crate) fn next_in_turn(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
+        if self.ready.is_empty() || self.owed_to_fresh != 0 {
+            return None;
         }
+        self.owed_to_fresh = 1;
+        self.next_ready(hand)
+    }
+
+    /// Takes the next task of the backlog that may run. `keep_key` asks for the key beside the work.
+    #[inline(always)]
+    pub(crate) fn next_fresh(
+        &mut self,
+        keep_key: bool,
+        hand: &mut Hand<K, W>,
+    ) -> Option<Held<K, W>> {
         self.backlog_is_residents = false;
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
@@ -192,13 +193,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return Some(held);
             }
         }
-        self.next_ready(hand)
+        None
     }
 
-    fn next_ready(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
-        let Ready { work, key, held, .. } = self.ready.pop_front()?;
-        hand.work = Some(work);
+    /// Takes a task that holds its lanes already.
+    #[inline]
+    pub(crate) fn next_ready(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
+        let Ready { work, key, seq, held } = self.ready.pop_front()?;
+        hand.put(work);
         hand.key = key;
+        hand.seq = seq;
         Some(held)
     }
 
@@ -209,17 +213,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
         {
-            if let Some(held) = self.enter(entry, keep_key, &mut hand)
-                && let Some(work) = hand.work.take()
-            {
-                let (key, seq) = (hand.key.take(), hand.seq);
+            if let Some(held) = self.enter(entry, keep_key, &mut hand) {
+                let (work, key, seq) = (hand.take(), hand.key.take(), hand.seq);
                 self.ready.push_back(Ready { work, key, seq, held });
             }
         }
     }
 
     /// Puts a task into its lanes, and into the hand if it may run at once.
-    #[inline]
+    #[inline(always)]
     fn enter(
         &mut self,
         entry: Entry<K, W>,
@@ -228,30 +230,24 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ) -> Option<Held<K, W>> {
         match entry {
             Entry::Single { label, mode, key, work } => {
-                if let Some(slot) = self.find(label.hash, &key) {
-                    if !self.lanes[slot].joins(mode) {
-                        self.lanes[slot].waiting.push_back(Waiting::Task {
-                            label,
-                            mode,
-                            key,
-                            work,
-                        });
-                        return None;
-                    }
-                    self.lanes[slot].since = label.time;
-                    hand.work = Some(work);
-                    hand.key = Some(key);
-                    hand.seq = label.seq;
-                    return Some(Held::Lane(slot));
-                }
-                hand.work = Some(work);
-                hand.key = keep_key.then(|| key.clone());
+                // The work goes to the hand before anything else is done, so that it is not kept
+                // anywhere in between.
+                hand.put(work);
                 hand.seq = label.seq;
-                Some(Held::Lane(self.open_lane(label.hash, key, mode, label.time)))
+                if let Some(slot) = self.find(label.hash, &key) {
+                    return self.enter_busy(slot, label, mode, key, hand);
+                }
+                hand.key = if keep_key { Some(key.clone()) } else { None };
+                let slot = self.open_lane(label.hash, key, mode, label.time);
+                if self.recent.exceeds(label.hash) && self.has_fresh() {
+                    self.defer(slot, hand);
+                    return None;
+                }
+                Some(Held::Lane(slot))
             }
             Entry::Free { label, work } => {
                 self.free_running += 1;
-                hand.work = Some(work);
+                hand.put(work);
                 hand.seq = label.seq;
                 Some(Held::Free)
             }
@@ -266,6 +262,33 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
         }
         // A rollup that has just become ready is next in `ready`.
+    }
+
+    /// The task in the hand may run, but its key has run more than its quantum while others wait: it
+    /// holds its lane and queues behind them, and what follows it waits in its line.
+    #[cold]
+    fn defer(&mut self, slot: usize, hand: &mut Hand<K, W>) {
+        let (work, key, seq) = (hand.take(), hand.key.take(), hand.seq);
+        self.ready.push_back(Ready { work, key, seq, held: Held::Lane(slot) });
+    }
+
+    /// The task in the hand has a key whose lane is open: it joins the holders, or waits.
+    fn enter_busy(
+        &mut self,
+        slot: usize,
+        label: Label,
+        mode: Mode,
+        key: K,
+        hand: &mut Hand<K, W>,
+    ) -> Option<Held<K, W>> {
+        let lane = &mut self.lanes[slot];
+        if lane.joins(mode) {
+            lane.since = label.time;
+            hand.key = Some(key);
+            return Some(Held::Lane(slot));
+        }
+        lane.waiting.push_back(Waiting::Task { label, mode, key, work: hand.take() });
+        None
     }
 
     #[cold]
@@ -306,17 +329,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 self.lanes.len() - 1
             }
         };
-        let lanes = &self.lanes;
-        self.index.insert_unique(spread(hash), slot, |&slot| spread(lanes[slot].hash));
+        self.index.insert(hash, slot);
         slot
     }
 
     #[inline]
     fn find(&self, hash: u32, key: &K) -> Option<usize> {
-        if self.index.is_empty() {
-            return None;
-        }
-        self.index.find(spread(hash), |&slot| self.lanes[slot].key.as_ref() == Some(key)).copied()
+        self.index.find(hash, |slot| self.lanes[slot].key.as_ref() == Some(key))
     }
 }
 
@@ -397,27 +416,33 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return false;
         }
         if let Some(Waiting::Task { label, key, work, .. }) = lane.waiting.pop_front() {
-            lane.since = label.time;
-            hand.work = Some(work);
+            hand.put(work);
             hand.key = Some(key);
+            lane.since = label.time;
         }
         true
     }
 
     /// The same, where the lane's next task is the next of the backlog: nothing is overtaken.
-    #[inline]
+    #[inline(always)]
     fn next_from_backlog(&mut self, slot: usize, hand: &mut Hand<K, W>) -> bool {
         let lane = &mut self.lanes[slot];
-        if !self.ready.is_empty()
-            || self.fence.is_some()
-            || !self.backlog.front().is_some_and(|next| lane.is_of(next))
-        {
+        if self.fence.is_some() || !self.backlog.front().is_some_and(|next| lane.is_of(next)) {
             return false;
         }
-        if let Some(Entry::Single { label, key, work, .. }) = self.backlog.pop() {
-            lane.since = label.time;
-            hand.work = Some(work);
-            hand.key = Some(key);
+        match self.backlog.pop() {
+            Some(Entry::Single { label, key, work, .. }) => {
+                hand.put(work);
+                hand.key = Some(key);
+                hand.seq = label.seq;
+                lane.since = label.time;
+            }
+            other => {
+                // Forgotten, not dropped: nothing then needs the entry as a whole, and its parts
+                // are moved one by one without being stored in between.
+                std::mem::forget(other);
+                unreachable!("the front was a task with this key")
+            }
         }
         true
     }
@@ -483,10 +508,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[inline]
     fn close_lane(&mut self, slot: usize) -> Option<K> {
         let hash = self.lanes[slot].hash;
-        match self.index.find_entry(spread(hash), |&other| other == slot) {
-            Ok(entry) => drop(entry.remove()),
-            Err(_) => unreachable!("every lane is in the index"),
-        }
+        self.index.remove(hash, slot);
         let lane = &mut self.lanes[slot];
         if lane.waiting.capacity() > KEPT_CAPACITY {
             lane.waiting = VecDeque::new();
@@ -504,7 +526,6 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     fn forget_slots(&mut self) {
         self.lanes = Vec::new();
         self.free = Vec::new();
-        self.index = HashTable::new();
     }
 
     /// Gives a lane to who waits first, and to all who can share it with them.
@@ -564,12 +585,6 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.backlog.is_empty() && self.fence.is_none()
     }
 
-    /// Whether fresh tasks come first, so that it is time to look whether there are any.
-    #[inline]
-    pub(crate) fn owes_fresh(&self) -> bool {
-        self.owed_to_fresh != 0 && !self.ready.is_empty()
-    }
-
     /// Whether a lane has nobody behind its one holder, here or in the backlog, and nobody else
     /// waits for a worker: a chance to go on with what the producers have left.
     #[inline]
@@ -587,19 +602,31 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.last_refill = inbox.queue.len();
         self.backlog.take_from(&mut inbox.queue);
         inbox.signaled = false;
-        let resident = lane.filter(|&slot| {
-            let lane = &self.lanes[slot];
-            lane.waiting.is_empty() && self.backlog.front().is_some_and(|next| lane.is_of(next))
-        });
-        if self.resident != resident {
-            self.resident = resident;
-            inbox.resident = resident
-                .and_then(|slot| Some((self.lanes[slot].hash, self.lanes[slot].key.clone()?)));
+        let Some(slot) = lane else {
+            self.backlog_is_residents = false;
+            return;
+        };
+        let next_is_its = self.backlog.front().is_some_and(|next| self.lanes[slot].is_of(next));
+        if next_is_its {
+            self.make_resident(inbox, slot);
         }
-        self.backlog_is_residents = resident.is_some_and(|slot| {
+        self.backlog_is_residents =
+            next_is_its && self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
+    }
+
+    /// Lets the inbox know that a worker has settled on a lane. If another lane was the resident, the
+    /// inbox must be empty, for its worker no longer answers for what is there.
+    pub(crate) fn make_resident(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
+        if self.resident != Some(slot) {
+            self.resident = Some(slot);
             let lane = &self.lanes[slot];
-            self.backlog.iter().all(|entry| lane.is_of(entry))
-        });
+            inbox.resident = lane.key.clone().map(|key| (lane.hash, key));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_resident(&self) -> bool {
+        self.resident.is_some()
     }
 
     pub(crate) fn is_resident(&self, slot: usize) -> bool {

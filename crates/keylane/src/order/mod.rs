@@ -4,14 +4,18 @@
 
 mod claims;
 mod entry;
+mod hand;
 mod inbox;
+mod index;
 mod lanes;
 mod queue;
+mod recent;
 mod rollup;
 
 pub(crate) use claims::{Claim, Mode, Repr};
 pub use claims::{Claims, IntoClaims};
 pub(crate) use entry::{Entry, Label};
+pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use lanes::{Hand, Held, Lanes, Unrun};
+pub(crate) use lanes::{Held, Lanes, Unrun};
 pub(crate) use rollup::{Rollup, Scope, merge_claims};

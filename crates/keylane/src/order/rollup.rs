@@ -11,6 +11,7 @@ pub(crate) struct Rollup<K, W> {
     /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
     /// the shard that grants; whoever takes the last one off makes the task ready.
     pending: AtomicUsize,
+    /// What it claims. Never changed.
     pub(crate) scope: Scope<K>,
     /// Its place in the order and its time; it has a hash for each key instead of one.
     pub(crate) label: Label,

@@ -10,6 +10,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
 use super::Stage;
+use crate::order::InHand;
 
 /// Room for the captures of most closures. With it an entry is one cache line.
 const WORDS: usize = 4;
@@ -23,7 +24,7 @@ pub(crate) trait Run: Send + 'static {
 
 /// A task that a handle waits for, and that its handle can find by name.
 pub(crate) trait RunShared: Send + Sync {
-    fn run(&self, stage: &mut dyn Stage);
+    fn run(self: Arc<Self>, stage: &mut dyn Stage);
 
     /// It will never run.
     fn abandon(&self);
@@ -84,7 +85,7 @@ struct Shared {
 
 impl Run for Shared {
     fn run(self, stage: &mut dyn Stage) {
-        self.task.run(stage);
+        self.task.clone().run(stage);
     }
 }
 
@@ -96,7 +97,7 @@ impl Drop for Shared {
 }
 
 impl Body {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new<R: Run>(value: R) -> Self {
         if Stored::<R>::FITS { Self::store(value) } else { Self::store(Boxed(Box::new(value))) }
     }
@@ -111,17 +112,8 @@ impl Body {
         self.view::<Shared>().map(|shared| shared.name)
     }
 
-    /// The value again, if it is of this type.
-    pub(crate) fn take_back<R: Run>(self) -> Option<R> {
-        if Stored::<R>::FITS {
-            self.unstore::<R>()
-        } else {
-            self.unstore::<Boxed<R>>().map(|boxed| *boxed.0)
-        }
-    }
-
     /// The caller has checked that `R` fits.
-    #[inline]
+    #[inline(always)]
     fn store<R: Run>(value: R) -> Self {
         debug_assert!(Stored::<R>::FITS);
         let mut words: Words = [MaybeUninit::uninit(); WORDS];
@@ -136,18 +128,9 @@ impl Body {
     }
 
     fn view<R: Run>(&self) -> Option<&R> {
-        // SAFETY: `store` wrote an `R` if the type says so, and it is there until `run`, `drop` or
-        // `unstore` consume the body.
+        // SAFETY: `store` wrote an `R` if the type says so, and it is there until `run` or
+        // `drop` consume the body.
         self.holds::<R>().then(|| unsafe { &*self.words.as_ptr().cast::<R>() })
-    }
-
-    fn unstore<R: Run>(self) -> Option<R> {
-        if !self.holds::<R>() {
-            return None;
-        }
-        let this = ManuallyDrop::new(self);
-        // SAFETY: as in `view`; and `this` is not dropped, so the value is moved out once.
-        Some(unsafe { this.words.as_ptr().cast::<R>().read() })
     }
 
     #[inline]
@@ -155,6 +138,17 @@ impl Body {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
         unsafe { (this.vtable.run)(&mut this.words, stage) }
+    }
+}
+
+impl Body {
+    /// Runs a body where it lies.
+    #[inline(always)]
+    pub(crate) fn run_in_hand(work: InHand<'_, Body>, stage: &mut dyn Stage) {
+        let mut work = ManuallyDrop::new(work);
+        let body: &mut Body = &mut work;
+        // SAFETY: `store` put the value there for this vtable, and `work` is not dropped.
+        unsafe { (body.vtable.run)(&mut body.words, stage) }
     }
 }
 
@@ -219,12 +213,6 @@ mod tests {
         assert_eq!(runs.swap(0, Ordering::Relaxed), 101, "run once, dropped once");
         drop(probe());
         assert_eq!(runs.swap(0, Ordering::Relaxed), 1, "dropped once");
-        assert!(probe().take_back::<Probe<99>>().is_none());
-        assert_eq!(runs.swap(0, Ordering::Relaxed), 1);
-        let back = probe().take_back::<Probe<N>>().expect("it is of this type");
-        assert_eq!(runs.load(Ordering::Relaxed), 0, "still alive");
-        drop(back);
-        assert_eq!(runs.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct Crew {
+    /// Who belongs to the crew. Threads are started, but never joined, under the lock.
     roll: Mutex<Roll>,
     /// Whether there are more workers than there should be. Written under `roll`'s lock; read by
     /// every worker now and then, without it.
@@ -20,13 +21,17 @@ struct Roll {
     wanted: usize,
     /// Workers that wait inside a task for another task. Each has a substitute.
     blocked: usize,
+    /// The number of the next worker; none is given out twice.
     next_id: usize,
+    /// The workers that have not been dismissed.
     members: Vec<Member>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Member {
+    /// The worker's number.
     pub(crate) id: usize,
+    /// What the worker has done; written by it.
     pub(crate) tally: Arc<WorkerTally>,
     /// Absent until its thread was started.
     pub(crate) thread: Option<JoinHandle<()>>,

@@ -28,6 +28,10 @@ pub(crate) trait Inside: Send + Sync {
 
     /// It has waited.
     fn unblock(&self);
+
+    /// A task that goes on elsewhere has panicked.
+    #[cfg(feature = "tokio")]
+    fn panicked(&self, payload: &(dyn Any + Send));
 }
 
 /// A lane's shard and slot, or one of the marks below: what fits into a cell that is written for
@@ -94,4 +98,61 @@ pub(crate) fn current_inside() -> Option<(Arc<dyn Inside>, Position)> {
         (shard, slot) => Position::Lane { shard, slot },
     };
     Some((inside, position))
+}
+
+/// A task's place, to be taken along to whatever thread goes on with it.
+#[cfg(feature = "tokio")]
+pub(crate) struct Place {
+    engine: usize,
+    inside: Option<Arc<dyn Inside>>,
+    spot: Spot,
+    rollup: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+#[cfg(feature = "tokio")]
+impl Place {
+    /// That of the task that this thread runs.
+    pub(crate) fn here() -> Self {
+        Place {
+            engine: ENGINE.get(),
+            inside: INSIDE.with_borrow(Clone::clone),
+            spot: SPOT.get(),
+            rollup: IN_ROLLUP.with_borrow(Clone::clone),
+        }
+    }
+
+    /// Runs `body` as a part of the task.
+    pub(crate) fn visit<R>(&self, body: impl FnOnce() -> R) -> R {
+        struct Return(Option<Place>);
+        impl Drop for Return {
+            fn drop(&mut self) {
+                if let Some(home) = self.0.take() {
+                    home.settle();
+                }
+            }
+        }
+        let copy = Place {
+            engine: self.engine,
+            inside: self.inside.clone(),
+            spot: self.spot,
+            rollup: self.rollup.clone(),
+        };
+        let _home = Return(Some(Place::here()));
+        copy.settle();
+        body()
+    }
+
+    fn settle(self) {
+        ENGINE.set(self.engine);
+        INSIDE.set(self.inside);
+        SPOT.set(self.spot);
+        IN_ROLLUP.set(self.rollup);
+    }
+
+    /// Tells the pool that the task has panicked.
+    pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
+        if let Some(inside) = &self.inside {
+            inside.panicked(payload);
+        }
+    }
 }

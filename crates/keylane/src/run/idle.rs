@@ -40,6 +40,7 @@ pub(crate) struct Idle {
 
 #[derive(Debug)]
 struct Sleeper {
+    /// Who sleeps; unparked once `woken` is set.
     thread: Thread,
     /// Set, once, by who takes the sleeper off the list.
     woken: AtomicBool,

@@ -10,6 +10,8 @@ mod worker;
 
 pub(crate) use body::{Body, Run, RunShared, name_of};
 pub(crate) use crew::Crew;
+#[cfg(feature = "tokio")]
+pub(crate) use current::Place;
 pub(crate) use current::{Position, current_inside, engine_of_this_thread};
 pub(crate) use idle::Idle;
 pub(crate) use pace::Pace;

@@ -170,7 +170,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     #[inline]
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
-        let work = self.hand.work.take().expect("a task was put into the hand");
+        let work = self.hand.open();
         stand(shard, &held);
         let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
         let body =
@@ -239,6 +239,18 @@ pub(crate) fn drop_quietly<T>(value: T) {
     }
 }
 
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
+    /// Counts a panic of a task and calls the hook.
+    fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.tally.count_panic();
+        if let Some(hook) = &self.settings.on_panic
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
+        {
+            drop_quietly(payload);
+        }
+    }
+}
+
 /// The stage of one task.
 struct Scene<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
@@ -249,12 +261,7 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
-        self.engine.tally.count_panic();
-        if let Some(hook) = &self.engine.settings.on_panic
-            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
-        {
-            drop_quietly(payload);
-        }
+        self.engine.panicked(payload);
     }
 
     fn keep_turn(&mut self) -> Turn {
@@ -292,5 +299,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
 
     fn unblock(&self) {
         self.0.crew.unblock();
+    }
+
+    #[cfg(feature = "tokio")]
+    fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.0.panicked(payload);
     }
 }

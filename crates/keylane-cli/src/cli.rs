@@ -1,0 +1,188 @@
+//! The command line: what can be asked for, and in which words.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::input::Format;
+use crate::key::NoKey;
+
+/// Runs everything in parallel, except what must stay in order.
+#[derive(Debug, Parser)]
+#[command(name = "keylane", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(RunArgs),
+}
+
+/// Runs a command for every record, in parallel across keys and in order within one.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct RunArgs {
+    /// How many commands run at a time: a number, or a percentage of the CPUs.
+    #[arg(short, long, value_name = "N|N%", default_value = "100%")]
+    pub(crate) jobs: Jobs,
+
+    #[command(flatten)]
+    format: FormatArgs,
+
+    /// The first line of the table has the columns' names.
+    #[arg(long)]
+    pub(crate) header: bool,
+
+    /// What order is kept for: a column's name or number, a .json.path, a
+    /// /regex/, or a {template}.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// What happens to records without a key.
+    #[arg(long, value_enum, default_value = "unordered", value_name = "POLICY")]
+    pub(crate) no_key: NoKey,
+
+    /// A value that means "no key"; can be given several times.
+    #[arg(long, value_name = "VALUE")]
+    pub(crate) null: Vec<OsString>,
+
+    /// How many records may be read ahead of the commands.
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub(crate) buffer: NonZeroUsize,
+
+    /// Start the command once per slot and give it records as lines on its
+    /// standard input; it answers each with one line on its standard output.
+    #[arg(long)]
+    pub(crate) worker: bool,
+
+    /// The line that a worker gets for a record.
+    #[arg(long, value_name = "TEMPLATE", requires = "worker")]
+    pub(crate) worker_line: Option<OsString>,
+
+    /// What is said on standard error while running.
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
+    pub(crate) progress: ProgressMode,
+
+    /// The input; standard input if there is none, or for -.
+    pub(crate) file: Option<PathBuf>,
+
+    /// The command and its arguments; {} is the record, {name} a field, {key}
+    /// the key, {#} the record's number. Without any of them, the record is
+    /// the last argument. No shell is involved.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct FormatArgs {
+    /// Every line is a record (this is the default).
+    #[arg(long)]
+    lines: bool,
+    /// Records are rows of comma-separated values, quoted as RFC 4180 says.
+    #[arg(long)]
+    csv: bool,
+    /// Records are rows of tab-separated values, without quotes.
+    #[arg(long)]
+    tsv: bool,
+    /// Every line that is not blank is a JSON value.
+    #[arg(long)]
+    ndjson: bool,
+}
+
+/// How the run reports on itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// A bar if standard error is a terminal, else nothing but failures.
+    Auto,
+    /// A bar.
+    Bar,
+    /// A line every ten seconds.
+    Plain,
+    /// Failures only.
+    None,
+}
+
+const AFTER_HELP: &str = "\
+Exit code: 0; 1 to 100 for that many failed records; 101 for more; 255 for wrong \
+usage or input; 128 and the signal's number if a signal ended the run.
+
+Commands see the key in KEYLANE_KEY and the record's number in KEYLANE_SEQ. \
+Interrupt once to let the running commands finish, twice to end them.";
+
+impl RunArgs {
+    pub(crate) fn format(&self) -> Format {
+        match &self.format {
+            FormatArgs { csv: true, .. } => Format::Csv,
+            FormatArgs { tsv: true, .. } => Format::Tsv,
+            FormatArgs { ndjson: true, .. } => Format::Ndjson,
+            _ => Format::Lines,
+        }
+    }
+}
+
+/// A number of parallel commands, never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Jobs {
+    Count(NonZeroUsize),
+    PercentOfCpus(NonZeroUsize),
+}
+
+/// Beyond this, memory for stacks and the kernel's process limit come first.
+const MOST_JOBS: usize = 10_000;
+
+impl Jobs {
+    pub(crate) fn count(self) -> usize {
+        let wanted = match self {
+            Self::Count(count) => count.get(),
+            Self::PercentOfCpus(percent) => {
+                let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+                cpus.saturating_mul(percent.get()) / 100
+            }
+        };
+        wanted.clamp(1, MOST_JOBS)
+    }
+}
+
+impl std::str::FromStr for Jobs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (digits, percent) = match text.strip_suffix('%') {
+            Some(digits) => (digits, true),
+            None => (text, false),
+        };
+        let remedy = "give a number from 1 on like 8, or a percentage of the CPUs like 200%";
+        let count: NonZeroUsize = digits.parse().map_err(|_| remedy.to_owned())?;
+        if !percent && count.get() > MOST_JOBS {
+            return Err(format!("at most {MOST_JOBS} are possible"));
+        }
+        Ok(if percent { Self::PercentOfCpus(count) } else { Self::Count(count) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn jobs_are_a_number_or_a_percentage_and_never_zero() {
+        let jobs = |text: &str| text.parse::<Jobs>().map(Jobs::count);
+        assert_eq!(jobs("3"), Ok(3));
+        assert!(jobs("1%").unwrap() >= 1);
+        assert!(jobs("200%").unwrap() >= 2);
+        assert!(["0", "0%", "-1", "x", "", "1.5", "10001"].iter().all(|text| jobs(text).is_err()));
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be wrong with the input: each error names the file, the line, what
+//! is wrong there, and what to do about it.
+
+use std::io;
+
+/// An input that cannot be read on from `line`.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}:{line}: {what}")]
+pub(crate) struct InputError {
+    /// The file as the user wrote it, or `standard input`.
+    pub(crate) file: String,
+    /// The line on which the record begins, counted from one.
+    pub(crate) line: u64,
+    pub(crate) what: Flaw,
+}
+
+/// What is wrong, and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Flaw {
+    #[error("reading failed: {0}")]
+    Read(#[source] io::Error),
+    #[error(
+        "the record is longer than {} MiB; check for a missing line end or a quote that is never \
+         closed",
+        super::MAX_RECORD >> 20
+    )]
+    TooLong,
+    #[error(
+        "a quoted field begins in this record and never ends; close the quote, or double the \
+         quotes inside it"
+    )]
+    OpenQuote,
+    #[error(
+        "the record has {found} fields where the first line has {expected}; quote fields that \
+         contain the separator"
+    )]
+    Ragged { expected: u64, found: u64 },
+    #[error("not valid JSON: {0}; each line must hold one JSON value")]
+    Json(String),
+    #[error(
+        "not valid UTF-8 from byte {0} of the line on, as JSON must be; convert the input, for \
+         example with iconv"
+    )]
+    Utf8(usize),
+    #[error("the header line is missing; drop --header if the input has none")]
+    NoHeader,
+}

@@ -1,0 +1,61 @@
+//! A reference to one field of a record, resolved against the input's layout
+//! once and then cheap to follow.
+
+use std::borrow::Cow;
+
+use super::json::Path;
+use super::record::Record;
+
+/// Where in a record a value is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// A column of a table, from zero.
+    Column(usize),
+    /// A run of bytes between blanks of a line, from zero.
+    Word(usize),
+    /// A value inside a JSON text.
+    Path(Path),
+}
+
+/// What a record has in a field.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Value<'r> {
+    /// The record has no such field.
+    Missing,
+    /// JSON's null.
+    Null,
+    Text(Cow<'r, [u8]>),
+}
+
+impl Field {
+    pub(crate) fn of<'r>(&self, record: &'r Record) -> Value<'r> {
+        match self {
+            Self::Column(index) => record.row.get(*index).into(),
+            Self::Word(index) => words(&record.raw).nth(*index).into(),
+            Self::Path(path) => path.find(&record.raw),
+        }
+    }
+}
+
+impl<'r> From<Option<&'r [u8]>> for Value<'r> {
+    fn from(text: Option<&'r [u8]>) -> Self {
+        text.map_or(Self::Missing, |text| Self::Text(Cow::Borrowed(text)))
+    }
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_what_blanks_separate() {
+        let record = Record { raw: b"  GET \t /a  200".to_vec(), ..Record::default() };
+        let word = |index| Field::Word(index).of(&record);
+        assert_eq!(word(1), Value::Text(Cow::Borrowed(b"/a")));
+        assert_eq!(word(3), Value::Missing);
+    }
+}

@@ -1,0 +1,199 @@
+//! Takes values out of a JSON text without building a tree of it: numbers stay
+//! as they are written, so large ones never collapse into one key.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::error::Flaw;
+use super::field::Value;
+
+/// Names of members from the outermost object inwards; a number also indexes
+/// an array, from zero.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Path(Vec<String>);
+
+impl Path {
+    /// The path of one member of the outermost object.
+    pub(super) fn member(name: &str) -> Self {
+        Self(vec![name.to_owned()])
+    }
+
+    /// Parses `.a.b`; a name that contains a dot is written in double quotes.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut rest = text;
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            rest = rest.strip_prefix('.')?;
+            let (step, after) = match rest.strip_prefix('"') {
+                Some(quoted) => quoted.split_once('"')?,
+                None => rest.split_at(rest.find('.').unwrap_or(rest.len())),
+            };
+            if step.is_empty() {
+                return None;
+            }
+            steps.push(step.to_owned());
+            rest = after;
+        }
+        (!steps.is_empty()).then_some(Self(steps))
+    }
+
+    /// The value at this path of `json`, which [`check`] has accepted.
+    pub(super) fn find<'r>(&self, json: &'r [u8]) -> Value<'r> {
+        let mut here = str::from_utf8(json).expect("the record was checked when it was read");
+        for step in &self.0 {
+            match step_into(here, step) {
+                Some(inner) => here = inner.get(),
+                None => return Value::Missing,
+            }
+        }
+        text_of(here.trim_ascii())
+    }
+}
+
+/// Accepts exactly one JSON value in UTF-8.
+pub(super) fn check(json: &[u8]) -> Result<(), Flaw> {
+    let text = str::from_utf8(json).map_err(|error| Flaw::Utf8(error.valid_up_to() + 1))?;
+    serde_json::from_str::<IgnoredAny>(text).map_err(|error| Flaw::Json(column_only(&error)))?;
+    Ok(())
+}
+
+/// The message without its line, which is always one here and would confuse.
+fn column_only(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let what = message.split(" at line ").next().unwrap_or(&message);
+    format!("{what} at column {}", error.column())
+}
+
+fn text_of(json: &str) -> Value<'_> {
+    match json.as_bytes().first() {
+        Some(b'n') => Value::Null,
+        Some(b'"') => Value::Text(unquoted(json)),
+        _ => Value::Text(Cow::Borrowed(json.as_bytes())),
+    }
+}
+
+fn unquoted(json: &str) -> Cow<'_, [u8]> {
+    let inner = &json[1..json.len() - 1];
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        return Cow::Borrowed(inner.as_bytes());
+    }
+    let text: String = serde_json::from_str(json).expect("the record was checked when it was read");
+    Cow::Owned(text.into_bytes())
+}
+
+fn step_into<'r>(json: &'r str, step: &str) -> Option<&'r RawValue> {
+    let mut parser = serde_json::Deserializer::from_str(json);
+    Step(step).deserialize(&mut parser).ok().flatten()
+}
+
+/// Finds one member of an object (the last of that name) or one element of an
+/// array.
+struct Step<'s>(&'s str);
+
+impl<'de> DeserializeSeed<'de> for Step<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Step<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or an array")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(matches) = map.next_key_seed(Name(self.0))? {
+            if matches {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let wanted: Option<usize> = self.0.parse().ok();
+        let mut found = None;
+        let mut index = 0;
+        while let Some(item) = items.next_element()? {
+            if wanted == Some(index) {
+                found = Some(item);
+            }
+            index += 1;
+        }
+        Ok(found)
+    }
+}
+
+/// Compares a member's name without copying it.
+struct Name<'s>(&'s str);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<bool, D::Error> {
+        input.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<bool, E> {
+        Ok(name == self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, json: &str) -> Option<String> {
+        match Path::parse(path).unwrap().find(json.as_bytes()) {
+            Value::Text(text) => Some(String::from_utf8(text.into_owned()).unwrap()),
+            Value::Null => Some("<null>".into()),
+            Value::Missing => None,
+        }
+    }
+
+    #[test]
+    fn a_path_reaches_into_objects_and_arrays() {
+        let json = r#"{"a": {"b.c": [1, "two\n", {"d": null}]}, "a2": 3}"#;
+        assert_eq!(found(r#".a."b.c".1"#, json).as_deref(), Some("two\n"));
+        assert_eq!(found(r#".a."b.c".2.d"#, json).as_deref(), Some("<null>"));
+        assert_eq!(found(r#".a."b.c".9"#, json), None);
+        assert_eq!(found(".a2", json).as_deref(), Some("3"));
+        assert_eq!(found(".a2.deeper", json), None);
+        assert_eq!(found(".nothing", json), None);
+    }
+
+    #[test]
+    fn numbers_stay_as_written_and_escaped_names_match() {
+        let json = r#"{"id": 12345678901234567890123, "\u0061b": "x"}"#;
+        assert_eq!(found(".id", json).as_deref(), Some("12345678901234567890123"));
+        assert_eq!(found(".ab", json).as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn the_last_of_two_equal_names_counts() {
+        assert_eq!(found(".a", r#"{"a":1,"a":2}"#).as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn malformed_paths_are_refused() {
+        assert!(["", ".", "a", ".a..b", ".a.", ".\"a"].iter().all(|p| Path::parse(p).is_none()));
+    }
+}

@@ -1,0 +1,23 @@
+//! Every line is a record, empty ones too, byte for byte.
+
+use std::io::Read;
+
+use super::error::Flaw;
+use super::frame::Frames;
+use super::record::Record;
+
+/// Lines of any bytes.
+#[derive(Debug)]
+pub(super) struct Lines<R>(Frames<R>);
+
+impl<R: Read> Lines<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self(Frames::new(input))
+    }
+
+    pub(super) fn next(&mut self, record: &mut Record) -> Result<bool, Flaw> {
+        let more = self.0.next(&mut record.raw);
+        record.line = self.0.line();
+        more
+    }
+}

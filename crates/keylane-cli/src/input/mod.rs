@@ -1,0 +1,21 @@
+//! Turns a file or a pipe into records, one at a time and in bounded memory;
+//! what cannot be read is an error that names the file and the line.
+
+mod error;
+mod field;
+mod frame;
+mod json;
+mod lines;
+mod ndjson;
+mod record;
+mod source;
+mod table;
+mod tape;
+
+pub(crate) use field::{Field, Value};
+pub(crate) use record::Record;
+pub(crate) use source::{Format, Layout, Origin, Source};
+
+/// Longest record that is read. A longer one is nearly always a quote that is
+/// never closed or a file without line ends, and would fill the memory.
+const MAX_RECORD: usize = 16 << 20;

@@ -1,0 +1,222 @@
+//! Opens the input and reads it by its format; knows which fields there are.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context;
+use csv::ByteRecord;
+
+use super::error::{Flaw, InputError};
+use super::field::Field;
+use super::json;
+use super::lines::Lines;
+use super::ndjson::Ndjson;
+use super::record::Record;
+use super::table::{Dialect, Table};
+
+/// How the bytes are cut into records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Lines,
+    Csv,
+    Tsv,
+    Ndjson,
+}
+
+/// An opened file or pipe.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    name: String,
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Origin {
+    /// Opens `path`, or standard input for none and for `-`.
+    pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+        let (name, file) = match path {
+            Some(path) if path != Path::new("-") => {
+                let file = File::open(path).with_context(|| {
+                    format!(
+                        "cannot open {}; check the name, or give - for standard input",
+                        path.display()
+                    )
+                })?;
+                (path.display().to_string(), file)
+            }
+            _ => {
+                ("standard input".to_owned(), File::from(io::stdin().as_fd().try_clone_to_owned()?))
+            }
+        };
+        let kind = file.metadata()?;
+        anyhow::ensure!(!kind.is_dir(), "cannot read {name}: it is a folder; name a file in it");
+        Ok(Self { name, file, read: Arc::default() })
+    }
+
+    /// The length in bytes, where it is known beforehand.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.file.metadata().ok().filter(|kind| kind.is_file()).map(|kind| kind.len())
+    }
+
+    /// Counts the bytes read so far.
+    pub(crate) fn meter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.read)
+    }
+}
+
+impl Read for Origin {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(into)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// Records in the order of the input.
+#[derive(Debug)]
+pub(crate) struct Source {
+    name: String,
+    records: Records,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+enum Records {
+    Lines(Lines<Origin>),
+    Table(Box<Table<Origin>>),
+    Ndjson(Ndjson<Origin>),
+}
+
+impl Source {
+    /// Begins to read; a table's first row is read here, so that wrong column
+    /// names are found before any command starts.
+    pub(crate) fn new(origin: Origin, format: Format, header: bool) -> Result<Self, InputError> {
+        let name = origin.name.clone();
+        let dialect = if format == Format::Tsv { Dialect::Tsv } else { Dialect::Csv };
+        let (records, layout) = match format {
+            Format::Lines => (Records::Lines(Lines::new(origin)), Layout::Lines),
+            Format::Ndjson => (Records::Ndjson(Ndjson::new(origin)), Layout::Ndjson),
+            Format::Csv | Format::Tsv => {
+                let mut table = Box::new(Table::new(origin, dialect));
+                let layout = if header {
+                    table.header().map(Layout::Named)
+                } else {
+                    table.width().map(Layout::Numbered)
+                };
+                let located = |(line, what)| InputError { file: name.clone(), line, what };
+                (Records::Table(table), layout.map_err(located)?)
+            }
+        };
+        Ok(Self { name, records, layout })
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What errors call the input.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads the next record; false at the end.
+    pub(crate) fn next(&mut self, record: &mut Record) -> Result<bool, InputError> {
+        let more = match &mut self.records {
+            Records::Lines(lines) => lines.next(record),
+            Records::Table(table) => table.next(record),
+            Records::Ndjson(values) => values.next(record),
+        };
+        let more = more.map_err(|what| self.located(record.line, what))?;
+        record.number += u64::from(more);
+        Ok(more)
+    }
+
+    fn located(&self, line: u64, what: Flaw) -> InputError {
+        InputError { file: self.name.clone(), line, what }
+    }
+}
+
+/// Which fields the records have, as far as it is known before reading them.
+#[derive(Debug)]
+pub(crate) enum Layout {
+    Lines,
+    /// A table with a header.
+    Named(ByteRecord),
+    /// A table without; its width, if it has a row.
+    Numbered(Option<usize>),
+    Ndjson,
+}
+
+impl Layout {
+    /// Finds the field that a user calls `name`: a column's name before its
+    /// number, a member of the JSON object, or a word's number.
+    pub(crate) fn field(&self, name: &str) -> anyhow::Result<Field> {
+        match self {
+            Self::Lines => number(name).map(Field::Word).with_context(|| {
+                format!(
+                    "lines have numbered fields, counted from 1, and \
+                     `{name}` is no number; give a number, or --csv --header or --ndjson if the input \
+                     has names"
+                )
+            }),
+            Self::Ndjson => Ok(Field::Path(json::Path::member(name))),
+            Self::Named(header) => named(header, name),
+            Self::Numbered(width) => numbered(*width, name),
+        }
+    }
+
+    /// Finds the value at a path like `.a.b`.
+    pub(crate) fn path(&self, path: &str) -> anyhow::Result<Field> {
+        anyhow::ensure!(
+            matches!(self, Self::Ndjson),
+            "the path `{path}` needs --ndjson; name a column, or write a template like {{1}}"
+        );
+        let parsed = json::Path::parse(path).with_context(|| {
+            format!(
+                "`{path}` is no path; write .name or .outer.inner, with quotes around a name \
+                 that contains a dot"
+            )
+        })?;
+        Ok(Field::Path(parsed))
+    }
+}
+
+fn number(name: &str) -> Option<usize> {
+    name.parse::<usize>().ok()?.checked_sub(1)
+}
+
+fn named(header: &ByteRecord, name: &str) -> anyhow::Result<Field> {
+    let mut same = header.iter().enumerate().filter(|(_, column)| *column == name.as_bytes());
+    match (same.next(), same.next()) {
+        (Some((index, _)), None) => Ok(Field::Column(index)),
+        (Some((first, _)), Some((second, _))) => anyhow::bail!(
+            "columns {} and {} are both called `{name}`; give the number instead",
+            first + 1,
+            second + 1
+        ),
+        (None, _) => number(name)
+            .filter(|index| *index < header.len())
+            .map(Field::Column)
+            .with_context(|| {
+                let names: Vec<_> = header.iter().map(String::from_utf8_lossy).collect();
+                format!("there is no column `{name}`; the columns are {}", names.join(", "))
+            }),
+    }
+}
+
+fn numbered(width: Option<usize>, name: &str) -> anyhow::Result<Field> {
+    let index = number(name).with_context(|| {
+        format!(
+            "`{name}` is no column number; give --header if the first line has the names, or \
+             count columns from 1"
+        )
+    })?;
+    if let Some(width) = width {
+        anyhow::ensure!(index < width, "there is no column {name}; the rows have {width}");
+    }
+    Ok(Field::Column(index))
+}

@@ -1,0 +1,222 @@
+//! Rows of a table (CSV by RFC 4180, or tab-separated without quotes): every
+//! row has as many fields as the first, and a quote that is opened is closed.
+
+use std::io::Read;
+
+use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
+
+use super::error::Flaw;
+use super::frame::READ_AHEAD;
+use super::record::Record;
+use super::tape::Tape;
+
+/// How fields are separated.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Dialect {
+    /// Commas; a field may be quoted and may then contain line ends.
+    Csv,
+    /// Tabs; neither tabs nor line ends can be part of a field.
+    Tsv,
+}
+
+/// A table of which the first row has been read already, so that its width is
+/// known before the first record is used.
+#[derive(Debug)]
+pub(super) struct Table<R> {
+    rows: Reader<Tape<R>>,
+    quoted: bool,
+    /// Lines that ended before the part of the input not yet taken.
+    lines: u64,
+    /// The first row, where it is a record and not a header.
+    first: Option<Record>,
+}
+
+impl<R: Read> Table<R> {
+    pub(super) fn new(input: R, dialect: Dialect) -> Self {
+        let (separator, quoted) = match dialect {
+            Dialect::Csv => (b',', true),
+            Dialect::Tsv => (b'\t', false),
+        };
+        let rows = ReaderBuilder::new()
+            .has_headers(false)
+            .delimiter(separator)
+            .quoting(quoted)
+            .buffer_capacity(READ_AHEAD)
+            .from_reader(Tape::new(input));
+        Self { rows, quoted, lines: 0, first: None }
+    }
+
+    /// Reads the header; the line it is on comes with an error.
+    pub(super) fn header(&mut self) -> Result<ByteRecord, (u64, Flaw)> {
+        let mut record = Record::default();
+        match self.next(&mut record) {
+            Ok(true) => Ok(record.row),
+            Ok(false) => Err((1, Flaw::NoHeader)),
+            Err(flaw) => Err((record.line, flaw)),
+        }
+    }
+
+    /// How many fields the rows have; none when there are no rows.
+    pub(super) fn width(&mut self) -> Result<Option<usize>, (u64, Flaw)> {
+        let mut record = Record::default();
+        match self.next(&mut record) {
+            Ok(true) => {
+                let width = record.row.len();
+                self.first = Some(record);
+                Ok(Some(width))
+            }
+            Ok(false) => Ok(None),
+            Err(flaw) => Err((record.line, flaw)),
+        }
+    }
+
+    pub(super) fn next(&mut self, record: &mut Record) -> Result<bool, Flaw> {
+        if let Some(first) = self.first.take() {
+            *record = Record { number: record.number, ..first };
+            return Ok(true);
+        }
+        let outcome = self.rows.read_byte_record(&mut record.row);
+        self.take_raw(record);
+        if !outcome.map_err(|error| self.flaw(error))? {
+            return Ok(false);
+        }
+        if self.quoted && ends_inside_quotes(&record.raw) {
+            return Err(Flaw::OpenQuote);
+        }
+        Ok(true)
+    }
+
+    /// Takes the bytes of the row that was just parsed. The parser leaves the
+    /// second half of a CR LF and blank lines to the row after them.
+    fn take_raw(&mut self, record: &mut Record) {
+        let end = self.rows.position().byte();
+        let bytes = self.rows.get_mut().take_until(end);
+        let blank = bytes.iter().take_while(|byte| is_line_end(byte)).count();
+        let (before, mut raw) = bytes.split_at(blank);
+        self.lines += newlines(before);
+        record.line = self.lines + 1;
+        self.lines += newlines(raw);
+        if record.line == 1 {
+            raw = raw.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(raw);
+        }
+        let raw = raw.strip_suffix(b"\n").unwrap_or(raw);
+        let raw = raw.strip_suffix(b"\r").unwrap_or(raw);
+        record.raw.clear();
+        record.raw.extend_from_slice(raw);
+    }
+
+    fn flaw(&self, error: csv::Error) -> Flaw {
+        if self.rows.get_ref().overrun() {
+            return Flaw::TooLong;
+        }
+        match error.into_kind() {
+            ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                Flaw::Ragged { expected: expected_len, found: len }
+            }
+            ErrorKind::Io(error) => Flaw::Read(error),
+            other => unreachable!("reading raw rows fails in no other way: {other:?}"),
+        }
+    }
+}
+
+fn is_line_end(byte: &u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
+}
+
+/// True if a quoted field is still open at the end of the row. The parser
+/// closes it in silence, so this walks the row by the same rules.
+fn ends_inside_quotes(row: &[u8]) -> bool {
+    if memchr::memchr(b'"', row).is_none() {
+        return false;
+    }
+    #[derive(PartialEq)]
+    enum At {
+        Start,
+        Plain,
+        Quoted,
+        AfterQuote,
+    }
+    let mut at = At::Start;
+    for byte in row {
+        at = match (at, byte) {
+            (At::Start | At::AfterQuote, b'"') => At::Quoted,
+            (At::Quoted, b'"') => At::AfterQuote,
+            (At::Quoted, _) => At::Quoted,
+            (_, b',') => At::Start,
+            _ => At::Plain,
+        };
+    }
+    at == At::Quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(text: &str) -> Vec<(u64, String, Vec<String>)> {
+        let mut table = Table::new(text.as_bytes(), Dialect::Csv);
+        let mut record = Record::default();
+        let mut seen = Vec::new();
+        while table.next(&mut record).unwrap() {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let fields = record.row.iter().map(text).collect();
+            seen.push((record.line, text(&record.raw), fields));
+        }
+        seen
+    }
+
+    fn row(line: u64, raw: &str, fields: [&str; 2]) -> (u64, String, Vec<String>) {
+        (line, raw.into(), fields.map(String::from).into())
+    }
+
+    #[test]
+    fn the_whole_row_comes_with_its_fields_and_its_line() {
+        let text = "\u{feff}a,b\r\n\r\n\"x\ny\",\"say \"\"hi\"\"\"\r\nlast,5\" nail";
+        let expected = [
+            row(1, "a,b", ["a", "b"]),
+            row(3, "\"x\ny\",\"say \"\"hi\"\"\"", ["x\ny", "say \"hi\""]),
+            row(5, "last,5\" nail", ["last", "5\" nail"]),
+        ];
+        assert_eq!(rows(text), expected);
+    }
+
+    #[test]
+    fn an_open_quote_is_found_with_and_without_a_last_line_end() {
+        for text in ["a,b\n1,\"2", "a,b\n1,\"2\n", "a,b\n1,\"2\"\"\n3,4\n"] {
+            let mut table = Table::new(text.as_bytes(), Dialect::Csv);
+            let mut record = Record::default();
+            assert!(table.next(&mut record).unwrap());
+            assert!(matches!(table.next(&mut record), Err(Flaw::OpenQuote)), "{text:?}");
+            assert_eq!(record.line, 2);
+        }
+    }
+
+    #[test]
+    fn an_open_quote_does_not_swallow_an_endless_input() {
+        let mut table = Table::new((&b"a,\""[..]).chain(std::io::repeat(b'x')), Dialect::Csv);
+        assert!(matches!(table.next(&mut Record::default()), Err(Flaw::TooLong)));
+    }
+
+    #[test]
+    fn a_row_of_another_width_is_refused_with_its_line() {
+        let mut table = Table::new(&b"a,b\n1,2\n1,2,3\n"[..], Dialect::Csv);
+        let mut record = Record::default();
+        assert_eq!(table.width().unwrap(), Some(2));
+        assert!(table.next(&mut record).unwrap() && table.next(&mut record).unwrap());
+        let flaw = table.next(&mut record).unwrap_err();
+        assert!(matches!(flaw, Flaw::Ragged { expected: 2, found: 3 }));
+        assert_eq!(record.line, 3);
+    }
+
+    #[test]
+    fn tabs_know_no_quotes() {
+        let mut table = Table::new(&b"\"a\tb\"\n"[..], Dialect::Tsv);
+        let mut record = Record::default();
+        assert!(table.next(&mut record).unwrap());
+        assert_eq!(&record.row, &ByteRecord::from(vec!["\"a", "b\""]));
+    }
+}

@@ -1,0 +1,228 @@
+//! Decides the key of a record: the bytes for which order is kept, or that it
+//! has none, and what happens then.
+//!
+//! How `--key` is read, by its first characters, so that no form can be taken
+//! for another:
+//!
+//! | written | the key is |
+//! |---|---|
+//! | `.a.b` | the value at that path of a JSON record |
+//! | `/regex/` | its first group where it matches the record, else the whole match |
+//! | text with `{` | the text with its placeholders filled in |
+//! | anything else | a field: a column's name or number, a JSON member, a word's number |
+//!
+//! A record has no key where that value is missing, null, empty or one of the
+//! `--null` values; a template has none where all of its fields are so.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use regex::bytes::Regex;
+
+use crate::input::{Field, Layout, Record, Value};
+use crate::template::Template;
+
+/// What order is kept for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    /// Records with equal bytes run one after the other.
+    Named(Arc<[u8]>),
+    /// A record that waits for none; its number makes it unlike all others.
+    Unkeyed(u64),
+    /// All records without a key, in one line.
+    Serial,
+}
+
+impl Key {
+    /// The key's bytes; empty where there is none.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Named(bytes) => bytes,
+            Self::Unkeyed(_) | Self::Serial => b"",
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(bytes) => {
+                write!(f, "key {}", String::from_utf8_lossy(bytes).escape_debug())
+            }
+            Self::Unkeyed(_) | Self::Serial => f.write_str("no key"),
+        }
+    }
+}
+
+/// What happens to records without a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NoKey {
+    /// They run at any time, in parallel.
+    Unordered,
+    /// They run one after the other, as if they had a key in common.
+    Serial,
+    /// The first of them ends the run.
+    Error,
+}
+
+/// The record has no key although it must.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the record has no key; give it one, or allow it with --no-key unordered or --no-key serial"
+)]
+pub(crate) struct KeyMissing;
+
+/// How the key of every record is found.
+#[derive(Debug)]
+pub(crate) struct KeyRule {
+    select: Select,
+    nulls: Vec<Vec<u8>>,
+    no_key: NoKey,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Select {
+    Field(Field),
+    Match(Regex),
+    Template(Template),
+}
+
+impl KeyRule {
+    pub(crate) fn new(
+        text: &str,
+        nulls: Vec<Vec<u8>>,
+        no_key: NoKey,
+        layout: &Layout,
+    ) -> anyhow::Result<Self> {
+        let select = Select::parse(text, layout).with_context(|| format!("--key {text}"))?;
+        Ok(Self { select, nulls, no_key, scratch: Vec::new() })
+    }
+
+    pub(crate) fn key_of(&mut self, record: &Record) -> Result<Key, KeyMissing> {
+        self.scratch.clear();
+        let nulls = &self.nulls;
+        let absent = |text: &[u8]| nulls.iter().any(|null| null == text);
+        let text = match &self.select {
+            Select::Field(field) => match field.of(record) {
+                Value::Text(text) => text,
+                Value::Missing | Value::Null => Cow::Borrowed(&b""[..]),
+            },
+            Select::Match(regex) => Cow::Borrowed(matched(regex, &record.raw)),
+            Select::Template(template) => {
+                match template.render_key(record, absent, &mut self.scratch) {
+                    true => Cow::Borrowed(self.scratch.as_slice()),
+                    false => Cow::Borrowed(&b""[..]),
+                }
+            }
+        };
+        if !text.is_empty() && !absent(&text) {
+            return Ok(Key::Named(text.as_ref().into()));
+        }
+        match self.no_key {
+            NoKey::Unordered => Ok(Key::Unkeyed(record.number)),
+            NoKey::Serial => Ok(Key::Serial),
+            NoKey::Error => Err(KeyMissing),
+        }
+    }
+}
+
+impl Select {
+    fn parse(text: &str, layout: &Layout) -> anyhow::Result<Self> {
+        if let Some(inner) = text.strip_prefix('/') {
+            let pattern = inner.strip_suffix('/').context("a regex ends with a slash, too")?;
+            return Ok(Self::Match(Regex::new(pattern)?));
+        }
+        if text.starts_with('.') {
+            return layout.path(text).map(Self::Field);
+        }
+        if !text.contains('{') {
+            return layout.field(text).map(Self::Field);
+        }
+        let template = Template::parse(text.as_bytes(), layout)?;
+        anyhow::ensure!(!template.names_key(), "the key cannot be made from {{key}} itself");
+        anyhow::ensure!(
+            template.has_placeholder(),
+            "the template is the same for all records; name a field in it"
+        );
+        Ok(Self::Template(template))
+    }
+}
+
+fn matched<'r>(regex: &Regex, raw: &'r [u8]) -> &'r [u8] {
+    let Some(found) = regex.captures(raw) else { return b"" };
+    let part = if found.len() > 1 { found.get(1) } else { found.get(0) };
+    part.map_or(b"", |part| part.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use csv::ByteRecord;
+
+    use super::*;
+
+    fn key(rule: &str, layout: &Layout, raw: &str) -> Key {
+        let mut rule = KeyRule::new(rule, vec![b"NA".to_vec()], NoKey::Unordered, layout).unwrap();
+        let row = ByteRecord::from(raw.split(',').collect::<Vec<_>>());
+        rule.key_of(&Record { number: 3, line: 4, raw: raw.into(), row }).unwrap()
+    }
+
+    fn named(text: &str) -> Key {
+        Key::Named(text.as_bytes().into())
+    }
+
+    #[test]
+    fn each_form_selects_what_it_says() {
+        let table = Layout::Named(ByteRecord::from(vec!["a", "b"]));
+        assert_eq!(key("b", &table, "x,y"), named("y"));
+        assert_eq!(key("1", &table, "x,y"), named("x"));
+        assert_eq!(key("{b}/{a}", &table, "x,y"), named("y/x"));
+        assert_eq!(key("/x,(.)/", &table, "x,y"), named("y"));
+        assert_eq!(key("/x./", &table, "x,y"), named("x,"));
+        assert_eq!(key("2", &Layout::Lines, "GET /a"), named("/a"));
+        assert_eq!(key(".u.id", &Layout::Ndjson, r#"{"u":{"id":5}}"#), named("5"));
+        assert_eq!(key("u", &Layout::Ndjson, r#"{"u":"me"}"#), named("me"));
+    }
+
+    #[test]
+    fn missing_null_empty_and_named_values_are_no_key() {
+        let table = Layout::Named(ByteRecord::from(vec!["a", "b"]));
+        for raw in ["x,", "x,NA"] {
+            assert_eq!(key("b", &table, raw), Key::Unkeyed(3), "{raw}");
+        }
+        assert_eq!(key("{a}-{b}", &table, "NA,"), Key::Unkeyed(3));
+        assert_eq!(key("{a}-{b}", &table, "x,NA"), named("x-"));
+        assert_eq!(key("/z(.)/", &table, "x,y"), Key::Unkeyed(3));
+        assert_eq!(key(".u", &Layout::Ndjson, r#"{"u":null}"#), Key::Unkeyed(3));
+        assert_eq!(key(".u", &Layout::Ndjson, "{}"), Key::Unkeyed(3));
+        assert_eq!(key("9", &Layout::Lines, "a b"), Key::Unkeyed(3));
+    }
+
+    #[test]
+    fn records_without_key_follow_the_policy() {
+        let rule = |no_key| KeyRule::new("1", vec![], no_key, &Layout::Lines).unwrap();
+        let empty = Record::default();
+        assert_eq!(rule(NoKey::Serial).key_of(&empty).unwrap(), Key::Serial);
+        assert!(rule(NoKey::Error).key_of(&empty).is_err());
+    }
+
+    #[test]
+    fn wrong_rules_say_what_to_write() {
+        let table = Layout::Named(ByteRecord::from(vec!["a", "a"]));
+        let message = |rule: &str, layout: &Layout| {
+            format!("{:#}", KeyRule::new(rule, vec![], NoKey::Unordered, layout).unwrap_err())
+        };
+        assert!(message("a", &table).contains("give the number instead"));
+        assert!(message("zz", &table).contains("the columns are a, a"));
+        assert!(message(".a", &table).contains("needs --ndjson"));
+        assert!(message("/a", &table).contains("ends with a slash"));
+        assert!(message("/(/", &table).contains("unclosed group"));
+        assert!(message("{key}", &table).contains("cannot be made from {key}"));
+        assert!(message("{{", &table).contains("the same for all records"));
+        assert!(message("id", &Layout::Lines).contains("is no number"));
+        assert!(message("7", &Layout::Numbered(Some(2))).contains("the rows have 2"));
+    }
+}

@@ -1,0 +1,53 @@
+//! Keylane runs everything in parallel, except what must stay in order.
+//!
+//! This is the command; the engine is the crate `keylane`. It needs a Unix
+//! system, for process groups and signals.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod exit;
+mod input;
+mod key;
+mod ledger;
+mod output;
+mod process;
+mod progress;
+mod run;
+mod signals;
+mod template;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::exit::Ending;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("keylane: {error:#}");
+            Ending::Error.into()
+        }
+    }
+}
+
+fn run() -> anyhow::Result<ExitCode> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refusal) => return usage(&refusal),
+    };
+    match cli.command {
+        Command::Run(args) => Ok(run::run(args)?.into()),
+    }
+}
+
+/// Prints help where it was asked for, or what is wrong with the words given.
+fn usage(refusal: &clap::Error) -> anyhow::Result<ExitCode> {
+    // Nobody can be told that the output is gone.
+    let _ = refusal.print();
+    Ok(if refusal.use_stderr() { Ending::Error.into() } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,69 @@
+//! Holds what a command prints until it ends: in memory while it is small, in
+//! an unnamed temporary file beyond that.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+
+/// Kept in memory per stream; with the default of one job per CPU this stays
+/// far below what the commands themselves need.
+const IN_MEMORY: usize = 1 << 20;
+
+/// One stream's output so far.
+#[derive(Debug, Default)]
+pub(super) struct Capture {
+    memory: Vec<u8>,
+    /// What came before `memory`.
+    spilled: Option<File>,
+}
+
+impl Capture {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.memory.len() + bytes.len() > IN_MEMORY {
+            self.spill()?;
+        }
+        self.memory.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.memory.is_empty() && self.spilled.is_none()
+    }
+
+    pub(super) fn write_to(&mut self, sink: &mut impl Write) -> io::Result<()> {
+        if let Some(file) = &mut self.spilled {
+            file.rewind()?;
+            io::copy(file, sink)?;
+        }
+        sink.write_all(&self.memory)
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        let file = match &mut self.spilled {
+            Some(file) => file,
+            none => none.insert(tempfile::tempfile()?),
+        };
+        file.write_all(&self.memory)?;
+        self.memory.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_output_comes_back_whole_and_not_from_memory() {
+        let mut capture = Capture::default();
+        let mut expected = Vec::new();
+        for byte in 0..100u8 {
+            let piece = vec![byte; 50_000];
+            capture.push(&piece).unwrap();
+            expected.extend(piece);
+            assert!(capture.memory.len() <= IN_MEMORY);
+        }
+        let mut written = Vec::new();
+        capture.write_to(&mut written).unwrap();
+        assert!(capture.spilled.is_some() && written == expected);
+    }
+}

@@ -1,0 +1,76 @@
+//! Reads both output streams of a child to their ends in one thread, so that
+//! neither can block it.
+
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Child;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::capture::Capture;
+use super::children::poll_again;
+
+/// A pipe's default size, so that one read empties it.
+const PIECE: usize = 64 << 10;
+
+/// What a child printed.
+#[derive(Debug, Default)]
+pub(super) struct Printed {
+    pub(super) stdout: Capture,
+    pub(super) stderr: Capture,
+}
+
+/// Reads until both streams are closed by all who had them, or `abandoned`
+/// becomes readable.
+pub(super) fn collect(
+    child: &mut Child,
+    abandoned: &PipeReader,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Printed> {
+    let mut printed = Printed::default();
+    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+    buffer.resize(PIECE, 0);
+    while stdout.is_some() || stderr.is_some() {
+        let ready = wait([as_fd(&stdout), as_fd(&stderr)], abandoned)?;
+        if ready[0] {
+            take(&mut stdout, &mut printed.stdout, buffer)?;
+        }
+        if ready[1] {
+            take(&mut stderr, &mut printed.stderr, buffer)?;
+        }
+        if ready == [false, false] {
+            break;
+        }
+    }
+    Ok(printed)
+}
+
+/// Waits until a stream can be read; neither can when all is abandoned.
+fn wait(streams: [Option<BorrowedFd<'_>>; 2], abandoned: &PipeReader) -> io::Result<[bool; 2]> {
+    // A closed stream's place is taken by the pipe that is polled anyway.
+    let [out, err] = streams.map(|stream| stream.unwrap_or(abandoned.as_fd()));
+    let mut polled =
+        [out, err, abandoned.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    poll_again(&mut polled)?;
+    let ready = |index: usize| !polled[index].revents().is_empty();
+    if ready(2) {
+        return Ok([false, false]);
+    }
+    Ok([streams[0].is_some() && ready(0), streams[1].is_some() && ready(1)])
+}
+
+fn as_fd<S: AsFd>(stream: &Option<S>) -> Option<BorrowedFd<'_>> {
+    stream.as_ref().map(AsFd::as_fd)
+}
+
+/// Reads what is there; forgets the stream at its end.
+fn take<S: Read>(stream: &mut Option<S>, into: &mut Capture, buffer: &mut [u8]) -> io::Result<()> {
+    let Some(open) = stream else { return Ok(()) };
+    match open.read(buffer) {
+        Ok(0) => *stream = None,
+        Ok(count) => into.push(&buffer[..count])?,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}

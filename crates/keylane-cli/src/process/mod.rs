@@ -1,0 +1,12 @@
+//! Runs one process per record: its output appears whole when it has ended,
+//! and it leaves no process behind.
+
+mod capture;
+mod children;
+mod collect;
+mod program;
+mod task;
+
+pub(crate) use children::Children;
+pub(crate) use program::resolve;
+pub(crate) use task::{Processes, describe};

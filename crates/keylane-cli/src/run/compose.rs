@@ -1,0 +1,112 @@
+//! Puts a run together from its parts and lets it go.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::cli::RunArgs;
+use crate::exit::Ending;
+use crate::input::{Format, Origin, Source};
+use crate::key::KeyRule;
+use crate::ledger::Ledger;
+use crate::output::Output;
+use crate::process::{self, Children, Processes};
+use crate::progress::Progress;
+use crate::signals;
+use crate::worker::Crew;
+
+use super::engine::Engine;
+use super::event::Event;
+use super::plan::Plan;
+use super::reader::Reader;
+use super::supervisor::Supervisor;
+
+/// Runs the command for every record.
+pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
+    anyhow::ensure!(
+        !args.header || matches!(args.format(), Format::Csv | Format::Tsv),
+        "--header is for tables; give --csv or --tsv as well"
+    );
+    let (sender, events) = mpsc::channel();
+    let origin = Origin::open(args.file.as_deref())?;
+    let (length, meter) = (origin.length(), origin.meter());
+    let format = args.format();
+    let source = Source::new(origin, format, args.header)?;
+    let nulls = args.null.into_iter().map(OsStringExt::into_vec).collect();
+    let key_rule = KeyRule::new(&args.key, nulls, args.no_key, source.layout())?;
+    let jobs = args.jobs.count();
+    let plan = if args.worker {
+        Plan::line(args.worker_line.as_ref(), source.layout())?
+    } else {
+        Plan::command(&args.command, source.layout())?
+    };
+
+    // Not before: until here a signal ends the program as it ends any other,
+    // even while the first line is waited for.
+    signals::watch(sender.clone())?;
+    let progress = Progress::new(args.progress, length, meter);
+    let output = Output::new(progress.bar(), sender.clone())?;
+    let ledger = Arc::new(Ledger::new(output));
+    let engine = if args.worker {
+        workers(&args.command, jobs, &ledger, &sender)?
+    } else {
+        processes(&plan, &ledger, &sender)?
+    };
+    let pool = Arc::new(engine.pool(jobs, args.buffer.get())?);
+    let shown = progress.show(&ledger, &pool);
+
+    let reader = Reader { source, key_rule, plan, ledger: Arc::clone(&ledger) };
+    start_reading(reader, &pool, &sender)?;
+    let ending = Supervisor::new(pool, Arc::new(engine), sender).follow(&events);
+    shown.finish(&ledger, ending);
+    Ok(ending)
+}
+
+fn processes(plan: &Plan, ledger: &Arc<Ledger>, events: &Sender<Event>) -> anyhow::Result<Engine> {
+    let program =
+        plan.program().map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
+    Ok(Engine::Processes(Arc::new(Processes {
+        children: Children::new()?,
+        ledger: Arc::clone(ledger),
+        events: events.clone(),
+        program,
+    })))
+}
+
+fn workers(
+    words: &[OsString],
+    jobs: usize,
+    ledger: &Arc<Ledger>,
+    events: &Sender<Event>,
+) -> anyhow::Result<Engine> {
+    let mut command = Command::new(process::resolve(&words[0])?);
+    command
+        .arg0(&words[0])
+        .args(&words[1..])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0);
+    let crew = Crew::new(jobs, command, Children::new()?, Arc::clone(ledger), events.clone());
+    let crew = Arc::new(crew);
+    let attendants = crew.hire(jobs)?;
+    Ok(Engine::Workers(crew, Mutex::new(attendants)))
+}
+
+/// The thread is never joined: it may be waiting for a record that comes only
+/// after the run was asked to end, or never.
+fn start_reading(
+    reader: Reader,
+    pool: &Arc<super::Pool>,
+    events: &Sender<Event>,
+) -> anyhow::Result<()> {
+    let (pool, events) = (Arc::clone(pool), events.clone());
+    thread::Builder::new().name("keylane-reader".into()).spawn(move || {
+        let outcome = reader.read_all(&pool);
+        let _ = events.send(Event::InputEnded(outcome));
+    })?;
+    Ok(())
+}

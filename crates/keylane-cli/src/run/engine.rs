@@ -1,0 +1,91 @@
+//! The two ways to run a record, as the supervisor sees them.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crate::key::Key;
+use crate::ledger::Ledger;
+use crate::process::{Children, Processes};
+use crate::worker::{Crew, DISPATCHERS};
+
+use super::work::{Body, Pool, Work};
+
+/// What runs the records.
+#[derive(Debug)]
+pub(super) enum Engine {
+    /// A process per record.
+    Processes(Arc<Processes>),
+    /// Lines to long-lived children, and the threads that look after them.
+    Workers(Arc<Crew>, Mutex<Vec<JoinHandle<()>>>),
+}
+
+impl Engine {
+    /// Builds the pool in front of it.
+    pub(super) fn pool(&self, jobs: usize, buffer: usize) -> anyhow::Result<Pool> {
+        let threads = match self {
+            Self::Processes(_) => jobs,
+            Self::Workers(..) => DISPATCHERS,
+        };
+        let builder =
+            keylane::Pool::builder().workers(threads).capacity(buffer).thread_name("keylane-run");
+        match self {
+            Self::Processes(processes) => {
+                let processes = Arc::clone(processes);
+                Ok(builder.build_handler(move |key: &Key, work: Work| match work.body {
+                    Body::Argv(argv) => processes.run(&work.place, key, argv),
+                    Body::Line(_) => unreachable!("lines are for workers"),
+                })?)
+            }
+            Self::Workers(crew, _) => {
+                let crew = Arc::clone(crew);
+                Ok(builder.build_handler_with_turns(
+                    move |key: &Key, work: Work, turn| match work.body {
+                        Body::Line(line) => crew.dispatch(work.place, key, &line, turn),
+                        Body::Argv(_) => unreachable!("commands are for processes"),
+                    },
+                )?)
+            }
+        }
+    }
+
+    /// Gives up what has not started; the pool has given up its share.
+    pub(super) fn stop(&self) {
+        if let Self::Workers(crew, _) = self {
+            crew.stop();
+        }
+    }
+
+    /// Lets go of what outlives the records, and waits for its end.
+    pub(super) fn finish(&self) {
+        if let Self::Workers(crew, attendants) = self {
+            crew.dismiss();
+            let attendants =
+                std::mem::take(&mut *attendants.lock().expect("no holder of the lock panics"));
+            for attendant in attendants {
+                attendant.join().expect("an attendant does not panic");
+            }
+        }
+    }
+
+    /// Sees to what no event announces.
+    pub(super) fn look_after(&self, input_ended: bool, pool: &Pool) {
+        if let Self::Workers(crew, _) = self {
+            crew.look_after(input_ended, || pool.snapshot(0).unfinished, Instant::now());
+        }
+    }
+
+    pub(super) fn children(&self) -> &Children {
+        match self {
+            Self::Processes(processes) => &processes.children,
+            Self::Workers(crew, _) => &crew.children,
+        }
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        match self {
+            Self::Processes(processes) => &processes.ledger,
+            Self::Workers(crew, _) => &crew.ledger,
+        }
+    }
+}

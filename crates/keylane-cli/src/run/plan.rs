@@ -1,0 +1,81 @@
+//! Decides what runs for a record: the words of a command, or a worker's line.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::input::{Layout, Record};
+use crate::template::{NoField, Template};
+
+use super::work::Body;
+
+/// How the work for each record is made.
+#[derive(Debug)]
+pub(super) enum Plan {
+    /// The words of the command to run.
+    Command(Vec<Template>),
+    /// The line to send to a worker.
+    Line(Template),
+}
+
+/// Why one record cannot be run, while others can.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unfit {
+    #[error(transparent)]
+    NoField(#[from] NoField),
+    #[error(
+        "its line for the worker would contain a line end; choose fields without one with \
+         --worker-line, or run it without --worker"
+    )]
+    LineEnd,
+}
+
+impl Plan {
+    /// The command's words; the record is added as the last one if none of
+    /// them asks for a part of it.
+    pub(super) fn command(words: &[OsString], layout: &Layout) -> anyhow::Result<Self> {
+        let parse = |word: &OsString| Template::parse(word.as_bytes(), layout);
+        let mut words: Vec<_> = words.iter().map(parse).collect::<Result<_, _>>()?;
+        if !words.iter().any(Template::has_placeholder) {
+            words.push(Template::whole());
+        }
+        Ok(Self::Command(words))
+    }
+
+    /// The line a worker gets: the whole record, if nothing else is asked for.
+    pub(super) fn line(template: Option<&OsString>, layout: &Layout) -> anyhow::Result<Self> {
+        let template = match template {
+            Some(text) => Template::parse(text.as_bytes(), layout)?,
+            None => Template::whole(),
+        };
+        Ok(Self::Line(template))
+    }
+
+    /// The command's program, if it is the same for all records.
+    pub(super) fn program(&self) -> Option<&[u8]> {
+        match self {
+            Self::Command(words) => words.first()?.constant(),
+            Self::Line(_) => None,
+        }
+    }
+
+    pub(super) fn body(&self, record: &Record, key: &[u8]) -> Result<Body, Unfit> {
+        match self {
+            Self::Command(words) => {
+                let rendered = |word: &Template| {
+                    let mut text = Vec::new();
+                    word.render(record, key, &mut text).map(|()| text)
+                };
+                Ok(Body::Argv(words.iter().map(rendered).collect::<Result<_, _>>()?))
+            }
+            Self::Line(template) => {
+                let mut line = Vec::with_capacity(record.raw.len() + 1);
+                template.render(record, key, &mut line)?;
+                if memchr::memchr(b'\n', &line).is_some() {
+                    return Err(Unfit::LineEnd);
+                }
+                line.push(b'\n');
+                Ok(Body::Line(line))
+            }
+        }
+    }
+}

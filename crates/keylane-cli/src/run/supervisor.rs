@@ -1,0 +1,167 @@
+//! Decides how a run ends: by itself, or because it was asked to.
+//!
+//! The phases, each left for the next and never back:
+//!
+//! 1. *Reading*, until the input ends or a reason to stop comes.
+//! 2. *Draining*: the pool is closed; what was accepted goes on. With a reason
+//!    to stop, only what runs already goes on, and the rest is counted.
+//! 3. *Ending*, from the second signal on: the children are asked to end, and
+//!    killed by the third signal or when [`GRACE`] is over.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::exit::Ending;
+use crate::ledger::records;
+
+use super::engine::Engine;
+use super::event::{Cause, Event};
+use super::work::Pool;
+
+/// How long children may take to end when asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How often the engine may look after what no event announces.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Follows one run to its end.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    pool: Arc<Pool>,
+    engine: Arc<Engine>,
+    sender: Sender<Event>,
+    /// The first reason to stop.
+    cause: Option<Cause>,
+    /// What the reader said when it ended.
+    input: Option<anyhow::Result<()>>,
+    draining: bool,
+    signals: u32,
+    kill_at: Option<Instant>,
+}
+
+impl Supervisor {
+    pub(super) fn new(pool: Arc<Pool>, engine: Arc<Engine>, sender: Sender<Event>) -> Self {
+        Self {
+            pool,
+            engine,
+            sender,
+            cause: None,
+            input: None,
+            draining: false,
+            signals: 0,
+            kill_at: None,
+        }
+    }
+
+    /// Returns when nothing runs any more.
+    pub(super) fn follow(mut self, events: &Receiver<Event>) -> Ending {
+        loop {
+            match events.recv_timeout(TICK) {
+                Ok(Event::InputEnded(outcome)) => self.input_ended(outcome),
+                Ok(Event::Stop(cause)) => self.stop(cause),
+                Ok(Event::Drained) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender itself"),
+            }
+            self.engine.look_after(self.input.is_some(), &self.pool);
+            self.kill_if_due();
+        }
+        self.ending()
+    }
+
+    fn input_ended(&mut self, outcome: anyhow::Result<()>) {
+        if let Err(error) = &outcome {
+            self.engine.ledger().output.say(format_args!("{error:#}"));
+        }
+        self.input = Some(outcome);
+        self.drain();
+    }
+
+    fn stop(&mut self, cause: Cause) {
+        if let Cause::Signal(_) = cause {
+            self.signals += 1;
+        }
+        if self.cause.is_none() {
+            self.stop_starting(cause);
+        } else {
+            self.end_children();
+        }
+    }
+
+    fn stop_starting(&mut self, cause: Cause) {
+        let ledger = self.engine.ledger();
+        ledger.stop();
+        ledger.not_run(self.pool.stop_now().len() as u64);
+        self.engine.stop();
+        if let Cause::Signal(_) = cause {
+            let running = ledger.counts().running;
+            ledger.output.say(format_args!(
+                "stopping; {running} running may finish, interrupt again to end them"
+            ));
+        }
+        if let Cause::Error(error) = &cause {
+            ledger.output.say(format_args!("{error:#}"));
+        }
+        self.cause = Some(cause);
+        self.drain();
+    }
+
+    fn end_children(&mut self) {
+        match self.signals {
+            0 | 1 => {}
+            2 => {
+                self.engine.ledger().output.say("ending the running commands");
+                self.engine.children().terminate();
+                self.kill_at = Some(Instant::now() + GRACE);
+            }
+            _ => self.engine.children().kill(),
+        }
+    }
+
+    /// Waits for the pool in a thread of its own, so that signals are heard.
+    fn drain(&mut self) {
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        self.pool.close();
+        let (pool, sender) = (Arc::clone(&self.pool), self.sender.clone());
+        let engine = Arc::clone(&self.engine);
+        thread::spawn(move || {
+            pool.drain(None).expect("without a deadline there is none to miss");
+            engine.finish();
+            let _ = sender.send(Event::Drained);
+        });
+    }
+
+    fn kill_if_due(&mut self) {
+        if self.kill_at.is_some_and(|at| at <= Instant::now()) {
+            self.kill_at = None;
+            self.engine.children().kill();
+        }
+    }
+
+    fn ending(self) -> Ending {
+        match (&self.cause, &self.input) {
+            (Some(Cause::Error(_)), _) | (None, Some(Err(_))) => Ending::Error,
+            (Some(Cause::Signal(signal)), _) => Ending::Signalled { signal: *signal },
+            (Some(Cause::OutputClosed), _) => {
+                Ending::Signalled { signal: signal_hook::consts::SIGPIPE }
+            }
+            (None, _) => self.finished(),
+        }
+    }
+
+    /// No record may be dropped in silence, not even by a mistake in here.
+    fn finished(&self) -> Ending {
+        let ledger = self.engine.ledger();
+        let counts = ledger.counts();
+        if counts.done != counts.read {
+            let missing = records(counts.read - counts.done);
+            ledger.output.say(format_args!("{missing} lost track of; please report this"));
+            return Ending::Error;
+        }
+        Ending::Finished { failed: counts.failed }
+    }
+}

@@ -1,0 +1,38 @@
+//! Turns the signals that ask for an end into events; those that the parent
+//! has set to be ignored, as `nohup` does, stay ignored.
+
+use std::fs;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::run::{Cause, Event};
+
+/// Sends an event for each signal from now on.
+pub(crate) fn watch(events: Sender<Event>) -> anyhow::Result<()> {
+    let ignored = ignored_signals();
+    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & bit(*signal) == 0);
+    let mut signals = Signals::new(wanted).context("cannot watch for signals")?;
+    thread::Builder::new().name("keylane-signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Stop(Cause::Signal(signal))).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The set of ignored signals, where the system tells; none elsewhere.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,213 @@
+//! Replaces `{...}` in the words of a command by parts of a record; a
+//! placeholder that names nothing is an error before anything runs.
+//!
+//! `{}` is the whole record, `{key}` its key, `{#}` its number; any other name
+//! is a field. `{{` and `}}` are literal braces.
+
+use anyhow::Context;
+
+use crate::input::{Field, Layout, Record, Value};
+
+/// A text with placeholders.
+#[derive(Debug, Clone)]
+pub(crate) struct Template(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Literal(Vec<u8>),
+    Whole,
+    Key,
+    Number,
+    Field { name: String, field: Field },
+}
+
+/// The record lacks a field that the template names.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("it has no field `{0}`; give every record the field, or write {{{{ for a literal brace")]
+pub(crate) struct NoField(pub(crate) String);
+
+impl Template {
+    /// Parses `text`, finding its fields in `layout`.
+    pub(crate) fn parse(text: &[u8], layout: &Layout) -> anyhow::Result<Self> {
+        let mut parts = Vec::new();
+        let mut literal = Vec::new();
+        let mut rest = text;
+        while let Some((&byte, after)) = rest.split_first() {
+            rest = after;
+            if (byte == b'{' || byte == b'}') && rest.first() == Some(&byte) {
+                literal.push(byte);
+                rest = &rest[1..];
+            } else if byte == b'{' {
+                let (name, after) = split_name(rest).with_context(|| refusal(text))?;
+                push_literal(&mut parts, &mut literal);
+                parts.push(Part::named(name, layout).with_context(|| refusal(text))?);
+                rest = after;
+            } else {
+                literal.push(byte);
+            }
+        }
+        push_literal(&mut parts, &mut literal);
+        Ok(Self(parts))
+    }
+
+    /// The template `{}`.
+    pub(crate) fn whole() -> Self {
+        Self(vec![Part::Whole])
+    }
+
+    /// True if some part depends on the record.
+    pub(crate) fn has_placeholder(&self) -> bool {
+        self.0.iter().any(|part| !matches!(part, Part::Literal(_)))
+    }
+
+    /// True if it asks for the key, which a key's own template cannot.
+    pub(crate) fn names_key(&self) -> bool {
+        self.0.contains(&Part::Key)
+    }
+
+    /// The text, if no part depends on the record.
+    pub(crate) fn constant(&self) -> Option<&[u8]> {
+        match self.0.as_slice() {
+            [] => Some(&[]),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Writes the text for `record` to the end of `into`; null is empty.
+    pub(crate) fn render(
+        &self,
+        record: &Record,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(), NoField> {
+        for part in &self.0 {
+            match part {
+                Part::Literal(text) => into.extend_from_slice(text),
+                Part::Whole => into.extend_from_slice(&record.raw),
+                Part::Key => into.extend_from_slice(key),
+                Part::Number => into.extend_from_slice(record.number.to_string().as_bytes()),
+                Part::Field { name, field } => match field.of(record) {
+                    Value::Text(text) => into.extend_from_slice(&text),
+                    Value::Null => {}
+                    Value::Missing => return Err(NoField(name.clone())),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the text as a key, in which a field that is missing, null, empty
+    /// or `absent` counts for nothing; false if all of its fields do.
+    pub(crate) fn render_key(
+        &self,
+        record: &Record,
+        absent: impl Fn(&[u8]) -> bool,
+        into: &mut Vec<u8>,
+    ) -> bool {
+        let mut present = false;
+        for part in &self.0 {
+            match part {
+                Part::Literal(text) => into.extend_from_slice(text),
+                Part::Whole => {
+                    present |= !record.raw.is_empty();
+                    into.extend_from_slice(&record.raw);
+                }
+                Part::Number => {
+                    present = true;
+                    into.extend_from_slice(record.number.to_string().as_bytes());
+                }
+                Part::Field { field, .. } => {
+                    if let Value::Text(text) = field.of(record)
+                        && !text.is_empty()
+                        && !absent(&text)
+                    {
+                        present = true;
+                        into.extend_from_slice(&text);
+                    }
+                }
+                Part::Key => unreachable!("a key's template that names the key was refused"),
+            }
+        }
+        present
+    }
+}
+
+impl Part {
+    fn named(name: &[u8], layout: &Layout) -> anyhow::Result<Self> {
+        Ok(match name {
+            b"" => Self::Whole,
+            b"key" => Self::Key,
+            b"#" => Self::Number,
+            _ => {
+                let name = str::from_utf8(name).context("a field's name must be UTF-8")?;
+                Self::Field { name: name.to_owned(), field: layout.field(name)? }
+            }
+        })
+    }
+}
+
+fn push_literal(parts: &mut Vec<Part>, literal: &mut Vec<u8>) {
+    if !literal.is_empty() {
+        parts.push(Part::Literal(std::mem::take(literal)));
+    }
+}
+
+fn split_name(text: &[u8]) -> anyhow::Result<(&[u8], &[u8])> {
+    let end = memchr::memchr(b'}', text).context("a { is never closed")?;
+    Ok((&text[..end], &text[end + 1..]))
+}
+
+fn refusal(text: &[u8]) -> String {
+    format!("cannot fill in `{}` (write {{{{ for a literal brace)", String::from_utf8_lossy(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use csv::ByteRecord;
+
+    use super::*;
+
+    fn rendered(text: &str) -> String {
+        let layout = Layout::Named(ByteRecord::from(vec!["name", "n o"]));
+        let record = Record {
+            number: 7,
+            line: 8,
+            raw: b"x,\"y\"".to_vec(),
+            row: ByteRecord::from(vec!["x", "y"]),
+        };
+        let mut out = Vec::new();
+        let template = Template::parse(text.as_bytes(), &layout).unwrap();
+        template.render(&record, b"K", &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_placeholder_is_filled_in() {
+        assert_eq!(rendered("a{}b"), "ax,\"y\"b");
+        assert_eq!(rendered("{name}-{n o}-{2}"), "x-y-y");
+        assert_eq!(rendered("{#}:{key}"), "7:K");
+        assert_eq!(rendered("{{name}} }x {{{name}}}"), "{name} }x {x}");
+    }
+
+    #[test]
+    fn a_placeholder_that_names_nothing_is_refused_with_the_names_there_are() {
+        let layout = Layout::Named(ByteRecord::from(vec!["a", "b"]));
+        let message =
+            |text: &str| format!("{:#}", Template::parse(text.as_bytes(), &layout).unwrap_err());
+        assert!(message("{c}").contains("there is no column `c`; the columns are a, b"));
+        assert!(message("{print $1}").contains("write {{ for a literal brace"));
+        assert!(message("{a").contains("a { is never closed"));
+    }
+
+    #[test]
+    fn a_missing_field_is_named_and_null_is_empty() {
+        let template = Template::parse(b"<{a}>{b}", &Layout::Ndjson).unwrap();
+        let mut record = Record { raw: br#"{"a":null,"b":1}"#.to_vec(), ..Record::default() };
+        let mut out = Vec::new();
+        template.render(&record, b"", &mut out).unwrap();
+        assert_eq!(out, b"<>1");
+        record.raw = b"{}".to_vec();
+        assert_eq!(template.render(&record, b"", &mut out), Err(NoField("a".into())));
+    }
+}

@@ -1,0 +1,218 @@
+//! The state of one slot: its child, the records on their way to it and in it.
+//! Pure but for the handles it keeps; the crew's lock guards it.
+
+use std::collections::VecDeque;
+use std::process::ChildStdin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::key::Key;
+use crate::ledger::Place;
+use crate::run::Turn;
+
+use super::window::Window;
+
+/// A slot's child.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// There is none; one is started when a record comes.
+    Empty,
+    /// It is being started; records gather. Next: `Live`, or `Empty`.
+    Starting,
+    /// It takes records. Next: `Leaving`.
+    Live(Arc<ChildStdin>),
+    /// Its input is closed; it may still answer. Next: `Empty`.
+    Leaving,
+}
+
+/// A record that was entered in a slot and not answered.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) place: Place,
+    pub(super) key: Key,
+    /// Bytes of its line.
+    pub(super) length: usize,
+    /// The key's turn, held so that no other record of the key starts; none if
+    /// the key has its home in this slot instead.
+    pub(super) turn: Option<Turn>,
+}
+
+impl Pending {
+    pub(super) fn is_at_home(&self) -> bool {
+        self.turn.is_none()
+    }
+}
+
+/// One slot.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) phase: Phase,
+    pub(super) window: Window,
+    /// Lines not yet written to the child.
+    outbox: Vec<u8>,
+    /// The outbox's other half: a buffer to gather in while one is written.
+    spare: Vec<u8>,
+    /// All records that were not answered, oldest first.
+    pending: VecDeque<Pending>,
+    /// How many of them, from the back, are still in the outbox.
+    unsent: usize,
+    /// Bytes of all pending lines.
+    bytes: usize,
+    /// Most bytes that are sure to fit into the child's pipe.
+    pub(super) pipe: usize,
+    /// True while somebody writes to the child.
+    writing: bool,
+    /// Since when the child has had its oldest unanswered record to do.
+    busy_since: Instant,
+    /// Children that ended since one last answered.
+    fruitless: u32,
+}
+
+/// Assumed until the first child's pipe has been asked.
+const SMALLEST_PIPE: usize = 4 << 10;
+
+impl Slot {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            phase: Phase::Empty,
+            window: Window::new(),
+            outbox: Vec::new(),
+            spare: Vec::new(),
+            pending: VecDeque::new(),
+            unsent: 0,
+            bytes: 0,
+            pipe: SMALLEST_PIPE,
+            writing: false,
+            busy_since: now,
+            fruitless: 0,
+        }
+    }
+
+    /// How busy the slot is.
+    pub(super) fn load(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// True if the child was seen to take so little time for a record that
+    /// others of the same key may queue up in front of it.
+    pub(super) fn is_quick(&self) -> bool {
+        self.window.size() > 1
+    }
+
+    /// Records for which the key's turn is held.
+    pub(super) fn turns_held(&self) -> usize {
+        self.pending.iter().filter(|record| record.turn.is_some()).count()
+    }
+
+    /// True if a line of this length may be entered. A line too large for the
+    /// pipe is let in when it would be alone.
+    pub(super) fn has_room(&self, length: usize) -> bool {
+        let fits = self.load() < self.window.size() && self.bytes + length <= self.pipe;
+        !matches!(self.phase, Phase::Leaving) && (fits || self.pending.is_empty())
+    }
+
+    pub(super) fn enter(&mut self, line: &[u8], record: Pending) {
+        self.outbox.extend_from_slice(line);
+        self.bytes += record.length;
+        self.pending.push_back(record);
+        self.unsent += 1;
+    }
+
+    /// Records that were written to the child and not answered.
+    pub(super) fn sent(&self) -> usize {
+        self.pending.len() - self.unsent
+    }
+
+    pub(super) fn oldest_sent(&self) -> Option<&Pending> {
+        self.pending.front().filter(|_| self.sent() > 0)
+    }
+
+    pub(super) fn silent_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.busy_since)
+    }
+
+    /// The child's pipe, if the outbox is due and nobody else writes.
+    fn due(&self) -> Option<Arc<ChildStdin>> {
+        let batch = 2 * self.unsent >= self.window.size();
+        match &self.phase {
+            Phase::Live(pipe)
+                if !self.writing && self.unsent > 0 && (self.sent() == 0 || batch) =>
+            {
+                Some(Arc::clone(pipe))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the outbox for writing, if it is due.
+    pub(super) fn begin_write(&mut self, now: Instant) -> Option<(Arc<ChildStdin>, Vec<u8>)> {
+        let pipe = self.due()?;
+        if self.sent() == 0 {
+            self.busy_since = now;
+        }
+        self.writing = true;
+        self.unsent = 0;
+        Some((pipe, std::mem::replace(&mut self.outbox, std::mem::take(&mut self.spare))))
+    }
+
+    pub(super) fn end_write(&mut self, mut written: Vec<u8>) {
+        written.clear();
+        self.spare = written;
+        self.writing = false;
+    }
+
+    /// True if the outbox is larger than what is sure to fit into the pipe.
+    pub(super) fn may_block(&self) -> bool {
+        self.bytes > self.pipe
+    }
+
+    /// Moves the `count` oldest records to `into`; false if the child was not
+    /// given that many.
+    pub(super) fn answered(&mut self, count: usize, now: Instant, into: &mut Vec<Pending>) -> bool {
+        if count > self.sent() {
+            return false;
+        }
+        self.window.measured(count, self.silent_for(now));
+        self.busy_since = now;
+        // Its own end will count for nothing.
+        self.fruitless = 0;
+        self.take_oldest(count, into);
+        true
+    }
+
+    /// Ends the child's input, unless lines for it are still to be written.
+    pub(super) fn close_input(&mut self) {
+        if self.unsent == 0 {
+            self.leave();
+        }
+    }
+
+    /// Ends the child's input; what is not yet written goes to the next child.
+    pub(super) fn leave(&mut self) {
+        if matches!(self.phase, Phase::Live(_)) {
+            self.phase = Phase::Leaving;
+        }
+    }
+
+    /// Forgets the child, and takes the records that it had; says how many
+    /// children in a row have ended without an answer.
+    pub(super) fn bury(&mut self, into: &mut Vec<Pending>) -> u32 {
+        self.phase = Phase::Empty;
+        self.window = Window::new();
+        self.take_oldest(self.sent(), into);
+        self.fruitless += 1;
+        self.fruitless
+    }
+
+    /// Takes back the records that were not written to the child.
+    pub(super) fn withdraw(&mut self, into: &mut Vec<Pending>) {
+        let kept = self.sent();
+        into.extend(self.pending.drain(kept..).inspect(|record| self.bytes -= record.length));
+        self.unsent = 0;
+        self.outbox.clear();
+    }
+
+    fn take_oldest(&mut self, count: usize, into: &mut Vec<Pending>) {
+        into.extend(self.pending.drain(..count).inspect(|record| self.bytes -= record.length));
+    }
+}

@@ -1,0 +1,87 @@
+//! Starts the real `keylane` and gathers all that it says.
+#![allow(dead_code, reason = "every test file uses a part of this")]
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// The lines of standard output, sorted where their order is free.
+    pub(crate) fn sorted(&self) -> Vec<&str> {
+        let mut lines: Vec<_> = self.stdout.lines().collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32, said: &[&str]) -> &Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        for part in said {
+            assert!(self.stderr.contains(part), "{part:?} is not in {self:#?}");
+        }
+        self
+    }
+}
+
+/// `keylane run` with these words, its three streams being pipes.
+pub(crate) fn keylane<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keylane"));
+    command.arg("run").args(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end with `input` on standard input.
+pub(crate) fn run(words: &[&str], input: impl AsRef<[u8]>) -> Outcome {
+    feed(keylane(words), input.as_ref())
+}
+
+pub(crate) fn feed(mut command: Command, input: &[u8]) -> Outcome {
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    thread::scope(|scope| {
+        // A run that has ended early need not have read all of it.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        finish(child)
+    })
+}
+
+/// Reads what is left to read, and waits.
+pub(crate) fn finish(mut child: Child) -> Outcome {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let stderr = thread::spawn(move || read_all(stderr));
+    let stdout = read_all(stdout);
+    let stderr = stderr.join().unwrap();
+    let status = child.wait().unwrap();
+    let code = status.code().unwrap_or_else(|| panic!("{status}: {stderr}"));
+    Outcome { code, stdout, stderr }
+}
+
+fn read_all(from: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        from.read_to_end(&mut bytes).unwrap();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Numbers from 1 on, a line each.
+pub(crate) fn numbers(last: u32) -> String {
+    (1..=last).map(|number| format!("{number}\n")).collect()
+}
+
+/// Makes a named pipe: who opens it waits for the other side, so tests and
+/// commands can wait for each other without sleeping.
+pub(crate) fn named_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}

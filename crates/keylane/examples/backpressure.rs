@@ -1,0 +1,48 @@
+//! A pool has room for so many tasks. Whoever submits to a full one waits, waits for a while, or gets
+//! the task back.
+
+use std::error::Error;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use keylane::{Pool, SubmitErrorKind};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pool = Pool::<&str>::builder().workers(1).capacity(2).build()?;
+
+    // Fill it: one task runs until it is told to end, one waits behind it.
+    let (end, ended) = mpsc::channel::<()>();
+    pool.execute("key", move || ended.recv().expect("main says when"))?;
+    pool.execute("key", || println!("the second task"))?;
+
+    // Not waiting: the task comes back, to be dropped, kept, or run right here.
+    let full = pool.try_execute("other", || println!("the third task, run by main")).unwrap_err();
+    assert_eq!(full.kind(), SubmitErrorKind::Full);
+    let (_keys, task) = full.into_inner();
+    task();
+
+    // Waiting for a while.
+    let late = pool.execute_timeout("other", Duration::from_millis(10), || ()).unwrap_err();
+    assert_eq!(late.kind(), SubmitErrorKind::TimedOut);
+    println!("{late}");
+
+    // Waiting, first come, first served; until there is room.
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| pool.execute("other", || println!("the fourth task")));
+        while pool.snapshot(0).submitters_waiting == 0 {
+            std::thread::yield_now();
+        }
+        end.send(()).expect("the first task waits for this");
+        waits.join().expect("it does not panic")
+    })?;
+
+    // Room can be made while the pool runs.
+    pool.set_capacity(1000)?;
+    for _ in 0..100 {
+        pool.try_execute("key", || ())?;
+    }
+    pool.drain(None)?;
+    assert_eq!(pool.snapshot(0).unfinished, 0);
+    println!("all done");
+    Ok(())
+}

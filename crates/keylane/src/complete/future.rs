@@ -1,0 +1,168 @@
+//! Tasks that are futures: their turn lasts until they end, on a runtime of the caller's.
+//!
+//! A worker takes such a task as it takes any other, hands it to the runtime and goes on. The turn,
+//! and with it the task's keys, goes along with the future, and ends when that is done or dropped:
+//! by its end, a panic, a cancelled handle, or the end of the runtime.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use super::slot::Watch;
+use super::{Outcome, PanicPayload, Slot};
+use crate::run::{Place, RunShared, Stage, Turn, drop_quietly};
+use crate::sync::Mutex;
+
+/// Where the futures of a pool run, and how many at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime {
+    handle: tokio::runtime::Handle,
+    /// A permit for each future that may run. First come, first served.
+    running: Arc<Semaphore>,
+}
+
+impl Runtime {
+    pub(crate) fn new(handle: tokio::runtime::Handle, concurrency: usize) -> Self {
+        Runtime { handle, running: Arc::new(Semaphore::new(concurrency)) }
+    }
+}
+
+/// A future with its place in the order, shared with its handle.
+pub(crate) struct FutureTask<T, F> {
+    slot: Slot<T, Infallible, F>,
+    runtime: Runtime,
+    /// Drops the future once it has begun. Set by the worker that hands it over.
+    abort: Mutex<Option<AbortHandle>>,
+}
+
+impl<T, F> FutureTask<T, F> {
+    pub(crate) fn new(future: F, runtime: Runtime) -> Self {
+        FutureTask { slot: Slot::new(future), runtime, abort: Mutex::new(None) }
+    }
+
+    pub(crate) fn take_future(&self) -> Option<F> {
+        self.slot.take_body()
+    }
+}
+
+impl<T, F> RunShared for FutureTask<T, F>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    fn run(self: Arc<Self>, stage: &mut dyn Stage) {
+        let Some(future) = self.slot.begin() else { return };
+        self.slot.leave_thread();
+        let end = End { task: self.clone(), place: Place::here(), _turn: stage.keep_turn() };
+        let driven = Driven { future: Some(Box::pin(future)), outcome: None, end };
+        let handle = self.runtime.handle.spawn(driven.run()).abort_handle();
+        let mut abort = self.abort.lock();
+        if self.slot.is_cancel_asked() {
+            // The handle has asked between `begin` and now.
+            handle.abort();
+        }
+        *abort = Some(handle);
+    }
+
+    fn abandon(&self) {
+        self.slot.forgo();
+    }
+}
+
+/// A future that has begun. Dropped at any point it lets go of the future first, then tells the
+/// handle, then ends the turn.
+struct Driven<T, F>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    future: Option<Pin<Box<F>>>,
+    outcome: Option<Outcome<T>>,
+    end: End<T, F>,
+}
+
+struct End<T, F> {
+    task: Arc<FutureTask<T, F>>,
+    place: Place,
+    /// Dropped with the rest of this, after the handle was told.
+    _turn: Turn,
+}
+
+impl<T, F> Driven<T, F>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    async fn run(mut self) {
+        let running = self.end.task.runtime.running.clone();
+        let _permit = running.acquire().await.expect("the semaphore is never closed");
+        self.outcome = Some(poll_fn(|cx| self.step(cx)).await);
+    }
+
+    /// Polls the future as a part of its task: inside its pool, in its place.
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T>> {
+        let Driven { future, end, .. } = self;
+        let future = future.as_mut().expect("it is there until it is dropped");
+        let poll = AssertUnwindSafe(|| end.place.visit(|| future.as_mut().poll(cx)));
+        match end.task.slot.visit(|| catch_unwind(poll)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Outcome::Done(value)),
+            Err(payload) => Poll::Ready(self.panicked(payload)),
+        }
+    }
+
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> Outcome<T> {
+        self.end.place.panicked(&*payload);
+        Outcome::Panicked(PanicPayload::new(payload))
+    }
+}
+
+impl<T, F> Drop for Driven<T, F>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    fn drop(&mut self) {
+        let future = self.future.take();
+        self.end.place.visit(|| drop_quietly(future));
+        self.end.task.slot.settle(self.outcome.take().unwrap_or(Outcome::Cancelled));
+    }
+}
+
+impl<T, F> Watch<T, Infallible> for FutureTask<T, F>
+where
+    T: Send,
+    F: Send,
+{
+    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T>> {
+        self.slot.poll(waker)
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T>> {
+        self.slot.wait(deadline)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.slot.is_settled()
+    }
+
+    fn runs_here(&self) -> bool {
+        self.slot.runs_here()
+    }
+
+    fn cancel(&self) -> bool {
+        let in_time = self.slot.cancel();
+        if !in_time && let Some(handle) = &*self.abort.lock() {
+            handle.abort();
+        }
+        in_time
+    }
+}

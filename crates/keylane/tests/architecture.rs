@@ -1,0 +1,209 @@
+//! The arrows that ARCHITECTURE.md draws are those of the sources.
+//!
+//! This reads text, not syntax: it catches what somebody writes without thinking of it, not what
+//! somebody hides.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders that a task passes through.
+const STAGES: [&str; 6] = ["admit", "order", "allocate", "run", "complete", "observe"];
+
+/// Which stage uses which, and why. Everything else goes through the engine.
+const ARROWS: [(&str, &str); 4] = [
+    // A body is run in the worker's hand, and a worker carries what its task holds.
+    ("run", "order"),
+    // Every worker keeps a tally.
+    ("run", "observe"),
+    // A handle's slot is a body that a worker runs,
+    ("complete", "run"),
+    // and a worker is a loop over the engine's one step.
+    ("run", "engine"),
+];
+
+/// What is not a stage, and yet may be used by stages.
+const BELOW_THE_STAGES: [&str; 2] = ["sync", "error"];
+
+/// What of `std::thread` may be named outside of sync.rs: nothing that a protocol depends on.
+const HARMLESS: [(&str, &str); 5] = [
+    // How many workers a pool has unless told.
+    ("builder.rs", "std::thread::available_parallelism"),
+    // Who runs a body, to be compared with who asks: an identity, not a wait.
+    ("complete/slot.rs", "std::thread::ThreadId"),
+    ("complete/slot.rs", "std::thread::current().id()"),
+    // Workers are real threads with a name and a stack, which loom's have not.
+    ("run/crew.rs", "std::thread::JoinHandle"),
+    ("run/worker.rs", "std::thread::JoinHandle"),
+];
+const STARTS_WORKERS: (&str, &str) = ("run/worker.rs", "std::thread::Builder");
+
+#[test]
+fn only_sync_names_the_primitives() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        if source.name == "sync.rs" {
+            continue;
+        }
+        for (number, line) in source.code() {
+            let mut line = line.to_owned();
+            for (file, harmless) in HARMLESS.into_iter().chain([STARTS_WORKERS]) {
+                if source.name == file {
+                    line = line.replace(harmless, "");
+                }
+            }
+            // How a plain `Arc` keeps its count matters to no protocol.
+            line = line.replace("std::sync::Arc", "");
+            let names = ["std::sync", "core::sync", "std::thread", "crossbeam_utils::sync"];
+            let unsynced = names.into_iter().any(|name| line.contains(name));
+            if unsynced || line.contains("loom::") {
+                wrong.push(format!("{}:{number}: {line}", source.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "not through sync.rs:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn stages_meet_only_along_the_arrows() {
+    let mut drawn = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let Some(stage) = source.stage() else { continue };
+        for (number, line) in source.code() {
+            for used in crate_paths(line) {
+                let to = used[0];
+                if to == stage || BELOW_THE_STAGES.contains(&to) {
+                    continue;
+                }
+                drawn.insert((stage, to.to_owned()));
+                if !ARROWS.contains(&(stage, to)) {
+                    wrong.push(format!("{}:{number}: {line}", source.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "arrows that ARCHITECTURE.md does not draw:\n{}", wrong.join("\n"));
+    for (from, to) in ARROWS {
+        assert!(drawn.contains(&(from, to.to_owned())), "no longer so: {from} -> {to}");
+    }
+}
+
+#[test]
+fn a_stage_shows_only_what_its_mod_rs_lists() {
+    for stage in STAGES {
+        let source = Source::read(&src().join(stage).join("mod.rs"));
+        for (number, line) in source.code() {
+            let open = line.trim_start().starts_with("pub") && line.contains(" mod ");
+            assert!(!open, "{}:{number}: {line}", source.name);
+            let is_list = ["mod ", "use ", "pub", "#[", "}", "    "];
+            assert!(
+                line.is_empty() || is_list.into_iter().any(|start| line.starts_with(start)),
+                "{}:{number}: a mod.rs lists, and does nothing: {line}",
+                source.name
+            );
+        }
+    }
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (number, line) in source.code() {
+            for used in crate_paths(line) {
+                let Some(inner) = used.get(1) else { continue };
+                let inside = source.stage() == Some(used[0]);
+                let is_file = src().join(used[0]).join(format!("{inner}.rs")).is_file();
+                if STAGES.contains(&used[0]) && is_file && !inside {
+                    wrong.push(format!("{}:{number}: {line}", source.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "reaches into a stage:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_crates_depend_downwards() {
+    // From the bottom to the top; a crate may use those before it.
+    let tower = ["keylane", "keylane-stream", "keylane-service", "keylane-cli"];
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for folder in fs::read_dir(crates).unwrap() {
+        let folder = folder.unwrap();
+        let name = folder.file_name().into_string().unwrap();
+        let height = tower.iter().position(|known| *known == name);
+        let height = height.unwrap_or_else(|| panic!("{name} has no place in the tower"));
+        let manifest = fs::read_to_string(folder.path().join("Cargo.toml")).unwrap();
+        for used in dependencies(&manifest).filter(|used| used.starts_with("keylane")) {
+            assert!(tower[..height].contains(&used), "{name} depends on {used}");
+        }
+    }
+}
+
+/// What a manifest's dependency tables name.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut in_table = false;
+    manifest.lines().filter_map(move |line| {
+        if let Some(table) = line.strip_prefix('[') {
+            in_table = table.trim_end_matches(']').ends_with("dependencies");
+            // A dependency can have a table of its own.
+            return line.split_once("dependencies.").map(|(_, name)| name.trim_end_matches(']'));
+        }
+        let name = line.split(['.', '=', ' ']).next()?;
+        (in_table && !name.is_empty() && !name.starts_with('#')).then_some(name)
+    })
+}
+
+/// The paths in a line that begin with `crate::`, each in its parts.
+fn crate_paths(line: &str) -> impl Iterator<Item = Vec<&str>> {
+    line.split("crate::").skip(1).map(|rest| {
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+        rest[..end.unwrap_or(rest.len())].split("::").filter(|part| !part.is_empty()).collect()
+    })
+}
+
+struct Source {
+    /// Its path below src/, with slashes.
+    name: String,
+    text: String,
+}
+
+impl Source {
+    fn read(path: &Path) -> Self {
+        let name = path.strip_prefix(src()).unwrap();
+        let name: Vec<_> = name.iter().map(|part| part.to_str().unwrap()).collect();
+        Source { name: name.join("/"), text: fs::read_to_string(path).unwrap() }
+    }
+
+    fn stage(&self) -> Option<&'static str> {
+        let (folder, _) = self.name.split_once('/')?;
+        STAGES.into_iter().find(|stage| *stage == folder)
+    }
+
+    /// The lines with their numbers, without comments and without the tests at the bottom.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().take_while(|line| *line != "mod tests {");
+        lines.enumerate().map(|(i, line)| (i + 1, line.split("//").next().unwrap_or_default()))
+    }
+}
+
+/// All sources of the crate but the models, which are tests.
+fn sources() -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut folders = vec![src()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && !path.ends_with("models.rs")
+            {
+                found.push(Source::read(&path));
+            }
+        }
+    }
+    assert!(found.len() > STAGES.len(), "the sources are not where they were");
+    found
+}
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}

@@ -1,0 +1,200 @@
+//! A future holds its turn until it ends, and no worker waits for it.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use keylane::{Outcome, Pool, SubmitErrorKind};
+use tokio::runtime::Runtime;
+use tokio::sync::{Barrier, oneshot};
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
+}
+
+fn pool(runtime: &Runtime, concurrency: usize) -> Pool<u32> {
+    Pool::builder().workers(1).runtime(runtime.handle().clone(), concurrency).build().unwrap()
+}
+
+#[test]
+fn a_key_waits_for_its_future_and_other_keys_do_not() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 10);
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (open, gate) = oneshot::channel::<()>();
+    let first = log.clone();
+    let slow = pool
+        .submit_future(1, async move {
+            gate.await.unwrap();
+            first.lock().unwrap().push("future");
+        })
+        .unwrap();
+    let next = log.clone();
+    let behind = pool.submit(1, move || next.lock().unwrap().push("closure")).unwrap();
+    // The one worker is free, so another key's task runs to its end.
+    assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_done());
+    assert!(log.lock().unwrap().is_empty() && !behind.is_finished());
+    open.send(()).unwrap();
+    assert!(slow.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+    assert_eq!(*log.lock().unwrap(), ["future", "closure"]);
+}
+
+#[test]
+fn as_many_run_at_a_time_as_the_limit_says() {
+    const LIMIT: usize = 3;
+    let runtime = runtime();
+    let pool = pool(&runtime, LIMIT);
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    // Each of them ends only when as many as are allowed have met.
+    let meet = Arc::new(Barrier::new(LIMIT));
+    let handles: Vec<_> = (0..LIMIT as u32 * 20)
+        .map(|key| {
+            let (running, most, meet) = (running.clone(), most.clone(), meet.clone());
+            pool.submit_future(key, async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                meet.wait().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+            })
+            .unwrap()
+        })
+        .collect();
+    assert!(handles.into_iter().all(|handle| handle.wait().unwrap().is_done()));
+    assert_eq!(most.load(Ordering::SeqCst), LIMIT);
+}
+
+#[test]
+fn a_panic_ends_the_future_alone() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 10);
+    let (panics, seen) = (Arc::new(AtomicUsize::new(0)), pool.snapshot(0).panicked);
+    let bad = pool.submit_future(1, async { panic!("as expected") }).unwrap();
+    let count = panics.clone();
+    let good = pool.submit(1, move || count.fetch_add(1, Ordering::SeqCst)).unwrap();
+    match bad.wait().unwrap() {
+        Outcome::<()>::Panicked(payload) => assert_eq!(payload.message(), Some("as expected")),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(good.wait().unwrap().unwrap(), 0);
+    assert_eq!(pool.snapshot(0).panicked, seen + 1);
+}
+
+/// Says when it is dropped.
+struct Tell(mpsc::Sender<&'static str>);
+impl Drop for Tell {
+    fn drop(&mut self) {
+        let _ = self.0.send("dropped");
+    }
+}
+
+#[test]
+fn a_cancelled_future_is_dropped_before_its_turn_ends() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 10);
+    let (tell, told) = mpsc::channel();
+    let (begun, began) = mpsc::channel();
+    let captured = Tell(tell.clone());
+    let endless = pool
+        .submit_future(1, async move {
+            let _captured = captured;
+            begun.send(()).unwrap();
+            pending::<()>().await;
+        })
+        .unwrap();
+    let behind = pool.submit(1, move || tell.send("behind").unwrap()).unwrap();
+    began.recv().unwrap();
+    assert!(!endless.cancel(), "it has begun");
+    assert!(endless.wait().unwrap().is_cancelled());
+    behind.wait().unwrap().unwrap();
+    assert_eq!(told.iter().take(2).collect::<Vec<_>>(), ["dropped", "behind"]);
+}
+
+#[test]
+fn a_future_that_has_not_begun_never_does_once_cancelled() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 10);
+    let (open, gate) = oneshot::channel::<()>();
+    let first = pool.submit_future(1, async move { gate.await.unwrap() }).unwrap();
+    let second = pool.submit_future(1, async { unreachable!("it was cancelled") }).unwrap();
+    let third = pool.submit(1, || ()).unwrap();
+    assert!(second.cancel());
+    assert!(!third.is_finished(), "a successor never jumps");
+    open.send(()).unwrap();
+    assert!(first.wait().unwrap().is_done() && third.wait().unwrap().is_done());
+    let second: Outcome<()> = second.wait().unwrap();
+    assert!(second.is_cancelled());
+}
+
+#[test]
+fn the_end_of_the_runtime_ends_the_turns() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 10);
+    let (begun, began) = mpsc::channel();
+    let endless = pool
+        .submit_future(1, async move {
+            begun.send(()).unwrap();
+            pending::<()>().await;
+        })
+        .unwrap();
+    began.recv().unwrap();
+    let queued = pool.submit_future(1, pending::<()>()).unwrap();
+    let behind = pool.submit(1, || ()).unwrap();
+    runtime.shutdown_background();
+    assert!(endless.wait().unwrap().is_cancelled());
+    assert!(queued.wait().unwrap().is_cancelled());
+    assert!(behind.wait().unwrap().is_done());
+}
+
+#[test]
+fn a_future_submits_to_its_own_full_pool_without_waiting() {
+    let runtime = runtime();
+    let pool = Arc::new(
+        Pool::<u32>::builder()
+            .workers(1)
+            .capacity(1)
+            .runtime(runtime.handle().clone(), 10)
+            .build()
+            .unwrap(),
+    );
+    let own = pool.clone();
+    let outer = pool
+        .submit_future(1, async move {
+            let inner = own.submit(2, || 42).unwrap();
+            inner.await.unwrap().unwrap()
+        })
+        .unwrap();
+    assert_eq!(outer.wait().unwrap().unwrap(), 42);
+}
+
+#[test]
+fn a_future_that_awaits_what_is_ordered_behind_it_gets_an_error() {
+    let runtime = runtime();
+    let pool = Arc::new(pool(&runtime, 10));
+    let own = pool.clone();
+    let outer = pool
+        .submit_future(1, async move {
+            let behind = own.submit(1, || ()).unwrap();
+            behind.await.is_err()
+        })
+        .unwrap();
+    assert!(outer.wait().unwrap().unwrap());
+}
+
+#[test]
+fn without_a_runtime_the_future_comes_back() {
+    let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
+    let error = pool.submit_future(1, async { 42 }).unwrap_err();
+    assert_eq!(error.kind(), SubmitErrorKind::NoRuntime);
+    let (_, future) = error.into_inner();
+    assert_eq!(runtime().block_on(future), 42);
+    // The slot that it was given is free again.
+    assert!(pool.try_submit(1, || ()).is_ok());
+}
+
+#[test]
+fn a_closed_pool_gives_the_future_back() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 1);
+    pool.close();
+    assert_eq!(pool.submit_future(1, async {}).unwrap_err().kind(), SubmitErrorKind::Closed);
+}
