@@ -585,7 +585,12 @@ fn without_panic_messages(test: impl FnOnce() + Send + 'static) {
 }
 
 fn check_step_by_step<S: AnyHasher>(cases: u32) {
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases,
+        failure_persistence: None,
+        max_shrink_time: 120_000,
+        ..ProptestConfig::default()
+    };
     without_panic_messages(move || {
         proptest!(config, |(program in some_program())| run::<S>(program));
     });
