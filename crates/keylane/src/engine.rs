@@ -5,6 +5,8 @@
 //! the workers, and their claims back.
 
 mod behind;
+#[cfg(all(test, loom))]
+mod models;
 mod resize;
 mod stop;
 mod survey;

@@ -138,7 +138,11 @@ pub(crate) fn wait_timeout<'a, T>(
     wait(condition, guard)
 }
 
-/// What the models of the protocols are written with.
+/// What the models of the protocols are written with. They run with
+///
+/// ```text
+/// RUSTFLAGS="--cfg loom" cargo test --release -p keylane --lib models
+/// ```
 #[cfg(all(test, loom))]
 pub(crate) mod model {
     use std::sync::Arc;

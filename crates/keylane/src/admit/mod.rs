@@ -2,6 +2,8 @@
 
 mod admission;
 mod gate;
+#[cfg(all(test, loom))]
+mod models;
 
 pub(crate) use admission::Admission;
 pub(crate) use gate::{Gate, Refused, Standing};

@@ -4,6 +4,8 @@ mod attempt;
 #[cfg(feature = "tokio")]
 mod future;
 mod handle;
+#[cfg(all(test, loom))]
+mod models;
 mod outcome;
 mod slot;
 

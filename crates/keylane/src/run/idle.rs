@@ -136,6 +136,11 @@ impl Idle {
     pub(crate) fn asleep(&self) -> usize {
         self.asleep.load(Ordering::Acquire)
     }
+
+    #[cfg(all(test, loom))]
+    pub(crate) fn searching(&self) -> usize {
+        self.searching.load(Ordering::Acquire)
+    }
 }
 
 impl Sleeper {

@@ -1,0 +1,371 @@
+//! The gate and the admission in every order of events.
+//!
+//! Each model names the mistakes that it was seen to catch.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Instant;
+
+use super::gate::Closed;
+use super::{Admission, Gate, Refused};
+use crate::sync::Mutex;
+use crate::sync::model::{Plain, block_on, check, spawn, waker};
+
+/// As `Admission::enter` does.
+fn acquire(gate: &Gate, want: usize) -> Result<(), Refused> {
+    match gate.try_acquire(want) {
+        Err(Refused::Full) => match gate.stand_in_line(want)? {
+            None => Ok(()),
+            Some(standing) => standing.wait(None),
+        },
+        settled => settled,
+    }
+}
+
+/// Nobody is in the line, and all of `slots` can be had at once.
+fn assert_whole(gate: &Gate, slots: usize) {
+    assert_eq!(gate.waiting(), 0);
+    assert_eq!(gate.in_use(slots), 0);
+    assert_eq!(gate.try_acquire(slots), Ok(()), "the line's flag is down again");
+}
+
+/// A slot is held by one at a time, and whoever waits for it gets it: none is lost, nobody sleeps
+/// beside a free slot.
+///
+/// Caught: `stand` without its second look at `before`; `stand` that looks before it sets
+/// `CONTENDED`; a release that does not grant.
+#[test]
+fn a_slot_is_handed_on_and_never_lost() {
+    check(|| {
+        let gate = Arc::new((Gate::new(1), Plain::<u32>::default()));
+        let takers = [0, 1].map(|_| {
+            let gate = gate.clone();
+            spawn(move || {
+                assert_eq!(acquire(&gate.0, 1), Ok(()));
+                gate.1.change(|uses| *uses += 1);
+                gate.0.release(1);
+            })
+        });
+        takers.into_iter().for_each(|taker| taker.join().unwrap());
+        assert_eq!(gate.1.get(), 2);
+        assert_whole(&gate.0, 1);
+    });
+}
+
+/// Who stands in the line gets the next free slot, whoever else comes at that moment.
+///
+/// Caught: `try_acquire` that does not look at `CONTENDED`.
+#[test]
+fn nobody_barges() {
+    check(|| {
+        let gate = Arc::new(Gate::new(0));
+        let standing = gate.stand_in_line(1).unwrap().expect("there is no slot");
+        let releaser = spawn({
+            let gate = gate.clone();
+            move || gate.release(1)
+        });
+        let newcomer = spawn({
+            let gate = gate.clone();
+            move || assert_eq!(gate.try_acquire(1), Err(Refused::Full))
+        });
+        assert_eq!(standing.wait(None), Ok(()));
+        releaser.join().unwrap();
+        newcomer.join().unwrap();
+        gate.release(1);
+        assert_whole(&gate, 1);
+    });
+}
+
+/// A timeout at the moment of the grant either has the slot or leaves it to the next in the line.
+///
+/// Caught: `give_up` that reports `Full` though it was granted.
+#[test]
+fn giving_up_neither_loses_nor_takes_a_slot() {
+    check(|| {
+        let gate = Arc::new(Gate::new(0));
+        let standing = gate.stand_in_line(1).unwrap().expect("there is no slot");
+        let next = spawn({
+            let gate = gate.clone();
+            move || {
+                assert_eq!(acquire(&gate, 1), Ok(()));
+                gate.release(1);
+            }
+        });
+        let releaser = spawn({
+            let gate = gate.clone();
+            move || gate.release(1)
+        });
+        match standing.wait(Some(Instant::now())) {
+            Ok(()) => gate.release(1),
+            Err(refused) => assert_eq!(refused, Refused::Full),
+        }
+        next.join().unwrap();
+        releaser.join().unwrap();
+        assert_whole(&gate, 1);
+    });
+}
+
+/// Who gives up lets those pass that want less than it did.
+///
+/// Caught: `give_up` that does not grant again.
+#[test]
+fn giving_up_lets_the_modest_pass() {
+    check(|| {
+        let gate = Arc::new(Gate::new(0));
+        let greedy = gate.stand_in_line(2).unwrap().expect("there are no slots");
+        let modest = spawn({
+            let gate = gate.clone();
+            move || {
+                assert_eq!(acquire(&gate, 1), Ok(()));
+                gate.release(1);
+            }
+        });
+        let releaser = spawn({
+            let gate = gate.clone();
+            move || gate.release(1)
+        });
+        assert_eq!(greedy.wait(Some(Instant::now())), Err(Refused::Full));
+        modest.join().unwrap();
+        releaser.join().unwrap();
+        assert_whole(&gate, 1);
+    });
+}
+
+/// A future that is dropped while it is granted gives the slot to the next in the line.
+///
+/// Caught: `Acquire::drop` that forgets what it was granted.
+#[test]
+fn a_dropped_future_gives_back_what_it_was_granted() {
+    check(|| {
+        let gate = Arc::new(Gate::new(0));
+        let mut first = Box::pin(gate.acquire_async(1));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
+        let next = spawn({
+            let gate = gate.clone();
+            move || {
+                assert_eq!(acquire(&gate, 1), Ok(()));
+                gate.release(1);
+            }
+        });
+        let releaser = spawn({
+            let gate = gate.clone();
+            move || gate.release(1)
+        });
+        drop(first);
+        next.join().unwrap();
+        releaser.join().unwrap();
+        assert_whole(&gate, 1);
+    });
+}
+
+/// A future that waits is woken through the waker of its last poll.
+///
+/// Caught: `Acquire::poll` that keeps the first waker.
+#[test]
+fn a_future_is_woken_through_its_last_waker() {
+    check(|| {
+        let gate = Arc::new(Gate::new(0));
+        let releaser = spawn({
+            let gate = gate.clone();
+            move || gate.release(1)
+        });
+        let mut acquire = pin!(gate.acquire_async(1));
+        // As if another task had polled it before: that waker is of no use to us.
+        let early = acquire.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+        if early.is_pending() {
+            assert_eq!(block_on(acquire), Ok(()));
+        }
+        releaser.join().unwrap();
+        gate.release(1);
+        assert_whole(&gate, 1);
+    });
+}
+
+/// Nobody sleeps on at a closed gate.
+///
+/// Caught: `stand` that does not look at `CLOSED`; `close` that refuses only the first.
+#[test]
+fn closing_refuses_whoever_waits() {
+    check(|| {
+        let gate = Arc::new(Gate::new(0));
+        let waiters = [0, 1].map(|_| {
+            let gate = gate.clone();
+            spawn(move || assert_eq!(acquire(&gate, 1), Err(Refused::Closed)))
+        });
+        gate.close();
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        assert_eq!((gate.waiting(), gate.in_use(0)), (0, 0));
+        assert_eq!(block_on(gate.acquire_async(1)), Err(Closed));
+    });
+}
+
+/// A slot that comes free as the gate is closed is either had or free.
+///
+/// Caught: `stand` that does not look at `CLOSED`.
+#[test]
+fn closing_loses_no_slot() {
+    check(|| {
+        let gate = Arc::new(Gate::new(0));
+        let releaser = spawn({
+            let gate = gate.clone();
+            move || gate.release(1)
+        });
+        let closer = spawn({
+            let gate = gate.clone();
+            move || gate.close()
+        });
+        let had = match acquire(&gate, 1) {
+            Ok(()) => 1,
+            Err(refused) => {
+                assert_eq!(refused, Refused::Closed);
+                0
+            }
+        };
+        releaser.join().unwrap();
+        closer.join().unwrap();
+        assert_eq!((gate.waiting(), gate.in_use(1)), (0, had));
+        assert_eq!(gate.try_acquire(1), Err(Refused::Closed));
+    });
+}
+
+/// A bound that shrinks and grows while slots are taken and given back ends up as it was, and who
+/// waits for room that the growth makes gets it.
+///
+/// Caught: `set_capacity` that adds slots without a look at the line.
+#[test]
+fn a_new_bound_admits_whoever_it_has_room_for() {
+    check(|| {
+        let admission = Arc::new(Admission::new(1));
+        assert_eq!(admission.try_enter(|| 0), Ok(()));
+        let waiter = spawn({
+            let admission = admission.clone();
+            move || assert_eq!(admission.enter(None, || 0), Ok(()))
+        });
+        let taker = spawn({
+            let admission = admission.clone();
+            // Forced beyond the bound, as from inside a task.
+            move || {
+                admission.force().unwrap();
+                admission.give_back(1);
+            }
+        });
+        admission.set_capacity(2);
+        waiter.join().unwrap();
+        taker.join().unwrap();
+        assert_eq!(admission.in_use(), 2);
+        admission.set_capacity(1);
+        admission.give_back(2);
+        assert_eq!((admission.in_use(), admission.waiting()), (0, 0));
+        assert_eq!(admission.try_enter(|| 0), Ok(()));
+        assert_eq!(admission.try_enter(|| 0), Err(Refused::Full));
+    });
+}
+
+/// An admission, and the shards whose workers count what has ended.
+struct Shop {
+    admission: Admission,
+    ended: [Mutex<usize>; 2],
+}
+
+impl Shop {
+    /// All slots are in use.
+    fn full(slots: usize) -> Arc<Self> {
+        let admission = Admission::new(slots);
+        (0..slots).for_each(|_| admission.try_enter(|| 0).unwrap());
+        Arc::new(Shop { admission, ended: [Mutex::new(0), Mutex::new(0)] })
+    }
+
+    fn collect(&self) -> usize {
+        self.ended.iter().map(|ended| std::mem::take(&mut *ended.lock())).sum()
+    }
+
+    /// Ends a task as `Engine::step` does.
+    fn end_one(&self, shard: usize) {
+        let mut ended = self.ended[shard].lock();
+        *ended += 1;
+        let watched = self.admission.is_watched();
+        let freed = if watched { std::mem::take(&mut *ended) } else { 0 };
+        drop(ended);
+        if freed != 0 {
+            self.admission.give_back(freed);
+        }
+    }
+}
+
+/// Two workers end a task each while somebody wants to enter: one slot is had, the other is free.
+///
+/// Caught: `enter_slowly` that collects before it raises `watchers`; a worker that looks at
+/// `watchers` before it counts.
+#[test]
+fn no_submitter_sleeps_beside_a_slot_that_nobody_collected() {
+    check(|| {
+        let shop = Shop::full(2);
+        let workers = [0, 1].map(|shard| {
+            let shop = shop.clone();
+            spawn(move || shop.end_one(shard))
+        });
+        assert_eq!(shop.admission.enter(None, || shop.collect()), Ok(()));
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        shop.admission.give_back(shop.collect());
+        assert_eq!((shop.admission.in_use(), shop.admission.waiting()), (1, 0));
+    });
+}
+
+/// The same for a future, in whose place nobody looks again until it is woken.
+///
+/// Caught: `enter_async` that does not collect once it stands in the line.
+#[test]
+fn no_future_sleeps_beside_a_slot_that_nobody_collected() {
+    check(|| {
+        let shop = Shop::full(1);
+        let worker = spawn({
+            let shop = shop.clone();
+            move || shop.end_one(0)
+        });
+        assert_eq!(block_on(shop.admission.enter_async(|| shop.collect())), Ok(()));
+        worker.join().unwrap();
+        assert_eq!((shop.admission.in_use(), shop.admission.waiting()), (1, 0));
+    });
+}
+
+/// Whoever waits for the pool to be empty is woken by whichever task ends last: one that is counted
+/// in its shard, or a rollup, which gives its slot back itself.
+///
+/// Caught: `announce_empty` that does not pass through `empty_lock`.
+#[test]
+fn the_last_task_wakes_who_waits_for_it() {
+    check(|| {
+        let shop = Shop::full(2);
+        let worker = spawn({
+            let shop = shop.clone();
+            move || shop.end_one(0)
+        });
+        let rollup = spawn({
+            let shop = shop.clone();
+            move || shop.admission.give_back(1)
+        });
+        assert!(shop.admission.wait_empty(None, || shop.collect()));
+        worker.join().unwrap();
+        rollup.join().unwrap();
+        assert_eq!(shop.admission.in_use(), 0);
+    });
+}
+
+/// The same with a rollup alone, so that no lock of a shard puts its release and the wait in order.
+///
+/// Caught: `wait_empty` that reads the gate with a plain load, which may miss the release while the
+/// release misses `watchers`.
+#[test]
+fn a_last_rollup_wakes_who_waits_for_it() {
+    check(|| {
+        let shop = Shop::full(1);
+        let rollup = spawn({
+            let shop = shop.clone();
+            move || shop.admission.give_back(1)
+        });
+        assert!(shop.admission.wait_empty(None, || shop.collect()));
+        rollup.join().unwrap();
+        assert_eq!(shop.admission.in_use(), 0);
+    });
+}

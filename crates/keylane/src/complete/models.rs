@@ -1,0 +1,193 @@
+//! A task and its handle in every order of events.
+//!
+//! Each model names the mistakes that it was seen to catch.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::slot::Watch;
+use super::{Handle, Outcome, Slot, Sure};
+use crate::run::{RunShared, Stage, Turn};
+use crate::sync::model::{Plain, block_on, check, spawn};
+
+struct NoStage;
+
+impl Stage for NoStage {
+    fn panicked(&self, _: &(dyn Any + Send)) {}
+
+    fn keep_turn(&mut self) -> Turn {
+        unreachable!("no body here asks for it")
+    }
+}
+
+/// What the body of a task does to the world.
+#[derive(Default)]
+struct World {
+    /// Written by the body, read by who has its outcome.
+    plain: Plain<u32>,
+    /// How often a body has run. Of `std`, so that it puts nothing in an order.
+    runs: AtomicUsize,
+    /// How many captures have been dropped.
+    drops: AtomicUsize,
+}
+
+/// Captures that are seen when they go.
+struct Capture(Arc<World>);
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.0.plain.change(|value| *value += 10);
+        self.0.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A task that leaves 11 in `plain` if it runs and 10 if it does not.
+fn task(world: &Arc<World>) -> Arc<dyn Both> {
+    let capture = Capture(world.clone());
+    Arc::new(Slot::<u32, Infallible, _>::new(Sure(move || {
+        capture.0.runs.fetch_add(1, Ordering::Relaxed);
+        capture.0.plain.change(|value| *value += 1);
+        7
+    })))
+}
+
+/// A slot as its worker and as its handle see it.
+trait Both: RunShared + Watch<u32, Infallible> {}
+impl<S: RunShared + Watch<u32, Infallible>> Both for S {}
+
+fn is_done(outcome: Option<Outcome<u32, Infallible>>) -> bool {
+    matches!(outcome, Some(Outcome::Done(7)))
+}
+
+fn is_cancelled(outcome: Option<Outcome<u32, Infallible>>) -> bool {
+    matches!(outcome, Some(Outcome::Cancelled))
+}
+
+/// A thread that waits is woken by the outcome, sees all that the body did and that its captures
+/// are gone, and has the outcome once.
+///
+/// Caught: `settle` that does not notify; `take_outcome` that puts back what it gives out.
+#[test]
+fn a_waiting_thread_has_the_outcome_once() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let task = task(&world);
+        let worker = spawn({
+            let task = task.clone();
+            move || task.run(&mut NoStage)
+        });
+        assert!(is_done(task.wait(None)));
+        assert_eq!(world.plain.get(), 11);
+        assert!(task.poll(None).is_none());
+        worker.join().unwrap();
+        assert!(task.poll(None).is_none());
+    });
+}
+
+/// A future that waits is woken through the waker of its last poll, though another thread looks
+/// for the outcome meanwhile, without one.
+///
+/// Caught: `settle` that does not wake; `poll` that replaces the waker by none.
+#[test]
+fn a_waiting_future_is_woken() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let slot = Arc::new(Slot::<(), Infallible, _>::new(Sure({
+            let world = world.clone();
+            move || world.plain.change(|value| *value += 1)
+        })));
+        let looker = spawn({
+            let slot = slot.clone();
+            move || Watch::<(), Infallible>::poll(&*slot, None).is_some()
+        });
+        let worker = spawn({
+            let slot = slot.clone();
+            move || slot.run(&mut NoStage)
+        });
+        // Whoever comes second would wait for ever, so the future looks whether the task has ended.
+        let awaited = block_on(std::future::poll_fn(|cx| {
+            let had = |waker| Watch::<(), Infallible>::poll(&*slot, waker).is_some();
+            if had(Some(cx.waker())) {
+                std::task::Poll::Ready(true)
+            } else if slot.is_settled() {
+                std::task::Poll::Ready(had(None))
+            } else {
+                std::task::Poll::Pending
+            }
+        }));
+        assert_eq!(world.plain.get(), 1);
+        worker.join().unwrap();
+        assert!(awaited != looker.join().unwrap(), "one of them has the outcome");
+    });
+}
+
+/// A task that is cancelled as it begins either runs, and its body is told, or never runs, and its
+/// captures are gone when its outcome is there.
+///
+/// Caught: `begin` that does not look whether the body is still there.
+#[test]
+fn a_task_is_cancelled_or_runs() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let task = task(&world);
+        let worker = spawn({
+            let task = task.clone();
+            move || task.run(&mut NoStage)
+        });
+        let in_time = task.cancel();
+        let outcome = task.wait(None);
+        assert_eq!(world.plain.get(), if in_time { 10 } else { 11 });
+        assert!(if in_time { is_cancelled(outcome) } else { is_done(outcome) });
+        worker.join().unwrap();
+        assert_eq!(world.runs.load(Ordering::Relaxed), usize::from(!in_time));
+        assert_eq!(world.drops.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// A task that its handle cancels while its pool drops it ends as cancelled, once, and who has that
+/// outcome finds its captures gone.
+///
+/// Caught: `take_body` that settles the state before the captures are dropped: the outcome was had
+/// early, and a second time when `settle` came.
+#[test]
+fn a_task_that_is_cancelled_and_abandoned_ends_once() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let task = task(&world);
+        let stopper = spawn({
+            let task = task.clone();
+            move || task.abandon()
+        });
+        let canceller = spawn({
+            let task = task.clone();
+            move || task.cancel()
+        });
+        assert!(is_cancelled(task.wait(None)));
+        assert_eq!(world.plain.get(), 10);
+        stopper.join().unwrap();
+        canceller.join().unwrap();
+        assert!(task.poll(None).is_none(), "an outcome is given out once");
+        assert_eq!(world.drops.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// A handle that is awaited while its pool drops the task learns that it was cancelled.
+///
+/// Caught: `abandon` that settles nothing.
+#[test]
+fn an_abandoned_task_wakes_its_handle() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let slot = Arc::new(Slot::<(), Infallible, _>::new(Sure({
+            let capture = Capture(world.clone());
+            move || drop(capture)
+        })));
+        let handle = Handle::<(), Infallible>::new(slot.clone());
+        let stopper = spawn(move || slot.abandon());
+        assert!(matches!(block_on(handle), Ok(Outcome::Cancelled)));
+        assert_eq!(world.plain.get(), 10);
+        stopper.join().unwrap();
+    });
+}
