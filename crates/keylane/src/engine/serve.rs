@@ -1,0 +1,177 @@
+//! Between a worker and a shard: the end of one task and the next, in one critical section.
+
+use super::*;
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Ends a task's hold on its shard and finds the next task there, in one critical section.
+    #[inline]
+    pub(crate) fn step(
+        &self,
+        shard: usize,
+        ended: Option<Held<K, X::Work>>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Next<K, X::Work>> {
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut left = None;
+        let mut held = None;
+        let mut goes_on = false;
+        if let Some(ended) = ended {
+            lanes.count_ended();
+            if wish.stay && self.go_on(shard, &mut lanes, &ended, wish, hand) {
+                held = Some(ended);
+                goes_on = true;
+            } else {
+                left = self.leave(shard, &mut lanes, &ended, wish);
+            }
+        }
+        if held.is_none() && wish.stay {
+            held = self.find(shard, &mut lanes, hand);
+        }
+        let offer = lanes.has_offer();
+        let runs_dry = lanes.runs_dry();
+        let freed = if self.admission.is_watched() { lanes.take_ended() } else { 0 };
+        drop(lanes);
+        // A key's own drop is user code.
+        drop(left);
+        if offer {
+            self.offer(shard);
+        }
+        if freed != 0 {
+            self.admission.give_back(freed);
+        }
+        held.map(|held| Next { held, goes_on, runs_dry })
+    }
+
+    /// Turns ended tasks into free slots.
+    pub(crate) fn collect(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lanes.lock().take_ended()).sum()
+    }
+
+    /// Takes the next task of the lane whose task has ended.
+    #[inline]
+    pub(super) fn go_on(
+        &self,
+        shard: usize,
+        lanes: &mut Lanes<K, X::Work>,
+        ended: &Held<K, X::Work>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> bool {
+        let &Held::Lane(slot) = ended else { return false };
+        let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any_but(shard));
+        if lanes.next_in_lane(slot, quantum_left, hand) {
+            // In the place of another lane it would have to answer for what the inbox has of that
+            // one's, and of which nobody was told.
+            if !lanes.has_resident() {
+                lanes.make_resident(&mut self.shards[shard].inbox.lock(), slot);
+            }
+            return true;
+        }
+        if !lanes.is_last(slot) {
+            return false;
+        }
+        lanes.refill(&mut self.shards[shard].inbox.lock(), Some(slot));
+        lanes.next_in_lane(slot, quantum_left, hand)
+    }
+
+    /// Finds a task of the shard that may run.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        shard: usize,
+        lanes: &mut Lanes<K, X::Work>,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Held<K, X::Work>> {
+        if let Some(held) = lanes.next_in_turn(hand) {
+            return Some(held);
+        }
+        loop {
+            if let Some(held) = lanes.next_fresh(X::WANTS_KEY, hand) {
+                return Some(held);
+            }
+            if !self.refill(shard, lanes) {
+                break;
+            }
+        }
+        if let Some(held) = lanes.next_ready(hand) {
+            return Some(held);
+        }
+        // From here on a producer sets the bit again; what came before it did, we see below.
+        self.board.clear(shard);
+        self.refill(shard, lanes);
+        lanes.next_fresh(X::WANTS_KEY, hand).or_else(|| lanes.next_ready(hand))
+    }
+
+    /// Takes over what the producers have left, and says whether that was anything.
+    pub(super) fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) -> bool {
+        lanes.wants_refill() && {
+            lanes.refill(&mut self.shards[shard].inbox.lock(), None);
+            !lanes.wants_refill()
+        }
+    }
+
+    /// Gives a lane back, or a free task's mark.
+    #[inline]
+    pub(super) fn leave(
+        &self,
+        shard: usize,
+        lanes: &mut Lanes<K, X::Work>,
+        held: &Held<K, X::Work>,
+        wish: Wish,
+    ) -> Option<K> {
+        if let &Held::Lane(slot) = held {
+            if lanes.is_resident(slot) && lanes.evict_resident(&mut self.shards[shard].inbox.lock())
+            {
+                self.offer(shard);
+            }
+            if !wish.quantum_left && lanes.others_wait() {
+                lanes.yielded(wish.ran, self.settings.workers);
+            }
+        }
+        lanes.release(held)
+    }
+
+    /// Ends a turn that its worker has let go of.
+    pub(crate) fn end(&self, shard: usize, held: Held<K, X::Work>) {
+        match held {
+            Held::Rollup(rollup) => self.end_rollup(&rollup),
+            held => {
+                let wish = Wish { stay: false, quantum_left: true, ran: 0 };
+                self.step(shard, Some(held), wish, &mut Hand::default());
+            }
+        }
+    }
+
+    /// Gives back the lanes of a rollup, each in its shard.
+    #[cold]
+    pub(crate) fn end_rollup(&self, rollup: &Rollup<K, X::Work>) {
+        self.end_parts(rollup);
+        self.admission.give_back(1);
+    }
+
+    pub(super) fn end_parts(&self, rollup: &Rollup<K, X::Work>) {
+        match &rollup.scope {
+            Scope::Everything { .. } => {
+                for (index, shard) in self.shards.iter().enumerate() {
+                    shard.lanes.lock().lower_fence();
+                    // Whatever has come meanwhile was told to nobody who could take it.
+                    self.offer(index);
+                }
+            }
+            Scope::Keys(claims) => {
+                for (hash, claim) in claims {
+                    let shard = self.shard_of(*hash);
+                    let mut lanes = self.shards[shard].lanes.lock();
+                    let left = lanes.release_part(*hash as u32, &claim.key);
+                    let offer = lanes.has_offer();
+                    drop(lanes);
+                    drop(left);
+                    if offer {
+                        self.offer(shard);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the producers have left, and the lane whose worker is bound to look there.
+
+use super::*;
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    pub(crate) fn wants_refill(&self) -> bool {
+        self.backlog.is_empty() && self.fence.is_none()
+    }
+
+    /// Whether a lane has nobody behind its one holder, here or in the backlog, and nobody else
+    /// waits for a worker: a chance to go on with what the producers have left.
+    #[inline]
+    pub(crate) fn is_last(&self, slot: usize) -> bool {
+        let lane = &self.lanes[slot];
+        lane.waiting.is_empty()
+            && lane.holders == Holders::Exclusive
+            && self.ready.is_empty()
+            && self.wants_refill()
+    }
+
+    /// Takes over what the producers have left. `lane` is the one that the caller goes on with if
+    /// it can; it becomes the resident if the next task is its own.
+    pub(crate) fn refill(&mut self, inbox: &mut Inbox<K, W>, lane: Option<usize>) {
+        self.last_refill = inbox.queue.len();
+        self.backlog.take_from(&mut inbox.queue);
+        inbox.signaled = false;
+        let Some(slot) = lane else {
+            self.backlog_is_residents = false;
+            return;
+        };
+        let next_is_its = self.backlog.front().is_some_and(|next| self.lanes[slot].is_of(next));
+        if next_is_its {
+            self.make_resident(inbox, slot);
+        }
+        self.backlog_is_residents =
+            next_is_its && self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
+    }
+
+    /// Lets the inbox know that a worker has settled on a lane. If another lane was the resident, the
+    /// inbox must be empty, for its worker no longer answers for what is there.
+    pub(crate) fn make_resident(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
+        if self.resident != Some(slot) {
+            self.resident = Some(slot);
+            let lane = &self.lanes[slot];
+            inbox.resident = lane.key.clone().map(|key| (lane.hash, key));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_resident(&self) -> bool {
+        self.resident.is_some()
+    }
+
+    pub(crate) fn is_resident(&self, slot: usize) -> bool {
+        self.resident == Some(slot)
+    }
+
+    /// The resident lane is about to be left: the inbox must know, and says whether it has tasks
+    /// that nobody was told of.
+    pub(crate) fn evict_resident(&mut self, inbox: &mut Inbox<K, W>) -> bool {
+        self.resident = None;
+        self.backlog_is_residents = false;
+        inbox.resident = None;
+        let tell = !inbox.queue.is_empty() && !inbox.signaled;
+        inbox.signaled |= tell;
+        tell
+    }
+
+    /// Whether anybody in this shard waits for a worker but the lane that has one.
+    #[inline]
+    pub(crate) fn others_wait(&self) -> bool {
+        self.has_offer()
+    }
+
+    /// Whether the task just taken was the last of a small delivery, so that a moment's patience
+    /// would bring a larger one.
+    #[inline]
+    pub(crate) fn runs_dry(&self) -> bool {
+        self.last_refill < FEW
+            && self.backlog.is_empty()
+            && self.ready.is_empty()
+            && self.resident.is_some_and(|slot| self.lanes[slot].waiting.is_empty())
+    }
+
+    /// Counts a task as ended.
+    #[inline]
+    pub(crate) fn count_ended(&mut self) {
+        self.ended += 1;
+    }
+
+    /// The slots of the tasks that have ended.
+    pub(crate) fn take_ended(&mut self) -> usize {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Whether another worker would find something to do, or to enter, here.
+    #[inline]
+    pub(crate) fn has_offer(&self) -> bool {
+        !self.ready.is_empty() || self.has_fresh() && !self.backlog_is_residents
+    }
+
+    #[inline]
+    pub(super) fn has_fresh(&self) -> bool {
+        self.fence.is_none() && !self.backlog.is_empty()
+    }
+}

@@ -1,0 +1,191 @@
+//! Ending a task: on with its lane, or the lane to whoever waits for it.
+
+use super::*;
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Takes the next task of a lane whose holder has just ended, without giving the lane back.
+    #[inline]
+    pub(crate) fn next_in_lane(
+        &mut self,
+        slot: usize,
+        quantum_left: bool,
+        hand: &mut Hand<K, W>,
+    ) -> bool {
+        let lane = &mut self.lanes[slot];
+        if lane.holders != Holders::Exclusive {
+            return false;
+        }
+        if lane.waiting.is_empty() {
+            if quantum_left {
+                return self.next_from_backlog(slot, hand);
+            }
+            self.line_up(slot);
+            return false;
+        }
+        let exclusive = matches!(&lane.waiting[0], Waiting::Task { mode: Mode::Exclusive, .. });
+        if !quantum_left || !exclusive {
+            return false;
+        }
+        if let Some(Waiting::Task { label, key, work, .. }) = lane.waiting.pop_front() {
+            hand.put(work);
+            hand.key = Some(key);
+            lane.since = label.time;
+        }
+        true
+    }
+
+    /// The same, where the lane's next task is the next of the backlog: nothing is overtaken.
+    #[inline(always)]
+    pub(super) fn next_from_backlog(&mut self, slot: usize, hand: &mut Hand<K, W>) -> bool {
+        let lane = &mut self.lanes[slot];
+        if self.fence.is_some() || !self.backlog.front().is_some_and(|next| lane.is_of(next)) {
+            return false;
+        }
+        match self.backlog.pop() {
+            Some(Entry::Single { label, key, work, .. }) => {
+                hand.put(work);
+                hand.key = Some(key);
+                hand.seq = label.seq;
+                lane.since = label.time;
+            }
+            other => {
+                // Forgotten, not dropped: nothing then needs the entry as a whole, and its parts
+                // are moved one by one without being stored in between.
+                std::mem::forget(other);
+                unreachable!("the front was a task with this key")
+            }
+        }
+        true
+    }
+
+    /// Moves the lane's tasks that are next in the backlog to its line, for those behind them to be
+    /// seen: its quantum is used up.
+    #[cold]
+    pub(super) fn line_up(&mut self, slot: usize) {
+        let lane = &mut self.lanes[slot];
+        while self.fence.is_none()
+            && self.backlog.front().is_some_and(|next| lane.is_of(next))
+            && let Some(Entry::Single { label, mode, key, work }) = self.backlog.pop()
+        {
+            lane.waiting.push_back(Waiting::Task { label, mode, key, work });
+        }
+    }
+
+    /// Gives back what a task held in this shard. Returns what is left of a lane that ended, for
+    /// the caller to drop outside the lock.
+    #[inline]
+    pub(crate) fn release(&mut self, held: &Held<K, W>) -> Option<K> {
+        let left = match held {
+            Held::Free => {
+                self.free_running -= 1;
+                None
+            }
+            Held::Lane(slot) => self.leave(*slot),
+            Held::Rollup(_) => unreachable!("a rollup gives back each part by its key"),
+        };
+        self.grant_fence();
+        left
+    }
+
+    /// Gives back one part of a rollup.
+    pub(crate) fn release_part(&mut self, hash: u32, key: &K) -> Option<K> {
+        let slot = self.find(hash, key).expect("a granted part's lane lives until it is released");
+        let left = self.leave(slot);
+        self.grant_fence();
+        left
+    }
+
+    /// Ends a barrier's hold on this shard.
+    pub(crate) fn lower_fence(&mut self) {
+        self.fence = None;
+    }
+
+    #[inline]
+    pub(super) fn leave(&mut self, slot: usize) -> Option<K> {
+        let lane = &mut self.lanes[slot];
+        if let Holders::Shared(count) = &mut lane.holders
+            && *count > 1
+        {
+            *count -= 1;
+            return None;
+        }
+        if lane.waiting.is_empty() {
+            return self.close_lane(slot);
+        }
+        self.hand_on(slot);
+        None
+    }
+
+    #[inline]
+    pub(super) fn close_lane(&mut self, slot: usize) -> Option<K> {
+        let hash = self.lanes[slot].hash;
+        self.index.remove(hash, slot);
+        let lane = &mut self.lanes[slot];
+        if lane.waiting.capacity() > KEPT_CAPACITY {
+            lane.waiting = VecDeque::new();
+        }
+        let key = lane.key.take();
+        self.free.push(slot);
+        if self.index.is_empty() && self.lanes.len() > KEPT_SLOTS {
+            self.forget_slots();
+        }
+        key
+    }
+
+    /// Gives the memory of many free slots back. No lane is open.
+    #[cold]
+    pub(super) fn forget_slots(&mut self) {
+        self.lanes = Vec::new();
+        self.free = Vec::new();
+    }
+
+    /// Gives a lane to who waits first, and to all who can share it with them.
+    pub(super) fn hand_on(&mut self, slot: usize) {
+        let lane = &mut self.lanes[slot];
+        let mode = lane.waiting.front().expect("the caller has looked").mode();
+        let mut holders = 0;
+        while let Some(first) = lane.waiting.front()
+            && (holders == 0 || first.mode() == Mode::Shared)
+        {
+            holders += 1;
+            match lane.waiting.pop_front().expect("it has a front") {
+                Waiting::Task { label, key, work, .. } => {
+                    lane.since = label.time;
+                    let held = Held::Lane(slot);
+                    let ready = Ready { work, key: Some(key), seq: label.seq, held };
+                    self.ready.push_back(ready);
+                }
+                Waiting::Part { rollup, .. } => {
+                    lane.since = rollup.label.time;
+                    self.ready.extend(Ready::granted(&rollup));
+                }
+            }
+            if mode == Mode::Exclusive {
+                break;
+            }
+        }
+        lane.holders = match mode {
+            Mode::Exclusive => Holders::Exclusive,
+            Mode::Shared => Holders::Shared(holders),
+        };
+    }
+
+    /// Grants a barrier its part once all before it has ended.
+    #[inline]
+    pub(super) fn grant_fence(&mut self) {
+        if let Some(fence) = &mut self.fence
+            && !fence.granted
+            && self.index.is_empty()
+            && self.free_running == 0
+        {
+            fence.granted = true;
+            self.ready.extend(Ready::granted(&fence.rollup));
+        }
+    }
+
+    /// A lane has used its quantum of `tasks`: so many fresh tasks go first, of `workers` that
+    /// share the work.
+    pub(crate) fn yielded(&mut self, tasks: usize, workers: usize) {
+        self.owed_to_fresh = self.owed_to_fresh.max(tasks.div_ceil(workers.max(1)));
+    }
+}
