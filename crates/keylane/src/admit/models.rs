@@ -295,8 +295,7 @@ impl Shop {
 
 /// Two workers end a task each while somebody wants to enter: one slot is had, the other is free.
 ///
-/// Caught: `enter_slowly` that collects before it raises `watchers`; a worker that looks at
-/// `watchers` before it counts.
+/// Caught: `enter_slowly` that collects before it raises `watchers`.
 #[test]
 fn no_submitter_sleeps_beside_a_slot_that_nobody_collected() {
     check(|| {
@@ -314,7 +313,8 @@ fn no_submitter_sleeps_beside_a_slot_that_nobody_collected() {
 
 /// The same for a future, in whose place nobody looks again until it is woken.
 ///
-/// Caught: `enter_async` that does not collect once it stands in the line.
+/// Caught: `enter_async` that does not collect once it stands in the line; a worker that looks at
+/// `watchers` before it counts.
 #[test]
 fn no_future_sleeps_beside_a_slot_that_nobody_collected() {
     check(|| {

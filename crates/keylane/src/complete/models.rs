@@ -68,7 +68,7 @@ fn is_cancelled(outcome: Option<Outcome<u32, Infallible>>) -> bool {
 /// A thread that waits is woken by the outcome, sees all that the body did and that its captures
 /// are gone, and has the outcome once.
 ///
-/// Caught: `settle` that does not notify; `take_outcome` that puts back what it gives out.
+/// Caught: `settle` that does not notify, or notifies before it has changed the state.
 #[test]
 fn a_waiting_thread_has_the_outcome_once() {
     check(|| {
@@ -126,7 +126,7 @@ fn a_waiting_future_is_woken() {
 /// A task that is cancelled as it begins either runs, and its body is told, or never runs, and its
 /// captures are gone when its outcome is there.
 ///
-/// Caught: `begin` that does not look whether the body is still there.
+/// Caught: `cancel` that settles without a look whether the body is still there.
 #[test]
 fn a_task_is_cancelled_or_runs() {
     check(|| {
@@ -149,8 +149,8 @@ fn a_task_is_cancelled_or_runs() {
 /// A task that its handle cancels while its pool drops it ends as cancelled, once, and who has that
 /// outcome finds its captures gone.
 ///
-/// Caught: `take_body` that settles the state before the captures are dropped: the outcome was had
-/// early, and a second time when `settle` came.
+/// Caught: a state that is settled before the captures are dropped: the outcome was had early, and a
+/// second time when `settle` came.
 #[test]
 fn a_task_that_is_cancelled_and_abandoned_ends_once() {
     check(|| {
