@@ -7,6 +7,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tokio")]
+use crate::complete::MOST_FUTURES;
 use crate::engine::{Engine, Execute, Key, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
@@ -168,7 +170,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     pub fn runtime(mut self, handle: tokio::runtime::Handle, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency;
         // What is out of its range is refused by `build`.
-        let permits = concurrency.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
+        let permits = concurrency.clamp(1, MOST_FUTURES);
         self.settings.runtime = Some(crate::complete::Runtime::new(handle, permits));
         self
     }
@@ -232,7 +234,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
             return Err(BuildError::QuantumTasks);
         }
         #[cfg(feature = "tokio")]
-        if !(1..=tokio::sync::Semaphore::MAX_PERMITS).contains(&self.settings.concurrency) {
+        if !(1..=MOST_FUTURES).contains(&self.settings.concurrency) {
             return Err(BuildError::Concurrency(self.settings.concurrency));
         }
         let engine = Arc::new(Engine::new(self.settings, self.hasher, executor));

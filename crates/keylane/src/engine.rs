@@ -132,6 +132,8 @@ struct Shard<K, W> {
 /// What a worker wants of a shard after a task has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
+    /// It goes on with the lane of the ended task, if that has a next one.
+    pub(crate) go_on: bool,
     /// It wants another task of this shard.
     pub(crate) stay: bool,
     /// The lane of the ended task may go on.

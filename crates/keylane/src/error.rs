@@ -163,7 +163,7 @@ impl fmt::Display for BuildError {
             }
             #[cfg(feature = "tokio")]
             BuildError::Concurrency(n) => {
-                let most = tokio::sync::Semaphore::MAX_PERMITS;
+                let most = crate::complete::MOST_FUTURES;
                 write!(f, "a concurrency of {n} futures: it must be 1 to {most}")
             }
             BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),

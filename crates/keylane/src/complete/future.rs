@@ -29,6 +29,9 @@ pub(crate) struct Runtime {
     running: Arc<Semaphore>,
 }
 
+/// The most futures that can be allowed to run at a time.
+pub(crate) const MOST_FUTURES: usize = Semaphore::MAX_PERMITS;
+
 impl Runtime {
     pub(crate) fn new(handle: tokio::runtime::Handle, concurrency: usize) -> Self {
         Runtime { handle, running: Arc::new(Semaphore::new(concurrency)) }

@@ -11,7 +11,7 @@ mod slot;
 
 pub(crate) use attempt::{Attempt, Sure};
 #[cfg(feature = "tokio")]
-pub(crate) use future::{FutureTask, Runtime};
+pub(crate) use future::{FutureTask, MOST_FUTURES, Runtime};
 pub use handle::{Handle, WouldDeadlock};
 pub use outcome::{Outcome, PanicPayload};
 pub(crate) use slot::Slot;

@@ -299,7 +299,12 @@ impl Shift {
         let mut hand = Hand::default();
         let mut ended = None;
         loop {
-            let wish = Wish { stay: !engine.stopping(), quantum_left: true, ran: 1 };
+            let wish = Wish {
+                go_on: !engine.stopping(),
+                stay: !engine.stopping(),
+                quantum_left: true,
+                ran: 1,
+            };
             let Some(next) = engine.step(shard, ended.take(), wish, &mut hand) else { return };
             if std::mem::take(searching) {
                 engine.idle.found(|| engine.board.any_for_certain());
@@ -315,7 +320,7 @@ impl Shift {
 
     /// A single step of a worker in the first shard, and the body of the task that it has found.
     fn step(&self, ended: Option<OnTask>, stay: bool) -> Option<OnTask> {
-        let wish = Wish { stay, quantum_left: true, ran: 1 };
+        let wish = Wish { go_on: stay, stay, quantum_left: true, ran: 1 };
         let mut hand = Hand::default();
         let ended = ended.map(|on| on.held);
         let next = self.engine.step(0, ended, wish, &mut hand);

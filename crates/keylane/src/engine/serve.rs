@@ -18,7 +18,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut goes_on = false;
         if let Some(ended) = ended {
             lanes.count_ended();
-            if wish.stay && self.go_on(shard, &mut lanes, &ended, wish, hand) {
+            if wish.go_on && self.go_on(shard, &mut lanes, &ended, wish, hand) {
                 held = Some(ended);
                 goes_on = true;
             } else {
@@ -137,7 +137,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         match held {
             Held::Rollup(rollup) => self.end_rollup(&rollup),
             held => {
-                let wish = Wish { stay: false, quantum_left: true, ran: 0 };
+                let wish = Wish { go_on: false, stay: false, quantum_left: true, ran: 0 };
                 self.step(shard, Some(held), wish, &mut Hand::default());
             }
         }

@@ -11,7 +11,7 @@ const SEGMENT: usize = 64;
 
 /// Emptied segments that a queue keeps for reuse, at the most. A page from the allocator that was
 /// not touched yet costs more than the 64 tasks that go into it.
-const SPARES: usize = 1024;
+const SPARES: usize = 64;
 
 /// And those that it keeps for good. What a burst needed beyond them is given back, a segment with
 /// every small delivery after it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::observe::WorkerTally;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -13,6 +13,10 @@ pub(crate) struct Crew {
     /// Whether there are more workers than there should be. Written under `roll`'s lock; read by
     /// every worker now and then, without it.
     surplus: AtomicBool,
+    /// Workers on a lane that has used up its quantum.
+    overtime: AtomicUsize,
+    /// The most that there may be: half of the workers. Written under `roll`'s lock.
+    most_overtime: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -42,6 +46,8 @@ impl Crew {
         Crew {
             roll: Mutex::new(Roll { wanted, blocked: 0, next_id: 0, members: Vec::new() }),
             surplus: AtomicBool::new(false),
+            overtime: AtomicUsize::new(0),
+            most_overtime: AtomicUsize::new(wanted / 2),
         }
     }
 
@@ -65,6 +71,7 @@ impl Crew {
     pub(crate) fn set_wanted(&self, wanted: usize) {
         let mut roll = self.roll.lock();
         roll.wanted = wanted;
+        self.most_overtime.store(wanted / 2, Ordering::Relaxed);
         self.weigh(&roll);
     }
 
@@ -91,6 +98,19 @@ impl Crew {
     #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
         self.surplus.load(Ordering::Acquire)
+    }
+
+    /// Counts the caller as being on overtime, unless half of the workers are.
+    pub(crate) fn try_overtime(&self) -> bool {
+        let most = self.most_overtime.load(Ordering::Relaxed);
+        let counted = self.overtime.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| {
+            (count < most).then_some(count + 1)
+        });
+        counted.is_ok()
+    }
+
+    pub(crate) fn end_overtime(&self) {
+        self.overtime.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Takes a worker off the roll if there are too many. It must then end.

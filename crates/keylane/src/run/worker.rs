@@ -37,6 +37,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     hand: Hand<K, X::Work>,
     /// Counted as searching.
     searching: bool,
+    /// Counted as being on a lane beyond its quantum.
+    on_overtime: bool,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -78,7 +80,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let turn = LaneTurn { tasks: 0, started: now };
             let pace = Pace::new(now);
             let hand = Hand::default();
-            Worker { engine, id, tally, shard, pace, turn, hand, searching: true }.run();
+            Worker {
+                engine,
+                id,
+                tally,
+                shard,
+                pace,
+                turn,
+                hand,
+                searching: true,
+                on_overtime: false,
+            }
+            .run();
         });
         started.inspect_err(|_| failed.idle.stop_searching())
     }
@@ -115,17 +128,24 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let mut ended = None;
         let mut stay = true;
         loop {
-            let wish = Wish { stay, quantum_left: self.quantum_left(), ran: self.turn.tasks };
+            let wish = Wish {
+                go_on: stay || !self.must_end(),
+                stay,
+                quantum_left: self.quantum_left(),
+                ran: self.turn.tasks,
+            };
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
             let Some(Next { held, goes_on, runs_dry }) = next else { break };
             self.found_work();
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
-            stay = !self.pace.tick() || self.end_slice(shard);
+            // Once its time here is over, the worker goes on with its lane at the most.
+            stay = (!self.pace.tick() || self.end_slice(shard)) && stay;
             if runs_dry && self.pace.is_fast() {
                 (0..PATIENCE).for_each(|_| spin_hint());
             }
         }
+        self.end_overtime();
         // Serve another shard next, if another has something to offer.
         self.shard = (shard + 1) % self.engine.shards();
     }
@@ -146,24 +166,44 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if goes_on {
             self.turn.tasks += 1;
         } else {
+            self.end_overtime();
             self.turn = LaneTurn { tasks: 1, started: self.pace.now() };
         }
     }
 
+    /// Whether the lane may stay on although its quantum is used up: as long as that is so on no
+    /// more than half of the workers. The others are for everybody else.
+    #[cold]
+    fn overtime(&mut self) -> bool {
+        self.on_overtime = self.on_overtime || self.engine.crew.try_overtime();
+        self.on_overtime
+    }
+
     #[inline]
-    fn quantum_left(&self) -> bool {
+    fn end_overtime(&mut self) {
+        if self.on_overtime {
+            self.on_overtime = false;
+            self.engine.crew.end_overtime();
+        }
+    }
+
+    #[inline]
+    fn quantum_left(&mut self) -> bool {
         let settings = &self.engine.settings;
-        self.turn.tasks < settings.quantum_tasks
-            && self.pace.now().saturating_duration_since(self.turn.started) < settings.quantum_time
+        let within = self.turn.tasks < settings.quantum_tasks
+            && self.pace.now().saturating_duration_since(self.turn.started) < settings.quantum_time;
+        within || self.overtime()
     }
 
     /// At the end of a slice: whether to stay on the shard.
     #[cold]
     fn end_slice(&mut self, shard: usize) -> bool {
         self.tally.looked(self.pace.now());
-        !self.engine.board.any_but(shard)
-            && !self.engine.stopping()
-            && !self.engine.crew.has_surplus()
+        !self.engine.board.any_but(shard) && !self.must_end()
+    }
+
+    fn must_end(&self) -> bool {
+        self.engine.stopping() || self.engine.crew.has_surplus()
     }
 
     /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
