@@ -30,7 +30,7 @@ use crate::order::{
     merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -116,6 +116,9 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) clock: Clock,
     /// What is counted by nobody else.
     pub(crate) tally: Tally,
+    /// Barriers that have ended and still lower their fences, one shard after the other. Raised and
+    /// lowered by who ends them, read by who asks what is behind a task.
+    ending_barriers: AtomicUsize,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
 }
@@ -191,6 +194,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             settings,
             clock: Clock::new(),
             tally: Tally::default(),
+            ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         }
     }

@@ -308,21 +308,33 @@ fn draining_from_inside_is_refused<S: AnyHasher>() {
     pool.drain(None).unwrap();
 }
 
-/// A barrier gives the shards of the keys free one after the other. A task that begins in the first
-/// of them while the last is still taken must be told what is behind it there, and nothing else.
+/// A barrier gives the shards of the keys free one after the other. A task that began in the first of
+/// them while the last were still taken was not told what is behind it there, and waited for it for
+/// ever; and of two barriers the second seemed to be before what is before it. Seldom: of 66,000
+/// rounds like these, in a pool with 16 workers, 29 were judged wrongly.
 fn a_wait_right_after_a_barrier_is_judged_rightly<S: AnyHasher>() {
     let pool = pool_of::<S>(16);
     let mut rng = Rng(5);
-    for _ in 0..150 {
-        let held = hold(&pool, Claims::barrier());
+    for round in 0..2_000 {
+        let held = hold(&pool, 5_000);
         let (from, to) = (rng.below(1_000) as u32, 1_000 + rng.below(1_000) as u32);
+        drop(task(&pool, Claims::barrier()));
         let judged = judge(&pool, Claims::exclusive(from), || {
             let before = task(&pool, to);
             let link = task(&pool, [from, to]);
             let behind = task(&pool, to);
+            if round % 2 == 0 {
+                drop(task(&pool, Claims::barrier()));
+            }
+            // Asked first is most likely to be asked too early.
+            let targets = match round % 4 {
+                0 | 1 => vec![behind, link, before],
+                _ => vec![before, link, behind],
+            };
             held.let_go();
-            vec![behind, link, before]
+            targets
         });
-        assert_eq!(judged, [false, false, true]);
+        let expected = if round % 4 < 2 { [false, false, true] } else { [true, false, false] };
+        assert_eq!(judged, expected, "round {round}");
     }
 }

@@ -163,8 +163,9 @@ enum Event {
 }
 
 struct World<S: AnyHasher> {
-    pool: Option<Arc<Pool<u32, S>>>,
+    /// Dropped before the pool, which waits for the bodies that wait for their gates.
     tasks: Vec<Task>,
+    pool: Option<Arc<Pool<u32, S>>>,
     workers: usize,
     capacity: usize,
     closed: bool,

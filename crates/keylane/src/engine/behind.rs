@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Engine, Execute, Key};
 use crate::order::{Lanes, Rollup, Scope};
 use crate::run::Position;
-use crate::sync::MutexGuard;
+use crate::sync::{MutexGuard, Ordering, yield_now};
 
 /// A lane in which everything after a place is behind the caller.
 enum Front<K, W> {
@@ -24,6 +24,12 @@ enum Front<K, W> {
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Whether the task with this name waits, in the end, for the one at `position` to end.
     pub(crate) fn is_behind(&self, position: &Position, name: usize) -> bool {
+        // The caller may have begun in a shard where the barrier before it has lowered its fence,
+        // while others still have theirs: there nothing could be entered, and what is behind the
+        // caller would not be seen. While the caller runs no other barrier does.
+        while self.ending_barriers.load(Ordering::Acquire) != 0 {
+            yield_now();
+        }
         self.is_behind_barrier(name) || self.is_behind_lanes(position, name)
     }
 

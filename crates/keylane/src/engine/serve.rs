@@ -153,11 +153,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn end_parts(&self, rollup: &Rollup<K, X::Work>) {
         match &rollup.scope {
             Scope::Everything { .. } => {
+                self.ending_barriers.fetch_add(1, Ordering::AcqRel);
                 for (index, shard) in self.shards.iter().enumerate() {
                     shard.lanes.lock().lower_fence();
                     // Whatever has come meanwhile was told to nobody who could take it.
                     self.offer(index);
                 }
+                self.ending_barriers.fetch_sub(1, Ordering::AcqRel);
             }
             Scope::Keys(claims) => {
                 for (hash, claim) in claims {
