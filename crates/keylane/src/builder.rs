@@ -133,7 +133,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// How long a lane may keep a worker while other tasks are ready: so many tasks, and not much
-    /// longer than so long. By default 64 tasks and 10 ms.
+    /// longer than so long. By default 64 tasks and 10 ms. Beyond that it may stay on as long as no
+    /// more than half of the workers are on such lanes: the others are for everybody else, and the
+    /// longest chain of tasks is often what the whole takes.
     ///
     /// The time is looked at between tasks: after each one that takes 20 µs or more, and at most 64
     /// tasks apart.

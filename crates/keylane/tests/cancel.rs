@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use common::{AnyHasher, Gate, Live, Log, hold, pool, pool_of, soon, with_every_hasher};
-use keylane::{Claims, Outcome, is_cancelled};
+use keylane::{Claims, Outcome, Pool, is_cancelled};
 
 with_every_hasher!(
     a_cancelled_task_never_runs_and_no_successor_jumps,
@@ -204,4 +204,33 @@ fn a_race_with_the_beginning_has_one_winner() {
         assert_eq!(ran.load(Ordering::SeqCst), done);
         assert_eq!(done + cancelled, 3_000);
     });
+}
+
+/// The turn passed while the canceller was still dropping the captures.
+#[test]
+fn the_captures_of_a_cancelled_task_are_gone_before_the_next_begins() {
+    struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>, Arc<AtomicBool>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+            self.2.store(true, Ordering::SeqCst);
+        }
+    }
+    let pool = Pool::<u32>::builder().workers(1).build().unwrap();
+    let (let_go, held) = mpsc::channel::<()>();
+    pool.execute(1, move || held.recv().unwrap()).unwrap();
+    let (begin, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    let gone = Arc::new(AtomicBool::new(false));
+    let slow = Slow(begin, ended, gone.clone());
+    let cancelled = pool.submit(1, move || drop(slow)).unwrap();
+    let next = pool.submit(1, move || gone.load(Ordering::SeqCst)).unwrap();
+    let canceller = std::thread::spawn(move || cancelled.cancel());
+    begun.recv().unwrap();
+    // The worker comes to the cancelled task while its captures are being dropped.
+    let_go.send(()).unwrap();
+    end.send(()).unwrap();
+    assert!(canceller.join().unwrap());
+    assert!(next.wait().unwrap().unwrap());
 }

@@ -226,3 +226,15 @@ fn handles_and_pools_can_be_sent_and_shared() {
     is_send::<keylane::UnrunTask<String>>();
     is_send::<keylane::Turn>();
 }
+
+/// It blocked for ever.
+#[test]
+fn an_outcome_that_was_taken_is_not_waited_for() {
+    let pool = Pool::<u32>::builder().workers(1).build().unwrap();
+    let mut handle = pool.submit(1, || 42).unwrap();
+    pool.drain(None).unwrap();
+    assert_eq!(handle.try_take().unwrap().unwrap(), 42);
+    assert!(handle.wait_timeout(Duration::from_secs(3600)).unwrap().is_none());
+    let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handle.wait()));
+    assert!(waited.is_err());
+}

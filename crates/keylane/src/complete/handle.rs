@@ -40,11 +40,16 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     ///
     /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind. The handle
     /// comes back in the error.
+    ///
+    /// # Panics
+    ///
+    /// If the outcome was taken before, by [`try_take`](Self::try_take), by
+    /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<T, E>, WouldDeadlock<Self>> {
         if self.waits_for_ever() {
             return Err(WouldDeadlock(self));
         }
-        Ok(self.block(None).expect("without a deadline there is an outcome in the end"))
+        Ok(self.block(None).expect("the outcome was taken already, and is given out once"))
     }
 
     /// Blocks until the task has ended, for at most `timeout`. `None` means that it has not; the

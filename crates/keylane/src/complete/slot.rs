@@ -120,6 +120,14 @@ impl<T, E, F> Slot<T, E, F> {
         }
     }
 
+    /// Waits until whoever drops the body has done so.
+    fn wait_settled(&self) {
+        let mut shared = self.state.lock();
+        while matches!(shared.state, State::Running(_)) {
+            shared = wait(&self.settled, shared);
+        }
+    }
+
     /// Publishes the outcome. Wakes after the lock is released.
     pub(crate) fn settle(&self, outcome: Outcome<T, E>) {
         let mut shared = self.state.lock();
@@ -165,8 +173,11 @@ where
     F: Attempt<T, E> + Send,
 {
     fn run(self: Arc<Self>, stage: &mut dyn Stage) {
-        // Cancelled meanwhile: the turn passes, and nothing runs in it.
-        let Some(body) = self.begin() else { return };
+        let Some(body) = self.begin() else {
+            // Cancelled meanwhile: the turn passes, and nothing runs in it. But not before the
+            // captures are gone, which another thread may be dropping at this moment.
+            return self.wait_settled();
+        };
         // There is an outer one if a task runs a stopped pool's task inside its own body.
         let outer = CANCEL.replace(Some(self.cancel.clone()));
         let result = catch_unwind(AssertUnwindSafe(|| body.attempt()));
@@ -191,7 +202,7 @@ pub(crate) trait Watch<T, E>: Send + Sync {
     /// The outcome, if it is known. Else the waker will be woken when it is.
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>>;
 
-    /// Blocks until the outcome is known, or the deadline.
+    /// Blocks until the outcome is known, or the deadline. Nothing if it was taken already.
     fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>>;
 
     fn is_settled(&self) -> bool;
@@ -225,6 +236,9 @@ where
         loop {
             if let Some(outcome) = shared.take_outcome() {
                 return Some(outcome);
+            }
+            if matches!(shared.state, State::Taken) {
+                return None;
             }
             shared = match deadline {
                 None => wait(&self.settled, shared),
