@@ -46,7 +46,7 @@
 //! The keys' `Hash`, `Eq` and `Clone` are called, and clones of keys dropped, while a part of the
 //! pool is locked: none of that may panic, or call the pool.
 
-mod admit;
+pub mod admit;
 mod allocate;
 mod builder;
 mod complete;

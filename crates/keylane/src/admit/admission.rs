@@ -11,7 +11,7 @@
 //! gives back what it counted itself.
 //!
 //! # Why the last one wakes who waits for the pool to be empty
-//! Who waits raises `watchers`, then reads the gate's state with a read-modify-write; who gives slots
+//! Who waits raises `watchers`, then reads the slots' state with a read-modify-write; who gives slots
 //! back adds to that state, then reads `watchers`. If the read comes second it sees the slots. If it
 //! comes first the adding sees all that was done before it: `watchers` raised.
 
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use super::{Gate, Refused, Standing};
+use super::slots::{Refused, Slots, Standing};
 use crate::sync::{
     AtomicUsize, Condvar, Mutex, Ordering, rounds, spin_hint, wait, wait_timeout, yield_now,
 };
@@ -34,12 +34,10 @@ const YIELDS: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Admission {
     /// The slots. What has ended and is not collected yet still holds its own.
-    gate: CachePadded<Gate>,
+    slots: CachePadded<Slots>,
     /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
     /// every worker after every task.
     watchers: CachePadded<AtomicUsize>,
-    /// The bound. Changed under this lock only.
-    capacity: Mutex<usize>,
     /// Signaled when the last slot in use comes back.
     empty: Condvar,
     /// Held from the look at the slots to the sleep on `empty`, and passed through before that is
@@ -50,9 +48,8 @@ pub(crate) struct Admission {
 impl Admission {
     pub(crate) fn new(capacity: usize) -> Self {
         Admission {
-            gate: CachePadded::new(Gate::new(capacity)),
+            slots: CachePadded::new(Slots::new(capacity)),
             watchers: CachePadded::new(AtomicUsize::new(0)),
-            capacity: Mutex::new(capacity),
             empty: Condvar::new(),
             empty_lock: Mutex::new(()),
         }
@@ -61,10 +58,10 @@ impl Admission {
     /// Takes a slot if one is free and nobody waits.
     #[inline]
     pub(crate) fn try_enter(&self, collect: impl Fn() -> usize) -> Result<(), Refused> {
-        match self.gate.try_acquire(1) {
+        match self.slots.try_acquire(1) {
             Err(Refused::Full) => {
                 self.give_back(collect());
-                self.gate.try_acquire(1)
+                self.slots.try_acquire(1)
             }
             settled => settled,
         }
@@ -76,10 +73,10 @@ impl Admission {
         want: usize,
         collect: impl Fn() -> usize,
     ) -> Result<usize, Refused> {
-        match self.gate.try_acquire_up_to(want) {
+        match self.slots.try_acquire_up_to(want) {
             Err(Refused::Full) => {
                 self.give_back(collect());
-                self.gate.try_acquire_up_to(want)
+                self.slots.try_acquire_up_to(want)
             }
             settled => settled,
         }
@@ -92,7 +89,7 @@ impl Admission {
         deadline: Option<Instant>,
         collect: impl Fn() -> usize,
     ) -> Result<(), Refused> {
-        match self.gate.try_acquire(1) {
+        match self.slots.try_acquire(1) {
             Err(Refused::Full) => self.enter_slowly(deadline, collect),
             settled => settled,
         }
@@ -108,7 +105,7 @@ impl Admission {
             Err(Refused::Full) => {}
             settled => return settled,
         }
-        let Some(standing) = self.gate.stand_in_line(1)? else { return Ok(()) };
+        let Some(standing) = self.slots.stand_in_line(1)? else { return Ok(()) };
         match self.collect_for(standing, &collect) {
             Ok(settled) => settled,
             Err(standing) => {
@@ -147,7 +144,7 @@ impl Admission {
             settled => return settled,
         }
         let _watch = self.watch();
-        let mut acquire = std::pin::pin!(self.gate.acquire_async(1));
+        let mut acquire = std::pin::pin!(self.slots.acquire_async(1));
         std::future::poll_fn(|cx| {
             let first = !acquire.waits();
             let polled = acquire.as_mut().poll(cx);
@@ -164,15 +161,15 @@ impl Admission {
 
     /// Takes a slot even beyond the bound, for a task that a task submits.
     pub(crate) fn force(&self) -> Result<(), Refused> {
-        if self.gate.is_closed() {
+        if self.slots.is_closed() {
             return Err(Refused::Closed);
         }
-        self.gate.force(1);
+        self.slots.force(1);
         Ok(())
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.gate.is_closed()
+        self.slots.is_closed()
     }
 
     /// Whether somebody waits for slots, so that they are to be given back at once.
@@ -183,7 +180,7 @@ impl Admission {
 
     /// Frees slots.
     pub(crate) fn give_back(&self, slots: usize) {
-        self.gate.release(slots);
+        self.slots.release(slots);
         self.announce_empty();
     }
 
@@ -196,7 +193,7 @@ impl Admission {
 
     /// Accepted and unfinished tasks, as far as they have been collected.
     pub(crate) fn in_use(&self) -> usize {
-        self.gate.in_use(*self.capacity.lock())
+        self.slots.in_use()
     }
 
     fn is_empty(&self) -> bool {
@@ -205,7 +202,7 @@ impl Admission {
 
     /// For who has raised `watchers`: if the last release is not seen here, it sees them.
     fn is_empty_for_certain(&self) -> bool {
-        self.gate.in_use_for_certain(*self.capacity.lock()) == 0
+        self.slots.in_use_for_certain() == 0
     }
 
     /// Waits until every accepted task has ended, and says whether that came before `deadline`.
@@ -230,29 +227,20 @@ impl Admission {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        *self.capacity.lock()
+        self.slots.capacity()
     }
 
     /// Changes the bound. Below what is in use it admits nobody until enough has ended.
     pub(crate) fn set_capacity(&self, to: usize) {
-        let mut capacity = self.capacity.lock();
-        let from = std::mem::replace(&mut *capacity, to);
-        if to < from {
-            self.gate.force(from - to);
-            return;
-        }
-        // Not under the lock, for whoever is woken may ask for the capacity. Until the new slots
-        // are there, they seem to be in use.
-        drop(capacity);
-        self.give_back(to - from);
+        self.slots.set_capacity(to);
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.gate.waiting()
+        self.slots.waiting()
     }
 
     pub(crate) fn close(&self) {
-        self.gate.close();
+        self.slots.close();
     }
 
     fn watch(&self) -> Watch<'_> {

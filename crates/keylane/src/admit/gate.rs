@@ -1,454 +1,354 @@
-//! A fair bounded count of slots: a freed slot is handed to whoever has waited longest.
-//!
-//! # Protocol
-//! `state` packs the free slots (a signed number) with two flags. `CONTENDED` is set exactly while
-//! somebody stands in the line; it changes only under the line's lock.
-//! 1. Acquire, nobody waiting: one compare-and-swap takes slots from `state`. It fails if
-//!    `CONTENDED` is set, however many slots are free: nobody barges.
-//! 2. Acquire, else: under the lock, set `CONTENDED`, try once more if the line is empty, and stand
-//!    at the end of the line.
-//! 3. Release: one atomic add. If the old state had `CONTENDED`, grant under the lock.
-//! 4. Grant, under the lock: while the head of the line wants no more than is free, take its slots
-//!    from `state` on its behalf and mark it granted. Clear `CONTENDED` when the line is empty.
-//!    Wake the granted after the lock is released.
-//! 5. Give up (timeout, or a dropped future), under the lock: if granted meanwhile, the slots are
-//!    ours; else unlink, and grant again, for the next may want less than we did.
-//!
-//! # Why no slot and no wake-up is lost
-//! A release that does not see `CONTENDED` adds to `state` before the waiter's swap that sets it
-//! (they are ordered by `state` itself), so the try in step 2 or the grant that follows it sees the
-//! slots. A release that sees it grants under the lock, after the waiter is in the line or before
-//! its try. Slots move only by the add in 3 and the subtractions in 1 and 4; a waiter is granted
-//! once, under the lock, and leaves the line at the same moment.
+//! The public gate: a bound on how much goes on at a time, fair to whoever waits.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use slab::Slab;
+use super::error::{AcquireError, CapacityError};
+use super::slots::{MAX_SLOTS, Refused, Slots};
 
-use crate::sync::{AtomicIsize, Mutex, Ordering, Thread, current, park, park_timeout};
-
-/// Somebody waits in the line.
-const CONTENDED: isize = 1;
-/// No more slots are given out.
-const CLOSED: isize = 2;
-/// One free slot.
-const SLOT: isize = 4;
-
-#[derive(Debug)]
-pub(crate) struct Gate {
-    /// Free slots times `SLOT`, plus the flags. Negative while more are out than the bound allows.
-    state: AtomicIsize,
-    /// Who waits. A few words are read or written under the lock, and nobody is woken under it.
-    line: Mutex<Line>,
-}
-
-/// The waiters, linked in the order in which they came.
-#[derive(Debug, Default)]
-struct Line {
-    /// A waiter stays here until it has learnt what became of it, granted or not.
-    places: Slab<Place>,
-    /// The one that waits longest; the next to be granted.
-    head: Option<usize>,
-    /// The one that came last.
-    tail: Option<usize>,
-}
-
-#[derive(Debug)]
-struct Place {
-    /// How many slots it waits for.
-    want: usize,
-    /// Decided once, by who takes the place out of the line.
-    fate: Fate,
-    /// Whom to wake when its fate is decided. A task may change it while it waits.
-    caller: Caller,
-    /// Its neighbours in the line; meaningless once its fate is decided.
-    before: Option<usize>,
-    behind: Option<usize>,
-}
-
-/// What becomes of a waiter. Only `Waiting` places are linked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// In the line. Exits: `Granted` (step 4), `Refused` (closed), or gone (step 5).
-    Waiting,
-    /// The slots are the waiter's.
-    Granted,
-    /// The gate was closed first.
-    Refused,
-}
-
-/// How a waiter is woken.
-#[derive(Debug)]
-enum Caller {
-    Thread(Thread),
-    Task(Waker),
-}
-
-impl Caller {
-    fn wake(self) {
-        match self {
-            Caller::Thread(thread) => thread.unpark(),
-            Caller::Task(waker) => waker.wake(),
-        }
-    }
-
-    fn copy(&self) -> Self {
-        match self {
-            Caller::Thread(thread) => Caller::Thread(thread.clone()),
-            Caller::Task(waker) => Caller::Task(waker.clone()),
-        }
-    }
-}
-
-/// The gate gives out no more slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
-
-/// Why no slot was had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    Closed,
-    /// None is free, or somebody waits for the next; or the time is over.
-    Full,
-}
-
-impl From<Closed> for Refused {
-    fn from(_: Closed) -> Self {
-        Refused::Closed
-    }
+/// A fair bounded count of slots: what a semaphore is, with the order of arrival kept.
+///
+/// - **First come, first served.** A freed slot is handed to whoever has waited longest. While
+///   anybody waits, nobody who comes later gets one, not even by trying.
+/// - **Weighted.** A caller may want several slots at once. It gets them together, and nobody behind
+///   it gets any before, so that large requests do not starve.
+/// - **Nothing is lost.** A wait that times out, or a future that is dropped, leaves the line at once,
+///   and gives back what it was granted.
+/// - **One line for all.** Threads and tasks of any async runtime wait in the same line.
+///
+/// While nobody waits, taking and giving back are one atomic operation each.
+///
+/// # Examples
+/// ```
+/// use keylane::admit::Gate;
+///
+/// let gate = Gate::new(2)?;
+/// let one = gate.acquire()?;
+/// let two = gate.acquire()?;
+/// assert!(gate.try_acquire().is_err());
+/// drop(one);
+/// assert!(gate.try_acquire().is_ok());
+/// # drop(two);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Gate {
+    slots: Slots,
 }
 
 impl Gate {
-    pub(crate) fn new(slots: usize) -> Self {
-        Gate { state: AtomicIsize::new(scaled(slots)), line: Mutex::default() }
+    /// The most slots that a gate can have.
+    pub const MAX_SLOTS: usize = MAX_SLOTS;
+
+    /// A gate with so many slots, all free.
+    ///
+    /// # Errors
+    /// If there are none, or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
+    pub fn new(slots: usize) -> Result<Self, CapacityError> {
+        Ok(Gate { slots: Slots::new(checked(slots)?) })
+    }
+
+    /// Takes a slot, waiting for one if there is none.
+    ///
+    /// # Errors
+    /// If the gate is closed, or is closed meanwhile.
+    #[inline]
+    pub fn acquire(&self) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_until(1, None)
+    }
+
+    /// Takes a slot, waiting for one up to `timeout`.
+    ///
+    /// # Errors
+    /// If there was none in time, or the gate is closed.
+    pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_many_timeout(1, timeout)
+    }
+
+    /// Takes a slot, waiting for one until `deadline`.
+    ///
+    /// # Errors
+    /// If there was none in time, or the gate is closed.
+    pub fn acquire_deadline(&self, deadline: Instant) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_until(1, Some(deadline))
+    }
+
+    /// Takes a slot if one is free and nobody waits.
+    ///
+    /// # Errors
+    /// If there is none to be had at once, or the gate is closed.
+    #[inline]
+    pub fn try_acquire(&self) -> Result<Permit<'_>, AcquireError> {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes a slot, waiting for one in the same line as threads do. The place in the line is taken
+    /// when the future is first polled.
+    ///
+    /// # Cancel safety
+    /// A dropped future leaves the line, or gives back what it was granted.
+    ///
+    /// # Errors
+    /// If the gate is closed, or is closed meanwhile.
+    pub async fn acquire_async(&self) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_many_async(1).await
+    }
+
+    /// Takes `want` slots together, waiting for them if they are not free.
+    ///
+    /// # Errors
+    /// If the gate is closed, or has fewer slots than that, now or meanwhile.
+    #[inline]
+    pub fn acquire_many(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_until(want, None)
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), waiting up to `timeout`.
+    ///
+    /// # Errors
+    /// If they were not free in time, or as for `acquire_many`.
+    pub fn acquire_many_timeout(
+        &self,
+        want: usize,
+        timeout: Duration,
+    ) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_until(want, Instant::now().checked_add(timeout))
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), waiting until `deadline`.
+    ///
+    /// # Errors
+    /// If they were not free in time, or as for `acquire_many`.
+    pub fn acquire_many_deadline(
+        &self,
+        want: usize,
+        deadline: Instant,
+    ) -> Result<Permit<'_>, AcquireError> {
+        self.acquire_until(want, Some(deadline))
     }
 
     /// Takes `want` slots if they are free and nobody waits.
+    ///
+    /// # Errors
+    /// If they are not to be had at once, or the gate is closed or has fewer.
     #[inline]
-    pub(crate) fn try_acquire(&self, want: usize) -> Result<(), Refused> {
-        let mut state = self.state.load(Ordering::Relaxed);
-        loop {
-            if state & CLOSED != 0 {
-                return Err(Refused::Closed);
-            }
-            if state & CONTENDED != 0 || state < scaled(want) {
-                return Err(Refused::Full);
-            }
-            match self.state.compare_exchange_weak(
-                state,
-                state - scaled(want),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(()),
-                Err(now) => state = now,
-            }
+    pub fn try_acquire_many(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
+        match self.slots.try_acquire(want) {
+            Ok(()) => Ok(Permit { gate: self, slots: want }),
+            Err(Refused::Closed) => Err(AcquireError::Closed),
+            Err(Refused::Full) if want > self.capacity() => Err(AcquireError::TooLarge),
+            Err(Refused::Full) => Err(AcquireError::Full),
         }
     }
 
-    /// Takes as many slots as are free, up to `want`, if nobody waits.
-    pub(crate) fn try_acquire_up_to(&self, want: usize) -> Result<usize, Refused> {
-        loop {
-            let state = self.state.load(Ordering::Relaxed);
-            let free = state / SLOT;
-            let take = free.clamp(1, scaled(want) / SLOT) as usize;
-            match self.try_acquire(take) {
-                Ok(()) => return Ok(take),
-                // Somebody took some between the two reads; take fewer.
-                Err(Refused::Full) if take > 1 && state & CONTENDED == 0 => {}
-                Err(refused) => return Err(refused),
-            }
+    /// As [`acquire_many`](Self::acquire_many), as a future.
+    ///
+    /// # Cancel safety
+    /// A dropped future leaves the line, or gives back what it was granted.
+    ///
+    /// # Errors
+    /// As for `acquire_many`.
+    pub async fn acquire_many_async(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
+        match self.slots.try_acquire(want) {
+            Err(Refused::Full) => match self.slots.acquire_async(want).await {
+                Ok(()) => Ok(Permit { gate: self, slots: want }),
+                Err(_) => Err(self.why_never()),
+            },
+            settled => self.permit(settled, want),
         }
     }
 
-    /// Takes slots whether they are free or not. The bound holds again once as many are released.
-    pub(crate) fn force(&self, want: usize) {
-        self.state.fetch_sub(scaled(want), Ordering::AcqRel);
+    /// Makes a permit last for as long as the gate does, to be kept in a structure or sent to a
+    /// thread or task of its own.
+    ///
+    /// # Panics
+    /// If the permit is of another gate.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Arc::new(Gate::new(4)?);
+    /// let permit = gate.own(gate.acquire()?);
+    /// std::thread::spawn(move || drop(permit)).join().unwrap();
+    /// assert_eq!(gate.in_use(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn own(self: &Arc<Self>, permit: Permit<'_>) -> OwnedPermit {
+        assert!(std::ptr::eq(&**self, permit.gate), "the permit is of another gate");
+        OwnedPermit { gate: self.clone(), slots: permit.forget() }
     }
 
-    /// Stands in the line for `want` slots, unless they are free. Who stands must come to learn
-    /// what became of it, or give up.
-    pub(crate) fn stand_in_line(&self, want: usize) -> Result<Option<Standing<'_>>, Refused> {
-        let place = self.stand(want, Caller::Thread(current()))?;
-        Ok(place.map(|place| Standing { gate: self, place }))
+    /// Gives slots back whose permits were [forgotten](Permit::forget).
+    ///
+    /// # Panics
+    /// If fewer are in use.
+    pub fn release(&self, slots: usize) {
+        assert!(slots <= self.in_use(), "more slots are given back than were taken");
+        self.slots.release(slots);
     }
 
-    /// The same for a task: the future waits in the same line as the threads do.
-    pub(crate) fn acquire_async(&self, want: usize) -> Acquire<'_> {
-        Acquire { gate: self, want, place: None }
+    /// Changes the number of slots. New ones go to those who wait. Where more are in use than there
+    /// are now, nobody gets one until enough have come back; where somebody waits for more than
+    /// there are now, it is refused with [`AcquireError::TooLarge`], for it would hold up everybody
+    /// behind it, maybe for ever.
+    ///
+    /// # Errors
+    /// If there are to be none, or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
+    pub fn resize(&self, slots: usize) -> Result<(), CapacityError> {
+        self.slots.set_capacity(checked(slots)?);
+        Ok(())
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state.load(Ordering::Acquire) & CLOSED != 0
+    /// Refuses whoever waits, and whoever comes. Permits that are out stay good.
+    pub fn close(&self) {
+        self.slots.close();
     }
 
-    /// Gives slots back, or adds new ones.
+    /// Whether the gate was closed.
+    pub fn is_closed(&self) -> bool {
+        self.slots.is_closed()
+    }
+
+    /// How many slots are free. While anybody waits they are kept for it.
+    pub fn available(&self) -> usize {
+        self.slots.free()
+    }
+
+    /// How many slots are taken.
+    pub fn in_use(&self) -> usize {
+        self.slots.in_use()
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.slots.waiting()
+    }
+
+    /// How many slots there are.
+    pub fn capacity(&self) -> usize {
+        self.slots.capacity()
+    }
+
     #[inline]
-    pub(crate) fn release(&self, slots: usize) {
-        if slots == 0 {
-            return;
-        }
-        let before = self.state.fetch_add(scaled(slots), Ordering::AcqRel);
-        if before & CONTENDED != 0 {
-            self.grant();
-        }
-    }
-
-    /// The slots that are out, of `capacity`.
-    pub(crate) fn in_use(&self, capacity: usize) -> usize {
-        in_use(self.state.load(Ordering::Acquire), capacity)
-    }
-
-    /// The same, read so that it is ordered with every `release`: a release that this read misses
-    /// comes after it, and sees all that was done before it.
-    pub(crate) fn in_use_for_certain(&self, capacity: usize) -> usize {
-        in_use(self.state.fetch_or(0, Ordering::AcqRel), capacity)
-    }
-
-    /// Refuses whoever waits, and whoever comes.
-    pub(crate) fn close(&self) {
-        self.state.fetch_or(CLOSED, Ordering::AcqRel);
-        while let Some(caller) = self.refuse_one() {
-            caller.wake();
+    fn acquire_until(
+        &self,
+        want: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Permit<'_>, AcquireError> {
+        match self.slots.try_acquire(want) {
+            Ok(()) => Ok(Permit { gate: self, slots: want }),
+            Err(_) => self.acquire_in_line(want, deadline),
         }
     }
 
-    /// How many stand in the line.
-    pub(crate) fn waiting(&self) -> usize {
-        let line = self.line.lock();
-        std::iter::successors(line.head, |&place| line.places[place].behind).count()
-    }
-
-    /// Step 2. Returns a place in the line, or nothing if the slots were free.
-    fn stand(&self, want: usize, caller: Caller) -> Result<Option<usize>, Refused> {
-        let mut line = self.line.lock();
-        let before = self.state.fetch_or(CONTENDED, Ordering::AcqRel);
-        if before & CLOSED != 0 {
-            self.settle(&line);
-            return Err(Refused::Closed);
-        }
-        if line.head.is_none() && before >= scaled(want) {
-            self.state.fetch_sub(scaled(want), Ordering::AcqRel);
-            self.settle(&line);
-            return Ok(None);
-        }
-        Ok(Some(line.push(want, caller)))
-    }
-
-    /// Clears `CONTENDED` if the line is empty.
-    fn settle(&self, line: &Line) {
-        if line.head.is_none() {
-            self.state.fetch_and(!CONTENDED, Ordering::AcqRel);
-        }
-    }
-
-    /// Step 4.
     #[cold]
-    fn grant(&self) {
-        while let Some(caller) = self.grant_one() {
-            caller.wake();
-        }
-    }
-
-    fn grant_one(&self) -> Option<Caller> {
-        let mut line = self.line.lock();
-        let head = line.head?;
-        let want = line.places[head].want;
-        // Nobody else takes slots while `CONTENDED` is set and we have the lock; `force` may, and
-        // leaves the bound exceeded by what it was forced to.
-        if self.state.load(Ordering::Acquire) < scaled(want) {
-            return None;
-        }
-        self.state.fetch_sub(scaled(want), Ordering::AcqRel);
-        let caller = line.settle(head, Fate::Granted);
-        self.settle(&line);
-        Some(caller)
-    }
-
-    fn refuse_one(&self) -> Option<Caller> {
-        let mut line = self.line.lock();
-        let head = line.head?;
-        let caller = line.settle(head, Fate::Refused);
-        self.settle(&line);
-        Some(caller)
-    }
-
-    /// What became of a waiter, if it is decided. The place is then gone.
-    fn learn(&self, place: usize) -> Option<Result<(), Closed>> {
-        let mut line = self.line.lock();
-        match line.places[place].fate {
-            Fate::Waiting => return None,
-            Fate::Granted | Fate::Refused => {}
-        }
-        match line.places.remove(place).fate {
-            Fate::Granted => Some(Ok(())),
-            _ => Some(Err(Closed)),
-        }
-    }
-
-    /// Step 5.
-    fn give_up(&self, place: usize) -> Result<(), Refused> {
-        let mut line = self.line.lock();
-        let fate = line.places[place].fate;
-        if fate == Fate::Waiting {
-            line.unlink(place);
-        }
-        line.places.remove(place);
-        self.settle(&line);
-        drop(line);
-        match fate {
-            Fate::Granted => Ok(()),
-            Fate::Refused => Err(Refused::Closed),
-            Fate::Waiting => {
-                self.grant();
-                Err(Refused::Full)
-            }
-        }
-    }
-}
-
-impl Line {
-    fn push(&mut self, want: usize, caller: Caller) -> usize {
-        let before = self.tail;
-        let place =
-            self.places.insert(Place { want, fate: Fate::Waiting, caller, before, behind: None });
-        match before {
-            None => self.head = Some(place),
-            Some(before) => self.places[before].behind = Some(place),
-        }
-        self.tail = Some(place);
-        place
-    }
-
-    fn unlink(&mut self, place: usize) {
-        let Place { before, behind, .. } = self.places[place];
-        match before {
-            None => self.head = behind,
-            Some(before) => self.places[before].behind = behind,
-        }
-        match behind {
-            None => self.tail = before,
-            Some(behind) => self.places[behind].before = before,
-        }
-    }
-
-    /// Decides a waiter's fate and says whom to wake.
-    fn settle(&mut self, place: usize, fate: Fate) -> Caller {
-        self.unlink(place);
-        let place = &mut self.places[place];
-        place.fate = fate;
-        place.caller.copy()
-    }
-}
-
-/// A thread's place in the line of a gate.
-#[must_use = "whoever stands in the line must wait or give up"]
-#[derive(Debug)]
-pub(crate) struct Standing<'a> {
-    gate: &'a Gate,
-    place: usize,
-}
-
-impl<'a> Standing<'a> {
-    /// What became of it, or the place again if that is open.
-    pub(crate) fn learn(self) -> Result<Result<(), Closed>, Standing<'a>> {
-        self.gate.learn(self.place).ok_or(self)
-    }
-
-    /// Sleeps until something became of it, or gives up at the deadline.
-    pub(crate) fn wait(mut self, deadline: Option<Instant>) -> Result<(), Refused> {
-        loop {
-            self = match self.learn() {
-                Ok(fate) => return fate.map_err(Refused::from),
-                Err(standing) => standing,
-            };
-            match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
-                None => park(),
-                Some(left) if left.is_zero() => return self.gate.give_up(self.place),
-                Some(left) => park_timeout(left),
-            }
-        }
-    }
-}
-
-/// Waits in the line of a gate. Dropped before it is ready, it leaves the line, or gives back what
-/// it had been granted.
-#[derive(Debug)]
-pub(crate) struct Acquire<'a> {
-    gate: &'a Gate,
-    want: usize,
-    place: Option<usize>,
-}
-
-impl Acquire<'_> {
-    /// Whether the caller stands in the line.
-    pub(crate) fn waits(&self) -> bool {
-        self.place.is_some()
-    }
-}
-
-impl Future for Acquire<'_> {
-    type Output = Result<(), Closed>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(place) = self.place else {
-            return match self.gate.stand(self.want, Caller::Task(cx.waker().clone())) {
-                Ok(None) => Poll::Ready(Ok(())),
-                Ok(place) => {
-                    self.place = place;
-                    Poll::Pending
-                }
-                Err(_) => Poll::Ready(Err(Closed)),
-            };
+    fn acquire_in_line(
+        &self,
+        want: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Permit<'_>, AcquireError> {
+        let settled = match self.slots.stand_in_line(want) {
+            Ok(None) => Ok(()),
+            Ok(Some(standing)) => standing.wait(deadline),
+            Err(refused) => Err(refused),
         };
-        {
-            let mut line = self.gate.line.lock();
-            let place = &mut line.places[place];
-            if place.fate == Fate::Waiting {
-                if let Caller::Task(waker) = &mut place.caller {
-                    waker.clone_from(cx.waker());
-                }
-                return Poll::Pending;
-            }
+        self.permit(settled, want)
+    }
+
+    fn permit(
+        &self,
+        settled: Result<(), Refused>,
+        want: usize,
+    ) -> Result<Permit<'_>, AcquireError> {
+        match settled {
+            Ok(()) => Ok(Permit { gate: self, slots: want }),
+            Err(Refused::Closed) => Err(self.why_never()),
+            Err(Refused::Full) => Err(AcquireError::TimedOut),
         }
-        self.place = None;
-        Poll::Ready(self.gate.learn(place).expect("the fate is no longer open"))
+    }
+
+    /// Why slots will never be had.
+    fn why_never(&self) -> AcquireError {
+        if self.is_closed() { AcquireError::Closed } else { AcquireError::TooLarge }
     }
 }
 
-impl Drop for Acquire<'_> {
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("capacity", &self.capacity())
+            .field("in_use", &self.in_use())
+            .field("waiting", &self.waiting())
+            .field("is_closed", &self.is_closed())
+            .finish()
+    }
+}
+
+/// Slots of a [`Gate`], given back when this is dropped.
+#[must_use = "dropped at once, it gives its slots back at once"]
+#[derive(Debug)]
+pub struct Permit<'a> {
+    gate: &'a Gate,
+    slots: usize,
+}
+
+impl Permit<'_> {
+    /// How many slots it holds.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Keeps the slots taken, and returns how many. [`Gate::release`] gives them back.
+    pub fn forget(self) -> usize {
+        mem::ManuallyDrop::new(self).slots
+    }
+}
+
+impl Drop for Permit<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(place) = self.place.take()
-            && self.gate.give_up(place).is_ok()
-        {
-            self.gate.release(self.want);
-        }
+        self.gate.slots.release(self.slots);
     }
 }
 
-fn in_use(state: isize, capacity: usize) -> usize {
-    usize::try_from(capacity as isize - state.div_euclid(SLOT)).unwrap_or(0)
+/// A [`Permit`] that keeps its gate alive. Made by [`Gate::own`].
+#[must_use = "dropped at once, it gives its slots back at once"]
+#[derive(Debug)]
+pub struct OwnedPermit {
+    gate: Arc<Gate>,
+    slots: usize,
 }
 
-fn scaled(slots: usize) -> isize {
-    isize::try_from(slots).unwrap_or(isize::MAX).min(isize::MAX / (2 * SLOT)) * SLOT
+impl OwnedPermit {
+    /// How many slots it holds.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// The gate that it is of.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// Keeps the slots taken, and returns how many. [`Gate::release`] gives them back.
+    pub fn forget(mut self) -> usize {
+        mem::take(&mut self.slots)
+    }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
+impl Drop for OwnedPermit {
+    fn drop(&mut self) {
+        self.gate.slots.release(self.slots);
+    }
+}
 
-    /// It went round and round until the line was empty: the slots that it saw free were kept for
-    /// somebody who wanted more than there were.
-    #[test]
-    fn slots_that_are_kept_for_the_line_are_refused_at_once() {
-        let gate = Gate::new(2);
-        let standing = gate.stand_in_line(3).unwrap().expect("there are only two");
-        assert_eq!(gate.try_acquire_up_to(2), Err(Refused::Full));
-        gate.release(1);
-        assert_eq!(standing.wait(None), Ok(()));
+fn checked(slots: usize) -> Result<usize, CapacityError> {
+    match slots {
+        0 => Err(CapacityError::Zero),
+        1..=MAX_SLOTS => Ok(slots),
+        _ => Err(CapacityError::TooLarge),
     }
 }

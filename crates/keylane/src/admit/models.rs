@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Instant;
 
-use super::gate::Closed;
-use super::{Admission, Gate, Refused};
+use super::slots::{Closed, Slots};
+use super::{Admission, Refused};
 use crate::sync::Mutex;
 use crate::sync::model::{Plain, block_on, check, spawn, waker};
 
 /// As `Admission::enter` does.
-fn acquire(gate: &Gate, want: usize) -> Result<(), Refused> {
+fn acquire(gate: &Slots, want: usize) -> Result<(), Refused> {
     match gate.try_acquire(want) {
         Err(Refused::Full) => match gate.stand_in_line(want)? {
             None => Ok(()),
@@ -23,10 +23,17 @@ fn acquire(gate: &Gate, want: usize) -> Result<(), Refused> {
     }
 }
 
+/// As many slots, all of them out.
+fn exhausted(slots: usize) -> Slots {
+    let gate = Slots::new(slots);
+    gate.force(slots);
+    gate
+}
+
 /// Nobody is in the line, and all of `slots` can be had at once.
-fn assert_whole(gate: &Gate, slots: usize) {
+fn assert_whole(gate: &Slots, slots: usize) {
     assert_eq!(gate.waiting(), 0);
-    assert_eq!(gate.in_use(slots), 0);
+    assert_eq!(gate.in_use(), gate.capacity() - slots);
     assert_eq!(gate.try_acquire(slots), Ok(()), "the line's flag is down again");
 }
 
@@ -38,7 +45,7 @@ fn assert_whole(gate: &Gate, slots: usize) {
 #[test]
 fn a_slot_is_handed_on_and_never_lost() {
     check(|| {
-        let gate = Arc::new((Gate::new(1), Plain::<u32>::default()));
+        let gate = Arc::new((Slots::new(1), Plain::<u32>::default()));
         let takers = [0, 1].map(|_| {
             let gate = gate.clone();
             spawn(move || {
@@ -59,7 +66,7 @@ fn a_slot_is_handed_on_and_never_lost() {
 #[test]
 fn nobody_barges() {
     check(|| {
-        let gate = Arc::new(Gate::new(0));
+        let gate = Arc::new(exhausted(1));
         let standing = gate.stand_in_line(1).unwrap().expect("there is no slot");
         let releaser = spawn({
             let gate = gate.clone();
@@ -83,7 +90,7 @@ fn nobody_barges() {
 #[test]
 fn giving_up_neither_loses_nor_takes_a_slot() {
     check(|| {
-        let gate = Arc::new(Gate::new(0));
+        let gate = Arc::new(exhausted(1));
         let standing = gate.stand_in_line(1).unwrap().expect("there is no slot");
         let next = spawn({
             let gate = gate.clone();
@@ -112,7 +119,7 @@ fn giving_up_neither_loses_nor_takes_a_slot() {
 #[test]
 fn giving_up_lets_the_modest_pass() {
     check(|| {
-        let gate = Arc::new(Gate::new(0));
+        let gate = Arc::new(exhausted(2));
         let greedy = gate.stand_in_line(2).unwrap().expect("there are no slots");
         let modest = spawn({
             let gate = gate.clone();
@@ -138,7 +145,7 @@ fn giving_up_lets_the_modest_pass() {
 #[test]
 fn a_dropped_future_gives_back_what_it_was_granted() {
     check(|| {
-        let gate = Arc::new(Gate::new(0));
+        let gate = Arc::new(exhausted(1));
         let mut first = Box::pin(gate.acquire_async(1));
         assert!(first.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
         let next = spawn({
@@ -165,7 +172,7 @@ fn a_dropped_future_gives_back_what_it_was_granted() {
 #[test]
 fn a_future_is_woken_through_its_last_waker() {
     check(|| {
-        let gate = Arc::new(Gate::new(0));
+        let gate = Arc::new(exhausted(1));
         let releaser = spawn({
             let gate = gate.clone();
             move || gate.release(1)
@@ -188,14 +195,14 @@ fn a_future_is_woken_through_its_last_waker() {
 #[test]
 fn closing_refuses_whoever_waits() {
     check(|| {
-        let gate = Arc::new(Gate::new(0));
+        let gate = Arc::new(exhausted(1));
         let waiters = [0, 1].map(|_| {
             let gate = gate.clone();
             spawn(move || assert_eq!(acquire(&gate, 1), Err(Refused::Closed)))
         });
         gate.close();
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-        assert_eq!((gate.waiting(), gate.in_use(0)), (0, 0));
+        assert_eq!((gate.waiting(), gate.in_use()), (0, 1));
         assert_eq!(block_on(gate.acquire_async(1)), Err(Closed));
     });
 }
@@ -206,7 +213,7 @@ fn closing_refuses_whoever_waits() {
 #[test]
 fn closing_loses_no_slot() {
     check(|| {
-        let gate = Arc::new(Gate::new(0));
+        let gate = Arc::new(exhausted(1));
         let releaser = spawn({
             let gate = gate.clone();
             move || gate.release(1)
@@ -224,7 +231,7 @@ fn closing_loses_no_slot() {
         };
         releaser.join().unwrap();
         closer.join().unwrap();
-        assert_eq!((gate.waiting(), gate.in_use(1)), (0, had));
+        assert_eq!((gate.waiting(), gate.in_use()), (0, had));
         assert_eq!(gate.try_acquire(1), Err(Refused::Closed));
     });
 }

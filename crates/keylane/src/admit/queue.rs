@@ -1,0 +1,257 @@
+//! A bounded queue in which whoever waits is served in the order in which it came.
+//!
+//! Protocol, invariants and proof are in this folder's README. This file has what needs no waiting;
+//! `queue/push.rs` and `queue/pop.rs` have the rest, `queue/state.rs` what all of it does under the
+//! lock.
+
+mod pop;
+mod push;
+mod state;
+mod transfer;
+
+use std::fmt;
+use std::ops::{Bound, Range, RangeBounds};
+
+use crossbeam_utils::CachePadded;
+
+use super::error::CapacityError;
+use super::wait::Calls;
+use crate::sync::{Mutex, MutexGuard};
+use state::State;
+
+/// A bounded queue for many producers and many consumers, fair in both directions.
+///
+/// - **First come, first served.** A push that waits has its item placed for it, in the order in
+///   which the pushes came, by whoever makes room; a pop that waits is handed its item. While anybody
+///   waits, nobody who comes later gets in first. The moment of arrival is when the caller takes the
+///   queue's lock.
+/// - **Bounded.** There are never more items in the queue than its capacity, unless it was made
+///   smaller while they were there.
+/// - **Nothing is lost.** A push that fails gives the item back in its error. A wait that times out,
+///   or a future that is dropped, leaves the line at once; an item that was already handed to it goes
+///   back to where it was.
+/// - **One line for all.** Threads and tasks of any async runtime wait in the same lines.
+///
+/// Waiting threads look for a moment whether they have been served, let others run, and sleep; so
+/// nobody makes a system call for one who is about to look anyway.
+///
+/// No lock of the queue is held while a waker is called or an item is dropped. The closure of
+/// [`peek`](Self::peek) and [`for_each`](Self::for_each) and the `Clone` of
+/// [`snapshot`](Self::snapshot) do run under it, and must not call the same queue.
+///
+/// # Examples
+/// ```
+/// use keylane::admit::FairQueue;
+///
+/// let queue = FairQueue::new(2)?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| {
+///         for i in 0..100 {
+///             queue.push(i).unwrap(); // waits while there are two
+///         }
+///         queue.close();
+///     });
+///     let mut got = Vec::new();
+///     while let Ok(i) = queue.pop() {
+///         got.push(i);
+///     }
+///     assert_eq!(got, (0..100).collect::<Vec<_>>());
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FairQueue<T> {
+    /// All there is. Sections are short: a few words, and an item moved in or out.
+    state: CachePadded<Mutex<State<T>>>,
+}
+
+impl<T> FairQueue<T> {
+    /// An empty queue for up to `capacity` items. Memory is taken as it is needed.
+    ///
+    /// # Errors
+    /// If `capacity` is 0. There is no rendezvous.
+    pub fn new(capacity: usize) -> Result<Self, CapacityError> {
+        if capacity == 0 {
+            return Err(CapacityError::Zero);
+        }
+        Ok(FairQueue { state: CachePadded::new(Mutex::new(State::new(capacity))) })
+    }
+
+    /// How many items there may be.
+    pub fn capacity(&self) -> usize {
+        self.lock().capacity()
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.lock().items().len()
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many wait to push.
+    pub fn waiting_to_push(&self) -> usize {
+        self.lock().waiting_to_push()
+    }
+
+    /// How many wait to pop.
+    pub fn waiting_to_pop(&self) -> usize {
+        self.lock().waiting_to_pop()
+    }
+
+    /// Whether the queue was closed.
+    pub fn is_closed(&self) -> bool {
+        self.lock().is_closed()
+    }
+
+    /// Shows the oldest item to `look` and returns what that returns, or `None` if there is none.
+    ///
+    /// `look` runs under the queue's lock: it should be short, and must not call the same queue. If
+    /// it panics, the queue is as it was.
+    pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let state = self.lock();
+        state.items().front().map(look)
+    }
+
+    /// Shows all items to `look`, oldest first, as they are at one moment. As for
+    /// [`peek`](Self::peek), it must not call the same queue.
+    pub fn for_each(&self, look: impl FnMut(&T)) {
+        let state = self.lock();
+        state.items().iter().for_each(look);
+    }
+
+    /// Copies of all items, oldest first, as they were at one moment. Their `Clone` must not call
+    /// the same queue.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylane::admit::FairQueue;
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// for item in queue.snapshot() {
+    ///     queue.push(item * 10)?; // the queue may change meanwhile
+    /// }
+    /// assert_eq!(queue.snapshot(), [1, 2, 3, 10, 20, 30]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshot(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        // Declared before the lock is taken: if a `Clone` panics, the copies are dropped after it is
+        // released.
+        let mut copies = Vec::new();
+        let state = self.lock();
+        copies.extend(state.items().iter().cloned());
+        drop(state);
+        copies
+    }
+
+    /// Takes a part of the items out: all with `..`, the oldest `n` with `..n`. Where there are
+    /// fewer, it takes those that there are. Whoever waits to push then has its item placed.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylane::admit::FairQueue;
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3, 4, 5])?;
+    /// assert_eq!(queue.drain(..2), [1, 2]);
+    /// assert_eq!(queue.drain(1..), [4, 5]);
+    /// assert_eq!(queue.snapshot(), [3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn drain(&self, part: impl RangeBounds<usize>) -> Vec<T> {
+        let (mut taken, mut calls) = (Vec::new(), Calls::default());
+        // A user's type may say what its bounds are.
+        let bounds = (part.start_bound().cloned(), part.end_bound().cloned());
+        let mut state = self.lock();
+        let part = within(bounds, state.items().len());
+        state.drain(part, &mut taken, &mut calls);
+        drop(state);
+        calls.tell();
+        taken
+    }
+
+    /// Changes the capacity. Where there is more room than before, those who wait to push get it
+    /// first. Where there are now more items than the capacity, none is lost, and nothing can be
+    /// pushed until there are fewer.
+    ///
+    /// # Errors
+    /// If `capacity` is 0.
+    pub fn resize(&self, capacity: usize) -> Result<(), CapacityError> {
+        if capacity == 0 {
+            return Err(CapacityError::Zero);
+        }
+        self.change(|state, calls| state.resize(capacity, calls));
+        Ok(())
+    }
+
+    /// Refuses all further pushes, and those that wait, which get their items back. Pops go on until
+    /// nothing is left, and then fail.
+    ///
+    /// If a pop is cancelled after it was handed an item, that item comes back into the queue, even
+    /// when others have by then been told that the queue is closed and empty. Who must not miss it
+    /// looks once more with [`close_and_take`](Self::close_and_take) after the last pop has ended.
+    pub fn close(&self) {
+        self.change(|state, calls| state.close(calls));
+    }
+
+    /// Closes the queue and returns what was left in it, oldest first.
+    pub fn close_and_take(&self) -> Vec<T> {
+        let mut taken = Vec::new();
+        self.change(|state, calls| {
+            state.close(calls);
+            state.drain(0..state.items().len(), &mut taken, calls);
+        });
+        taken
+    }
+
+    /// Changes the state under the lock, then tells those whose fate that decided.
+    fn change<R>(&self, change: impl FnOnce(&mut State<T>, &mut Calls) -> R) -> R {
+        let mut calls = Calls::default();
+        let result = change(&mut self.lock(), &mut calls);
+        calls.tell();
+        result
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock_politely()
+    }
+}
+
+impl<T> fmt::Debug for FairQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        let (len, capacity) = (state.items().len(), state.capacity());
+        let (pushing, popping) = (state.waiting_to_push(), state.waiting_to_pop());
+        let (handed, is_closed) = (state.handed(), state.is_closed());
+        drop(state);
+        f.debug_struct("FairQueue")
+            .field("len", &len)
+            .field("capacity", &capacity)
+            .field("handed", &handed)
+            .field("waiting_to_push", &pushing)
+            .field("waiting_to_pop", &popping)
+            .field("is_closed", &is_closed)
+            .finish()
+    }
+}
+
+/// The part of `0..len` that lies within the bounds.
+fn within((start, end): (Bound<usize>, Bound<usize>), len: usize) -> Range<usize> {
+    let start = match start {
+        Bound::Included(at) => at,
+        Bound::Excluded(at) => at.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match end {
+        Bound::Included(at) => at.saturating_add(1),
+        Bound::Excluded(at) => at,
+        Bound::Unbounded => len,
+    };
+    let end = end.min(len);
+    start.min(end)..end
+}
