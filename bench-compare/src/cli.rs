@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use crate::Result;
 use crate::args::Args;
 use crate::table;
-use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w5_memory};
+use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
 
 const USAGE: &str = "\
-usage: bench w1|w2|w3|w5 --peer NAME [--keys N] [--tasks N] [--producers N] [--workers N]
+usage: bench w1|w2|w3|w4|w4-gate|w5 --peer NAME [--keys N] [--tasks N] [--producers N] [--workers N]
                          [--capacity N] [--zipf S] [--every N] [--what idle-keys|queued-tasks]
-       bench table w1|w2|w3|w5 [--rounds 5] [--peers A,B] [--against A,B] [--producers 1,2,4]
+                         [--millis N] [--slow true|false] [--handed true|false]
+       bench table w1|w2|w3|w4|w4-gate|w5 [--rounds 5] [--peers A,B] [--against A,B] [--producers 1,2,4]
                          [--keys 1,1000] [--scale 1.0] [--quiet-wait 10] [--raw FILE]
        bench machine     what the tables were measured on, as markdown
        bench peers       the peers of each workload in this build";
@@ -52,6 +53,8 @@ fn one(workload: &str, allocator: &str, args: Args) -> Result<ExitCode> {
         "w1" => w1_tiny::run(args)?,
         "w2" => w2_sleeps::run(args)?,
         "w3" => w3_rollups::run(args)?,
+        "w4" => w4_queue::run(args)?,
+        "w4-gate" => w4_gate::run(args)?,
         "w5" => w5_memory::run(args)?,
         _ => return Err(USAGE.into()),
     };

@@ -8,14 +8,18 @@
 //!
 //! Pools are leaked: submitters refer to them, and the run ends with its process.
 
+use std::sync::Arc;
+
+use keylane::admit::{FairQueue, Gate as Slots};
 use keylane::{HandlerPool, Pool as Keylane};
 
 use crate::Result;
 use crate::job::{Gate, Job, Sleep, Tiny};
 use crate::pool::{Pool, Submit, SubmitGroup};
 use crate::record::Record;
+use crate::workloads::w4_queue::{Left, Put, Shape, Take};
 use crate::workloads::w5_memory::Question;
-use crate::workloads::{Setting, w1_tiny, w2_sleeps, w3_rollups, w5_memory};
+use crate::workloads::{Setting, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
 use crate::world::World;
 
 pub(crate) const W1: &[&str] = &[
@@ -28,6 +32,8 @@ pub(crate) const W1: &[&str] = &[
 ];
 pub(crate) const W2: &[&str] = &["keylane", "keylane-typed"];
 pub(crate) const W3: &[&str] = &["keylane"];
+pub(crate) const W4: &[&str] = &["keylane"];
+pub(crate) const W4_GATE: &[&str] = &["keylane-gate"];
 pub(crate) const W5: &[&str] = &["keylane", "keylane-handle", "keylane-typed"];
 
 const BATCH: usize = 64;
@@ -59,6 +65,35 @@ pub(crate) fn w3(setting: &Setting, every: usize) -> Result<Record> {
     Ok(match setting.peer.as_str() {
         "keylane" => w3_rollups::measure(setting, every, Closures(closures(setting))),
         _ => return Err(setting.unknown_peer()),
+    })
+}
+
+pub(crate) fn w4(setting: &Setting, shape: &Shape) -> Result<Record> {
+    if setting.peer != "keylane" {
+        return Err(setting.unknown_peer());
+    }
+    let queue = Arc::new(FairQueue::new(setting.capacity)?);
+    let left = Arc::new(Left::default());
+    let ins = (0..shape.producers).map(|_| WayIn::new(&queue, &left)).collect();
+    let outs = (0..shape.consumers).map(|_| WayOut(queue.clone())).collect();
+    Ok(w4_queue::measure(setting, shape, ins, outs))
+}
+
+pub(crate) fn w4_gate(setting: &Setting, is_handed: bool) -> Result<Record> {
+    if setting.peer != "keylane-gate" {
+        return Err(setting.unknown_peer());
+    }
+    let gates = [1, 1].map(|slots| Slots::new(slots).expect("there is a slot"));
+    Ok(if is_handed {
+        let gates: &'static [Slots; 2] = Box::leak(Box::new(gates));
+        gates.iter().for_each(|gate| _ = gate.acquire().expect("the gate is open").forget());
+        w4_gate::handed(
+            setting,
+            |side| _ = gates[side].acquire().expect("the gate is open").forget(),
+            |side| gates[side].release(1),
+        )
+    } else {
+        w4_gate::alone(setting, || drop(std::hint::black_box(gates[0].acquire())))
     })
 }
 
@@ -243,5 +278,42 @@ impl Submit<Tiny> for MessageBatch {
 
     fn flush(&mut self) {
         assert!(self.pool.send_many(self.batch.drain(..)).is_ok(), "the pool stays open");
+    }
+}
+
+/// The last producer closes the queue.
+struct WayIn {
+    queue: Arc<FairQueue<u64>>,
+    left: Arc<Left>,
+}
+
+impl WayIn {
+    fn new(queue: &Arc<FairQueue<u64>>, left: &Arc<Left>) -> WayIn {
+        left.one_more();
+        WayIn { queue: queue.clone(), left: left.clone() }
+    }
+}
+
+impl Put for WayIn {
+    #[inline]
+    fn put(&mut self, item: u64) {
+        self.queue.push(item).expect("it is closed by the last producer");
+    }
+}
+
+impl Drop for WayIn {
+    fn drop(&mut self) {
+        if self.left.one_less() {
+            self.queue.close();
+        }
+    }
+}
+
+struct WayOut(Arc<FairQueue<u64>>);
+
+impl Take for WayOut {
+    #[inline]
+    fn take(&mut self) -> Option<u64> {
+        self.0.pop().ok()
     }
 }

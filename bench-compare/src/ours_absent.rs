@@ -3,11 +3,14 @@
 use crate::Result;
 use crate::record::Record;
 use crate::workloads::Setting;
+use crate::workloads::w4_queue::Shape;
 use crate::workloads::w5_memory::Question;
 
 pub(crate) const W1: &[&str] = &[];
 pub(crate) const W2: &[&str] = &[];
 pub(crate) const W3: &[&str] = &[];
+pub(crate) const W4: &[&str] = &[];
+pub(crate) const W4_GATE: &[&str] = &[];
 pub(crate) const W5: &[&str] = &[];
 
 pub(crate) fn w1(setting: &Setting) -> Result<Record> {
@@ -19,6 +22,14 @@ pub(crate) fn w2(setting: &Setting, _zipf: f64) -> Result<Record> {
 }
 
 pub(crate) fn w3(setting: &Setting, _every: usize) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn w4(setting: &Setting, _shape: &Shape) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn w4_gate(setting: &Setting, _is_handed: bool) -> Result<Record> {
     Err(setting.unknown_peer())
 }
 

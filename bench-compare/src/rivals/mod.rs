@@ -1,6 +1,9 @@
-//! The rivals: what people write, or use, to run work in order per key. One file each.
+//! The rivals: what people write, or use, to run work in order per key, and the
+//! bounded queues of W4. One file each.
 
+pub(crate) mod channels;
 pub(crate) mod grouped;
+pub(crate) mod java_queue;
 pub(crate) mod kae;
 pub(crate) mod shard;
 pub(crate) mod shard_batch;

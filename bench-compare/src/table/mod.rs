@@ -73,6 +73,9 @@ impl Results {
                 );
                 for turn in 0..peers {
                     let peer = (turn + round) % peers;
+                    if !spec.is_possible(column, peer) {
+                        continue;
+                    }
                     match run(&spec, column, peer) {
                         Ok(record) => cells[peer].add(record),
                         Err(error) => {

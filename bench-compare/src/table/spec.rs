@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use crate::args::Args;
-use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w5_memory};
+use crate::rivals::java_queue;
+use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
 use crate::{Result, ours};
 
 pub(crate) struct Spec {
@@ -17,10 +18,15 @@ pub(crate) struct Spec {
     scale: f64,
 }
 
+#[derive(Default)]
 pub(crate) struct Column {
     pub(crate) title: String,
     flags: Vec<(&'static str, String)>,
+    /// Or the milliseconds of a run that lasts for a time.
     tasks: usize,
+    is_timed: bool,
+    /// The peers that cannot do it.
+    not: &'static [&'static str],
 }
 
 /// A number of each run that gets a table of its own.
@@ -45,6 +51,16 @@ const W2_FIGURES: &[Figure] = &[
     figure("mean_sleep_us", "mean measured sleep, microseconds", false),
 ];
 const W3_FIGURES: &[Figure] = &[figure("ns_per_task", "nanoseconds per task", true)];
+const W4_FIGURES: &[Figure] = &[
+    figure("items_m_per_sec", "million items per second", false),
+    figure("ns_per_item", "nanoseconds per item", true),
+    figure("cpu_ns_per_item", "CPU nanoseconds per item, all threads", false),
+    figure("jain", "Jain index of the 16 producers", false),
+    figure("median_us", "median time of a put, microseconds", false),
+    figure("p99_over_median", "99th percentile of the puts over their median", false),
+    figure("max_over_median", "longest put over the median", false),
+];
+const W4_GATE_FIGURES: &[Figure] = &[figure("ns", "nanoseconds", true)];
 const W5_FIGURES: &[Figure] = &[
     figure("heap_bytes", "live heap bytes per key or task", false),
     figure("rss_bytes", "resident bytes per key or task", false),
@@ -57,6 +73,11 @@ impl Spec {
             "w1" => ([ours::W1, w1_tiny::RIVALS].concat(), &["shard", "strand-dashmap"]),
             "w2" => ([ours::W2, w2_sleeps::RIVALS].concat(), &[]),
             "w3" => ([ours::W3, w3_rollups::RIVALS].concat(), &["strand-dashmap", "grouped"]),
+            "w4" => ([ours::W4, w4_queue::RIVALS].concat(), &["crossbeam", "java-abq-fair"]),
+            "w4-gate" => {
+                let against = &["std-mutex", "park-unpark"];
+                ([ours::W4_GATE, w4_gate::RIVALS].concat(), against)
+            }
             "w5" => ([ours::W5, w5_memory::RIVALS].concat(), &[]),
             _ => return Err(format!("there is no workload `{workload}`").into()),
         };
@@ -64,14 +85,25 @@ impl Spec {
             "w1" => (w1_columns(args)?, W1_FIGURES),
             "w2" => (w2_columns(), W2_FIGURES),
             "w3" => (w3_columns(), W3_FIGURES),
+            "w4" => (w4_columns(), W4_FIGURES),
+            "w4-gate" => (w4_gate_columns(), W4_GATE_FIGURES),
             _ => (w5_columns(), W5_FIGURES),
         };
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let peers = args.take_list("peers").unwrap_or_else(|| owned(&peers));
+        let mut peers = args.take_list("peers").unwrap_or_else(|| owned(&peers));
+        if !java_queue::is_there() {
+            peers.retain(|peer| !peer.starts_with("java-"));
+        }
         let mut against = args.take_list("against").unwrap_or_else(|| owned(against));
         against.retain(|peer| peers.contains(peer));
         let scale = args.take("scale", 1.0)?;
         Ok(Spec { workload: workload.to_owned(), peers, against, columns, figures, scale })
+    }
+
+    /// Whether the peer can do what the column asks for.
+    pub(crate) fn is_possible(&self, column: usize, peer: usize) -> bool {
+        let (column, peer) = (&self.columns[column], self.peers[peer].as_str());
+        !column.not.contains(&peer)
     }
 
     /// The arguments of one run.
@@ -83,7 +115,12 @@ impl Spec {
             words.extend([format!("--{name}"), value.to_owned()]);
         };
         flag("peer", peer);
-        flag("tasks", &(tasks as usize).to_string());
+        if column.is_timed {
+            let millis = column.tasks as f64 * self.scale;
+            flag("millis", &(millis as usize).to_string());
+        } else {
+            flag("tasks", &(tasks as usize).to_string());
+        }
         for (name, value) in &column.flags {
             flag(name, value);
         }
@@ -114,6 +151,7 @@ fn w1_columns(args: &mut Args) -> Result<Vec<Column>> {
             title: format!("{}, {}", count(producers, "producer"), count(keys, "key")),
             flags: vec![("producers", producers.to_string()), ("keys", keys.to_string())],
             tasks: 5_000_000,
+            ..Column::default()
         })
         .collect())
 }
@@ -127,6 +165,7 @@ fn w2_columns() -> Vec<Column> {
         title: format!("Zipf {zipf}"),
         flags: vec![("zipf", zipf.to_owned())],
         tasks: 20_000,
+        ..Column::default()
     };
     vec![column("1"), column("0.5")]
 }
@@ -136,8 +175,49 @@ fn w3_columns() -> Vec<Column> {
         title: title.to_owned(),
         flags: vec![("keys", "1000".to_owned()), ("every", every.to_owned())],
         tasks: 5_000_000,
+        ..Column::default()
     };
     vec![column("1 % rollups", "100"), column("no rollups", "0")]
+}
+
+/// Milliseconds of a run.
+const W4_TIME: usize = 1000;
+
+fn w4_columns() -> Vec<Column> {
+    let column = |title: &str, producers: usize, consumers: usize, is_slow: bool| Column {
+        title: title.to_owned(),
+        flags: vec![
+            ("producers", producers.to_string()),
+            ("workers", consumers.to_string()),
+            ("slow", is_slow.to_string()),
+        ],
+        tasks: W4_TIME,
+        is_timed: true,
+        not: if consumers == 1 { &[] } else { w4_queue::ONE_CONSUMER },
+        ..Column::default()
+    };
+    vec![
+        column("1x1", 1, 1, false),
+        column("2x2", 2, 2, false),
+        column("4x4", 4, 4, false),
+        column("16x16", 16, 16, false),
+        column("4x1", 4, 1, false),
+        column("16x1, slow", 16, 1, true),
+    ]
+}
+
+fn w4_gate_columns() -> Vec<Column> {
+    let column = |title: &str, is_handed: bool, not| Column {
+        title: title.to_owned(),
+        flags: vec![("handed", is_handed.to_string())],
+        tasks: if is_handed { 200_000 } else { 20_000_000 },
+        not,
+        ..Column::default()
+    };
+    vec![
+        column("acquire and release, nobody waits", false, &["park-unpark"]),
+        column("hand-off between two threads", true, &["std-mutex"]),
+    ]
 }
 
 fn w5_columns() -> Vec<Column> {
@@ -145,6 +225,7 @@ fn w5_columns() -> Vec<Column> {
         title: title.to_owned(),
         flags: vec![("what", what.to_owned()), ("keys", keys.to_owned())],
         tasks: 1_000_000,
+        ..Column::default()
     };
     vec![
         column("idle key", "idle-keys", "1000000"),
@@ -156,7 +237,7 @@ fn w5_columns() -> Vec<Column> {
 /// The peers of all workloads, one workload a line.
 pub(crate) fn list_peers() -> String {
     let mut text = String::new();
-    for workload in ["w1", "w2", "w3", "w5"] {
+    for workload in ["w1", "w2", "w3", "w4", "w4-gate", "w5"] {
         let spec = Spec::new(workload, &mut Args::none()).expect("the workload exists");
         writeln!(text, "{workload}: {}", spec.peers.join(" ")).expect("writing to a string");
     }

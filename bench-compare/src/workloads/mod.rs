@@ -3,6 +3,8 @@
 pub(crate) mod w1_tiny;
 pub(crate) mod w2_sleeps;
 pub(crate) mod w3_rollups;
+pub(crate) mod w4_gate;
+pub(crate) mod w4_queue;
 pub(crate) mod w5_memory;
 
 use std::time::Duration;

@@ -124,7 +124,7 @@ impl<T> Mutex<T> {
     fn lock_later(&self) -> MutexGuard<'_, T> {
         for attempt in 0..rounds(POLITE_PAUSES + POLITE_YIELDS) {
             if attempt < POLITE_PAUSES {
-                (0..PAUSES_PER_ATTEMPT).for_each(|_| spin_hint());
+                (0..1_u32 << attempt).for_each(|_| spin_hint());
             } else {
                 yield_now();
             }
@@ -146,8 +146,7 @@ impl<T> Mutex<T> {
 }
 
 /// How often a polite caller pauses before it tries again, and for how long: about a microsecond.
-const POLITE_PAUSES: u32 = 8;
-const PAUSES_PER_ATTEMPT: u32 = 40;
+const POLITE_PAUSES: u32 = 7;
 /// And how often it then lets others run: the holder may be a thread that has lost its processor.
 const POLITE_YIELDS: u32 = 8;
 

@@ -17,14 +17,14 @@ use crossbeam_utils::CachePadded;
 use super::error::CapacityError;
 use super::wait::Calls;
 use crate::sync::{Mutex, MutexGuard};
-use state::State;
+use state::{Back, Front, Whole};
 
 /// A bounded queue for many producers and many consumers, fair in both directions.
 ///
 /// - **First come, first served.** A push that waits has its item placed for it, in the order in
 ///   which the pushes came, by whoever makes room; a pop that waits is handed its item. While anybody
-///   waits, nobody who comes later gets in first. The moment of arrival is when the caller takes the
-///   queue's lock.
+///   waits, nobody who comes later gets in first. The moment of arrival is when the caller has
+///   the queue's lock.
 /// - **Bounded.** There are never more items in the queue than its capacity, unless it was made
 ///   smaller while they were there.
 /// - **Nothing is lost.** A push that fails gives the item back in its error. A wait that times out,
@@ -60,8 +60,10 @@ use state::State;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct FairQueue<T> {
-    /// All there is. Sections are short: a few words, and an item moved in or out.
-    state: CachePadded<Mutex<State<T>>>,
+    /// The items that pops take, under a lock that pushes do not need as long as there is room.
+    front: CachePadded<Mutex<Front<T>>>,
+    /// The items that pushes bring, the lines, and all else. Taken after `front` where both are.
+    back: CachePadded<Mutex<Back<T>>>,
 }
 
 impl<T> FairQueue<T> {
@@ -73,17 +75,20 @@ impl<T> FairQueue<T> {
         if capacity == 0 {
             return Err(CapacityError::Zero);
         }
-        Ok(FairQueue { state: CachePadded::new(Mutex::new(State::new(capacity))) })
+        Ok(FairQueue {
+            front: CachePadded::new(Mutex::new(Front::new())),
+            back: CachePadded::new(Mutex::new(Back::new(capacity))),
+        })
     }
 
     /// How many items there may be.
     pub fn capacity(&self) -> usize {
-        self.lock().capacity()
+        self.back().capacity()
     }
 
     /// How many items there are.
     pub fn len(&self) -> usize {
-        self.lock().items().len()
+        self.both().whole().len()
     }
 
     /// Whether there is no item.
@@ -93,17 +98,17 @@ impl<T> FairQueue<T> {
 
     /// How many wait to push.
     pub fn waiting_to_push(&self) -> usize {
-        self.lock().waiting_to_push()
+        self.back().waiting_to_push()
     }
 
     /// How many wait to pop.
     pub fn waiting_to_pop(&self) -> usize {
-        self.lock().waiting_to_pop()
+        self.back().waiting_to_pop()
     }
 
     /// Whether the queue was closed.
     pub fn is_closed(&self) -> bool {
-        self.lock().is_closed()
+        self.back().is_closed()
     }
 
     /// Shows the oldest item to `look` and returns what that returns, or `None` if there is none.
@@ -111,15 +116,13 @@ impl<T> FairQueue<T> {
     /// `look` runs under the queue's lock: it should be short, and must not call the same queue. If
     /// it panics, the queue is as it was.
     pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        let state = self.lock();
-        state.items().front().map(look)
+        self.both().whole().items().next().map(look)
     }
 
     /// Shows all items to `look`, oldest first, as they are at one moment. As for
     /// [`peek`](Self::peek), it must not call the same queue.
     pub fn for_each(&self, look: impl FnMut(&T)) {
-        let state = self.lock();
-        state.items().iter().for_each(look);
+        self.both().whole().items().for_each(look);
     }
 
     /// Copies of all items, oldest first, as they were at one moment. Their `Clone` must not call
@@ -143,9 +146,7 @@ impl<T> FairQueue<T> {
         // Declared before the lock is taken: if a `Clone` panics, the copies are dropped after it is
         // released.
         let mut copies = Vec::new();
-        let state = self.lock();
-        copies.extend(state.items().iter().cloned());
-        drop(state);
+        copies.extend(self.both().whole().items().cloned());
         copies
     }
 
@@ -163,14 +164,12 @@ impl<T> FairQueue<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn drain(&self, part: impl RangeBounds<usize>) -> Vec<T> {
-        let (mut taken, mut calls) = (Vec::new(), Calls::default());
+        let mut taken = Vec::new();
         // A user's type may say what its bounds are.
         let bounds = (part.start_bound().cloned(), part.end_bound().cloned());
-        let mut state = self.lock();
-        let part = within(bounds, state.items().len());
-        state.drain(part, &mut taken, &mut calls);
-        drop(state);
-        calls.tell();
+        self.change(|whole, calls| {
+            whole.drain(within(bounds, whole.len()), &mut taken, calls);
+        });
         taken
     }
 
@@ -184,7 +183,7 @@ impl<T> FairQueue<T> {
         if capacity == 0 {
             return Err(CapacityError::Zero);
         }
-        self.change(|state, calls| state.resize(capacity, calls));
+        self.change(|whole, calls| whole.resize(capacity, calls));
         Ok(())
     }
 
@@ -195,40 +194,63 @@ impl<T> FairQueue<T> {
     /// when others have by then been told that the queue is closed and empty. Who must not miss it
     /// looks once more with [`close_and_take`](Self::close_and_take) after the last pop has ended.
     pub fn close(&self) {
-        self.change(|state, calls| state.close(calls));
+        self.change(|whole, calls| whole.close(calls));
     }
 
     /// Closes the queue and returns what was left in it, oldest first.
     pub fn close_and_take(&self) -> Vec<T> {
         let mut taken = Vec::new();
-        self.change(|state, calls| {
-            state.close(calls);
-            state.drain(0..state.items().len(), &mut taken, calls);
+        self.change(|whole, calls| {
+            whole.close(calls);
+            whole.drain(0..whole.len(), &mut taken, calls);
         });
         taken
     }
 
-    /// Changes the state under the lock, then tells those whose fate that decided.
-    fn change<R>(&self, change: impl FnOnce(&mut State<T>, &mut Calls) -> R) -> R {
+    /// Changes the whole under both locks, then tells those whose fate that decided.
+    fn change<R>(&self, change: impl FnOnce(&mut Whole<'_, T>, &mut Calls) -> R) -> R {
         let mut calls = Calls::default();
-        let result = change(&mut self.lock(), &mut calls);
+        let result = change(&mut self.both().whole(), &mut calls);
         calls.tell();
         result
     }
 
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock_politely()
+    fn front(&self) -> MutexGuard<'_, Front<T>> {
+        self.front.lock_politely()
+    }
+
+    #[inline]
+    fn back(&self) -> MutexGuard<'_, Back<T>> {
+        self.back.lock_politely()
+    }
+
+    fn both(&self) -> Both<'_, T> {
+        let front = self.front();
+        Both { front, back: self.back() }
+    }
+}
+
+/// Both locks.
+struct Both<'a, T> {
+    front: MutexGuard<'a, Front<T>>,
+    back: MutexGuard<'a, Back<T>>,
+}
+
+impl<T> Both<'_, T> {
+    fn whole(&mut self) -> Whole<'_, T> {
+        Whole { front: &mut self.front, back: &mut self.back }
     }
 }
 
 impl<T> fmt::Debug for FairQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.lock();
-        let (len, capacity) = (state.items().len(), state.capacity());
-        let (pushing, popping) = (state.waiting_to_push(), state.waiting_to_pop());
-        let (handed, is_closed) = (state.handed(), state.is_closed());
-        drop(state);
+        let mut both = self.both();
+        let len = both.whole().len();
+        let back = &both.back;
+        let (capacity, handed, is_closed) = (back.capacity(), back.handed(), back.is_closed());
+        let (pushing, popping) = (back.waiting_to_push(), back.waiting_to_pop());
+        drop(both);
         f.debug_struct("FairQueue")
             .field("len", &len)
             .field("capacity", &capacity)

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use super::super::error::PopError;
 use super::super::line::Fate;
 use super::super::wait::{Caller, Calls, Seat};
-use super::FairQueue;
-use super::state::{No, State};
-use crate::sync::MutexGuard;
+use super::state::No;
+use super::{Both, FairQueue};
 
 impl<T> FairQueue<T> {
     /// Pops the oldest item, waiting for one if there is none.
@@ -44,10 +43,8 @@ impl<T> FairQueue<T> {
     /// If there is none.
     #[inline]
     pub fn try_pop(&self) -> Result<T, PopError> {
-        let mut calls = Calls::default();
-        let popped = self.lock().pop(&mut calls);
-        calls.tell();
-        popped.map_err(PopError::from)
+        let popped = self.front().pop();
+        popped.map_or_else(|| self.pop_whole(), Ok)
     }
 
     /// Pops the oldest item, waiting for one in the same line as threads do. The place in the line
@@ -98,8 +95,12 @@ impl<T> FairQueue<T> {
         if most == 0 {
             return Ok(items);
         }
-        self.change(|state, calls| state.pop_many(most, &mut items, calls))?;
-        Ok(items)
+        let popped = self.change(|whole, calls| {
+            items.push(whole.pop(calls)?);
+            whole.pop_more(most - 1, &mut items, calls);
+            Ok(())
+        });
+        popped.map(|()| items).map_err(|no: No| no.into())
     }
 
     /// As [`pop_many`](Self::pop_many), as a future.
@@ -119,16 +120,27 @@ impl<T> FairQueue<T> {
 
     #[inline]
     fn pop_until(&self, deadline: Option<Instant>) -> Result<T, PopError> {
+        let popped = self.front().pop();
+        popped.map_or_else(|| self.pop_or_wait(deadline), Ok)
+    }
+
+    #[cold]
+    fn pop_whole(&self) -> Result<T, PopError> {
+        self.change(|whole, calls| whole.pop(calls)).map_err(PopError::from)
+    }
+
+    /// Pops what is in either part, or waits in the line.
+    #[cold]
+    fn pop_or_wait(&self, deadline: Option<Instant>) -> Result<T, PopError> {
         let mut calls = Calls::default();
-        let mut state = self.lock();
-        match state.pop(&mut calls) {
-            Ok(item) => {
-                drop(state);
+        let mut both = self.both();
+        match both.whole().pop(&mut calls) {
+            Err(No::NotNow) => self.wait_to_pop(both, deadline),
+            settled => {
+                drop(both);
                 calls.tell();
-                Ok(item)
+                settled.map_err(PopError::from)
             }
-            Err(No::Closed) => Err(PopError::Closed),
-            Err(No::NotNow) => self.wait_to_pop(state, deadline),
         }
     }
 
@@ -144,20 +156,15 @@ impl<T> FairQueue<T> {
     /// What was popped first, and what lies in the queue behind it, up to `most` items.
     fn and_more(&self, first: T, most: usize) -> Vec<T> {
         let mut items = vec![first];
-        self.change(|state, calls| state.pop_more(most, &mut items, calls));
+        self.change(|whole, calls| whole.pop_more(most, &mut items, calls));
         items
     }
 
-    /// Stands in the line, under the lock that found no item, and waits there.
-    #[cold]
-    fn wait_to_pop(
-        &self,
-        mut state: MutexGuard<'_, State<T>>,
-        deadline: Option<Instant>,
-    ) -> Result<T, PopError> {
+    /// Stands in the line, under the locks that found no item, and waits there.
+    fn wait_to_pop(&self, mut both: Both<'_, T>, deadline: Option<Instant>) -> Result<T, PopError> {
         let seat = Seat::new();
-        let place = state.stand_to_pop(Caller::Thread(seat.clone()));
-        drop(state);
+        let place = both.whole().stand_to_pop(Caller::Thread(seat.clone()));
+        drop(both);
         seat.wait(deadline);
         Popping { queue: self, place: None }.leave(place)
     }
@@ -175,13 +182,13 @@ impl<T> Popping<'_, T> {
     /// Pops, or stands in the line.
     fn begin(&mut self, caller: Caller) -> Poll<Result<T, PopError>> {
         let mut calls = Calls::default();
-        let mut state = self.queue.lock();
-        let popped = state.pop(&mut calls);
+        let mut both = self.queue.both();
+        let popped = both.whole().pop(&mut calls);
         if let Err(No::NotNow) = popped {
-            self.place = Some(state.stand_to_pop(caller));
+            self.place = Some(both.whole().stand_to_pop(caller));
             return Poll::Pending;
         }
-        drop(state);
+        drop(both);
         calls.tell();
         Poll::Ready(popped.map_err(PopError::from))
     }
@@ -190,7 +197,7 @@ impl<T> Popping<'_, T> {
     fn leave(&mut self, place: usize) -> Result<T, PopError> {
         self.place = None;
         let mut calls = Calls::default();
-        let (fate, item, _caller) = self.queue.lock().leave_popping(place, &mut calls);
+        let (fate, item, _caller) = self.queue.back().leave_popping(place, &mut calls);
         calls.tell();
         item.ok_or(match fate {
             Fate::Waiting => PopError::TimedOut,
@@ -206,14 +213,14 @@ impl<T> Future for Popping<'_, T> {
         // Made before the lock is taken, and dropped after: wakers are somebody else's code.
         let caller = Caller::Task(cx.waker().clone());
         let Some(place) = self.place else { return self.begin(caller) };
-        let mut state = self.queue.lock();
-        if state.pop_waits(place) {
-            let outdated = state.change_popper(place, caller);
-            drop(state);
+        let mut back = self.queue.back();
+        if back.pop_waits(place) {
+            let outdated = back.change_popper(place, caller);
+            drop(back);
             drop(outdated);
             return Poll::Pending;
         }
-        drop(state);
+        drop(back);
         Poll::Ready(self.leave(place))
     }
 }
@@ -222,7 +229,7 @@ impl<T> Drop for Popping<'_, T> {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             let mut calls = Calls::default();
-            let caller = self.queue.lock().cancel_popping(place, &mut calls);
+            let caller = self.queue.both().whole().cancel_popping(place, &mut calls);
             calls.tell();
             drop(caller);
         }

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use super::super::error::{PushError, PushErrorKind};
 use super::super::line::Fate;
 use super::super::wait::{Caller, Calls, Seat};
-use super::FairQueue;
-use super::state::{No, Parcel, State};
-use crate::sync::MutexGuard;
+use super::state::{No, Parcel};
+use super::{Both, FairQueue};
 
 impl<T> FairQueue<T> {
     /// Pushes an item, waiting for room if there is none.
@@ -44,10 +43,10 @@ impl<T> FairQueue<T> {
     /// If there is none, or the queue is closed.
     #[inline]
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        let mut calls = Calls::default();
-        let pushed = self.lock().push(item, &mut calls);
-        calls.tell();
-        pushed.map_err(|(no, item)| PushError::new(no.into(), item))
+        let pushed = self.back().push(item);
+        pushed.or_else(|item| {
+            self.try_push_parcel(Parcel::One(Some(item))).map_err(|error| error.map(one))
+        })
     }
 
     /// Pushes an item, waiting for room if there is none, in the same line as threads do. The place
@@ -107,11 +106,8 @@ impl<T> FairQueue<T> {
         &self,
         items: impl IntoIterator<Item = T>,
     ) -> Result<(), PushError<Vec<T>>> {
-        let mut parcel = Parcel::Many(items.into_iter().collect());
-        match self.change(|state, calls| state.push_parcel(&mut parcel, calls)) {
-            Ok(()) => Ok(()),
-            Err(no) => Err(PushError::new(no.into(), many(parcel))),
-        }
+        let parcel = Parcel::Many(items.into_iter().collect());
+        self.try_push_parcel(parcel).map_err(|error| error.map(many))
     }
 
     /// As [`push_many`](Self::push_many), as a future.
@@ -133,19 +129,11 @@ impl<T> FairQueue<T> {
 
     #[inline]
     fn push_until(&self, item: T, deadline: Option<Instant>) -> Result<(), PushError<T>> {
-        let mut calls = Calls::default();
-        let mut state = self.lock();
-        match state.push(item, &mut calls) {
-            Ok(()) => {
-                drop(state);
-                calls.tell();
-                Ok(())
-            }
-            Err((No::Closed, item)) => Err(PushError::new(PushErrorKind::Closed, item)),
-            Err((No::NotNow, item)) => self
-                .wait_to_push(state, Parcel::One(Some(item)), calls, deadline)
-                .map_err(|error| error.map(one)),
-        }
+        // Most often there is room, and nobody waits.
+        let pushed = self.back().push(item);
+        pushed.or_else(|item| {
+            self.push_or_wait(Parcel::One(Some(item)), deadline).map_err(|error| error.map(one))
+        })
     }
 
     fn push_many_until(
@@ -153,34 +141,48 @@ impl<T> FairQueue<T> {
         items: impl IntoIterator<Item = T>,
         deadline: Option<Instant>,
     ) -> Result<(), PushError<Vec<T>>> {
-        let mut parcel = Parcel::Many(items.into_iter().collect());
+        let parcel = Parcel::Many(items.into_iter().collect());
+        self.push_or_wait(parcel, deadline).map_err(|error| error.map(many))
+    }
+
+    #[cold]
+    fn try_push_parcel(&self, mut parcel: Parcel<T>) -> Result<(), PushError<Parcel<T>>> {
+        match self.change(|whole, calls| whole.push(&mut parcel, calls)) {
+            Ok(()) => Ok(()),
+            Err(no) => Err(PushError::new(no.into(), parcel)),
+        }
+    }
+
+    /// Pushes what there is room for, and waits in the line with the rest.
+    #[cold]
+    fn push_or_wait(
+        &self,
+        mut parcel: Parcel<T>,
+        deadline: Option<Instant>,
+    ) -> Result<(), PushError<Parcel<T>>> {
         let mut calls = Calls::default();
-        let mut state = self.lock();
-        match state.push_parcel(&mut parcel, &mut calls) {
-            Ok(()) => {
-                drop(state);
+        let mut both = self.both();
+        match both.whole().push(&mut parcel, &mut calls) {
+            Err(No::NotNow) => self.wait_to_push(both, parcel, calls, deadline),
+            settled => {
+                drop(both);
                 calls.tell();
-                Ok(())
-            }
-            Err(No::Closed) => Err(PushError::new(PushErrorKind::Closed, many(parcel))),
-            Err(No::NotNow) => {
-                self.wait_to_push(state, parcel, calls, deadline).map_err(|error| error.map(many))
+                settled.map_err(|no| PushError::new(no.into(), parcel))
             }
         }
     }
 
-    /// Stands in the line, under the lock that found no room, and waits there.
-    #[cold]
+    /// Stands in the line, under the locks that found no room, and waits there.
     fn wait_to_push(
         &self,
-        mut state: MutexGuard<'_, State<T>>,
+        mut both: Both<'_, T>,
         parcel: Parcel<T>,
         calls: Calls,
         deadline: Option<Instant>,
     ) -> Result<(), PushError<Parcel<T>>> {
         let seat = Seat::new();
-        let place = state.stand_to_push(parcel, Caller::Thread(seat.clone()));
-        drop(state);
+        let place = both.whole().stand_to_push(parcel, Caller::Thread(seat.clone()));
+        drop(both);
         let mut pushing = Pushing { queue: self, parcel: None, place: Some(place) };
         calls.tell();
         seat.wait(deadline);
@@ -210,15 +212,15 @@ impl<'a, T> Pushing<'a, T> {
         caller: Caller,
     ) -> Poll<Result<(), PushError<Parcel<T>>>> {
         let mut calls = Calls::default();
-        let mut state = self.queue.lock();
-        let pushed = state.push_parcel(&mut parcel, &mut calls);
+        let mut both = self.queue.both();
+        let pushed = both.whole().push(&mut parcel, &mut calls);
         if pushed == Err(No::NotNow) {
-            self.place = Some(state.stand_to_push(parcel, caller));
-            drop(state);
+            self.place = Some(both.whole().stand_to_push(parcel, caller));
+            drop(both);
             calls.tell();
             return Poll::Pending;
         }
-        drop(state);
+        drop(both);
         calls.tell();
         Poll::Ready(pushed.map_err(|no| PushError::new(no.into(), parcel)))
     }
@@ -226,7 +228,7 @@ impl<'a, T> Pushing<'a, T> {
     /// Goes from the line, with what became of the push.
     fn leave(&mut self, place: usize) -> Result<(), PushError<Parcel<T>>> {
         self.place = None;
-        let (fate, rest, _caller) = self.queue.lock().leave_pushing(place);
+        let (fate, rest, _caller) = self.queue.back().leave_pushing(place);
         match fate {
             Fate::Granted => Ok(()),
             Fate::Refused => Err(PushError::new(PushErrorKind::Closed, rest)),
@@ -248,14 +250,14 @@ impl<T> Future for Pushing<'_, T> {
             return self.begin(parcel, caller);
         }
         let place = self.place.expect("it is not polled after it was ready");
-        let mut state = self.queue.lock();
-        if state.push_waits(place) {
-            let outdated = state.change_pusher(place, caller);
-            drop(state);
+        let mut back = self.queue.back();
+        if back.push_waits(place) {
+            let outdated = back.change_pusher(place, caller);
+            drop(back);
             drop(outdated);
             return Poll::Pending;
         }
-        drop(state);
+        drop(back);
         Poll::Ready(self.leave(place))
     }
 }

@@ -2,9 +2,7 @@
 
 use super::super::error::TransferError;
 use super::super::wait::Calls;
-use super::FairQueue;
-use super::state::State;
-use crate::sync::MutexGuard;
+use super::{Both, FairQueue};
 
 impl<T> FairQueue<T> {
     /// Moves the oldest `count` items to the end of another queue, in their order: all of them, or
@@ -47,23 +45,20 @@ impl<T> FairQueue<T> {
         count: impl FnOnce(usize) -> Result<usize, TransferError>,
     ) -> Result<usize, TransferError> {
         if std::ptr::eq(self, to) {
-            let state = self.lock();
-            return if state.is_closed() {
-                Err(TransferError::Closed)
-            } else {
-                count(state.items().len())
-            };
+            let mut both = self.both();
+            let len = both.whole().len();
+            return if both.back.is_closed() { Err(TransferError::Closed) } else { count(len) };
         }
         let mut calls = Calls::default();
         let (mut from, mut to) = lock_both(self, to);
-        let count = count(from.items().len())?;
-        if to.is_closed() {
+        let count = count(from.whole().len())?;
+        if to.back.is_closed() {
             return Err(TransferError::Closed);
         }
-        if count > to.room() {
+        if count > to.whole().room() {
             return Err(TransferError::Full);
         }
-        from.transfer(&mut to, count, &mut calls);
+        from.whole().transfer(&mut to.whole(), count, &mut calls);
         drop((from, to));
         calls.tell();
         Ok(count)
@@ -71,15 +66,12 @@ impl<T> FairQueue<T> {
 }
 
 /// Locks the one with the lower address first, whoever asks, so that two never wait for each other.
-fn lock_both<'a, T>(
-    one: &'a FairQueue<T>,
-    other: &'a FairQueue<T>,
-) -> (MutexGuard<'a, State<T>>, MutexGuard<'a, State<T>>) {
+fn lock_both<'a, T>(one: &'a FairQueue<T>, other: &'a FairQueue<T>) -> (Both<'a, T>, Both<'a, T>) {
     if std::ptr::from_ref(one) < std::ptr::from_ref(other) {
-        let one = one.lock();
-        (one, other.lock())
+        let one = one.both();
+        (one, other.both())
     } else {
-        let other = other.lock();
-        (one.lock(), other)
+        let other = other.both();
+        (one.both(), other)
     }
 }
