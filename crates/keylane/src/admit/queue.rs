@@ -15,7 +15,7 @@ use std::ops::{Bound, Range, RangeBounds};
 use crossbeam_utils::CachePadded;
 
 use super::error::CapacityError;
-use super::wait::Calls;
+use super::wait::{Calls, Patience};
 use crate::sync::{Mutex, MutexGuard};
 use state::{Back, Front, Whole};
 
@@ -64,6 +64,9 @@ pub struct FairQueue<T> {
     front: CachePadded<Mutex<Front<T>>>,
     /// The items that pushes bring, the lines, and all else. Taken after `front` where both are.
     back: CachePadded<Mutex<Back<T>>>,
+    /// How threads wait to push, and to pop.
+    to_push: Patience,
+    to_pop: Patience,
 }
 
 impl<T> FairQueue<T> {
@@ -78,6 +81,8 @@ impl<T> FairQueue<T> {
         Ok(FairQueue {
             front: CachePadded::new(Mutex::new(Front::new())),
             back: CachePadded::new(Mutex::new(Back::new(capacity))),
+            to_push: Patience::new(),
+            to_pop: Patience::new(),
         })
     }
 

@@ -28,7 +28,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::line::{Fate, Line};
-use super::wait::{Caller, Calls, Seat};
+use super::wait::{Caller, Calls, Patience, Seat};
 use crate::sync::{AtomicIsize, Mutex, Ordering};
 
 /// Somebody waits in the line.
@@ -48,6 +48,8 @@ pub(crate) struct Slots {
     /// Who waits, and the bound. A few words are read or written under the lock, and nobody is told
     /// under it.
     door: Mutex<Door>,
+    /// How the threads in the line wait.
+    patience: Patience,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl Slots {
         Slots {
             state: AtomicIsize::new(scaled(capacity)),
             door: Mutex::new(Door { line: Line::default(), capacity }),
+            patience: Patience::new(),
         }
     }
 
@@ -316,7 +319,7 @@ impl<'a> Standing<'a> {
 
     /// Waits until something became of it, or gives up at the deadline.
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Result<(), Refused> {
-        self.seat.wait(deadline);
+        self.seat.wait(&self.slots.patience, deadline);
         // Granted or refused by now, unless the deadline came first.
         self.slots.give_up(self.place)
     }

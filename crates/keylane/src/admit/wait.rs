@@ -1,7 +1,8 @@
 //! How a waiter waits, and how it is told that its wait is over.
 //!
 //! A thread looks at its [`Seat`] for a moment, then lets others run, then sleeps. So whoever tells
-//! it makes a system call only if it sleeps by then. A task is told through its waker.
+//! it makes a system call only if it sleeps by then. How long it looks depends on how long the waits
+//! at the same line have taken of late: see [`Patience`]. A task is told through its waker.
 //!
 //! # Why no wake-up is lost
 //! All goes through one word of the seat. Who tells swaps `TOLD` in and unparks the thread if
@@ -11,7 +12,7 @@
 
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::sync::{
     AtomicUsize, Ordering, Thread, current, park, park_timeout, rounds, spin_hint, yield_now,
@@ -24,13 +25,54 @@ const ASLEEP: usize = 1;
 /// What it waited for is decided.
 const TOLD: usize = 2;
 
-/// Looks before a thread lets others run.
+/// Looks before a thread lets others run, at the most.
 const LOOKS: u32 = 12;
 /// The pauses between two looks: about a microsecond. Looking less often is what makes waiting
 /// cheap, for in the meantime the other side works on at full speed, without a line and undisturbed.
 const PAUSES_PER_LOOK: u32 = 40;
 /// How often it then lets others run, looking in between, before it sleeps.
 const YIELDS: u32 = 12;
+
+/// The looks of a thread that waits where waits are long.
+const LEAST_LOOKS: usize = 2;
+/// The looks that are added after a short wait. A long one takes one away.
+const GAIN: usize = 4;
+/// A wait of less than this might have been over before the thread slept: about what falling asleep
+/// and being woken takes.
+const SHORT: Duration = Duration::from_micros(50);
+
+/// How often to look before going to sleep, learned from the waits at one line. Where they are short,
+/// looking spares two system calls and the time to wake up. Where they are long, threads that look
+/// only keep those from running that could come to the line, or bring what all wait for.
+#[derive(Debug)]
+pub(super) struct Patience {
+    /// Looks and yields. Any waiting thread changes it after its wait, and it does not matter whose
+    /// change is lost.
+    looks: AtomicUsize,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Patience { looks: AtomicUsize::new((LOOKS + YIELDS) as usize) }
+    }
+
+    fn looks(&self) -> u32 {
+        self.looks.load(Ordering::Relaxed) as u32
+    }
+
+    /// After a wait: whether it was short, so that looking saw its end or nearly did.
+    ///
+    /// What speaks for looking counts more than what speaks against it, for among short waits there
+    /// is always a long one, of a thread that had lost its processor.
+    fn learn(&self, was_short: bool) {
+        let looks = self.looks.load(Ordering::Relaxed);
+        let better = if was_short { looks + GAIN } else { looks - 1 };
+        let better = better.clamp(LEAST_LOOKS, (LOOKS + YIELDS) as usize);
+        if better != looks {
+            self.looks.store(better, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Where a waiting thread is told.
 #[derive(Debug)]
@@ -54,10 +96,21 @@ impl Seat {
     }
 
     /// Waits until the thread is told, or until `deadline`. Nothing is undone if that comes first.
-    pub(super) fn wait(&self, deadline: Option<Instant>) {
-        if self.look_around(deadline) || self.fall_asleep() == TOLD {
+    pub(super) fn wait(&self, patience: &Patience, deadline: Option<Instant>) {
+        if deadline.is_some_and(|at| at <= Instant::now()) {
             return;
         }
+        if self.look_around(patience.looks()) {
+            return patience.learn(true);
+        }
+        let begin = Instant::now();
+        if self.fall_asleep() != TOLD {
+            self.sleep(deadline);
+        }
+        patience.learn(begin.elapsed() < SHORT);
+    }
+
+    fn sleep(&self, deadline: Option<Instant>) {
         while !self.is_told() {
             match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
                 None => park(),
@@ -68,11 +121,8 @@ impl Seat {
     }
 
     /// Looks for a moment. Says whether the wait is over.
-    fn look_around(&self, deadline: Option<Instant>) -> bool {
-        if deadline.is_some_and(|at| at <= Instant::now()) {
-            return true;
-        }
-        for look in 0..rounds(LOOKS + YIELDS) {
+    fn look_around(&self, looks: u32) -> bool {
+        for look in 0..rounds(looks) {
             if look < LOOKS {
                 (0..PAUSES_PER_LOOK).for_each(|_| spin_hint());
             } else {

@@ -165,7 +165,7 @@ impl<T> FairQueue<T> {
         let seat = Seat::new();
         let place = both.whole().stand_to_pop(Caller::Thread(seat.clone()));
         drop(both);
-        seat.wait(deadline);
+        seat.wait(&self.to_pop, deadline);
         Popping { queue: self, place: None }.leave(place)
     }
 }

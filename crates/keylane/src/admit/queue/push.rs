@@ -185,7 +185,7 @@ impl<T> FairQueue<T> {
         drop(both);
         let mut pushing = Pushing { queue: self, parcel: None, place: Some(place) };
         calls.tell();
-        seat.wait(deadline);
+        seat.wait(&self.to_push, deadline);
         pushing.leave(place)
     }
 }
