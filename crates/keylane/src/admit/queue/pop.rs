@@ -95,12 +95,8 @@ impl<T> FairQueue<T> {
         if most == 0 {
             return Ok(items);
         }
-        let popped = self.change(|whole, calls| {
-            items.push(whole.pop(calls)?);
-            whole.pop_more(most - 1, &mut items, calls);
-            Ok(())
-        });
-        popped.map(|()| items).map_err(|no: No| no.into())
+        self.change(|whole, calls| whole.pop_many(most, &mut items, calls))?;
+        Ok(items)
     }
 
     /// As [`pop_many`](Self::pop_many), as a future.

@@ -270,14 +270,23 @@ impl<T> Whole<'_, T> {
     /// Pops the oldest item.
     pub(super) fn pop(&mut self, calls: &mut Calls) -> Result<T, No> {
         self.refill();
-        match self.front.take_first() {
-            Some(item) => {
-                self.settle(calls);
-                Ok(item)
-            }
-            None if self.back.is_closed => Err(No::Closed),
-            None => Err(No::NotNow),
+        let item = self.front.take_first().ok_or(self.why_nothing())?;
+        self.settle(calls);
+        Ok(item)
+    }
+
+    /// Pops up to `most`, at least one.
+    pub(super) fn pop_many(
+        &mut self,
+        most: usize,
+        into: &mut Vec<T>,
+        calls: &mut Calls,
+    ) -> Result<(), No> {
+        if self.len() == 0 {
+            return Err(self.why_nothing());
         }
+        self.pop_more(most, into, calls);
+        Ok(())
     }
 
     /// Pops up to `most`, and no more than there are now.
@@ -287,6 +296,10 @@ impl<T> Whole<'_, T> {
             into.extend(self.front.take_first());
         }
         self.settle(calls);
+    }
+
+    fn why_nothing(&self) -> No {
+        if self.back.is_closed { No::Closed } else { No::NotNow }
     }
 
     /// The end of the line of those who wait to push. Only after `push` has found no room.
