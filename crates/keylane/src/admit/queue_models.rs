@@ -1,1 +1,243 @@
+//! The fair queue in every order of events.
+//!
+//! Each model names the mistakes that it was seen to catch.
 
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Instant;
+
+use super::{FairQueue, PopError, PushErrorKind};
+use crate::sync::model::{block_on, check, spawn, waker};
+
+fn queue(capacity: usize) -> Arc<FairQueue<u32>> {
+    Arc::new(FairQueue::new(capacity).expect("the capacity is not 0"))
+}
+
+/// Nobody waits, nothing is left, and all of the capacity is there.
+fn assert_empty(queue: &FairQueue<u32>, capacity: usize) {
+    assert_eq!((queue.waiting_to_push(), queue.waiting_to_pop()), (0, 0));
+    assert_eq!((queue.len(), queue.capacity()), (0, capacity));
+    (0..capacity).for_each(|_| queue.try_push(0).expect("there is room"));
+    assert!(queue.try_push(0).is_err());
+}
+
+/// Two pushes into a queue of one, and a consumer: everything comes, and nobody sleeps on.
+#[test]
+fn a_waiting_push_is_placed() {
+    check(|| {
+        let queue = queue(1);
+        let producer = spawn({
+            let queue = queue.clone();
+            move || (1..=3).for_each(|i| queue.push(i).unwrap())
+        });
+        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Ok(1), Ok(2), Ok(3)]);
+        producer.join().unwrap();
+        assert_empty(&queue, 1);
+    });
+}
+
+/// Two producers and two consumers at a queue of one: all that was pushed is popped, once.
+#[test]
+fn nothing_is_lost_or_doubled() {
+    check(|| {
+        let queue = queue(1);
+        let producer = spawn({
+            let queue = queue.clone();
+            move || queue.push(1).unwrap()
+        });
+        let consumer = spawn({
+            let queue = queue.clone();
+            move || queue.pop().unwrap()
+        });
+        queue.push(2).unwrap();
+        let own = queue.pop().unwrap();
+        producer.join().unwrap();
+        assert_eq!(own + consumer.join().unwrap(), 3);
+        assert_empty(&queue, 1);
+    });
+}
+
+/// Who waits is served before who comes, and its room is taken at that moment.
+#[test]
+fn nobody_barges() {
+    check(|| {
+        let queue = queue(1);
+        queue.push(0).unwrap();
+        let mut waiter = Box::pin(queue.push_async(1));
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
+        let newcomer = spawn({
+            let queue = queue.clone();
+            move || assert_eq!(queue.try_push(2).unwrap_err().kind(), PushErrorKind::Full)
+        });
+        assert_eq!(queue.pop(), Ok(0));
+        newcomer.join().unwrap();
+        assert_eq!(queue.pop(), Ok(1));
+        block_on(waiter).unwrap();
+        assert_empty(&queue, 1);
+    });
+}
+
+/// A timeout at the moment of the hand-off either has the item or leaves it.
+#[test]
+fn giving_up_neither_loses_nor_takes_an_item() {
+    check(|| {
+        let queue = queue(1);
+        let producer = spawn({
+            let queue = queue.clone();
+            move || queue.push(1).unwrap()
+        });
+        let popped = queue.pop_deadline(Instant::now());
+        producer.join().unwrap();
+        match popped {
+            Ok(item) => assert_eq!(item, 1),
+            Err(why) => {
+                assert_eq!(why, PopError::TimedOut);
+                assert_eq!(queue.try_pop(), Ok(1));
+            }
+        }
+        assert_empty(&queue, 1);
+    });
+}
+
+/// The same for a push: its item is in, or in its hand.
+#[test]
+fn giving_up_neither_loses_nor_doubles_what_is_pushed() {
+    check(|| {
+        let queue = queue(1);
+        queue.push(1).unwrap();
+        let consumer = spawn({
+            let queue = queue.clone();
+            move || assert_eq!(queue.pop(), Ok(1))
+        });
+        let pushed = queue.push_deadline(2, Instant::now());
+        consumer.join().unwrap();
+        match pushed {
+            Ok(()) => assert_eq!(queue.try_pop(), Ok(2)),
+            Err(error) => assert_eq!(error.into_inner(), 2),
+        }
+        assert_empty(&queue, 1);
+    });
+}
+
+/// A pop that is dropped with an item in its hand gives it to the next.
+#[test]
+fn a_dropped_pop_passes_its_item_on() {
+    check(|| {
+        let queue = queue(1);
+        let mut first = Box::pin(queue.pop_async());
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
+        let next = spawn({
+            let queue = queue.clone();
+            move || assert_eq!(queue.pop(), Ok(1))
+        });
+        let producer = spawn({
+            let queue = queue.clone();
+            move || queue.push(1).unwrap()
+        });
+        drop(first);
+        next.join().unwrap();
+        producer.join().unwrap();
+        assert_empty(&queue, 1);
+    });
+}
+
+/// A push that is dropped as room comes is in whole or not at all, and leaves the room to others.
+#[test]
+fn a_dropped_push_leaves_the_room() {
+    check(|| {
+        let queue = queue(1);
+        queue.push(1).unwrap();
+        let mut dropped = Box::pin(queue.push_async(2));
+        assert!(dropped.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
+        let consumer = spawn({
+            let queue = queue.clone();
+            move || assert_eq!(queue.pop(), Ok(1))
+        });
+        drop(dropped);
+        consumer.join().unwrap();
+        if queue.len() == 1 {
+            assert_eq!(queue.pop(), Ok(2));
+        }
+        assert_empty(&queue, 1);
+    });
+}
+
+/// A future that waits is woken through the waker of its last poll.
+#[test]
+fn a_pop_is_woken_through_its_last_waker() {
+    check(|| {
+        let queue = queue(1);
+        let producer = spawn({
+            let queue = queue.clone();
+            move || queue.push(1).unwrap()
+        });
+        let mut pop = Box::pin(queue.pop_async());
+        let early = pop.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+        if early.is_pending() {
+            assert_eq!(block_on(pop), Ok(1));
+        }
+        producer.join().unwrap();
+        assert_empty(&queue, 1);
+    });
+}
+
+/// Nobody sleeps on at a closed queue, and what was pushed before comes out.
+#[test]
+fn closing_ends_every_wait_and_loses_nothing() {
+    check(|| {
+        let queue = queue(1);
+        let consumer = spawn({
+            let queue = queue.clone();
+            move || std::iter::from_fn(|| queue.pop().ok()).sum::<u32>()
+        });
+        let producer = spawn({
+            let queue = queue.clone();
+            move || (1..=2).map(|i| if queue.push(i).is_ok() { i } else { 0 }).sum::<u32>()
+        });
+        queue.close();
+        let pushed = producer.join().unwrap();
+        assert_eq!(consumer.join().unwrap(), pushed);
+        assert_eq!(queue.pop(), Err(PopError::Closed));
+    });
+}
+
+/// A queue that grows lets those in who wait, whatever else happens at that moment.
+#[test]
+fn growing_lets_the_waiting_in() {
+    check(|| {
+        let queue = queue(1);
+        queue.push(1).unwrap();
+        let producer = spawn({
+            let queue = queue.clone();
+            move || queue.push(2).unwrap()
+        });
+        let consumer = spawn({
+            let queue = queue.clone();
+            move || queue.pop().unwrap()
+        });
+        queue.resize(2).unwrap();
+        producer.join().unwrap();
+        assert_eq!(consumer.join().unwrap(), 1);
+        assert_eq!(queue.pop(), Ok(2));
+        assert_empty(&queue, 2);
+    });
+}
+
+/// Two queues transfer to each other: neither waits for the other for ever, and nothing is lost.
+#[test]
+fn two_transfers_pass_each_other() {
+    check(|| {
+        let (one, other) = (queue(2), queue(2));
+        one.push(1).unwrap();
+        other.push(2).unwrap();
+        let there = spawn({
+            let (one, other) = (one.clone(), other.clone());
+            move || one.transfer_all(&other).unwrap()
+        });
+        other.transfer_all(&one).unwrap();
+        there.join().unwrap();
+        let mut all = [one.drain(..), other.drain(..)].concat();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+    });
+}
