@@ -12,6 +12,7 @@ usage: bench w1|w2|w3|w4|w4-gate|w5 --peer NAME [--keys N] [--tasks N] [--produc
                          [--capacity N] [--zipf S] [--every N] [--what idle-keys|queued-tasks]
                          [--millis N] [--slow true|false] [--handed true|false]
        bench table w1|w2|w3|w4|w4-gate|w5 [--rounds 5] [--peers A,B] [--against A,B] [--producers 1,2,4]
+                         [--columns TITLE,TITLE]
                          [--keys 1,1000] [--scale 1.0] [--quiet-wait 10] [--raw FILE]
        bench machine     what the tables were measured on, as markdown
        bench peers       the peers of each workload in this build";

@@ -81,7 +81,7 @@ impl Spec {
             "w5" => ([ours::W5, w5_memory::RIVALS].concat(), &[]),
             _ => return Err(format!("there is no workload `{workload}`").into()),
         };
-        let (columns, figures) = match workload {
+        let (mut columns, figures) = match workload {
             "w1" => (w1_columns(args)?, W1_FIGURES),
             "w2" => (w2_columns(), W2_FIGURES),
             "w3" => (w3_columns(), W3_FIGURES),
@@ -89,6 +89,9 @@ impl Spec {
             "w4-gate" => (w4_gate_columns(), W4_GATE_FIGURES),
             _ => (w5_columns(), W5_FIGURES),
         };
+        if let Some(titles) = args.take_list("columns") {
+            columns.retain(|column| titles.contains(&column.title));
+        }
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let mut peers = args.take_list("peers").unwrap_or_else(|| owned(&peers));
         if !java_queue::is_there() {
@@ -202,7 +205,7 @@ fn w4_columns() -> Vec<Column> {
         column("4x4", 4, 4, false),
         column("16x16", 16, 16, false),
         column("4x1", 4, 1, false),
-        column("16x1, slow", 16, 1, true),
+        column("16x1 slow", 16, 1, true),
     ]
 }
 
@@ -215,8 +218,8 @@ fn w4_gate_columns() -> Vec<Column> {
         ..Column::default()
     };
     vec![
-        column("acquire and release, nobody waits", false, &["park-unpark"]),
-        column("hand-off between two threads", true, &["std-mutex"]),
+        column("acquire and release", false, &["park-unpark"]),
+        column("hand-off", true, &["std-mutex"]),
     ]
 }
 

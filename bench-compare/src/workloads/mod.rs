@@ -116,6 +116,18 @@ mod tests {
     }
 
     #[test]
+    fn rivals_pass_every_item_once_and_in_order() {
+        let rivals: Vec<&str> =
+            w4_queue::RIVALS.iter().copied().filter(|rival| !rival.starts_with("java-")).collect();
+        let flags = ["--producers", "3", "--millis", "30"];
+        every_rival_is_right(w4_queue::run, &rivals, &flags);
+        every_rival_is_right(w4_queue::run, &rivals, &[&flags[..], &["--slow", "true"]].concat());
+        let shared: Vec<&str> =
+            rivals.into_iter().filter(|rival| !w4_queue::ONE_CONSUMER.contains(rival)).collect();
+        every_rival_is_right(w4_queue::run, &shared, &[&flags[..], &["--workers", "3"]].concat());
+    }
+
+    #[test]
     fn rivals_hold_a_backlog_and_then_run_it_in_order() {
         let flags = ["--what", "queued-tasks", "--tasks", "20000", "--keys", "50"];
         every_rival_is_right(w5_memory::run, w5_memory::RIVALS, &flags);

@@ -6,8 +6,9 @@
 //! hand-offs; the figure is for one.
 
 use std::hint::black_box;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
@@ -77,30 +78,46 @@ fn record(setting: &Setting, start: Instant, steps: usize) -> Record {
     record
 }
 
+/// Tokio's has no blocking form of its own.
 fn semaphore(setting: &Setting) -> Record {
     let sides = [0, 0].map(tokio::sync::Semaphore::new);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it needs nothing");
-    let take = |side: usize| {
-        runtime.block_on(sides[side].acquire()).expect("it is open").forget();
-    };
+    let take = |side: usize| block_on(sides[side].acquire()).expect("it is open").forget();
     handed(setting, take, |side| sides[side].add_permits(1))
+}
+
+/// Parks this thread until the future is ready: what the smallest of executors does.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current()))));
+    let mut future = std::pin::pin!(future);
+    WAKER.with(|waker| {
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => thread::park(),
+            }
+        }
+    })
 }
 
 /// A flag, and `park` until it is up: no less would be a hand-off.
 fn park(setting: &Setting) -> Record {
     let flags = [false, false].map(AtomicBool::new);
-    let threads: [Mutex<Option<Thread>>; 2] = Default::default();
+    let threads: [OnceLock<Thread>; 2] = Default::default();
     let take = |side: usize| {
-        if threads[side].lock().expect("nobody panics").is_none() {
-            *threads[side].lock().expect("nobody panics") = Some(thread::current());
-        }
+        threads[side].get_or_init(thread::current);
         while !flags[side].swap(false, Ordering::AcqRel) {
             thread::park();
         }
     };
     let give = |side: usize| {
-        flags[side].store(true, Ordering::Release);
-        if let Some(thread) = &*threads[side].lock().expect("nobody panics") {
+        flags[side].store(true, Ordering::SeqCst);
+        if let Some(thread) = threads[side].get() {
             thread.unpark();
         }
     };

@@ -42,6 +42,7 @@
 //! | no result, and no cost for one | `execute` |
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
+//! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
 //!
 //! The keys' `Hash`, `Eq` and `Clone` are called, and clones of keys dropped, while a part of the
 //! pool is locked: none of that may panic, or call the pool.

@@ -95,7 +95,8 @@ pub(crate) use std::sync::atomic::Ordering;
 
 /// A mutex whose sections never unwind half-way, so that poison carries no news and is ignored.
 ///
-/// No user code runs inside a section except the key's `Eq` and `Clone`.
+/// No user code runs inside a section except the key's `Eq` and `Clone`, and what looks at the items
+/// of a fair queue without changing it.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(RawMutex<T>);
 

@@ -65,6 +65,10 @@ impl Patience {
     /// What speaks for looking counts more than what speaks against it, for among short waits there
     /// is always a long one, of a thread that had lost its processor.
     fn learn(&self, was_short: bool) {
+        if rounds(1) == 0 {
+            // In a model nobody looks, and no clock may decide what happens.
+            return;
+        }
         let looks = self.looks.load(Ordering::Relaxed);
         let better = if was_short { looks + GAIN } else { looks - 1 };
         let better = better.clamp(LEAST_LOOKS, (LOOKS + YIELDS) as usize);
