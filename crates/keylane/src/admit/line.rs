@@ -65,12 +65,6 @@ impl<P> Line<P> {
         self.waiting
     }
 
-    /// Whether nobody waits, nor has yet to learn its fate.
-    #[cfg(test)]
-    pub(super) fn is_deserted(&self) -> bool {
-        self.places.is_empty()
-    }
-
     /// A new place at the end of the line.
     pub(super) fn stand(&mut self, load: P, caller: Caller) -> usize {
         let before = self.tail;
