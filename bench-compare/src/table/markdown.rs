@@ -12,7 +12,7 @@ pub(super) fn render(results: &Results, rounds: usize) -> String {
     let mut text = String::new();
     for figure in results.spec.figures {
         let title = format!("{workload}: {}; median (min–max) of {rounds}", figure.title);
-        table(&mut text, &title, results, |column, peer| {
+        table(&mut text, &title, results, figure, |column, peer| {
             show(&results.cells[column][peer], figure)
         });
         if figure.is_compared {
@@ -30,7 +30,7 @@ fn compare(text: &mut String, results: &Results, figure: &Figure, reference: &st
     let at = at.expect("a reference is one of the peers");
     let workload = results.spec.workload.to_uppercase();
     let title = format!("{workload}: times as fast as `{reference}`, by medians");
-    table(text, &title, results, |column, peer| {
+    table(text, &title, results, figure, |column, peer| {
         let cells = &results.cells[column];
         match (cells[at].summary(figure.name), cells[peer].summary(figure.name)) {
             (Some(theirs), Some(own)) => format!("{:.2}", theirs.median / own.median),
@@ -39,14 +39,28 @@ fn compare(text: &mut String, results: &Results, figure: &Figure, reference: &st
     });
 }
 
-fn table(text: &mut String, title: &str, results: &Results, cell: impl Fn(usize, usize) -> String) {
-    let columns = &results.spec.columns;
-    let titles: Vec<&str> = columns.iter().map(|column| column.title.as_str()).collect();
+/// Columns in which no run has the figure, or could have, are left out.
+fn table(
+    text: &mut String,
+    title: &str,
+    results: &Results,
+    figure: &Figure,
+    cell: impl Fn(usize, usize) -> String,
+) {
+    let speaks = |cell: &Cell| cell.complaint().is_some() || cell.summary(figure.name).is_some();
+    let columns: Vec<usize> = (0..results.cells.len())
+        .filter(|&column| results.cells[column].iter().any(speaks))
+        .collect();
+    if columns.is_empty() {
+        return;
+    }
+    let titles: Vec<&str> =
+        columns.iter().map(|&column| results.spec.columns[column].title.as_str()).collect();
     line(text, format_args!("**{title}**\n"));
     line(text, format_args!("| | {} |", titles.join(" | ")));
     line(text, format_args!("|---|{}", "---:|".repeat(columns.len())));
     for (at, peer) in results.spec.peers.iter().enumerate() {
-        let cells: Vec<String> = (0..columns.len()).map(|column| cell(column, at)).collect();
+        let cells: Vec<String> = columns.iter().map(|&column| cell(column, at)).collect();
         line(text, format_args!("| {peer} | {} |", cells.join(" | ")));
     }
     line(text, format_args!(""));
