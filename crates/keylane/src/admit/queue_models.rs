@@ -36,6 +36,27 @@ fn a_waiting_push_is_placed() {
     });
 }
 
+/// A pop that finds its item in the front, with the front's lock alone, places a waiting push all the
+/// same: nobody comes after it who could.
+#[test]
+fn a_pop_with_one_lock_misses_no_waiting_push() {
+    check(|| {
+        let queue = queue(2);
+        queue.push_many([0, 1]).unwrap();
+        // The parts are exchanged by this one, which leaves an item in the front.
+        assert_eq!(queue.pop(), Ok(0));
+        queue.push(2).unwrap();
+        let producer = spawn({
+            let queue = queue.clone();
+            move || queue.push(3).unwrap()
+        });
+        assert_eq!(queue.pop(), Ok(1));
+        producer.join().unwrap();
+        assert_eq!(queue.drain(..), [2, 3]);
+        assert_empty(&queue, 2);
+    });
+}
+
 /// Two producers and two consumers at a queue of one: all that was pushed is popped, once.
 #[test]
 fn nothing_is_lost_or_doubled() {
