@@ -9,6 +9,7 @@
 //! Pools are leaked: submitters refer to them, and the run ends with its process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keylane::admit::{FairQueue, Gate as Slots};
 use keylane::{HandlerPool, Pool as Keylane};
@@ -17,7 +18,7 @@ use crate::Result;
 use crate::job::{Gate, Job, Sleep, Tiny};
 use crate::pool::{Pool, Submit, SubmitGroup};
 use crate::record::Record;
-use crate::workloads::w4_queue::{Left, Put, Shape, Take};
+use crate::workloads::w4_queue::{Put, Shape, Take};
 use crate::workloads::w5_memory::Question;
 use crate::workloads::{Setting, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
 use crate::world::World;
@@ -73,8 +74,9 @@ pub(crate) fn w4(setting: &Setting, shape: &Shape) -> Result<Record> {
         return Err(setting.unknown_peer());
     }
     let queue = Arc::new(FairQueue::new(setting.capacity)?);
-    let left = Arc::new(Left::default());
-    let ins = (0..shape.producers).map(|_| WayIn::new(&queue, &left)).collect();
+    let left = Arc::new(AtomicUsize::new(shape.producers));
+    let ins =
+        (0..shape.producers).map(|_| WayIn { queue: queue.clone(), left: left.clone() }).collect();
     let outs = (0..shape.consumers).map(|_| WayOut(queue.clone())).collect();
     Ok(w4_queue::measure(setting, shape, ins, outs))
 }
@@ -284,14 +286,8 @@ impl Submit<Tiny> for MessageBatch {
 /// The last producer closes the queue.
 struct WayIn {
     queue: Arc<FairQueue<u64>>,
-    left: Arc<Left>,
-}
-
-impl WayIn {
-    fn new(queue: &Arc<FairQueue<u64>>, left: &Arc<Left>) -> WayIn {
-        left.one_more();
-        WayIn { queue: queue.clone(), left: left.clone() }
-    }
+    /// The producers that have not gone.
+    left: Arc<AtomicUsize>,
 }
 
 impl Put for WayIn {
@@ -303,7 +299,7 @@ impl Put for WayIn {
 
 impl Drop for WayIn {
     fn drop(&mut self) {
-        if self.left.one_less() {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.queue.close();
         }
     }

@@ -197,7 +197,6 @@ fn w4_columns() -> Vec<Column> {
         tasks: W4_TIME,
         is_timed: true,
         not: if consumers == 1 { &[] } else { w4_queue::ONE_CONSUMER },
-        ..Column::default()
     };
     vec![
         column("1x1", 1, 1, false),

@@ -6,7 +6,7 @@
 //! producer's sequence, and consumers check that the places of each producer ascend: without a gap
 //! where there is one consumer. All that was sent must have come, by number and by sum.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -264,20 +264,4 @@ fn fairness(record: &mut Record, waits: Vec<Vec<u64>>) {
     record.figure("max_us", at(1.0));
     record.figure("max_over_median", at(1.0) / at(0.5));
     record.figure("p99_over_median", at(0.99) / at(0.5));
-}
-
-// What is shared between an end's clones, where a queue does not close itself.
-/// Counts the producers that are left.
-#[derive(Default)]
-pub(crate) struct Left(AtomicU64);
-
-impl Left {
-    pub(crate) fn one_more(&self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    /// Says whether that was the last.
-    pub(crate) fn one_less(&self) -> bool {
-        self.0.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1
-    }
 }

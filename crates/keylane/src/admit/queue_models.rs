@@ -1,6 +1,6 @@
 //! The fair queue in every order of events.
 //!
-//! Each model names the mistakes that it was seen to catch.
+//! Some models name mistakes that they were seen to catch.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -38,6 +38,9 @@ fn a_waiting_push_is_placed() {
 
 /// A pop that finds its item in the front, with the front's lock alone, places a waiting push all the
 /// same: nobody comes after it who could.
+///
+/// Caught: `stand_to_push` that leaves `pushers_wait` unset; `Front::pop` that does not look at
+/// it; a seat that is told in two steps.
 #[test]
 fn a_pop_with_one_lock_misses_no_waiting_push() {
     check(|| {
@@ -121,6 +124,8 @@ fn giving_up_neither_loses_nor_takes_an_item() {
 }
 
 /// The same for a push: its item is in, or in its hand.
+///
+/// Caught: `leave` that reports a timeout though the push was granted.
 #[test]
 fn giving_up_neither_loses_nor_doubles_what_is_pushed() {
     check(|| {
@@ -141,6 +146,8 @@ fn giving_up_neither_loses_nor_doubles_what_is_pushed() {
 }
 
 /// A pop that is dropped with an item in its hand gives it to the next.
+///
+/// Caught: `cancel_popping` that forgets the item; a seat that is told in two steps.
 #[test]
 fn a_dropped_pop_passes_its_item_on() {
     check(|| {
@@ -222,6 +229,24 @@ fn closing_ends_every_wait_and_loses_nothing() {
     });
 }
 
+/// A push that waits as the queue is closed gets its item back, for nobody makes room any more.
+///
+/// Caught: `close` that refuses only those who wait to pop.
+#[test]
+fn closing_ends_the_wait_of_a_push() {
+    check(|| {
+        let queue = queue(1);
+        queue.push(1).unwrap();
+        let producer = spawn({
+            let queue = queue.clone();
+            move || queue.push(2).unwrap_err().into_inner()
+        });
+        queue.close();
+        assert_eq!(producer.join().unwrap(), 2);
+        assert_eq!((queue.pop(), queue.pop()), (Ok(1), Err(PopError::Closed)));
+    });
+}
+
 /// A queue that grows lets those in who wait, whatever else happens at that moment.
 #[test]
 fn growing_lets_the_waiting_in() {
@@ -245,6 +270,8 @@ fn growing_lets_the_waiting_in() {
 }
 
 /// Two queues transfer to each other: neither waits for the other for ever, and nothing is lost.
+///
+/// Caught: `lock_both` that locks in the order in which it is asked.
 #[test]
 fn two_transfers_pass_each_other() {
     check(|| {
