@@ -1,0 +1,319 @@
+//! The four rules as a state machine: events in, decisions out. README.md beside it has the text.
+
+use super::job::{Job, Rank};
+use super::ranked::Ranked;
+use super::{Claimant, Decision, End, JobId, Progress, Rule, Supply, Take};
+
+/// The slot of a job that was over as soon as it was submitted.
+const NO_SLOT: u32 = u32::MAX;
+
+/// The work outside jobs, as one stream: nothing is known of its tasks but whether there are some.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Loose {
+    ready: bool,
+    running: usize,
+    /// As for a job: its place among those who offer something and have no worker.
+    needs_since: Option<u64>,
+    /// The last that rule 2 let in was a loose task, so now it is the line's turn.
+    had_its_turn: bool,
+}
+
+/// All that decides. Two of them that were told the same decide the same.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    workers: usize,
+    /// Rule 2's bound; as many as there are workers if nothing else was said.
+    max_active: Option<usize>,
+    /// For how long a job may be held at one worker.
+    patience: Option<u64>,
+    /// Workers that were given to somebody and have not ended.
+    busy: usize,
+    /// Jobs that count against rule 2's bound.
+    active: usize,
+    /// The latest time that was passed in. Clocks are read outside of the caller's lock, and so come
+    /// in a little out of order.
+    now: u64,
+    /// Jobs submitted so far.
+    serials: u64,
+    /// Places given out among those who offer something and have no worker.
+    needs: u64,
+    /// The unfinished jobs, by slot.
+    jobs: Vec<Option<Job>>,
+    free: Vec<u32>,
+    loose: Loose,
+    /// Jobs that wait to be admitted, the oldest first.
+    line: Ranked<u64>,
+    /// Admitted jobs that offer something and have no worker, the one longest so first.
+    needy: Ranked<u64>,
+    /// Admitted jobs that offer something and have at most one worker, with since when, and age.
+    held_down: Ranked<(u64, u64)>,
+    /// Admitted jobs that offer something, the least requirement first.
+    least: Ranked<Rank>,
+}
+
+impl Rules {
+    pub(super) fn new(workers: usize) -> Self {
+        Rules {
+            workers,
+            max_active: None,
+            patience: None,
+            busy: 0,
+            active: 0,
+            now: 0,
+            serials: 0,
+            needs: 0,
+            jobs: Vec::new(),
+            free: Vec::new(),
+            loose: Loose::default(),
+            line: Ranked::new(),
+            needy: Ranked::new(),
+            held_down: Ranked::new(),
+            least: Ranked::new(),
+        }
+    }
+
+    /// Who gets a free worker, if there is one.
+    pub(super) fn decide(&mut self) -> Option<Decision> {
+        if self.busy >= self.workers {
+            return None;
+        }
+        let (to, rule) = self
+            .admit_beyond_workers()
+            .or_else(|| self.keep())
+            .or_else(|| self.aged())
+            .or_else(|| self.admit())
+            .or_else(|| self.least.first().map(|(_, slot)| (Some(slot), Rule::Least)))?;
+        Some(match to {
+            Some(slot) => self.give_to_job(slot, rule),
+            None => self.give_to_loose(rule),
+        })
+    }
+
+    /// Rule 2 where its bound is larger than the number of workers, and as many jobs are active as
+    /// there are workers. Each of these gets its worker back by rule 1 after every subtask, so that
+    /// nobody would ever be let in if rule 1 were asked first, and the larger bound would be for
+    /// nothing.
+    fn admit_beyond_workers(&self) -> Option<(Option<u32>, Rule)> {
+        let has_place = self.max_active.is_some_and(|most| self.active < most);
+        let (_, slot) = self.line.first().filter(|_| has_place && self.active >= self.workers)?;
+        Some((Some(slot), Rule::Admit))
+    }
+
+    fn keep(&self) -> Option<(Option<u32>, Rule)> {
+        let job = self.needy.first();
+        let to = match (job, self.loose.needs_since) {
+            (Some((since, _)), Some(loose_since)) if loose_since < since => None,
+            (Some((_, slot)), _) => Some(slot),
+            (None, Some(_)) => None,
+            (None, None) => return None,
+        };
+        Some((to, Rule::Keep))
+    }
+
+    fn aged(&self) -> Option<(Option<u32>, Rule)> {
+        let patience = self.patience?;
+        let ((since, _), slot) = self.held_down.first()?;
+        (self.now - since >= patience).then_some((Some(slot), Rule::Aged))
+    }
+
+    /// Rule 2. A loose task is a job of one subtask, admitted and given its worker in one step. It
+    /// is not bounded: a subtask of an admitted job may wait behind it for a key, and neither could
+    /// go on if it had to wait for an admitted job to end.
+    fn admit(&self) -> Option<(Option<u32>, Rule)> {
+        let has_place = self.active < self.max_active.unwrap_or(self.workers);
+        let job = self.line.first().filter(|_| has_place).map(|(_, slot)| slot);
+        let to = match (job, self.loose.ready) {
+            (Some(slot), true) => self.loose.had_its_turn.then_some(slot),
+            (Some(slot), false) => Some(slot),
+            (None, true) => None,
+            (None, false) => return None,
+        };
+        Some((to, Rule::Admit))
+    }
+
+    fn give_to_job(&mut self, slot: u32, rule: Rule) -> Decision {
+        if rule == Rule::Admit {
+            self.loose.had_its_turn = false;
+        }
+        self.busy += 1;
+        let (serial, take) = self.change(slot, |job| (job.serial, job.start()));
+        Decision { to: Claimant::Job(JobId { serial, slot }), rule, take }
+    }
+
+    fn give_to_loose(&mut self, rule: Rule) -> Decision {
+        if rule == Rule::Admit {
+            self.loose.had_its_turn = true;
+        }
+        self.busy += 1;
+        self.loose.running += 1;
+        self.place_loose();
+        Decision { to: Claimant::Loose, rule, take: Take::Ready }
+    }
+
+    pub(super) fn submit(&mut self, supply: Supply, weight: u32) -> JobId {
+        let serial = self.serials;
+        self.serials += 1;
+        let job = Job::new(serial, supply, weight);
+        if job.is_over() {
+            return JobId { serial, slot: NO_SLOT };
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.jobs.push(None);
+            u32::try_from(self.jobs.len() - 1).expect("memory ends before 2^32 jobs do")
+        });
+        self.jobs[slot as usize] = Some(job);
+        self.change(slot, |_| {});
+        JobId { serial, slot }
+    }
+
+    /// A worker has ended; true if the job is over with that.
+    pub(super) fn ended(&mut self, who: Claimant, end: End) -> bool {
+        match who {
+            Claimant::Job(id) => {
+                let slot = self.find(id).unwrap_or_else(|| panic!("{id} is over"));
+                self.change(slot, |job| job.end(end));
+            }
+            Claimant::Loose => {
+                assert!(self.loose.running > 0, "no worker is out for loose work");
+                self.loose.running -= 1;
+                self.loose.ready &= end != End::Nothing;
+                self.place_loose();
+            }
+        }
+        self.busy -= 1;
+        matches!(who, Claimant::Job(id) if self.find(id).is_none())
+    }
+
+    pub(super) fn ran_more(&mut self, id: JobId, take: Take, done: u64, failed: u64) {
+        let slot = self.find(id).unwrap_or_else(|| panic!("{id} is over"));
+        self.change(slot, |job| job.ran_more(take, done, failed));
+    }
+
+    /// False if the job is over or cancelled, which is no mistake: it may just have become so.
+    pub(super) fn ready(&mut self, id: JobId, count: u64) -> bool {
+        self.change_if_live(id, |job| job.become_ready(count))
+    }
+
+    pub(super) fn settled(&mut self, id: JobId, failed: bool) -> bool {
+        self.change_if_live(id, |job| job.settle(failed))
+    }
+
+    pub(super) fn hold(&mut self, id: JobId, held: bool) -> bool {
+        self.change_if_live(id, |job| job.held = held)
+    }
+
+    pub(super) fn pause(&mut self, id: JobId, paused: bool) -> bool {
+        self.change_if_live(id, |job| job.paused = paused)
+    }
+
+    pub(super) fn cancel(&mut self, id: JobId) -> bool {
+        self.change_if_live(id, Job::cancel)
+    }
+
+    pub(super) fn reweigh(&mut self, id: JobId, weight: u32) -> bool {
+        self.change_if_live(id, |job| job.weight = weight)
+    }
+
+    pub(super) fn loose_ready(&mut self, ready: bool) {
+        self.loose.ready = ready;
+        self.place_loose();
+    }
+
+    pub(super) fn resize(&mut self, workers: usize) {
+        self.workers = workers;
+    }
+
+    /// A bound of nothing would let no job begin, ever.
+    pub(super) fn bound(&mut self, max_active: Option<usize>) {
+        self.max_active = max_active.map(|most| most.max(1));
+    }
+
+    pub(super) fn wait_at_most(&mut self, patience: u64) {
+        self.patience = Some(patience);
+        for slot in 0..self.jobs.len() {
+            if self.jobs[slot].is_some() {
+                self.change(slot as u32, |_| {});
+            }
+        }
+    }
+
+    /// Time passes; it never goes back.
+    pub(super) fn at(&mut self, now: u64) -> u64 {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    pub(super) fn progress(&self, id: JobId) -> Option<Progress> {
+        let slot = self.find(id)?;
+        self.jobs[slot as usize].as_ref().map(Job::progress)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    pub(super) fn busy(&self) -> usize {
+        self.busy
+    }
+
+    pub(super) fn active(&self) -> usize {
+        self.active
+    }
+
+    pub(super) fn unfinished(&self) -> usize {
+        self.jobs.len() - self.free.len()
+    }
+
+    /// Whether every free worker would come to this job as long as nothing else is said.
+    pub(super) fn is_alone(&self, id: JobId) -> bool {
+        self.unfinished() == 1 && self.find(id).is_some() && !self.loose.ready
+    }
+
+    fn find(&self, id: JobId) -> Option<u32> {
+        let job = self.jobs.get(id.slot as usize)?.as_ref()?;
+        (job.serial == id.serial).then_some(id.slot)
+    }
+
+    fn change_if_live(&mut self, id: JobId, change: impl FnOnce(&mut Job)) -> bool {
+        let Some(slot) = self.find(id) else { return false };
+        if self.jobs[slot as usize].as_ref().is_some_and(|job| job.cancelled) {
+            return false;
+        }
+        self.change(slot, change);
+        true
+    }
+
+    /// Changes a job and puts it where it then belongs. Every change of a job is made here, so the
+    /// four rankings and the number of active jobs are functions of the jobs.
+    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Job) -> T) -> T {
+        let job = self.jobs[slot as usize].as_mut().expect("the slot was found, or just filled");
+        let was_active = job.counts_as_active();
+        let result = change(job);
+        let offers = job.offers();
+        let claims = job.admitted && offers;
+
+        let is_needy = claims && job.running == 0;
+        job.needs_since = is_needy.then(|| job.needs_since.unwrap_or(self.needs));
+        self.needs += u64::from(job.needs_since == Some(self.needs));
+        let is_held_down = claims && job.running <= 1 && self.patience.is_some();
+        job.held_down_since = is_held_down.then(|| job.held_down_since.unwrap_or(self.now));
+
+        self.line.set(slot, (!job.admitted && offers).then_some(job.serial));
+        self.needy.set(slot, job.needs_since);
+        self.held_down.set(slot, job.held_down_since.map(|since| (since, job.serial)));
+        self.least.set(slot, claims.then(|| job.rank()));
+        self.active = self.active + usize::from(job.counts_as_active()) - usize::from(was_active);
+        if job.is_over() {
+            self.jobs[slot as usize] = None;
+            self.free.push(slot);
+        }
+        result
+    }
+
+    fn place_loose(&mut self) {
+        let is_needy = self.loose.ready && self.loose.running == 0;
+        let since = self.loose.needs_since;
+        self.loose.needs_since = is_needy.then(|| since.unwrap_or(self.needs));
+        self.needs += u64::from(self.loose.needs_since == Some(self.needs));
+    }
+}
