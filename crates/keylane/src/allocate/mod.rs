@@ -19,9 +19,11 @@ mod job;
 mod ranked;
 mod record;
 mod rules;
+mod sizing;
 
 pub use allocator::Allocator;
 pub(crate) use board::{Board, MAX_SHARDS};
 pub use decision::{Claimant, Decision, End, JobId, Rule, Take};
 pub use job::{Progress, Supply};
 pub use record::{Divergence, Entry, Event, Record};
+pub use sizing::{Machine, default_workers};
