@@ -12,6 +12,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 struct Job {
     id: JobId,
+    arrival: u64,
     weight: u32,
     ready: u64,
     waiting: u64,
@@ -24,7 +25,8 @@ struct Job {
     admitted: bool,
     /// The step at which it last came to offer something without having a worker.
     needy_since: u64,
-    /// The time at which it last came to offer something with at most one worker.
+    /// The time at which it last came to offer something with at most one worker, or was given one
+    /// for having waited so long.
     held_down_since: u64,
     was_needy: bool,
     was_held_down: bool,
@@ -65,6 +67,7 @@ struct Reference {
     workers: usize,
     max_active: Option<usize>,
     patience: Option<u64>,
+    shortest_first: bool,
     now: u64,
     step: u64,
     /// By age.
@@ -116,8 +119,11 @@ impl Reference {
         if self.busy() >= self.workers as u64 {
             return None;
         }
+        if self.shortest_first {
+            return self.decide_by_length();
+        }
         let line = self.jobs.iter().find(|job| !job.admitted && job.offers()).map(|job| job.id);
-        let bound = self.max_active.unwrap_or(self.workers);
+        let bound = self.bound();
         let line = line.filter(|_| self.active() < bound);
         if bound > self.workers && self.active() >= self.workers && line.is_some() {
             return Some((line, Rule::Admit));
@@ -130,12 +136,8 @@ impl Reference {
         if let Some((_, who)) = needy.iter().min() {
             return Some((*who, Rule::Keep));
         }
-        if let Some(patience) = self.patience {
-            let held_down = self.jobs.iter().filter(|job| job.was_held_down);
-            let oldest = held_down.min_by_key(|job| job.held_down_since);
-            if let Some(job) = oldest.filter(|job| self.now - job.held_down_since >= patience) {
-                return Some((Some(job.id), Rule::Aged));
-            }
+        if let Some(job) = self.aged() {
+            return Some((Some(job), Rule::Aged));
         }
         match (line, self.loose_ready) {
             (Some(job), false) => return Some((Some(job), Rule::Admit)),
@@ -143,13 +145,41 @@ impl Reference {
             (_, true) => return Some((None, Rule::Admit)),
             (None, false) => {}
         }
-        let mut best: Option<&Job> = None;
-        for job in self.jobs.iter().filter(|job| job.admitted && job.offers()) {
-            if best.is_none_or(|best| job.needs_less_than(best)) {
-                best = Some(job);
-            }
+        let best = shortest(self.jobs.iter().filter(|job| job.admitted && job.offers()))?;
+        Some((Some(best.id), Rule::Least))
+    }
+
+    fn bound(&self) -> usize {
+        self.max_active.unwrap_or(if self.shortest_first { 1000 } else { self.workers })
+    }
+
+    fn aged(&self) -> Option<JobId> {
+        let patience = self.patience?;
+        let held_down = self.jobs.iter().filter(|job| job.was_held_down);
+        let oldest = held_down.min_by_key(|job| job.held_down_since)?;
+        (self.now - oldest.held_down_since >= patience).then_some(oldest.id)
+    }
+
+    /// Of everybody who could get the worker: who has waited too long, then the shortest.
+    fn decide_by_length(&self) -> Option<(Option<JobId>, Rule)> {
+        if self.loose_was_needy {
+            return Some((None, Rule::Keep));
         }
-        Some((Some(best?.id), Rule::Least))
+        if let Some(job) = self.aged() {
+            return Some((Some(job), Rule::Aged));
+        }
+        let may_admit = self.active() < self.bound();
+        let could = |job: &&Job| job.offers() && (job.admitted || may_admit);
+        let oldest = self.jobs.iter().filter(could).find(|job| !job.admitted);
+        let is_aged = |job: &&Job| self.patience.is_some_and(|most| self.now - job.arrival >= most);
+        if let Some(job) = oldest.filter(is_aged) {
+            return Some((Some(job.id), Rule::Admit));
+        }
+        if self.loose_ready {
+            return Some((None, Rule::Admit));
+        }
+        let best = shortest(self.jobs.iter().filter(could))?;
+        Some((Some(best.id), if best.admitted { Rule::Least } else { Rule::Admit }))
     }
 
     fn give(&mut self, who: Option<JobId>, rule: Rule) -> Take {
@@ -160,7 +190,11 @@ impl Reference {
             self.loose_running += 1;
             return Take::Ready;
         };
+        let now = self.now;
         let job = self.job(id);
+        if rule == Rule::Aged {
+            job.held_down_since = now;
+        }
         job.admitted = true;
         job.running += 1;
         if job.ready > 0 {
@@ -172,6 +206,11 @@ impl Reference {
         }
         Take::Split
     }
+}
+
+/// The one that needs least, and of equals the older, which comes first.
+fn shortest<'a>(jobs: impl Iterator<Item = &'a Job>) -> Option<&'a Job> {
+    jobs.reduce(|best, job| if job.needs_less_than(best) { job } else { best })
 }
 
 /// A program's step. Numbers choose among what there is at that point.
@@ -258,16 +297,25 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(workers: usize, max_active: Option<usize>, patience: Option<u64>) -> Self {
+    fn new(
+        workers: usize,
+        max_active: Option<usize>,
+        patience: Option<u64>,
+        shortest_first: bool,
+    ) -> Self {
         let mut allocator = Allocator::new(workers).with_max_active(max_active);
         if let Some(patience) = patience {
             allocator = allocator.with_patience(patience);
+        }
+        if shortest_first {
+            allocator = allocator.with_shortest_first();
         }
         allocator.record(40);
         let reference = Reference {
             workers,
             max_active,
             patience,
+            shortest_first,
             now: 0,
             step: 0,
             jobs: Vec::new(),
@@ -386,6 +434,7 @@ impl Pair {
         };
         self.reference.jobs.push(Job {
             id,
+            arrival: self.reference.now,
             weight: weight.max(1),
             ready,
             waiting: 0,
@@ -454,8 +503,10 @@ impl Pair {
     fn check_invariants(&self, who: Option<JobId>, rule: Rule) {
         let jobs = &self.reference.jobs;
         let chosen = who.map(|id| jobs.iter().find(|job| job.id == id).unwrap());
-        let bound = self.reference.max_active.unwrap_or(self.reference.workers);
-        let someone_needs = jobs.iter().any(|job| job.admitted && job.offers() && job.running == 0);
+        let bound = self.reference.bound();
+        // In the other order rule 1 is for loose work only.
+        let someone_needs = !self.reference.shortest_first
+            && jobs.iter().any(|job| job.admitted && job.offers() && job.running == 0);
         if let Some(job) = chosen {
             assert!(job.offers(), "given to somebody who has no use for it");
         }
@@ -466,6 +517,7 @@ impl Pair {
                 assert!(!someone_needs || bound > self.reference.workers);
             }
             Rule::Aged | Rule::Least => {
+                assert!(rule == Rule::Least || self.reference.patience.is_some());
                 assert!(!someone_needs, "a second worker while somebody has none");
                 assert!(chosen.is_some_and(|job| job.admitted));
             }
@@ -482,7 +534,7 @@ impl Pair {
         }
         assert!(!(free && reference.loose_ready));
         let line_waits = reference.jobs.iter().any(|job| !job.admitted && job.offers());
-        let bound = reference.max_active.unwrap_or(reference.workers);
+        let bound = reference.bound();
         assert!(!(free && line_waits && reference.active() < bound));
         assert_eq!(self.allocator.busy() as u64, reference.busy());
         assert_eq!(self.allocator.active(), reference.active());
@@ -534,9 +586,10 @@ proptest! {
         workers in 1..6_usize,
         max_active in prop::option::of(1..7_usize),
         patience in prop::option::of(0..40_u64),
+        shortest_first in any::<bool>(),
         program in prop::collection::vec(steps(), 1..150),
     ) {
-        let mut pair = Pair::new(workers, max_active, patience);
+        let mut pair = Pair::new(workers, max_active, patience, shortest_first);
         for step in &program {
             pair.apply(step);
             pair.give_all();

@@ -42,6 +42,40 @@ fn the_ageing_bound_gives_a_job_held_at_one_worker_a_second_one() {
 }
 
 #[test]
+fn shortest_first_serves_the_least_requirement_in_the_line_or_not() {
+    let mut allocator = Allocator::new(2).with_shortest_first();
+    let long = allocator.submit(Supply::Ready(100), 1, 0);
+    assert_eq!(give_all(&mut allocator, 0).len(), 2);
+    let short = allocator.submit(Supply::Ready(3), 1, 0);
+    let shorter = allocator.submit(Supply::Ready(2), 1, 0);
+    let mut given = Vec::new();
+    for now in 1..=5 {
+        let running = |job| allocator.progress(job).is_some_and(|progress| progress.running > 0);
+        let ends = [long, shorter, short].into_iter().find(|job| running(*job)).unwrap();
+        allocator.ended(Claimant::Job(ends), End::Done, now);
+        given.extend(give_all(&mut allocator, now).into_iter().map(|(who, _)| who));
+    }
+    assert_eq!(given, [shorter, shorter, short, short, short].map(Claimant::Job));
+}
+
+#[test]
+fn under_shortest_first_the_ageing_bound_keeps_a_long_job_going() {
+    let subtasks_of_the_long_one = |allocator: Allocator| {
+        let mut allocator = allocator;
+        let long = allocator.submit(Supply::Ready(1000), 1, 0);
+        for now in 1..1000 {
+            allocator.submit(Supply::Ready(1), 1, now);
+            let who = allocator.next(now).unwrap().to;
+            allocator.ended(who, End::Done, now);
+        }
+        allocator.progress(long).unwrap().done
+    };
+    let short_first = || Allocator::new(1).with_shortest_first();
+    assert_eq!(subtasks_of_the_long_one(short_first()), 0);
+    assert_eq!(subtasks_of_the_long_one(short_first().with_patience(100)), 9);
+}
+
+#[test]
 fn ageing_takes_no_job_its_only_worker() {
     let mut allocator = Allocator::new(2).with_patience(5);
     let jobs = [0; 2].map(|_| allocator.submit(Supply::Ready(100), 1, 0));

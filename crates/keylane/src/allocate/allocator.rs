@@ -60,11 +60,26 @@ impl Allocator {
         self
     }
 
-    /// With a bound on how long an admitted job can be held at one worker. When it has been for so
-    /// long, it gets the next worker that no job needs as its first.
+    /// With an ageing bound on how long an admitted job can be held at one worker, or at none for
+    /// shorter jobs. When it has been for so long, it gets the next worker, unless rule 1 has a use for
+    /// that, and after the bound again another.
     #[must_use]
     pub fn with_patience(mut self, patience: u64) -> Self {
         self.rules.wait_at_most(patience);
+        self
+    }
+
+    /// Gives every free worker to the job with the least requirement, also where rules 1 and 2 would
+    /// serve another, and bounds the active jobs only if [told to](Self::with_max_active).
+    ///
+    /// The four rules are fair to those who are active, and slow for the others when as many long jobs
+    /// are active as there are workers. This order comes near the least mean time that is possible
+    /// (shortest remaining processing time first), with numbers of subtasks in the place of
+    /// times. A long job starves among ever new short ones unless there is a
+    /// [patience](Self::with_patience).
+    #[must_use]
+    pub fn with_shortest_first(mut self) -> Self {
+        self.rules.put_shortest_first();
         self
     }
 

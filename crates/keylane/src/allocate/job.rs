@@ -57,6 +57,9 @@ pub(super) enum Splitter {
     Open(Option<u64>),
 }
 
+/// A time, and a number that tells what was at the same time apart.
+pub(super) type Since = (u64, u64);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     /// Its place in the order of submission, which is its age.
@@ -73,14 +76,17 @@ pub(super) struct Job {
     pub(super) admitted: bool,
     pub(super) paused: bool,
     pub(super) cancelled: bool,
-    /// While it offers something and has no worker: its place among those of whom that is true.
-    pub(super) needs_since: Option<u64>,
+    /// When it was submitted.
+    pub(super) arrival: u64,
+    /// While it is admitted, offers something and has no worker: since when, and its place among
+    /// those of whom that is true.
+    pub(super) needs_since: Option<Since>,
     /// While it is admitted, offers something and has at most one worker: since when.
     pub(super) held_down_since: Option<u64>,
 }
 
 impl Job {
-    pub(super) fn new(serial: u64, supply: Supply, weight: u32) -> Self {
+    pub(super) fn new(serial: u64, supply: Supply, weight: u32, arrival: u64) -> Self {
         let (ready, splitter) = match supply {
             Supply::Ready(count) => (count, Splitter::Closed),
             Supply::Split { expected } => (0, Splitter::Open(expected)),
@@ -98,6 +104,7 @@ impl Job {
             admitted: false,
             paused: false,
             cancelled: false,
+            arrival,
             needs_since: None,
             held_down_since: None,
         }

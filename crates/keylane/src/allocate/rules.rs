@@ -1,6 +1,6 @@
 //! The four rules as a state machine: events in, decisions out. README.md beside it has the text.
 
-use super::job::{Job, Rank};
+use super::job::{Job, Rank, Since};
 use super::ranked::Ranked;
 use super::{Claimant, Decision, End, JobId, Progress, Rule, Supply, Take};
 
@@ -13,10 +13,13 @@ struct Loose {
     ready: bool,
     running: usize,
     /// As for a job: its place among those who offer something and have no worker.
-    needs_since: Option<u64>,
+    needs_since: Option<Since>,
     /// The last that rule 2 let in was a loose task, so now it is the line's turn.
     had_its_turn: bool,
 }
+
+/// A job's slot, or the loose work; and why.
+type Choice = (Option<u32>, Rule);
 
 /// All that decides. Two of them that were told the same decide the same.
 #[derive(Clone, Debug)]
@@ -24,8 +27,10 @@ pub(super) struct Rules {
     workers: usize,
     /// Rule 2's bound; as many as there are workers if nothing else was said.
     max_active: Option<usize>,
-    /// For how long a job may be held at one worker.
+    /// For how long a job may be held at one worker, or at none for shorter jobs.
     patience: Option<u64>,
+    /// Whether the shortest goes first even where rules 1 and 2 would serve another.
+    shortest_first: bool,
     /// Workers that were given to somebody and have not ended.
     busy: usize,
     /// Jobs that count against rule 2's bound.
@@ -42,11 +47,13 @@ pub(super) struct Rules {
     free: Vec<u32>,
     loose: Loose,
     /// Jobs that wait to be admitted, the oldest first.
-    line: Ranked<u64>,
+    line: Ranked<Since>,
+    /// The same, the least requirement first; kept only if that decides.
+    shortest_in_line: Ranked<Rank>,
     /// Admitted jobs that offer something and have no worker, the one longest so first.
-    needy: Ranked<u64>,
+    needy: Ranked<Since>,
     /// Admitted jobs that offer something and have at most one worker, with since when, and age.
-    held_down: Ranked<(u64, u64)>,
+    held_down: Ranked<Since>,
     /// Admitted jobs that offer something, the least requirement first.
     least: Ranked<Rank>,
 }
@@ -57,6 +64,7 @@ impl Rules {
             workers,
             max_active: None,
             patience: None,
+            shortest_first: false,
             busy: 0,
             active: 0,
             now: 0,
@@ -66,6 +74,7 @@ impl Rules {
             free: Vec::new(),
             loose: Loose::default(),
             line: Ranked::new(),
+            shortest_in_line: Ranked::new(),
             needy: Ranked::new(),
             held_down: Ranked::new(),
             least: Ranked::new(),
@@ -77,31 +86,33 @@ impl Rules {
         if self.busy >= self.workers {
             return None;
         }
-        let (to, rule) = self
-            .admit_beyond_workers()
-            .or_else(|| self.keep())
-            .or_else(|| self.aged())
-            .or_else(|| self.admit())
-            .or_else(|| self.least.first().map(|(_, slot)| (Some(slot), Rule::Least)))?;
+        let (to, rule) = if self.shortest_first { self.by_length() } else { self.by_the_rules() }?;
         Some(match to {
             Some(slot) => self.give_to_job(slot, rule),
             None => self.give_to_loose(rule),
         })
     }
 
+    fn by_the_rules(&self) -> Option<Choice> {
+        self.admit_beyond_workers()
+            .or_else(|| self.keep())
+            .or_else(|| self.aged())
+            .or_else(|| self.admit())
+            .or_else(|| self.least.first().map(|(_, slot)| (Some(slot), Rule::Least)))
+    }
+
     /// Rule 2 where its bound is larger than the number of workers, and as many jobs are active as
     /// there are workers. Each of these gets its worker back by rule 1 after every subtask, so that
     /// nobody would ever be let in if rule 1 were asked first, and the larger bound would be for
     /// nothing.
-    fn admit_beyond_workers(&self) -> Option<(Option<u32>, Rule)> {
-        let has_place = self.max_active.is_some_and(|most| self.active < most);
-        let (_, slot) = self.line.first().filter(|_| has_place && self.active >= self.workers)?;
-        Some((Some(slot), Rule::Admit))
+    fn admit_beyond_workers(&self) -> Option<Choice> {
+        let (_, slot) = self.line.first().filter(|_| self.has_place())?;
+        (self.active >= self.workers).then_some((Some(slot), Rule::Admit))
     }
 
-    fn keep(&self) -> Option<(Option<u32>, Rule)> {
-        let job = self.needy.first();
-        let to = match (job, self.loose.needs_since) {
+    /// Rule 1.
+    fn keep(&self) -> Option<Choice> {
+        let to = match (self.needy.first(), self.loose.needs_since) {
             (Some((since, _)), Some(loose_since)) if loose_since < since => None,
             (Some((_, slot)), _) => Some(slot),
             (None, Some(_)) => None,
@@ -110,18 +121,16 @@ impl Rules {
         Some((to, Rule::Keep))
     }
 
-    fn aged(&self) -> Option<(Option<u32>, Rule)> {
-        let patience = self.patience?;
+    fn aged(&self) -> Option<Choice> {
         let ((since, _), slot) = self.held_down.first()?;
-        (self.now - since >= patience).then_some((Some(slot), Rule::Aged))
+        self.has_aged(since).then_some((Some(slot), Rule::Aged))
     }
 
     /// Rule 2. A loose task is a job of one subtask, admitted and given its worker in one step. It
     /// is not bounded: a subtask of an admitted job may wait behind it for a key, and neither could
     /// go on if it had to wait for an admitted job to end.
-    fn admit(&self) -> Option<(Option<u32>, Rule)> {
-        let has_place = self.active < self.max_active.unwrap_or(self.workers);
-        let job = self.line.first().filter(|_| has_place).map(|(_, slot)| slot);
+    fn admit(&self) -> Option<Choice> {
+        let job = self.line.first().filter(|_| self.has_place()).map(|(_, slot)| slot);
         let to = match (job, self.loose.ready) {
             (Some(slot), true) => self.loose.had_its_turn.then_some(slot),
             (Some(slot), false) => Some(slot),
@@ -131,12 +140,53 @@ impl Rules {
         Some((to, Rule::Admit))
     }
 
+    /// The other order: whoever needs least, in the line or not, but for those who have aged.
+    fn by_length(&self) -> Option<Choice> {
+        if self.loose.needs_since.is_some() {
+            return Some((None, Rule::Keep));
+        }
+        if let Some(aged) = self.aged() {
+            return Some(aged);
+        }
+        let oldest = self.line.first().filter(|_| self.has_place());
+        if let Some(((arrival, _), slot)) = oldest
+            && self.has_aged(arrival)
+        {
+            return Some((Some(slot), Rule::Admit));
+        }
+        if self.loose.ready {
+            return Some((None, Rule::Admit));
+        }
+        let active = self.least.first().map(|(rank, slot)| (rank, Some(slot), Rule::Least));
+        let newcomer = self.shortest_in_line.first().filter(|_| self.has_place());
+        let newcomer = newcomer.map(|(rank, slot)| (rank, Some(slot), Rule::Admit));
+        let shortest = active.into_iter().chain(newcomer).min_by_key(|(rank, ..)| *rank);
+        shortest.map(|(_, slot, rule)| (slot, rule))
+    }
+
+    /// Whether rule 2 lets another job in.
+    fn has_place(&self) -> bool {
+        let most = if self.shortest_first { usize::MAX } else { self.workers };
+        self.active < self.max_active.unwrap_or(most)
+    }
+
+    fn has_aged(&self, since: u64) -> bool {
+        self.patience.is_some_and(|patience| self.now - since >= patience)
+    }
+
     fn give_to_job(&mut self, slot: u32, rule: Rule) -> Decision {
         if rule == Rule::Admit {
             self.loose.had_its_turn = false;
         }
         self.busy += 1;
-        let (serial, take) = self.change(slot, |job| (job.serial, job.start()));
+        let now = self.now;
+        let (serial, take) = self.change(slot, |job| {
+            // It has got its due, and waits anew for the next.
+            if rule == Rule::Aged {
+                job.held_down_since = Some(now);
+            }
+            (job.serial, job.start())
+        });
         Decision { to: Claimant::Job(JobId { serial, slot }), rule, take }
     }
 
@@ -153,7 +203,7 @@ impl Rules {
     pub(super) fn submit(&mut self, supply: Supply, weight: u32) -> JobId {
         let serial = self.serials;
         self.serials += 1;
-        let job = Job::new(serial, supply, weight);
+        let job = Job::new(serial, supply, weight, self.now);
         if job.is_over() {
             return JobId { serial, slot: NO_SLOT };
         }
@@ -230,6 +280,15 @@ impl Rules {
 
     pub(super) fn wait_at_most(&mut self, patience: u64) {
         self.patience = Some(patience);
+        self.place_all();
+    }
+
+    pub(super) fn put_shortest_first(&mut self) {
+        self.shortest_first = true;
+        self.place_all();
+    }
+
+    fn place_all(&mut self) {
         for slot in 0..self.jobs.len() {
             if self.jobs[slot].is_some() {
                 self.change(slot as u32, |_| {});
@@ -284,7 +343,7 @@ impl Rules {
     }
 
     /// Changes a job and puts it where it then belongs. Every change of a job is made here, so the
-    /// four rankings and the number of active jobs are functions of the jobs.
+    /// rankings and the number of active jobs are functions of the jobs.
     fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs[slot as usize].as_mut().expect("the slot was found, or just filled");
         let was_active = job.counts_as_active();
@@ -293,15 +352,19 @@ impl Rules {
         let claims = job.admitted && offers;
 
         let is_needy = claims && job.running == 0;
-        job.needs_since = is_needy.then(|| job.needs_since.unwrap_or(self.needs));
-        self.needs += u64::from(job.needs_since == Some(self.needs));
+        job.needs_since = need(is_needy, job.needs_since, self.now, &mut self.needs);
         let is_held_down = claims && job.running <= 1 && self.patience.is_some();
         job.held_down_since = is_held_down.then(|| job.held_down_since.unwrap_or(self.now));
 
-        self.line.set(slot, (!job.admitted && offers).then_some(job.serial));
+        let rank = Some(job.rank());
+        let is_in_line = !job.admitted && offers;
+        self.line.set(slot, is_in_line.then_some((job.arrival, job.serial)));
         self.needy.set(slot, job.needs_since);
+        self.least.set(slot, rank.filter(|_| claims));
         self.held_down.set(slot, job.held_down_since.map(|since| (since, job.serial)));
-        self.least.set(slot, claims.then(|| job.rank()));
+        if self.shortest_first {
+            self.shortest_in_line.set(slot, rank.filter(|_| is_in_line));
+        }
         self.active = self.active + usize::from(job.counts_as_active()) - usize::from(was_active);
         if job.is_over() {
             self.jobs[slot as usize] = None;
@@ -313,7 +376,15 @@ impl Rules {
     fn place_loose(&mut self) {
         let is_needy = self.loose.ready && self.loose.running == 0;
         let since = self.loose.needs_since;
-        self.loose.needs_since = is_needy.then(|| since.unwrap_or(self.needs));
-        self.needs += u64::from(self.loose.needs_since == Some(self.needs));
+        self.loose.needs_since = need(is_needy, since, self.now, &mut self.needs);
     }
+}
+
+/// Since when somebody needs a first worker: since before, or since now, behind all others.
+fn need(is_needy: bool, since: Option<Since>, now: u64, needs: &mut u64) -> Option<Since> {
+    if !is_needy || since.is_some() {
+        return since.filter(|_| is_needy);
+    }
+    *needs += 1;
+    Some((now, *needs))
 }
