@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::input::Format;
 use crate::key::NoKey;
+use crate::simulate::SimulateArgs;
 
 /// Runs everything in parallel, except what must stay in order.
 #[derive(Debug, Parser)]
@@ -21,6 +22,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Simulate(SimulateArgs),
 }
 
 /// Runs a command for every record, in parallel across keys and in order within one.

@@ -15,6 +15,8 @@ mod process;
 mod progress;
 mod run;
 mod signals;
+mod simulate;
+mod svg;
 mod template;
 mod worker;
 
@@ -42,6 +44,7 @@ fn run() -> anyhow::Result<ExitCode> {
     };
     match cli.command {
         Command::Run(args) => Ok(run::run(args)?.into()),
+        Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
     }
 }
 
