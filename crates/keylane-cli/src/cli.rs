@@ -7,6 +7,7 @@ use std::thread;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::calibrate::CalibrateArgs;
 use crate::input::Format;
 use crate::key::NoKey;
 use crate::simulate::SimulateArgs;
@@ -22,6 +23,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Calibrate(CalibrateArgs),
     Simulate(SimulateArgs),
 }
 

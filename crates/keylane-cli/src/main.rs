@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod calibrate;
 mod cli;
 mod exit;
 mod input;
@@ -44,6 +45,7 @@ fn run() -> anyhow::Result<ExitCode> {
     };
     match cli.command {
         Command::Run(args) => Ok(run::run(args)?.into()),
+        Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),
         Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
     }
 }

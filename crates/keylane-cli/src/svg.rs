@@ -57,6 +57,19 @@ impl Svg {
         ));
     }
 
+    /// A curve through points, with a dot at each.
+    pub(crate) fn curve(&mut self, points: &[(f64, f64)], colour: &str, is_dashed: bool) {
+        let line: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let line = line.join(" ");
+        let dash = if is_dashed { r#" stroke-dasharray="5 4""# } else { "" };
+        self.push(format_args!(
+            r#"<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>"#
+        ));
+        for (x, y) in points {
+            self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{colour}"/>"#));
+        }
+    }
+
     fn push(&mut self, shape: std::fmt::Arguments<'_>) {
         writeln!(self.body, "{shape}").expect("a string takes everything");
     }
@@ -91,7 +104,9 @@ mod tests {
     fn what_is_written_is_escaped_and_every_page_is_readable() {
         let mut svg = Svg::new(10, 10);
         svg.text(1.0, 2.0, Anchor::Middle, "<a & \"b\">");
+        svg.curve(&[(0.0, 1.0), (2.0, 3.0)], COLOURS[0], true);
         let text = svg.finish();
+        assert_eq!(text.matches("<circle").count(), 2);
         assert!(text.contains("&lt;a &amp; &quot;b&quot;&gt;</text>"), "{text}");
         assert!(text.contains("prefers-color-scheme: dark"));
         assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"));

@@ -37,7 +37,7 @@ fn the_drawing_has_a_box_for_each_subtask_under_each_policy() {
     let outcome = simulate(&[ARTICLE, "--svg", path.to_str().unwrap()], "");
     outcome.expect(0, &[]);
     let svg = fs::read_to_string(path).unwrap();
-    assert_eq!(svg.matches("<title>").count(), 5 * 24);
+    assert_eq!(svg.matches("<title>").count(), 5 * 24 + 2, "and one for each job in the legend");
     assert!(svg.contains("<title>B 1, 3:00 to 4:00, rule: admit</title>"));
 }
 

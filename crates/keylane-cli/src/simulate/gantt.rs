@@ -41,16 +41,21 @@ const LEFT: f64 = 60.0;
 const WIDTH: f64 = 820.0;
 const ROW: f64 = 22.0;
 const HEAD: f64 = 34.0;
+const LEGEND: f64 = 26.0;
+
+/// The legend is for jobs that have a colour of their own.
+const MOST_NAMED: usize = COLOURS.len();
 const FOOT: f64 = 30.0;
 
 /// All schedules under one another, on one scale of time.
 pub(super) fn svg(schedules: &[Schedule], jobs: &[Job], workers: usize) -> String {
     let panel = HEAD + ROW * workers as f64 + FOOT;
-    let height = panel * schedules.len() as f64;
+    let height = LEGEND + panel * schedules.len() as f64;
     let mut svg = Svg::new((LEFT + WIDTH + 30.0) as u32, height.ceil() as u32);
     let end = last_end(schedules).max(1);
+    legend(&mut svg, jobs);
     for (number, schedule) in schedules.iter().enumerate() {
-        let top = panel * number as f64 + HEAD;
+        let top = LEGEND + panel * number as f64 + HEAD;
         svg.text(LEFT, top - 12.0, Anchor::Start, schedule.policy);
         for worker in 0..workers {
             let y = top + ROW * worker as f64;
@@ -65,6 +70,16 @@ pub(super) fn svg(schedules: &[Schedule], jobs: &[Job], workers: usize) -> Strin
         axis(&mut svg, top + ROW * workers as f64, end);
     }
     svg.finish()
+}
+
+/// Which colour is which job.
+fn legend(svg: &mut Svg, jobs: &[Job]) {
+    for (number, job) in jobs.iter().enumerate().filter(|_| jobs.len() <= MOST_NAMED) {
+        let x = LEFT + 100.0 * number as f64;
+        svg.bar((x, 10.0), (12.0, 12.0), COLOURS[number % COLOURS.len()], &job.name);
+        let name: String = job.name.chars().take(11).collect();
+        svg.text(x + 18.0, 20.0, Anchor::Start, name);
+    }
 }
 
 /// When the last of them is done.
