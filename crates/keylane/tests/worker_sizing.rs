@@ -158,7 +158,7 @@ fn at(group: &str) -> String {
 fn a_quota_of_a_group_above_counts() {
     let tree = Tree::plain(16)
         .v2("/shop.slice/orders/web")
-        .file(&at("/shop.slice/orders/web"), "max 100000")
+        .file(&at("/shop.slice/orders/web"), "600000 100000")
         .file(&at("/shop.slice/orders"), "400000 100000")
         .file(&at("/shop.slice"), "800000 100000");
     assert_eq!(tree.machine().quota_millis, Some(4000));

@@ -1,7 +1,7 @@
 //! Knows the least of the keys that slots have, while keys come, change and go.
 //!
 //! A binary heap that knows where each slot is in it, so that a slot's key is changed or taken out
-//! in O(log n) without a search. It allocates only when there are more slots than ever before.
+//! in O(log n) without a search. It allocates only when room for more slots is made.
 
 /// A slot that is not in the heap.
 const ABSENT: u32 = u32::MAX;
@@ -17,6 +17,12 @@ pub(super) struct Ranked<K> {
 impl<K: Ord + Copy> Ranked<K> {
     pub(super) fn new() -> Self {
         Ranked { heap: Vec::new(), places: Vec::new() }
+    }
+
+    /// Room for so many slots: those below this number can have keys.
+    pub(super) fn make_room(&mut self, slots: usize) {
+        self.places.resize(slots, ABSENT);
+        self.heap.reserve(slots - self.heap.len());
     }
 
     /// The slot with the least key.
@@ -52,12 +58,8 @@ impl<K: Ord + Copy> Ranked<K> {
         }
     }
 
-    fn place(&mut self, slot: u32) -> Option<usize> {
-        let slot = slot as usize;
-        if slot >= self.places.len() {
-            self.places.resize(slot + 1, ABSENT);
-        }
-        let place = self.places[slot];
+    fn place(&self, slot: u32) -> Option<usize> {
+        let place = self.places[slot as usize];
         (place != ABSENT).then_some(place as usize)
     }
 
@@ -114,6 +116,7 @@ mod tests {
             changes in prop::collection::vec((0..12_u32, prop::option::of(0..9_u64)), 0..200),
         ) {
             let mut ranked = Ranked::new();
+            ranked.make_room(12);
             let mut model = BTreeMap::new();
             for (slot, key) in changes {
                 // Keys are told apart by the slot, as a job's serial tells them apart.

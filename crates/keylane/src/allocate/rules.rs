@@ -207,13 +207,23 @@ impl Rules {
         if job.is_over() {
             return JobId { serial, slot: NO_SLOT };
         }
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.jobs.push(None);
-            u32::try_from(self.jobs.len() - 1).expect("memory ends before 2^32 jobs do")
-        });
+        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
         self.jobs[slot as usize] = Some(job);
         self.change(slot, |_| {});
         JobId { serial, slot }
+    }
+
+    /// One slot more, and room for it wherever it may have to go, so that nothing else allocates.
+    fn add_slot(&mut self) -> u32 {
+        self.jobs.push(None);
+        let slots = self.jobs.len();
+        self.free.reserve(slots - self.free.len());
+        self.line.make_room(slots);
+        self.shortest_in_line.make_room(slots);
+        self.needy.make_room(slots);
+        self.held_down.make_room(slots);
+        self.least.make_room(slots);
+        u32::try_from(slots - 1).expect("memory ends before 2^32 jobs do")
     }
 
     /// A worker has ended; true if the job is over with that.

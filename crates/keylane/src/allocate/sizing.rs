@@ -86,9 +86,9 @@ impl Machine {
         if self.one_is_spared() { workers - 1 } else { workers.max(1) }
     }
 
-    /// The CPUs that can be busy at a time: those there are, or those that the quota pays for.
+    /// The CPUs that can be busy all the time: those there are, or those that the quota pays for.
     fn budget(&self) -> usize {
-        let quota = self.quota_millis.map_or(u64::MAX, |millis| (millis / 1000).max(1));
+        let quota = self.quota_millis.map_or(u64::MAX, |millis| millis / 1000);
         self.logical.min(usize::try_from(quota).unwrap_or(usize::MAX))
     }
 

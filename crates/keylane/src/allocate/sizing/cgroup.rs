@@ -66,7 +66,6 @@ fn least(
     let top = root.join(mount.point.trim_start_matches('/'));
     // In a container the group's name may be one from outside, of which nothing can be seen here.
     let below = Path::new(group).strip_prefix(&mount.group).unwrap_or(Path::new(""));
-    let below = if below.iter().any(|part| part == "..") { Path::new("") } else { below };
     below.ancestors().filter_map(|group| quota_of(&top.join(group))).min()
 }
 
