@@ -63,6 +63,15 @@ fn decisions_allocate_nothing_once_there_have_been_as_many_jobs() {
 }
 
 #[test]
+fn ending_everything_at_once_allocates_nothing() {
+    let mut allocator = Allocator::new(2);
+    let jobs: Vec<_> = (0..100).map(|now| allocator.submit(Supply::Ready(3), 1, now)).collect();
+    let before = ALLOCATIONS.get();
+    assert!(jobs.into_iter().all(|job| allocator.cancel(job, 100)));
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
+
+#[test]
 fn jobs_that_are_over_leave_nothing_behind() {
     let mut allocator = Allocator::new(2);
     let mut out = Vec::with_capacity(2);

@@ -123,14 +123,22 @@ mod tests {
         let bar = |worker, job, start, end| Bar { worker, job, subtask: 1, start, end, rule: None };
         let schedule = Schedule {
             policy: "x",
-            bars: vec![bar(0, 0, 0, 500), bar(0, 1, 500, 1000), bar(1, 0, 250, 500)],
+            bars: vec![
+                bar(0, 0, 0, 500),
+                bar(0, 1, 500, 1000),
+                bar(1, 0, 250, 500),
+                // The middle of the first column is at 6.9, that of the second at 20.8.
+                bar(2, 1, 0, 7),
+                bar(2, 0, 7, 20),
+            ],
             finished: vec![500, 1000],
         };
-        let picture = draw(&schedule, 2, 1000);
+        let picture = draw(&schedule, 3, 1000);
         let rows: Vec<_> = picture.lines().collect();
         assert_eq!(rows[0], format!("   1 {}{}", "A".repeat(36), "B".repeat(36)));
         let (before, after) = ("·".repeat(18), "·".repeat(36));
         assert_eq!(rows[1], format!("   2 {before}{}{after}", "A".repeat(18)));
-        assert!(rows[2].ends_with("0:01"), "{picture}");
+        assert_eq!(rows[2], format!("   3 B{}", "·".repeat(71)));
+        assert!(rows[3].ends_with("0:01"), "{picture}");
     }
 }

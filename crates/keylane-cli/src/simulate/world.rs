@@ -136,6 +136,28 @@ mod tests {
         }
     }
 
+    /// So many subtasks of a second, that come at this millisecond.
+    fn seconds(arrival: u64, subtasks: usize) -> Job {
+        Job { name: String::new(), arrival, lengths: vec![1000; subtasks], weight: 1 }
+    }
+
+    #[test]
+    fn an_end_goes_before_an_arrival_at_the_same_time() {
+        // The wave that begins at 3 s has begun when the second job comes: the article's weak point.
+        let jobs = [seconds(0, 20), seconds(3000, 4)];
+        let schedule = run(&jobs, 4, all_policies(4)[0].as_mut());
+        assert_eq!(schedule.finished, [6000, 6000]);
+        let first = schedule.bars.iter().find(|bar| bar.job == 1).unwrap();
+        assert_eq!((first.start, first.worker), (4000, 0));
+    }
+
+    #[test]
+    fn srpt_counts_what_is_left_and_not_what_there_was() {
+        let jobs = [seconds(0, 12), seconds(9500, 3)];
+        let schedule = run(&jobs, 1, &mut ShortestFirst::default());
+        assert_eq!(schedule.finished, [12_000, 15_000], "two are left of the first at 10 s");
+    }
+
     #[test]
     fn the_same_jobs_give_the_same_schedule() {
         let jobs = Mix { jobs: 200, load: 0.8, workers: 4, seed: 5 }.jobs();
