@@ -77,6 +77,7 @@ struct Reference {
     loose_needy_since: u64,
     loose_was_needy: bool,
     loose_had_its_turn: bool,
+    line_had_its_turn: bool,
 }
 
 impl Reference {
@@ -125,7 +126,9 @@ impl Reference {
         let line = self.jobs.iter().find(|job| !job.admitted && job.offers()).map(|job| job.id);
         let bound = self.bound();
         let line = line.filter(|_| self.active() < bound);
-        if bound > self.workers && self.active() >= self.workers && line.is_some() {
+        let loose = usize::from(self.loose_ready || self.loose_running > 0);
+        let is_beyond = self.active() + loose >= self.workers;
+        if is_beyond && line.is_some() && !self.line_had_its_turn {
             return Some((line, Rule::Admit));
         }
         let needy = self.jobs.iter().filter(|job| job.was_needy);
@@ -183,6 +186,7 @@ impl Reference {
     }
 
     fn give(&mut self, who: Option<JobId>, rule: Rule) -> Take {
+        self.line_had_its_turn = rule == Rule::Admit && who.is_some();
         if rule == Rule::Admit {
             self.loose_had_its_turn = who.is_none();
         }
@@ -324,6 +328,7 @@ impl Pair {
             loose_needy_since: 0,
             loose_was_needy: false,
             loose_had_its_turn: false,
+            line_had_its_turn: false,
         };
         Pair { allocator, reference, out: Vec::new() }
     }
@@ -503,7 +508,7 @@ impl Pair {
     fn check_invariants(&self, who: Option<JobId>, rule: Rule) {
         let jobs = &self.reference.jobs;
         let chosen = who.map(|id| jobs.iter().find(|job| job.id == id).unwrap());
-        let bound = self.reference.bound();
+        let (bound, workers) = (self.reference.bound(), self.reference.workers);
         // In the other order rule 1 is for loose work only.
         let someone_needs = !self.reference.shortest_first
             && jobs.iter().any(|job| job.admitted && job.offers() && job.running == 0);
@@ -514,7 +519,9 @@ impl Pair {
             Rule::Keep => assert!(chosen.is_none_or(|job| job.running == 0 && job.admitted)),
             Rule::Admit => {
                 assert!(chosen.is_none() || self.reference.active() < bound);
-                assert!(!someone_needs || bound > self.reference.workers);
+                let loose = self.reference.loose_ready || self.reference.loose_running > 0;
+                let is_beyond = self.reference.active() + usize::from(loose) >= workers;
+                assert!(!someone_needs || is_beyond);
             }
             Rule::Aged | Rule::Least => {
                 assert!(rule == Rule::Least || self.reference.patience.is_some());

@@ -42,6 +42,30 @@ fn the_ageing_bound_gives_a_job_held_at_one_worker_a_second_one() {
 }
 
 #[test]
+fn under_a_flood_of_everything_nobody_starves() {
+    // New jobs all the time, let in beyond the number of workers, and loose work without end: the
+    // line, those who are in and the loose work all go on.
+    for (most, begun_at_least) in [(Some(1000), 100), (None, 2)] {
+        let mut allocator = Allocator::new(2).with_max_active(most);
+        let first = allocator.submit(Supply::Ready(1000), 1, 0);
+        allocator.loose_ready(true, 0);
+        let mut out: Vec<_> = give_all(&mut allocator, 0).into_iter().map(|(who, _)| who).collect();
+        let (mut loose, mut begun) = (0, 1);
+        for now in 1..1000 {
+            allocator.submit(Supply::Ready(1000), 1, now);
+            allocator.ended(out.remove(0), End::Done, now);
+            for (who, rule) in give_all(&mut allocator, now) {
+                loose += u32::from(who == Claimant::Loose);
+                begun += u32::from(who != Claimant::Loose && rule == Rule::Admit);
+                out.push(who);
+            }
+        }
+        let done = allocator.progress(first).unwrap().done;
+        assert!(done > 5 && loose > 5 && begun >= begun_at_least, "{done}, {loose}, {begun}");
+    }
+}
+
+#[test]
 fn shortest_first_serves_the_least_requirement_in_the_line_or_not() {
     let mut allocator = Allocator::new(2).with_shortest_first();
     let long = allocator.submit(Supply::Ready(100), 1, 0);

@@ -40,6 +40,8 @@ pub(super) struct Rules {
     now: u64,
     /// Jobs submitted so far.
     serials: u64,
+    /// The last decision let a job in, so those who need their first worker are next.
+    line_had_its_turn: bool,
     /// Places given out among those who offer something and have no worker.
     needs: u64,
     /// The unfinished jobs, by slot.
@@ -69,6 +71,7 @@ impl Rules {
             active: 0,
             now: 0,
             serials: 0,
+            line_had_its_turn: false,
             needs: 0,
             jobs: Vec::new(),
             free: Vec::new(),
@@ -87,6 +90,7 @@ impl Rules {
             return None;
         }
         let (to, rule) = if self.shortest_first { self.by_length() } else { self.by_the_rules() }?;
+        self.line_had_its_turn = rule == Rule::Admit && to.is_some();
         Some(match to {
             Some(slot) => self.give_to_job(slot, rule),
             None => self.give_to_loose(rule),
@@ -101,13 +105,16 @@ impl Rules {
             .or_else(|| self.least.first().map(|(_, slot)| (Some(slot), Rule::Least)))
     }
 
-    /// Rule 2 where its bound is larger than the number of workers, and as many jobs are active as
-    /// there are workers. Each of these gets its worker back by rule 1 after every subtask, so that
-    /// nobody would ever be let in if rule 1 were asked first, and the larger bound would be for
-    /// nothing.
+    /// Rule 2 where it would let in more than there are workers, the loose work counted as one: where
+    /// its bound is larger, or loose work has the last worker. Each of those who are in gets its
+    /// worker back by rule 1 after every subtask, so that nobody would ever be let in if rule 1 were
+    /// always asked first. If rule 2 always were, those who are in would starve under a flood of new
+    /// jobs. So they take turns.
     fn admit_beyond_workers(&self) -> Option<Choice> {
         let (_, slot) = self.line.first().filter(|_| self.has_place())?;
-        (self.active >= self.workers).then_some((Some(slot), Rule::Admit))
+        let loose = usize::from(self.loose.ready || self.loose.running > 0);
+        let is_beyond = self.active + loose >= self.workers;
+        (is_beyond && !self.line_had_its_turn).then_some((Some(slot), Rule::Admit))
     }
 
     /// Rule 1.
