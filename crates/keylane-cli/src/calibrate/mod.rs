@@ -11,9 +11,9 @@ mod curve;
 mod measure;
 mod plot;
 mod probe;
-mod session;
+mod run;
 mod table;
 mod workload;
 
 pub(crate) use args::CalibrateArgs;
-pub(crate) use session::run;
+pub(crate) use run::run;
