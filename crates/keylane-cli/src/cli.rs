@@ -7,8 +7,10 @@ use std::thread;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::calibrate::CalibrateArgs;
 use crate::input::Format;
 use crate::key::NoKey;
+use crate::simulate::SimulateArgs;
 
 /// Runs everything in parallel, except what must stay in order.
 #[derive(Debug, Parser)]
@@ -21,6 +23,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Calibrate(CalibrateArgs),
+    Simulate(SimulateArgs),
 }
 
 /// Runs a command for every record, in parallel across keys and in order within one.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod calibrate;
 mod cli;
 mod exit;
 mod input;
@@ -15,6 +16,8 @@ mod process;
 mod progress;
 mod run;
 mod signals;
+mod simulate;
+mod svg;
 mod template;
 mod worker;
 
@@ -42,6 +45,8 @@ fn run() -> anyhow::Result<ExitCode> {
     };
     match cli.command {
         Command::Run(args) => Ok(run::run(args)?.into()),
+        Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),
+        Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
     }
 }
 

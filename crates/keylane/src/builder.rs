@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::allocate::default_workers;
 #[cfg(feature = "tokio")]
 use crate::complete::MOST_FUTURES;
 use crate::engine::{Engine, Execute, Key, Settings};
@@ -99,7 +100,7 @@ impl<K> Default for Builder<K> {
     fn default() -> Self {
         Builder {
             settings: Settings {
-                workers: std::thread::available_parallelism().map_or(1, usize::from),
+                workers: default_workers(),
                 capacity: 65_536,
                 quantum_tasks: 64,
                 quantum_time: Duration::from_millis(10),
@@ -118,7 +119,9 @@ impl<K> Default for Builder<K> {
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
-    /// The number of worker threads: by default as many as the process may use processors.
+    /// The number of worker threads: by default [`default_workers`], one for each physical core that
+    /// the process may use, within its quota, with a CPU left for the rest of the process where there
+    /// is one to spare. `keylane calibrate` measures what suits a machine best.
     ///
     /// Bodies that wait, for a disk, a network or a lock, want more workers than processors.
     pub fn workers(mut self, workers: usize) -> Self {

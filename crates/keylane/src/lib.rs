@@ -43,12 +43,13 @@
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
+//! | sharing workers among jobs, in a pool or a simulation of yours | [`allocate`] |
 //!
 //! The keys' `Hash`, `Eq` and `Clone` are called, and clones of keys dropped, while a part of the
 //! pool is locked: none of that may panic, or call the pool.
 
 pub mod admit;
-mod allocate;
+pub mod allocate;
 mod builder;
 mod complete;
 mod engine;

@@ -28,7 +28,7 @@ const BELOW_THE_STAGES: [&str; 2] = ["sync", "error"];
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
 const HARMLESS: [(&str, &str); 7] = [
     // How many workers a pool has unless told.
-    ("builder.rs", "std::thread::available_parallelism"),
+    ("allocate/sizing.rs", "std::thread::available_parallelism"),
     // Who runs a body, to be compared with who asks: an identity, not a wait.
     ("complete/slot.rs", "std::thread::ThreadId"),
     ("complete/slot.rs", "std::thread::current().id()"),

@@ -35,8 +35,16 @@ impl Outcome {
 
 /// `keylane run` with these words, its three streams being pipes.
 pub(crate) fn keylane<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Command {
+    subcommand("run", words)
+}
+
+/// The same for another subcommand.
+pub(crate) fn subcommand<A: AsRef<OsStr>>(
+    name: &str,
+    words: impl IntoIterator<Item = A>,
+) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keylane"));
-    command.arg("run").args(words);
+    command.arg(name).args(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -1,0 +1,77 @@
+//! The words of `keylane simulate`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+
+use super::time;
+
+/// Shows what the four rules do with some jobs, beside FIFO, round robin and SRPT, in virtual time.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+#[command(group(ArgGroup::new("jobs").required(true).args(["file", "random"])))]
+pub(crate) struct SimulateArgs {
+    /// The jobs: CSV with the columns name,arrival,subtasks,length and, if you like, weight;
+    /// standard input for -.
+    pub(super) file: Option<PathBuf>,
+
+    /// Random jobs instead of a file: so many.
+    #[arg(long, value_name = "JOBS", value_parser = jobs)]
+    pub(super) random: Option<usize>,
+
+    /// How busy random jobs keep the workers.
+    #[arg(long, value_name = "N%", default_value = "80%", requires = "random", value_parser = load)]
+    pub(super) load: f64,
+
+    /// Which random jobs; the same number gives the same jobs.
+    #[arg(long, value_name = "N", default_value = "1", requires = "random")]
+    pub(super) seed: u64,
+
+    /// How many workers there are.
+    #[arg(short, long, value_name = "N", default_value = "4", value_parser = workers)]
+    pub(super) workers: usize,
+
+    /// How many jobs may be active at a time under the four rules; as many as there are workers if
+    /// not given.
+    #[arg(long, value_name = "N")]
+    pub(super) max_active: Option<NonZeroUsize>,
+
+    /// For how long a job may be held at one worker, or at none for shorter ones; without end if not
+    /// given.
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(super) patience: Option<u64>,
+
+    /// Write the schedules as a drawing.
+    #[arg(long, value_name = "FILE")]
+    pub(super) svg: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+Times are seconds, or 1:30, or 1:00:00. The length of a job's subtasks is one time, or several with \
+semicolons, which are used in turns. Nothing is really waited for.
+
+The four rules are Keylane's default. Shortest first is its other order: the job with the fewest \
+subtasks left, in the line or not, before rules 1 and 2.
+
+SRPT always serves the job with the least work left, which only a simulation can know: it is the mark \
+that the others are measured against.";
+
+/// More workers than a machine has, and a drawing can show.
+const MOST_WORKERS: usize = 4096;
+
+fn workers(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=MOST_WORKERS).contains(count));
+    count.ok_or_else(|| format!("give a number from 1 to {MOST_WORKERS}"))
+}
+
+fn jobs(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=1_000_000).contains(count));
+    count.ok_or_else(|| "give a number from 1 to 1000000".to_owned())
+}
+
+fn load(text: &str) -> Result<f64, String> {
+    let percent: Option<f64> = text.trim_end_matches('%').parse().ok();
+    let load = percent.map(|percent| percent / 100.0).filter(|load| (0.01..=1.5).contains(load));
+    load.ok_or_else(|| "give a percentage from 1% to 150%".to_owned())
+}

@@ -1,0 +1,70 @@
+//! The same jobs under each policy, side by side.
+
+use std::fmt::Write as _;
+
+use keylane::allocate::Allocator;
+
+use super::SimulateArgs;
+use super::jobs::Job;
+use super::policy::{Fifo, Keylane, Policy, RoundRobin, ShortestFirst};
+use super::schedule::Schedule;
+use super::{time, world};
+
+/// The four rules first.
+pub(super) fn schedules(jobs: &[Job], args: &SimulateArgs) -> Vec<Schedule> {
+    let allocator = || match args.patience {
+        Some(patience) => Allocator::new(args.workers).with_patience(patience),
+        None => Allocator::new(args.workers),
+    };
+    let rules = allocator().with_max_active(args.max_active.map(usize::from));
+    let mut policies: [Box<dyn Policy>; 5] = [
+        Box::new(Keylane::new("four rules", rules)),
+        Box::new(Keylane::new("shortest first", allocator().with_shortest_first())),
+        Box::<Fifo>::default(),
+        Box::<RoundRobin>::default(),
+        Box::<ShortestFirst>::default(),
+    ];
+    policies.iter_mut().map(|policy| world::run(jobs, args.workers, policy.as_mut())).collect()
+}
+
+/// How long each job took under each policy.
+pub(super) fn latencies(jobs: &[Job], schedules: &[Schedule]) -> String {
+    let names: Vec<_> = jobs.iter().map(|job| job.name.clone()).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("job".len());
+    let mut table = format!("{:width$}  {:>9}", "job", "arrival");
+    for schedule in schedules {
+        write!(table, "  {:>14}", schedule.policy).expect("a string takes everything");
+    }
+    for (number, job) in jobs.iter().enumerate() {
+        let (name, arrival) = (&names[number], time::show(job.arrival));
+        write!(table, "\n{name:width$}  {arrival:>9}").expect("a string takes everything");
+        for schedule in schedules {
+            let flow = time::show(schedule.flow(number, jobs));
+            write!(table, "  {flow:>14}").expect("a string takes everything");
+        }
+    }
+    table
+}
+
+/// The figures of each policy over all jobs.
+pub(super) fn figures(jobs: &[Job], schedules: &[Schedule], workers: usize) -> String {
+    let mut table = format!(
+        "{:14}  {:>11}  {:>11}  {:>8}  {:>8}  {:>11}",
+        "policy", "mean time", "p99 time", "slowdown", "worst", "all done"
+    );
+    for schedule in schedules {
+        let figures = schedule.figures(jobs, workers);
+        write!(
+            table,
+            "\n{:14}  {:>11}  {:>11}  {:>8.2}  {:>8.1}  {:>11}",
+            schedule.policy,
+            time::show(figures.mean_flow.round() as u64),
+            time::show(figures.p99_flow),
+            figures.mean_slowdown,
+            figures.worst_slowdown,
+            time::show(figures.end),
+        )
+        .expect("a string takes everything");
+    }
+    table
+}

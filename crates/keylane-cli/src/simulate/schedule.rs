@@ -1,0 +1,71 @@
+//! What came out of a simulation: who ran where and when, and how long each job took.
+
+use keylane::allocate::Rule;
+
+use super::jobs::Job;
+
+/// A subtask on its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bar {
+    pub(super) worker: usize,
+    pub(super) job: usize,
+    /// Which of the job's subtasks, from 1 on.
+    pub(super) subtask: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Why, if the policy has reasons.
+    pub(super) rule: Option<Rule>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Schedule {
+    pub(super) policy: &'static str,
+    /// In the order in which they began.
+    pub(super) bars: Vec<Bar>,
+    /// When each job was over.
+    pub(super) finished: Vec<u64>,
+}
+
+/// How long the jobs took, over all of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Figures {
+    /// Mean time from arrival to end, in milliseconds.
+    pub(super) mean_flow: f64,
+    /// The 99th percentile of that.
+    pub(super) p99_flow: u64,
+    /// The mean of how many times as long a job took as with all workers to itself.
+    pub(super) mean_slowdown: f64,
+    pub(super) worst_slowdown: f64,
+    /// When the last job was over.
+    pub(super) end: u64,
+}
+
+impl Schedule {
+    pub(super) fn flow(&self, job: usize, jobs: &[Job]) -> u64 {
+        self.finished[job] - jobs[job].arrival
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.finished.iter().copied().max().unwrap_or(0)
+    }
+
+    pub(super) fn figures(&self, jobs: &[Job], workers: usize) -> Figures {
+        let mut flows: Vec<u64> = (0..jobs.len()).map(|job| self.flow(job, jobs)).collect();
+        let slowdown = |(job, flow): (&Job, &u64)| match job.least_time(workers) {
+            // What takes no time is not slowed down.
+            0 => 1.0,
+            least => *flow as f64 / least as f64,
+        };
+        let slowdowns: Vec<f64> = jobs.iter().zip(&flows).map(slowdown).collect();
+        let count = jobs.len() as f64;
+        let mean_flow = flows.iter().sum::<u64>() as f64 / count;
+        flows.sort_unstable();
+        Figures {
+            mean_flow,
+            p99_flow: flows[(flows.len() * 99).div_ceil(100) - 1],
+            mean_slowdown: slowdowns.iter().sum::<f64>() / count,
+            worst_slowdown: slowdowns.into_iter().fold(0.0, f64::max),
+            end: self.end(),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The public face of the rules: says what each event means, and records it if asked.
+
+use super::record::{Entry, Event, Record};
+use super::rules::Rules;
+use super::{Claimant, Decision, End, JobId, Progress, Supply, Take};
+
+/// Shares workers among jobs by the four rules: a plain state machine.
+///
+/// It has no clock, no lock and no thread: events go in as calls, [`next`](Self::next) says who gets a
+/// free worker, and times are plain numbers in whatever unit the caller likes. A call costs
+/// O(log jobs), and allocates only when there are more unfinished jobs than ever before.
+///
+/// - A free worker stays free only if nobody offers anything, or rule 2 keeps a job out.
+/// - A job that has something to do gets a worker before any other gets its second.
+/// - No more jobs are admitted than rule 2 allows. A job that neither runs nor could run is not
+///   counted: it keeps nobody out.
+/// - Nothing is taken away: a worker changes jobs only between two subtasks.
+///
+/// The order of the calls is the order of the events. Of several at the same time, call those of
+/// ends before those of arrivals.
+///
+/// ```
+/// use keylane::allocate::{Allocator, Claimant, End, Rule, Supply};
+///
+/// let mut allocator = Allocator::new(2);
+/// let long = allocator.submit(Supply::Ready(100), 1, 0);
+/// let first = allocator.next(0).unwrap();
+/// assert_eq!((first.to, first.rule), (Claimant::Job(long), Rule::Admit));
+/// let second = allocator.next(0).unwrap();
+/// assert_eq!((second.to, second.rule), (Claimant::Job(long), Rule::Least));
+/// assert_eq!(allocator.next(0), None); // both are busy
+///
+/// let short = allocator.submit(Supply::Ready(1), 1, 10);
+/// allocator.ended(Claimant::Job(long), End::Done, 60);
+/// let third = allocator.next(60).unwrap();
+/// assert_eq!((third.to, third.rule), (Claimant::Job(short), Rule::Admit));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    rules: Rules,
+    /// If somebody wants to know.
+    record: Option<Box<Record>>,
+}
+
+impl Allocator {
+    /// For so many workers, with as many active jobs at most, and no ageing bound.
+    pub fn new(workers: usize) -> Self {
+        Allocator { rules: Rules::new(workers), record: None }
+    }
+
+    /// With rule 2's bound: how many jobs may be active at a time, at least one. Without it, or with
+    /// `None`, as many as there are workers, so that each active job can have one.
+    ///
+    /// A larger bound begins jobs sooner and gives them less: those beyond the number of workers take
+    /// turns. A smaller one finishes what was begun first. Whatever the bound, the job after the last
+    /// that it lets in waits until one of them is over.
+    #[must_use]
+    pub fn with_max_active(mut self, most: impl Into<Option<usize>>) -> Self {
+        self.rules.bound(most.into());
+        self
+    }
+
+    /// With an ageing bound on how long an admitted job can be held at one worker, or at none for
+    /// shorter jobs. When it has been for so long, it gets the next worker, unless rule 1 has a use for
+    /// that, and after the bound again another.
+    #[must_use]
+    pub fn with_patience(mut self, patience: u64) -> Self {
+        self.rules.wait_at_most(patience);
+        self
+    }
+
+    /// Gives every free worker to the job with the least requirement, also where rules 1 and 2 would
+    /// serve another, and bounds the active jobs only if [told to](Self::with_max_active).
+    ///
+    /// The four rules are fair to those who are active, and slow for the others when as many long jobs
+    /// are active as there are workers. This order comes near the least mean time that is possible
+    /// (shortest remaining processing time first), with numbers of subtasks in the place of
+    /// times. A long job starves among ever new short ones unless there is a
+    /// [patience](Self::with_patience).
+    #[must_use]
+    pub fn with_shortest_first(mut self) -> Self {
+        self.rules.put_shortest_first();
+        self
+    }
+
+    /// Records the last `capacity` events from now on, and which decisions they led to.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is zero.
+    pub fn record(&mut self, capacity: usize) {
+        assert!(capacity > 0, "a record without room records nothing");
+        self.record = Some(Box::new(Record::new(capacity, self.rules.clone())));
+    }
+
+    /// What was recorded.
+    pub fn recorded(&self) -> Option<&Record> {
+        self.record.as_deref()
+    }
+
+    /// A job comes. Its `weight` scales its claim to spare workers: one with twice the weight and
+    /// twice the requirement ranks the same. 1 is what everybody has; 0 counts as 1.
+    ///
+    /// A job without subtasks is over at once: [`progress`](Self::progress) has nothing on it.
+    pub fn submit(&mut self, supply: Supply, weight: u32, now: u64) -> JobId {
+        let at = self.rules.at(now);
+        let weight = weight.max(1);
+        let job = self.rules.submit(supply, weight);
+        self.note(at, Event::Submitted { job, supply, weight });
+        job
+    }
+
+    /// Who gets a free worker, if there is one and anybody has use for it. The worker counts as
+    /// theirs until [`ended`](Self::ended).
+    pub fn next(&mut self, now: u64) -> Option<Decision> {
+        let at = self.rules.at(now);
+        let decision = self.rules.decide()?;
+        self.note(at, Event::Decided(decision));
+        Some(decision)
+    }
+
+    /// A worker that was given to somebody is free again. True if a job is over with that.
+    ///
+    /// # Panics
+    ///
+    /// If nobody has a worker there that could end.
+    pub fn ended(&mut self, who: Claimant, end: End, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_over = self.rules.ended(who, end);
+        self.note(at, Event::Ended(who, end));
+        is_over
+    }
+
+    /// The worker of a job has, beyond the subtask that it was given for, run so many more of the
+    /// same job, and goes on with the last. So a worker can take several at a time and ask once,
+    /// which is what the rules would have said as long as the job [is alone](Self::is_alone).
+    ///
+    /// # Panics
+    ///
+    /// If the job has no worker, or had not so many that were ready.
+    pub fn ran_more(&mut self, job: JobId, take: Take, done: u64, failed: u64, now: u64) {
+        let at = self.rules.at(now);
+        self.rules.ran_more(job, take, done, failed);
+        self.note(at, Event::RanMore { job, take, done, failed });
+    }
+
+    /// So many of a job's subtasks that waited can start. False if the job is over or cancelled.
+    ///
+    /// # Panics
+    ///
+    /// If fewer waited.
+    pub fn ready(&mut self, job: JobId, count: u64, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_live = self.rules.ready(job, count);
+        self.note(at, Event::Ready(job, count));
+        is_live
+    }
+
+    /// A subtask that waited ended without needing a worker again, as a future does. False if the
+    /// job was over or cancelled.
+    ///
+    /// # Panics
+    ///
+    /// If none waited.
+    pub fn settled(&mut self, job: JobId, failed: bool, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_live = self.rules.settled(job, failed);
+        self.note(at, Event::Settled(job, failed));
+        is_live
+    }
+
+    /// Holds a job's splitter back, because enough of its subtasks wait, or lets it go on. What is
+    /// ready is offered all the same. False if the job is over or cancelled.
+    pub fn hold_splitter(&mut self, job: JobId, held: bool, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_live = self.rules.hold(job, held);
+        self.note(at, Event::Held(job, held));
+        is_live
+    }
+
+    /// Begins none of a job's subtasks until it is resumed. Those that run end. A job in the line
+    /// keeps its place. False if the job is over or cancelled.
+    pub fn pause(&mut self, job: JobId, now: u64) -> bool {
+        self.set_paused(job, true, now)
+    }
+
+    /// Undoes [`pause`](Self::pause).
+    pub fn resume(&mut self, job: JobId, now: u64) -> bool {
+        self.set_paused(job, false, now)
+    }
+
+    fn set_paused(&mut self, job: JobId, paused: bool, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_live = self.rules.pause(job, paused);
+        self.note(at, Event::Paused(job, paused));
+        is_live
+    }
+
+    /// Begins none of a job's subtasks any more, and forgets those that wait. The job is over when
+    /// those that run have ended. False if it was over or cancelled before.
+    pub fn cancel(&mut self, job: JobId, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_live = self.rules.cancel(job);
+        self.note(at, Event::Cancelled(job));
+        is_live
+    }
+
+    /// Changes a job's weight. False if the job is over or cancelled.
+    pub fn set_weight(&mut self, job: JobId, weight: u32, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let weight = weight.max(1);
+        let is_live = self.rules.reweigh(job, weight);
+        self.note(at, Event::Weighed(job, weight));
+        is_live
+    }
+
+    /// Says whether any work outside jobs could start now. It shares as if each task were a job of
+    /// its own, with one subtask.
+    pub fn loose_ready(&mut self, ready: bool, now: u64) {
+        let at = self.rules.at(now);
+        self.rules.loose_ready(ready);
+        self.note(at, Event::LooseReady(ready));
+    }
+
+    /// There are so many workers from now on. If more are busy, nothing is given until enough of them
+    /// have ended. No job is sent back to the line.
+    pub fn resize(&mut self, workers: usize, now: u64) {
+        let at = self.rules.at(now);
+        self.rules.resize(workers);
+        self.note(at, Event::Resized(workers));
+    }
+
+    /// Changes rule 2's bound. Jobs that are active stay so.
+    pub fn set_max_active(&mut self, most: Option<usize>, now: u64) {
+        let at = self.rules.at(now);
+        self.rules.bound(most);
+        self.note(at, Event::Bounded(most));
+    }
+
+    /// How far a job is; nothing if it is over.
+    pub fn progress(&self, job: JobId) -> Option<Progress> {
+        self.rules.progress(job)
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.rules.workers()
+    }
+
+    /// How many of them were given to somebody.
+    pub fn busy(&self) -> usize {
+        self.rules.busy()
+    }
+
+    /// How many admitted jobs run, or could.
+    pub fn active(&self) -> usize {
+        self.rules.active()
+    }
+
+    /// How many jobs are not over, those in the line included.
+    pub fn unfinished(&self) -> usize {
+        self.rules.unfinished()
+    }
+
+    /// Whether this job would get every free worker as long as nobody says anything else: there is
+    /// no other job, and no loose work.
+    pub fn is_alone(&self, job: JobId) -> bool {
+        self.rules.is_alone(job)
+    }
+
+    fn note(&mut self, at: u64, event: Event) {
+        if let Some(record) = &mut self.record {
+            record.note(Entry { at, event });
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The four rules as a state machine: events in, decisions out. README.md beside it has the text.
+
+use super::job::{Job, Rank, Since};
+use super::ranked::Ranked;
+use super::{Claimant, Decision, End, JobId, Progress, Rule, Supply, Take};
+
+/// The slot of a job that was over as soon as it was submitted.
+const NO_SLOT: u32 = u32::MAX;
+
+/// The work outside jobs, as one stream: nothing is known of its tasks but whether there are some.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Loose {
+    ready: bool,
+    running: usize,
+    /// As for a job: its place among those who offer something and have no worker.
+    needs_since: Option<Since>,
+    /// The last that rule 2 let in was a loose task, so now it is the line's turn.
+    had_its_turn: bool,
+}
+
+/// A job's slot, or the loose work; and why.
+type Choice = (Option<u32>, Rule);
+
+/// All that decides. Two of them that were told the same decide the same.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    workers: usize,
+    /// Rule 2's bound; as many as there are workers if nothing else was said.
+    max_active: Option<usize>,
+    /// For how long a job may be held at one worker, or at none for shorter jobs.
+    patience: Option<u64>,
+    /// Whether the shortest goes first even where rules 1 and 2 would serve another.
+    shortest_first: bool,
+    /// Workers that were given to somebody and have not ended.
+    busy: usize,
+    /// Jobs that count against rule 2's bound.
+    active: usize,
+    /// The latest time that was passed in. Clocks are read outside of the caller's lock, and so come
+    /// in a little out of order.
+    now: u64,
+    /// Jobs submitted so far.
+    serials: u64,
+    /// The last decision let a job in, so those who need their first worker are next.
+    line_had_its_turn: bool,
+    /// Places given out among those who offer something and have no worker.
+    needs: u64,
+    /// The unfinished jobs, by slot.
+    jobs: Vec<Option<Job>>,
+    free: Vec<u32>,
+    loose: Loose,
+    /// Jobs that wait to be admitted, the oldest first.
+    line: Ranked<Since>,
+    /// The same, the least requirement first; kept only if that decides.
+    shortest_in_line: Ranked<Rank>,
+    /// Admitted jobs that offer something and have no worker, the one longest so first.
+    needy: Ranked<Since>,
+    /// Admitted jobs that offer something and have at most one worker, with since when, and age.
+    held_down: Ranked<Since>,
+    /// Admitted jobs that offer something, the least requirement first.
+    least: Ranked<Rank>,
+}
+
+impl Rules {
+    pub(super) fn new(workers: usize) -> Self {
+        Rules {
+            workers,
+            max_active: None,
+            patience: None,
+            shortest_first: false,
+            busy: 0,
+            active: 0,
+            now: 0,
+            serials: 0,
+            line_had_its_turn: false,
+            needs: 0,
+            jobs: Vec::new(),
+            free: Vec::new(),
+            loose: Loose::default(),
+            line: Ranked::new(),
+            shortest_in_line: Ranked::new(),
+            needy: Ranked::new(),
+            held_down: Ranked::new(),
+            least: Ranked::new(),
+        }
+    }
+
+    /// Who gets a free worker, if there is one.
+    pub(super) fn decide(&mut self) -> Option<Decision> {
+        if self.busy >= self.workers {
+            return None;
+        }
+        let (to, rule) = if self.shortest_first { self.by_length() } else { self.by_the_rules() }?;
+        self.line_had_its_turn = rule == Rule::Admit && to.is_some();
+        Some(match to {
+            Some(slot) => self.give_to_job(slot, rule),
+            None => self.give_to_loose(rule),
+        })
+    }
+
+    fn by_the_rules(&self) -> Option<Choice> {
+        self.admit_beyond_workers()
+            .or_else(|| self.keep())
+            .or_else(|| self.aged())
+            .or_else(|| self.admit())
+            .or_else(|| self.least.first().map(|(_, slot)| (Some(slot), Rule::Least)))
+    }
+
+    /// Rule 2 where it would let in more than there are workers, the loose work counted as one: where
+    /// its bound is larger, or loose work has the last worker. Each of those who are in gets its
+    /// worker back by rule 1 after every subtask, so that nobody would ever be let in if rule 1 were
+    /// always asked first. If rule 2 always were, those who are in would starve under a flood of new
+    /// jobs. So they take turns.
+    fn admit_beyond_workers(&self) -> Option<Choice> {
+        let (_, slot) = self.line.first().filter(|_| self.has_place())?;
+        let loose = usize::from(self.loose.ready || self.loose.running > 0);
+        let is_beyond = self.active + loose >= self.workers;
+        (is_beyond && !self.line_had_its_turn).then_some((Some(slot), Rule::Admit))
+    }
+
+    /// Rule 1.
+    fn keep(&self) -> Option<Choice> {
+        let to = match (self.needy.first(), self.loose.needs_since) {
+            (Some((since, _)), Some(loose_since)) if loose_since < since => None,
+            (Some((_, slot)), _) => Some(slot),
+            (None, Some(_)) => None,
+            (None, None) => return None,
+        };
+        Some((to, Rule::Keep))
+    }
+
+    fn aged(&self) -> Option<Choice> {
+        let ((since, _), slot) = self.held_down.first()?;
+        self.has_aged(since).then_some((Some(slot), Rule::Aged))
+    }
+
+    /// Rule 2. A loose task is a job of one subtask, admitted and given its worker in one step. It
+    /// is not bounded: a subtask of an admitted job may wait behind it for a key, and neither could
+    /// go on if it had to wait for an admitted job to end.
+    fn admit(&self) -> Option<Choice> {
+        let job = self.line.first().filter(|_| self.has_place()).map(|(_, slot)| slot);
+        let to = match (job, self.loose.ready) {
+            (Some(slot), true) => self.loose.had_its_turn.then_some(slot),
+            (Some(slot), false) => Some(slot),
+            (None, true) => None,
+            (None, false) => return None,
+        };
+        Some((to, Rule::Admit))
+    }
+
+    /// The other order: whoever needs least, in the line or not, but for those who have aged.
+    fn by_length(&self) -> Option<Choice> {
+        if self.loose.needs_since.is_some() {
+            return Some((None, Rule::Keep));
+        }
+        if let Some(aged) = self.aged() {
+            return Some(aged);
+        }
+        let oldest = self.line.first().filter(|_| self.has_place());
+        if let Some(((arrival, _), slot)) = oldest
+            && self.has_aged(arrival)
+        {
+            return Some((Some(slot), Rule::Admit));
+        }
+        if self.loose.ready {
+            return Some((None, Rule::Admit));
+        }
+        let active = self.least.first().map(|(rank, slot)| (rank, Some(slot), Rule::Least));
+        let newcomer = self.shortest_in_line.first().filter(|_| self.has_place());
+        let newcomer = newcomer.map(|(rank, slot)| (rank, Some(slot), Rule::Admit));
+        let shortest = active.into_iter().chain(newcomer).min_by_key(|(rank, ..)| *rank);
+        shortest.map(|(_, slot, rule)| (slot, rule))
+    }
+
+    /// Whether rule 2 lets another job in.
+    fn has_place(&self) -> bool {
+        let most = if self.shortest_first { usize::MAX } else { self.workers };
+        self.active < self.max_active.unwrap_or(most)
+    }
+
+    fn has_aged(&self, since: u64) -> bool {
+        self.patience.is_some_and(|patience| self.now - since >= patience)
+    }
+
+    fn give_to_job(&mut self, slot: u32, rule: Rule) -> Decision {
+        if rule == Rule::Admit {
+            self.loose.had_its_turn = false;
+        }
+        self.busy += 1;
+        let now = self.now;
+        let (serial, take) = self.change(slot, |job| {
+            // It has got its due, and waits anew for the next.
+            if rule == Rule::Aged {
+                job.held_down_since = Some(now);
+            }
+            (job.serial, job.start())
+        });
+        Decision { to: Claimant::Job(JobId { serial, slot }), rule, take }
+    }
+
+    fn give_to_loose(&mut self, rule: Rule) -> Decision {
+        if rule == Rule::Admit {
+            self.loose.had_its_turn = true;
+        }
+        self.busy += 1;
+        self.loose.running += 1;
+        self.place_loose();
+        Decision { to: Claimant::Loose, rule, take: Take::Ready }
+    }
+
+    pub(super) fn submit(&mut self, supply: Supply, weight: u32) -> JobId {
+        let serial = self.serials;
+        self.serials += 1;
+        let job = Job::new(serial, supply, weight, self.now);
+        if job.is_over() {
+            return JobId { serial, slot: NO_SLOT };
+        }
+        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
+        self.jobs[slot as usize] = Some(job);
+        self.change(slot, |_| {});
+        JobId { serial, slot }
+    }
+
+    /// One slot more, and room for it wherever it may have to go, so that nothing else allocates.
+    fn add_slot(&mut self) -> u32 {
+        self.jobs.push(None);
+        let slots = self.jobs.len();
+        self.free.reserve(slots - self.free.len());
+        self.line.make_room(slots);
+        self.shortest_in_line.make_room(slots);
+        self.needy.make_room(slots);
+        self.held_down.make_room(slots);
+        self.least.make_room(slots);
+        u32::try_from(slots - 1).expect("memory ends before 2^32 jobs do")
+    }
+
+    /// A worker has ended; true if the job is over with that.
+    pub(super) fn ended(&mut self, who: Claimant, end: End) -> bool {
+        match who {
+            Claimant::Job(id) => {
+                let slot = self.find(id).unwrap_or_else(|| panic!("{id} is over"));
+                self.change(slot, |job| job.end(end));
+            }
+            Claimant::Loose => {
+                assert!(self.loose.running > 0, "no worker is out for loose work");
+                self.loose.running -= 1;
+                self.loose.ready &= end != End::Nothing;
+                self.place_loose();
+            }
+        }
+        self.busy -= 1;
+        matches!(who, Claimant::Job(id) if self.find(id).is_none())
+    }
+
+    pub(super) fn ran_more(&mut self, id: JobId, take: Take, done: u64, failed: u64) {
+        let slot = self.find(id).unwrap_or_else(|| panic!("{id} is over"));
+        self.change(slot, |job| job.ran_more(take, done, failed));
+    }
+
+    /// False if the job is over or cancelled, which is no mistake: it may just have become so.
+    pub(super) fn ready(&mut self, id: JobId, count: u64) -> bool {
+        self.change_if_live(id, |job| job.become_ready(count))
+    }
+
+    pub(super) fn settled(&mut self, id: JobId, failed: bool) -> bool {
+        self.change_if_live(id, |job| job.settle(failed))
+    }
+
+    pub(super) fn hold(&mut self, id: JobId, held: bool) -> bool {
+        self.change_if_live(id, |job| job.held = held)
+    }
+
+    pub(super) fn pause(&mut self, id: JobId, paused: bool) -> bool {
+        self.change_if_live(id, |job| job.paused = paused)
+    }
+
+    pub(super) fn cancel(&mut self, id: JobId) -> bool {
+        self.change_if_live(id, Job::cancel)
+    }
+
+    pub(super) fn reweigh(&mut self, id: JobId, weight: u32) -> bool {
+        self.change_if_live(id, |job| job.weight = weight)
+    }
+
+    pub(super) fn loose_ready(&mut self, ready: bool) {
+        self.loose.ready = ready;
+        self.place_loose();
+    }
+
+    pub(super) fn resize(&mut self, workers: usize) {
+        self.workers = workers;
+    }
+
+    /// A bound of nothing would let no job begin, ever.
+    pub(super) fn bound(&mut self, max_active: Option<usize>) {
+        self.max_active = max_active.map(|most| most.max(1));
+    }
+
+    pub(super) fn wait_at_most(&mut self, patience: u64) {
+        self.patience = Some(patience);
+        self.place_all();
+    }
+
+    pub(super) fn put_shortest_first(&mut self) {
+        self.shortest_first = true;
+        self.place_all();
+    }
+
+    fn place_all(&mut self) {
+        for slot in 0..self.jobs.len() {
+            if self.jobs[slot].is_some() {
+                self.change(slot as u32, |_| {});
+            }
+        }
+    }
+
+    /// Time passes; it never goes back.
+    pub(super) fn at(&mut self, now: u64) -> u64 {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    pub(super) fn progress(&self, id: JobId) -> Option<Progress> {
+        let slot = self.find(id)?;
+        self.jobs[slot as usize].as_ref().map(Job::progress)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    pub(super) fn busy(&self) -> usize {
+        self.busy
+    }
+
+    pub(super) fn active(&self) -> usize {
+        self.active
+    }
+
+    pub(super) fn unfinished(&self) -> usize {
+        self.jobs.len() - self.free.len()
+    }
+
+    /// Whether every free worker would come to this job as long as nothing else is said.
+    pub(super) fn is_alone(&self, id: JobId) -> bool {
+        self.unfinished() == 1 && self.find(id).is_some() && !self.loose.ready
+    }
+
+    fn find(&self, id: JobId) -> Option<u32> {
+        let job = self.jobs.get(id.slot as usize)?.as_ref()?;
+        (job.serial == id.serial).then_some(id.slot)
+    }
+
+    fn change_if_live(&mut self, id: JobId, change: impl FnOnce(&mut Job)) -> bool {
+        let Some(slot) = self.find(id) else { return false };
+        if self.jobs[slot as usize].as_ref().is_some_and(|job| job.cancelled) {
+            return false;
+        }
+        self.change(slot, change);
+        true
+    }
+
+    /// Changes a job and puts it where it then belongs. Every change of a job is made here, so the
+    /// rankings and the number of active jobs are functions of the jobs.
+    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Job) -> T) -> T {
+        let job = self.jobs[slot as usize].as_mut().expect("the slot was found, or just filled");
+        let was_active = job.counts_as_active();
+        let result = change(job);
+        let offers = job.offers();
+        let claims = job.admitted && offers;
+
+        let is_needy = claims && job.running == 0;
+        job.needs_since = need(is_needy, job.needs_since, self.now, &mut self.needs);
+        let is_held_down = claims && job.running <= 1 && self.patience.is_some();
+        job.held_down_since = is_held_down.then(|| job.held_down_since.unwrap_or(self.now));
+
+        let rank = Some(job.rank());
+        let is_in_line = !job.admitted && offers;
+        self.line.set(slot, is_in_line.then_some((job.arrival, job.serial)));
+        self.needy.set(slot, job.needs_since);
+        self.least.set(slot, rank.filter(|_| claims));
+        self.held_down.set(slot, job.held_down_since.map(|since| (since, job.serial)));
+        if self.shortest_first {
+            self.shortest_in_line.set(slot, rank.filter(|_| is_in_line));
+        }
+        self.active = self.active + usize::from(job.counts_as_active()) - usize::from(was_active);
+        if job.is_over() {
+            self.jobs[slot as usize] = None;
+            self.free.push(slot);
+        }
+        result
+    }
+
+    fn place_loose(&mut self) {
+        let is_needy = self.loose.ready && self.loose.running == 0;
+        let since = self.loose.needs_since;
+        self.loose.needs_since = need(is_needy, since, self.now, &mut self.needs);
+    }
+}
+
+/// Since when somebody needs a first worker: since before, or since now, behind all others.
+fn need(is_needy: bool, since: Option<Since>, now: u64, needs: &mut u64) -> Option<Since> {
+    if !is_needy || since.is_some() {
+        return since.filter(|_| is_needy);
+    }
+    *needs += 1;
+    Some((now, *needs))
+}

@@ -1,0 +1,90 @@
+//! How much CPU time the control groups of the process allow it.
+//!
+//! A limit of any group above is a limit too, so all of them are read, from the process' own group up
+//! to the root that the process can see. Both hierarchies are looked at, for they can be mounted
+//! side by side, and only one of them has the CPU controller.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The least of the limits, in thousandths of a CPU.
+pub(super) fn quota_millis(root: &Path) -> Option<u64> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
+    let limits = groups.lines().filter_map(|line| {
+        // hierarchy-ID:controller-list:cgroup-path
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        if controllers.is_empty() {
+            let mount = mount_of(&mounts, |fs, _| fs == "cgroup2").unwrap_or(Mount::usual(""));
+            least(root, &mount, path, quota_of_v2)
+        } else if controllers.split(',').any(|name| name == "cpu") {
+            let has_cpu = |options: &str| options.split(',').any(|name| name == "cpu");
+            let mount = mount_of(&mounts, |fs, options| fs == "cgroup" && has_cpu(options));
+            least(root, &mount.unwrap_or(Mount::usual("cpu")), path, quota_of_v1)
+        } else {
+            None
+        }
+    });
+    limits.min()
+}
+
+/// Where a hierarchy of groups can be seen.
+struct Mount {
+    /// Which group of the hierarchy is at the mount point.
+    group: String,
+    point: String,
+}
+
+impl Mount {
+    /// Where it is on nearly every system, for processes that cannot see their mounts.
+    fn usual(controller: &str) -> Self {
+        Mount { group: "/".to_owned(), point: format!("/sys/fs/cgroup/{controller}") }
+    }
+}
+
+/// The first mount whose type and options are wanted.
+fn mount_of(mounts: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<Mount> {
+    mounts.lines().find_map(|line| {
+        // ID parent major:minor root mount-point options [tags...] - type source super-options
+        let (mount, source) = line.split_once(" - ")?;
+        let mut source = source.split(' ');
+        let (kind, options) = (source.next()?, source.nth(1).unwrap_or_default());
+        let mut mount = mount.split(' ').skip(3);
+        let (group, point) = (mount.next()?.to_owned(), mount.next()?.to_owned());
+        wanted(kind, options).then_some(Mount { group, point })
+    })
+}
+
+/// The least limit of a group and those above it.
+fn least(
+    root: &Path,
+    mount: &Mount,
+    group: &str,
+    quota_of: fn(&Path) -> Option<u64>,
+) -> Option<u64> {
+    let top = root.join(mount.point.trim_start_matches('/'));
+    // In a container the group's name may be one from outside, of which nothing can be seen here.
+    let below = Path::new(group).strip_prefix(&mount.group).unwrap_or(Path::new(""));
+    below.ancestors().filter_map(|group| quota_of(&top.join(group))).min()
+}
+
+/// `cpu.max` is `max 100000` or `150000 100000`: so much of each period, in microseconds.
+fn quota_of_v2(group: &Path) -> Option<u64> {
+    let max = fs::read_to_string(group.join("cpu.max")).ok()?;
+    let mut words = max.split_whitespace();
+    millis(words.next()?.parse().ok()?, words.next().map_or(Ok(100_000), str::parse).ok()?)
+}
+
+fn quota_of_v1(group: &Path) -> Option<u64> {
+    let read = |name: &str| -> Option<i64> {
+        fs::read_to_string(PathBuf::from(group).join(name)).ok()?.trim().parse().ok()
+    };
+    // No limit is a quota of -1.
+    let quota = u64::try_from(read("cpu.cfs_quota_us")?).ok()?;
+    millis(quota, u64::try_from(read("cpu.cfs_period_us")?).ok()?)
+}
+
+fn millis(quota: u64, period: u64) -> Option<u64> {
+    quota.checked_mul(1000)?.checked_div(period)
+}

@@ -1,0 +1,610 @@
+//! The four rules against a slow obvious reference, under random programs: arrivals, ends of every
+//! kind, keys that hold subtasks back, pauses, cancels, weights, loose work, other sizes and bounds.
+//!
+//! After each step both must give the same decision, with the same rule; the invariants are checked
+//! beside that, for the reference could share a mistake with what it is compared with. At the end
+//! everything is let go, and every job must finish.
+
+use keylane::allocate::{Allocator, Claimant, Decision, End, JobId, Rule, Supply, Take};
+use proptest::prelude::*;
+
+/// A job as the rules' text sees it. Nothing is kept that could be counted.
+#[derive(Clone, Debug)]
+struct Job {
+    id: JobId,
+    arrival: u64,
+    weight: u32,
+    ready: u64,
+    waiting: u64,
+    running: u64,
+    /// `None`: it has no splitter, or its splitter has no more.
+    splitter: Option<Option<u64>>,
+    held: bool,
+    paused: bool,
+    cancelled: bool,
+    admitted: bool,
+    /// The step at which it last came to offer something without having a worker.
+    needy_since: u64,
+    /// The time at which it last came to offer something with at most one worker, or was given one
+    /// for having waited so long.
+    held_down_since: u64,
+    was_needy: bool,
+    was_held_down: bool,
+}
+
+impl Job {
+    fn offers(&self) -> bool {
+        !self.paused && (self.ready > 0 || (self.splitter.is_some() && !self.held))
+    }
+
+    fn is_active(&self) -> bool {
+        self.admitted && (self.running > 0 || self.offers())
+    }
+
+    fn is_over(&self) -> bool {
+        self.splitter.is_none() && self.ready + self.waiting + self.running == 0
+    }
+
+    fn requirement(&self) -> Option<u64> {
+        let to_come = self.splitter.map_or(Some(0), |expected| expected)?;
+        Some(to_come + self.ready + self.waiting + self.running)
+    }
+
+    /// Whether this one gets spare workers before the other, age aside.
+    fn needs_less_than(&self, other: &Job) -> bool {
+        match (self.requirement(), other.requirement()) {
+            (Some(mine), Some(others)) => {
+                mine * u64::from(other.weight) < others * u64::from(self.weight)
+            }
+            (mine, others) if mine.is_some() != others.is_some() => mine.is_some(),
+            _ => self.weight > other.weight,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Reference {
+    workers: usize,
+    max_active: Option<usize>,
+    patience: Option<u64>,
+    shortest_first: bool,
+    now: u64,
+    step: u64,
+    /// By age.
+    jobs: Vec<Job>,
+    loose_ready: bool,
+    loose_running: u64,
+    loose_needy_since: u64,
+    loose_was_needy: bool,
+    loose_had_its_turn: bool,
+    line_had_its_turn: bool,
+}
+
+impl Reference {
+    fn job(&mut self, id: JobId) -> &mut Job {
+        self.jobs.iter_mut().find(|job| job.id == id).unwrap()
+    }
+
+    fn busy(&self) -> u64 {
+        self.jobs.iter().map(|job| job.running).sum::<u64>() + self.loose_running
+    }
+
+    fn active(&self) -> usize {
+        self.jobs.iter().filter(|job| job.is_active()).count()
+    }
+
+    /// After every event: who is over goes, and who came to be in need has been since now.
+    fn settle(&mut self) {
+        self.step += 1;
+        self.jobs.retain(|job| !job.is_over());
+        for job in &mut self.jobs {
+            let claims = job.admitted && job.offers();
+            let is_needy = claims && job.running == 0;
+            if is_needy && !job.was_needy {
+                job.needy_since = self.step;
+            }
+            let is_held_down = claims && job.running <= 1;
+            if is_held_down && !job.was_held_down {
+                job.held_down_since = self.now;
+            }
+            (job.was_needy, job.was_held_down) = (is_needy, is_held_down);
+        }
+        let is_needy = self.loose_ready && self.loose_running == 0;
+        if is_needy && !self.loose_was_needy {
+            self.loose_needy_since = self.step;
+        }
+        self.loose_was_needy = is_needy;
+    }
+
+    fn decide(&mut self) -> Option<(Option<JobId>, Rule)> {
+        if self.busy() >= self.workers as u64 {
+            return None;
+        }
+        if self.shortest_first {
+            return self.decide_by_length();
+        }
+        let line = self.jobs.iter().find(|job| !job.admitted && job.offers()).map(|job| job.id);
+        let bound = self.bound();
+        let line = line.filter(|_| self.active() < bound);
+        let loose = usize::from(self.loose_ready || self.loose_running > 0);
+        let is_beyond = self.active() + loose >= self.workers;
+        if is_beyond && line.is_some() && !self.line_had_its_turn {
+            return Some((line, Rule::Admit));
+        }
+        let needy = self.jobs.iter().filter(|job| job.was_needy);
+        let mut needy: Vec<_> = needy.map(|job| (job.needy_since, Some(job.id))).collect();
+        if self.loose_was_needy {
+            needy.push((self.loose_needy_since, None));
+        }
+        if let Some((_, who)) = needy.iter().min() {
+            return Some((*who, Rule::Keep));
+        }
+        if let Some(job) = self.aged() {
+            return Some((Some(job), Rule::Aged));
+        }
+        match (line, self.loose_ready) {
+            (Some(job), false) => return Some((Some(job), Rule::Admit)),
+            (Some(job), true) if self.loose_had_its_turn => return Some((Some(job), Rule::Admit)),
+            (_, true) => return Some((None, Rule::Admit)),
+            (None, false) => {}
+        }
+        let best = shortest(self.jobs.iter().filter(|job| job.admitted && job.offers()))?;
+        Some((Some(best.id), Rule::Least))
+    }
+
+    fn bound(&self) -> usize {
+        self.max_active.unwrap_or(if self.shortest_first { 1000 } else { self.workers })
+    }
+
+    fn aged(&self) -> Option<JobId> {
+        let patience = self.patience?;
+        let held_down = self.jobs.iter().filter(|job| job.was_held_down);
+        let oldest = held_down.min_by_key(|job| job.held_down_since)?;
+        (self.now - oldest.held_down_since >= patience).then_some(oldest.id)
+    }
+
+    /// Of everybody who could get the worker: who has waited too long, then the shortest.
+    fn decide_by_length(&self) -> Option<(Option<JobId>, Rule)> {
+        if self.loose_was_needy {
+            return Some((None, Rule::Keep));
+        }
+        if let Some(job) = self.aged() {
+            return Some((Some(job), Rule::Aged));
+        }
+        let may_admit = self.active() < self.bound();
+        let could = |job: &&Job| job.offers() && (job.admitted || may_admit);
+        let oldest = self.jobs.iter().filter(could).find(|job| !job.admitted);
+        let is_aged = |job: &&Job| self.patience.is_some_and(|most| self.now - job.arrival >= most);
+        if let Some(job) = oldest.filter(is_aged) {
+            return Some((Some(job.id), Rule::Admit));
+        }
+        if self.loose_ready {
+            return Some((None, Rule::Admit));
+        }
+        let best = shortest(self.jobs.iter().filter(could))?;
+        Some((Some(best.id), if best.admitted { Rule::Least } else { Rule::Admit }))
+    }
+
+    fn give(&mut self, who: Option<JobId>, rule: Rule) -> Take {
+        self.line_had_its_turn = rule == Rule::Admit && who.is_some();
+        if rule == Rule::Admit {
+            self.loose_had_its_turn = who.is_none();
+        }
+        let Some(id) = who else {
+            self.loose_running += 1;
+            return Take::Ready;
+        };
+        let now = self.now;
+        let job = self.job(id);
+        if rule == Rule::Aged {
+            job.held_down_since = now;
+        }
+        job.admitted = true;
+        job.running += 1;
+        if job.ready > 0 {
+            job.ready -= 1;
+            return Take::Ready;
+        }
+        if let Some(Some(expected)) = &mut job.splitter {
+            *expected = expected.saturating_sub(1);
+        }
+        Take::Split
+    }
+}
+
+/// The one that needs least, and of equals the older, which comes first.
+fn shortest<'a>(jobs: impl Iterator<Item = &'a Job>) -> Option<&'a Job> {
+    jobs.reduce(|best, job| if job.needs_less_than(best) { job } else { best })
+}
+
+/// A program's step. Numbers choose among what there is at that point.
+#[derive(Clone, Debug)]
+enum Step {
+    Submit {
+        supply: Supply,
+        weight: u32,
+    },
+    /// A worker ends, in one of several ways.
+    End {
+        which: usize,
+        how: u8,
+    },
+    Ready {
+        which: usize,
+    },
+    Settle {
+        which: usize,
+        failed: bool,
+    },
+    Hold {
+        which: usize,
+        held: bool,
+    },
+    Pause {
+        which: usize,
+        paused: bool,
+    },
+    Cancel {
+        which: usize,
+    },
+    Weigh {
+        which: usize,
+        weight: u32,
+    },
+    RanMore {
+        which: usize,
+        count: u64,
+    },
+    Loose {
+        ready: bool,
+    },
+    Resize {
+        workers: usize,
+    },
+    Bound {
+        most: Option<usize>,
+    },
+    /// Time passes.
+    Pass {
+        time: u64,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let supply = prop_oneof![
+        3 => (0..12_u64).prop_map(Supply::Ready),
+        2 => prop::option::of(0..8_u64).prop_map(|expected| Supply::Split { expected }),
+    ];
+    let which = || 0..64_usize;
+    prop_oneof![
+        5 => (supply, 0..4_u32).prop_map(|(supply, weight)| Step::Submit { supply, weight }),
+        12 => (which(), 0..12_u8).prop_map(|(which, how)| Step::End { which, how }),
+        3 => which().prop_map(|which| Step::Ready { which }),
+        2 => (which(), any::<bool>()).prop_map(|(which, failed)| Step::Settle { which, failed }),
+        1 => (which(), any::<bool>()).prop_map(|(which, held)| Step::Hold { which, held }),
+        1 => (which(), any::<bool>()).prop_map(|(which, paused)| Step::Pause { which, paused }),
+        1 => which().prop_map(|which| Step::Cancel { which }),
+        1 => (which(), 0..4_u32).prop_map(|(which, weight)| Step::Weigh { which, weight }),
+        1 => (which(), 1..4_u64).prop_map(|(which, count)| Step::RanMore { which, count }),
+        2 => any::<bool>().prop_map(|ready| Step::Loose { ready }),
+        1 => (0..6_usize).prop_map(|workers| Step::Resize { workers }),
+        1 => prop::option::of(1..7_usize).prop_map(|most| Step::Bound { most }),
+        3 => (0..30_u64).prop_map(|time| Step::Pass { time }),
+    ]
+}
+
+/// Both machines, and the workers that are out.
+struct Pair {
+    allocator: Allocator,
+    reference: Reference,
+    out: Vec<Claimant>,
+}
+
+impl Pair {
+    fn new(
+        workers: usize,
+        max_active: Option<usize>,
+        patience: Option<u64>,
+        shortest_first: bool,
+    ) -> Self {
+        let mut allocator = Allocator::new(workers).with_max_active(max_active);
+        if let Some(patience) = patience {
+            allocator = allocator.with_patience(patience);
+        }
+        if shortest_first {
+            allocator = allocator.with_shortest_first();
+        }
+        allocator.record(40);
+        let reference = Reference {
+            workers,
+            max_active,
+            patience,
+            shortest_first,
+            now: 0,
+            step: 0,
+            jobs: Vec::new(),
+            loose_ready: false,
+            loose_running: 0,
+            loose_needy_since: 0,
+            loose_was_needy: false,
+            loose_had_its_turn: false,
+            line_had_its_turn: false,
+        };
+        Pair { allocator, reference, out: Vec::new() }
+    }
+
+    /// The job that a step is about: any that is not over.
+    fn pick(&self, which: usize) -> Option<JobId> {
+        let jobs = &self.reference.jobs;
+        (!jobs.is_empty()).then(|| jobs[which % jobs.len()].id)
+    }
+
+    fn apply(&mut self, step: &Step) {
+        let now = self.reference.now;
+        match *step {
+            Step::Submit { supply, weight } => self.submit(supply, weight),
+            Step::End { which, how } if !self.out.is_empty() => {
+                let who = self.out.swap_remove(which % self.out.len());
+                self.end(who, how);
+            }
+            Step::Ready { which } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                if job.waiting > 0 {
+                    job.waiting -= 1;
+                    job.ready += 1;
+                    assert!(self.allocator.ready(id, 1, now));
+                }
+            }
+            Step::Settle { which, failed } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                if job.waiting > 0 {
+                    job.waiting -= 1;
+                    assert!(self.allocator.settled(id, failed, now));
+                }
+            }
+            Step::Hold { which, held } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                let is_live = !job.cancelled;
+                job.held = held && is_live || job.held && !is_live;
+                assert_eq!(self.allocator.hold_splitter(id, held, now), is_live);
+            }
+            Step::Pause { which, paused } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                let is_live = !job.cancelled;
+                if is_live {
+                    job.paused = paused;
+                }
+                let was_live = match paused {
+                    true => self.allocator.pause(id, now),
+                    false => self.allocator.resume(id, now),
+                };
+                assert_eq!(was_live, is_live);
+            }
+            Step::Cancel { which } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                let is_live = !job.cancelled;
+                (job.cancelled, job.ready, job.waiting, job.splitter) = (true, 0, 0, None);
+                assert_eq!(self.allocator.cancel(id, now), is_live);
+            }
+            Step::Weigh { which, weight } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                if !job.cancelled {
+                    job.weight = weight.max(1);
+                }
+                self.allocator.set_weight(id, weight, now);
+            }
+            Step::RanMore { which, count } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                if job.running == 0 {
+                    return;
+                }
+                if job.ready >= count {
+                    job.ready -= count;
+                    self.allocator.ran_more(id, Take::Ready, count, 0, now);
+                } else if let Some(expected) = &mut job.splitter {
+                    *expected = expected.map(|expected| expected.saturating_sub(count));
+                    self.allocator.ran_more(id, Take::Split, count - 1, 1, now);
+                }
+            }
+            Step::Loose { ready } => {
+                self.reference.loose_ready = ready;
+                self.allocator.loose_ready(ready, now);
+            }
+            Step::Resize { workers } => {
+                self.reference.workers = workers;
+                self.allocator.resize(workers, now);
+            }
+            Step::Bound { most } => {
+                self.reference.max_active = most;
+                self.allocator.set_max_active(most, now);
+            }
+            Step::Pass { time } => self.reference.now += time,
+            Step::End { .. } => {}
+        }
+        self.reference.settle();
+    }
+
+    fn submit(&mut self, supply: Supply, weight: u32) {
+        let id = self.allocator.submit(supply, weight, self.reference.now);
+        let (ready, splitter) = match supply {
+            Supply::Ready(count) => (count, None),
+            Supply::Split { expected } => (0, Some(expected)),
+        };
+        self.reference.jobs.push(Job {
+            id,
+            arrival: self.reference.now,
+            weight: weight.max(1),
+            ready,
+            waiting: 0,
+            running: 0,
+            splitter,
+            held: false,
+            paused: false,
+            cancelled: false,
+            admitted: false,
+            needy_since: 0,
+            held_down_since: 0,
+            was_needy: false,
+            was_held_down: false,
+        });
+    }
+
+    fn end(&mut self, who: Claimant, how: u8) {
+        let end = match how {
+            0 => End::Failed,
+            1..4 => End::Waits,
+            4..6 => End::Nothing,
+            _ => End::Done,
+        };
+        match who {
+            Claimant::Loose => {
+                self.reference.loose_running -= 1;
+                if end == End::Nothing {
+                    self.reference.loose_ready = false;
+                }
+            }
+            Claimant::Job(id) => {
+                let job = self.reference.job(id);
+                job.running -= 1;
+                match end {
+                    End::Waits if !job.cancelled => job.waiting += 1,
+                    End::Nothing => job.splitter = None,
+                    _ => {}
+                }
+            }
+        }
+        let was_last = self.allocator.ended(who, end, self.reference.now);
+        let is_over = |id| self.reference.jobs.iter().any(|job| job.id == id && job.is_over());
+        assert_eq!(was_last, matches!(who, Claimant::Job(id) if is_over(id)));
+    }
+
+    /// Gives all the free workers that there is a use for, and checks each decision.
+    fn give_all(&mut self) {
+        loop {
+            let expected = self.reference.decide();
+            let expected = expected.map(|(who, rule)| {
+                self.check_invariants(who, rule);
+                let take = self.reference.give(who, rule);
+                let to = who.map_or(Claimant::Loose, Claimant::Job);
+                Decision { to, rule, take }
+            });
+            let decision = self.allocator.next(self.reference.now);
+            assert_eq!(decision, expected, "{:#?}", self.reference);
+            let Some(decision) = decision else { break };
+            self.out.push(decision.to);
+            self.reference.settle();
+        }
+        self.check_rest();
+    }
+
+    /// What the rules promise of one decision, said another way than the reference decides.
+    fn check_invariants(&self, who: Option<JobId>, rule: Rule) {
+        let jobs = &self.reference.jobs;
+        let chosen = who.map(|id| jobs.iter().find(|job| job.id == id).unwrap());
+        let (bound, workers) = (self.reference.bound(), self.reference.workers);
+        // In the other order rule 1 is for loose work only.
+        let someone_needs = !self.reference.shortest_first
+            && jobs.iter().any(|job| job.admitted && job.offers() && job.running == 0);
+        if let Some(job) = chosen {
+            assert!(job.offers(), "given to somebody who has no use for it");
+        }
+        match rule {
+            Rule::Keep => assert!(chosen.is_none_or(|job| job.running == 0 && job.admitted)),
+            Rule::Admit => {
+                assert!(chosen.is_none() || self.reference.active() < bound);
+                let loose = self.reference.loose_ready || self.reference.loose_running > 0;
+                let is_beyond = self.reference.active() + usize::from(loose) >= workers;
+                assert!(!someone_needs || is_beyond);
+            }
+            Rule::Aged | Rule::Least => {
+                assert!(rule == Rule::Least || self.reference.patience.is_some());
+                assert!(!someone_needs, "a second worker while somebody has none");
+                assert!(chosen.is_some_and(|job| job.admitted));
+            }
+        }
+    }
+
+    /// What holds when nobody gets a worker any more.
+    fn check_rest(&self) {
+        let reference = &self.reference;
+        let free = reference.workers as u64 > reference.busy();
+        for job in &reference.jobs {
+            let offers_now = job.admitted && job.offers();
+            assert!(!(free && offers_now), "a free worker, and something to do");
+        }
+        assert!(!(free && reference.loose_ready));
+        let line_waits = reference.jobs.iter().any(|job| !job.admitted && job.offers());
+        let bound = reference.bound();
+        assert!(!(free && line_waits && reference.active() < bound));
+        assert_eq!(self.allocator.busy() as u64, reference.busy());
+        assert_eq!(self.allocator.active(), reference.active());
+        assert_eq!(self.allocator.unfinished(), reference.jobs.len());
+        for job in &reference.jobs {
+            let progress = self.allocator.progress(job.id).unwrap();
+            assert_eq!(progress.requirement(), job.requirement());
+            assert_eq!((progress.ready, progress.waiting), (job.ready, job.waiting));
+            assert_eq!((progress.admitted, progress.paused), (job.admitted, job.paused));
+        }
+    }
+
+    /// Lets everything go, and counts the workers that it takes until nothing is left.
+    fn finish(&mut self) {
+        self.apply(&Step::Loose { ready: false });
+        self.apply(&Step::Resize { workers: 3 });
+        for which in 0..self.reference.jobs.len() {
+            let id = self.reference.jobs[which].id;
+            self.reference.job(id).paused &= self.reference.job(id).cancelled;
+            self.allocator.resume(id, self.reference.now);
+            while self.reference.job(id).waiting > 0 {
+                self.apply(&Step::Ready { which });
+            }
+            self.apply(&Step::Hold { which, held: false });
+        }
+        let left: u64 = self.reference.jobs.iter().map(|job| job.ready + job.running).sum();
+        let most = left + self.out.len() as u64 + 3 * self.reference.jobs.len() as u64;
+        self.give_all();
+        let mut ends = 0;
+        while let Some(who) = self.out.pop() {
+            // A splitter has no more from now on; what was ready is done.
+            let splits = |id: JobId| self.reference.jobs.iter().any(|j| j.id == id && j.ready == 0);
+            let asks = matches!(who, Claimant::Job(id) if splits(id));
+            self.end(who, if asks { 4 } else { 6 });
+            self.reference.settle();
+            self.give_all();
+            ends += 1;
+        }
+        assert_eq!(self.allocator.unfinished(), 0, "a job starved: {:#?}", self.reference);
+        assert!(ends <= most, "{ends} ends for {most}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn the_allocator_decides_as_the_reference_does(
+        workers in 1..6_usize,
+        max_active in prop::option::of(1..7_usize),
+        patience in prop::option::of(0..40_u64),
+        shortest_first in any::<bool>(),
+        program in prop::collection::vec(steps(), 1..150),
+    ) {
+        let mut pair = Pair::new(workers, max_active, patience, shortest_first);
+        for step in &program {
+            pair.apply(step);
+            pair.give_all();
+        }
+        let record = pair.allocator.recorded().unwrap();
+        prop_assert!(record.entries().count() <= 40);
+        record.replay().unwrap();
+        pair.finish();
+        pair.allocator.recorded().unwrap().replay().unwrap();
+    }
+}
