@@ -4,9 +4,12 @@
 //! protocols that run are the protocols that the loom models check. Plain `Arc`s are `std`'s in
 //! both cases: no protocol depends on how a count is kept.
 
+mod fences;
+mod lock;
+
 #[cfg(not(loom))]
 mod primitives {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
     pub(crate) use std::thread::{Thread, current, park, yield_now};
 
@@ -22,13 +25,43 @@ mod primitives {
     pub(crate) fn rounds(wanted: u32) -> u32 {
         wanted
     }
+
+    /// A place that a protocol protects, in loom's form.
+    #[derive(Debug, Default)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    // A plain pointer would do, were it not that loom's counts for how long it is there.
+    pub(crate) struct MutPtr<T>(*mut T);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> Self {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn get_mut(&self) -> MutPtr<T> {
+            MutPtr(self.0.get())
+        }
+    }
+
+    impl<T> MutPtr<T> {
+        /// # Safety
+        /// The cell is alive, and nobody else reaches what is in it while the reference lives.
+        #[inline(always)]
+        #[expect(clippy::mut_from_ref, reason = "it is a pointer, and loom's is like this")]
+        pub(crate) unsafe fn deref(&self) -> &mut T {
+            // SAFETY: by this function's condition.
+            unsafe { &mut *self.0 }
+        }
+    }
 }
 
 #[cfg(loom)]
 mod primitives {
     use std::sync::Arc;
 
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
+    pub(crate) use loom::cell::{MutPtr, UnsafeCell};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
 
@@ -90,6 +123,14 @@ mod primitives {
 }
 
 pub(crate) use primitives::*;
+
+/// What is taken for every task. It has models of its own; the others take it for what it is shown
+/// to be, a mutex, and have fewer orders of events to go through.
+#[cfg(not(loom))]
+pub(crate) use lock::{Lock, LockGuard};
+#[cfg(loom)]
+pub(crate) use {Mutex as Lock, MutexGuard as LockGuard};
+
 use std::sync::TryLockError;
 pub(crate) use std::sync::atomic::Ordering;
 

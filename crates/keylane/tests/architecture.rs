@@ -44,7 +44,7 @@ const HARMLESS: [(&str, &str); 7] = [
 fn only_sync_names_the_primitives() {
     let mut wrong = Vec::new();
     for source in sources() {
-        if source.name == "sync.rs" {
+        if source.name == "sync.rs" || source.name.starts_with("sync/") {
             continue;
         }
         for (number, line) in source.code() {

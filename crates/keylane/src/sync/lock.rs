@@ -1,0 +1,246 @@
+//! A mutex for sections of a few dozen instructions, taken and given back for every task.
+//!
+//! Giving a usual mutex back is an atomic exchange, for it must learn whether somebody sleeps. On
+//! x86 that waits until every store of the section has reached the cache, and where the next line to
+//! be written is still on its way from another processor that is most of what the section costs.
+//! Here it is a plain store, and a plain load of the number of sleepers.
+//!
+//! # Protocol
+//! 1. Lock: `held` from false to true, by compare-and-swap. If it fails, look again for a while.
+//! 2. Fall asleep: under `sleepers`, raise `asleep`; a *heavy* fence; try 1 once more; if that
+//!    fails wait for the signal, which gives `sleepers` up in the same step; then try again.
+//!    Whoever has it lowers `asleep`.
+//! 3. Unlock: store false to `held`; a *light* fence; load `asleep`. If it is not zero, pass
+//!    through `sleepers` and signal.
+//!
+//! # Why no signal is missed
+//! The two fences order the store and the load of 3 against the store and the load of 2, as two
+//! sequentially consistent fences would: either the load of `asleep` in 3 sees the sleeper, or the
+//! attempt that follows the fence in 2 sees the lock free. In the first case the signal is given
+//! under `sleepers`, so it comes after the sleeper has begun to wait, or before its attempt, which
+//! then sees the store. A sleeper that is woken and finds the lock taken again waits on, and
+//! `asleep` still counts it, so the next unlock signals too.
+//!
+//! [`Fences`] says what the two are. A model has full ones.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use super::fences::Fences;
+use super::{
+    AtomicBool, AtomicUsize, Condvar, MutPtr, Mutex, Ordering, UnsafeCell, rounds, spin_hint, wait,
+    yield_now,
+};
+
+/// Looks at a lock that is taken, with a pause after each: many times as long as a section lasts.
+const SPINS: u32 = 100;
+/// And so many more, giving the processor to others in between: the holder may have lost its own, and
+/// falling asleep costs more here than elsewhere.
+const YIELDS: u32 = 32;
+
+/// Laid out as it is written: what every section touches is on one line with the head of the value.
+#[repr(C)]
+pub(crate) struct Lock<T> {
+    /// Somebody is in the section.
+    held: AtomicBool,
+    /// How the steps of `held` and `asleep` are kept in order. Never changed.
+    fences: Fences,
+    /// How many sleep until it is free, or are about to. Changed under `sleepers`.
+    asleep: AtomicUsize,
+    /// Whose it is to use says `held`.
+    value: UnsafeCell<T>,
+    /// Held from the raising of `asleep` to the wait, and while a signal is given.
+    sleepers: Mutex<()>,
+    /// Given once for each unlocking while somebody sleeps.
+    signal: Condvar,
+}
+
+// SAFETY: `held` lets one thread at a time reach the value, and each sees what the last one wrote
+// (the store of `unlock` releases, the swap of `try_take` acquires), so it is as if the value were
+// sent from one to the next.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Lock {
+            held: AtomicBool::new(false),
+            fences: Fences::new(),
+            asleep: AtomicUsize::new(0),
+            sleepers: Mutex::default(),
+            signal: Condvar::new(),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
+        if !self.try_take() {
+            self.take_slowly();
+        }
+        LockGuard { value: self.value.get_mut(), _section: Section(self), _stays: PhantomData }
+    }
+
+    #[inline(always)]
+    fn try_take(&self) -> bool {
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn take_slowly(&self) {
+        for round in 0..rounds(SPINS + YIELDS) {
+            // Only looked at while it is taken: a swap would take the line from its holder.
+            if !self.held.load(Ordering::Relaxed) && self.try_take() {
+                return;
+            }
+            if round < SPINS { spin_hint() } else { yield_now() }
+        }
+        let mut sleepers = self.sleepers.lock();
+        let asleep = self.asleep.load(Ordering::Relaxed);
+        self.asleep.store(asleep + 1, Ordering::Relaxed);
+        self.fences.heavy();
+        while !self.try_take() {
+            sleepers = wait(&self.signal, sleepers);
+        }
+        let asleep = self.asleep.load(Ordering::Relaxed);
+        self.asleep.store(asleep - 1, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn unlock(&self) {
+        self.held.store(false, Ordering::Release);
+        self.fences.light();
+        if self.asleep.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        drop(self.sleepers.lock());
+        self.signal.notify_one();
+    }
+}
+
+/// The value, for as long as the section lasts. A panic ends it as well: nothing leaves the value
+/// half changed where it may panic, so there is no poison.
+pub(crate) struct LockGuard<'a, T> {
+    /// Given up before the section ends: fields are dropped in this order.
+    value: MutPtr<T>,
+    _section: Section<'a, T>,
+    /// As with any mutex, a guard is not sent to another thread.
+    _stays: PhantomData<*mut ()>,
+}
+
+/// Unlocks when it is dropped.
+struct Section<'a, T>(&'a Lock<T>);
+
+impl<T> Drop for Section<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+impl<T> Deref for LockGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: whoever has the guard has the lock (`Lock::lock` made it), so nobody else reaches
+        // the value until it is dropped.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T> DerefMut for LockGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above; and the guard is borrowed mutably.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("value", &*self.lock()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::sync::Arc;
+
+    use super::super::model;
+    use super::*;
+
+    /// Sections exclude each other, see what the last one wrote, and whoever sleeps is woken.
+    #[test]
+    fn three_threads_take_turns() {
+        model::check(|| {
+            let lock = Arc::new(Lock::new(0));
+            let others = [0, 1].map(|_| {
+                let lock = lock.clone();
+                model::spawn(move || *lock.lock() += 1)
+            });
+            *lock.lock() += 1;
+            others.map(|other| other.join().expect("no thread panics"));
+            assert_eq!(*lock.lock(), 3);
+        });
+    }
+
+    /// A sleeper that is woken and finds the lock taken again is woken again.
+    #[test]
+    fn who_takes_it_again_and_again_wakes_a_sleeper_each_time() {
+        model::check(|| {
+            let lock = Arc::new(Lock::new(0));
+            let other = {
+                let lock = lock.clone();
+                model::spawn(move || *lock.lock() += 1)
+            };
+            *lock.lock() += 1;
+            *lock.lock() += 1;
+            other.join().expect("no thread panics");
+            assert_eq!(*lock.lock(), 3);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// Longer sections than the spinning lasts, so that many fall asleep.
+    #[test]
+    fn sections_exclude_each_other_and_all_end() {
+        let lock = Lock::new((0_u64, 0_u64));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for round in 0..2_000 {
+                        let mut pair = lock.lock();
+                        pair.0 += 1;
+                        let pauses = if round % 50 == 0 { 20_000 } else { 1 };
+                        (0..pauses).for_each(|_| spin_hint());
+                        pair.1 += 1;
+                        assert_eq!(pair.0, pair.1);
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), (16_000, 16_000));
+    }
+
+    #[test]
+    fn a_panic_ends_the_section() {
+        let lock = Lock::new(1);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _section = lock.lock();
+            panic!("in the section");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(*lock.lock(), 1);
+    }
+}
