@@ -26,11 +26,11 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Tally};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Repr, Rollup, Scope,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Rollup, Scope,
     merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Ordering};
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -126,10 +126,10 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
 /// The tasks of a part of the keys.
 struct Shard<K, W> {
     /// Taken by producers for an append, and by workers to take over what is there.
-    inbox: CachePadded<Mutex<Inbox<K, W>>>,
+    inbox: CachePadded<Lock<Inbox<K, W>>>,
     /// Taken by workers, twice a task or less. A worker that holds it may take the inbox's lock;
     /// never the other way round.
-    lanes: CachePadded<Mutex<Lanes<K, W>>>,
+    lanes: CachePadded<Lock<Lanes<K, W>>>,
 }
 
 /// What a worker wants of a shard after a task has ended.
@@ -151,6 +151,8 @@ pub(crate) struct Next<K, W> {
     pub(crate) held: Held<K, W>,
     /// It is the next of the lane whose task has just ended, in the same turn.
     pub(crate) goes_on: bool,
+    /// Something that came before it could not run.
+    pub(crate) passed: bool,
     /// It may well be the last for a moment.
     pub(crate) runs_dry: bool,
 }
@@ -175,7 +177,13 @@ impl<W> Make<W> for Made<W> {
 pub(crate) type Rest<K, M> = (usize, Vec<Incoming<K, M>>);
 
 /// An inbox under its lock.
-type OpenInbox<'a, K, W> = MutexGuard<'a, Inbox<K, W>>;
+type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
+
+/// The lanes of a shard under their lock.
+type OpenLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
+
+/// A task that was not accepted, and why.
+pub(crate) type Unaccepted<K, M> = (SubmitErrorKind, Claims<K>, M);
 
 /// A task on its way in: its keys, and that of which its work is made.
 pub(crate) type Incoming<K, M> = (Claims<K>, M);
@@ -186,7 +194,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Engine {
             shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
             hasher,
-            admission: Admission::new(settings.capacity),
+            admission: Admission::new(settings.capacity, shards),
             board: Board::new(),
             idle: Idle::new(),
             crew: Crew::new(settings.workers),
@@ -246,8 +254,8 @@ impl From<Refused> for SubmitErrorKind {
 impl<K, W> Shard<K, W> {
     fn new(quantum: usize) -> Self {
         Shard {
-            inbox: CachePadded::new(Mutex::new(Inbox::default())),
-            lanes: CachePadded::new(Mutex::new(Lanes::new(quantum))),
+            inbox: CachePadded::new(Lock::new(Inbox::default())),
+            lanes: CachePadded::new(Lock::new(Lanes::new(quantum))),
         }
     }
 }

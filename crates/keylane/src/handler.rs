@@ -152,10 +152,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         message: M,
         patience: Patience,
     ) -> Result<(), SubmitError<(K, M)>> {
-        match self.engine.admit(patience) {
-            Ok(()) => self.enter(key, message),
-            Err(refused) => Err(SubmitError::new(patience.explain(refused), (key, message))),
-        }
+        self.engine
+            .submit(Claims::exclusive(key), Made(message), patience)
+            .map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
     }
 
     #[inline(always)]

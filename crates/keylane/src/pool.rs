@@ -523,10 +523,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        match self.engine.admit(patience) {
-            Ok(()) => self.enter_detached(claims, work),
-            Err(refused) => Err(SubmitError::new(patience.explain(refused), (claims, work))),
-        }
+        self.engine
+            .submit(claims, Detached(work), patience)
+            .map_err(|(why, claims, Detached(work))| SubmitError::new(why, (claims, work)))
     }
 
     #[inline(always)]

@@ -15,7 +15,7 @@
 //! back adds to that state, then reads `watchers`. If the read comes second it sees the slots. If it
 //! comes first the adding sees all that was done before it: `watchers` raised.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
@@ -31,6 +31,22 @@ const PAUSES_PER_SPIN: u32 = 64;
 /// And so many more, giving the processor to others in between.
 const YIELDS: u32 = 8;
 
+/// How long a submitter sleeps before it looks for freed slots once more, where the pool is so large
+/// that the workers do not run out of tasks meanwhile: they are left alone, and there are many slots
+/// to collect then. It is about as long as falling asleep and being woken takes several times over.
+const DOZE: Duration = Duration::from_micros(100);
+/// So many tasks take longer than that.
+const ENOUGH_FOR_A_DOZE: usize = 16_384;
+/// How often it does so before it asks the workers to wake it: their tasks are not short.
+const DOZES: u32 = 16;
+
+/// The most slots that one place keeps for tasks to come: so many tasks pass without a look at the
+/// gate.
+const MOST_KEPT: usize = 512;
+/// No more than one part in so many of all slots is kept, so that most are where all find them, also
+/// while some are on their way to be kept. In a model there are few.
+const PARTS_NOT_KEPT: usize = if cfg!(loom) { 2 } else { 4 };
+
 #[derive(Debug)]
 pub(crate) struct Admission {
     /// The slots. What has ended and is not collected yet still holds its own.
@@ -38,6 +54,10 @@ pub(crate) struct Admission {
     /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
     /// every worker after every task.
     watchers: CachePadded<AtomicUsize>,
+    /// How many places keep slots for tasks to come. Never changed.
+    places: usize,
+    /// How many slots each of them keeps at the most. Changed with the bound.
+    most_kept: AtomicUsize,
     /// Signaled when the last slot in use comes back.
     empty: Condvar,
     /// Held from the look at the slots to the sleep on `empty`, and passed through before that is
@@ -46,8 +66,11 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(capacity: usize) -> Self {
+    /// `places` is how many places will keep slots for tasks to come.
+    pub(crate) fn new(capacity: usize, places: usize) -> Self {
         Admission {
+            places,
+            most_kept: AtomicUsize::new(most_kept(capacity, places)),
             slots: CachePadded::new(Slots::new(capacity)),
             watchers: CachePadded::new(AtomicUsize::new(0)),
             empty: Condvar::new(),
@@ -79,6 +102,31 @@ impl Admission {
                 self.slots.try_acquire_up_to(want)
             }
             settled => settled,
+        }
+    }
+
+    /// Whether slots may be kept for tasks to come, or those that are kept be used: nobody waits for
+    /// one, or for the pool to be empty, and it is open.
+    ///
+    /// To be asked under the lock of the place that keeps them; whoever begins to wait says so first,
+    /// and then goes through all places.
+    #[inline(always)]
+    pub(crate) fn may_keep(&self) -> bool {
+        self.slots.is_calm() && !self.is_watched()
+    }
+
+    /// How many slots a place keeps at the most: few enough for the others to have most of them.
+    #[inline]
+    pub(crate) fn most_kept(&self) -> u32 {
+        self.most_kept.load(Ordering::Relaxed) as u32
+    }
+
+    /// Takes slots to be kept, if many are free.
+    pub(crate) fn reserve(&self) -> u32 {
+        let free = self.slots.free() / (PARTS_NOT_KEPT * self.places);
+        match self.most_kept().min(u32::try_from(free).unwrap_or(u32::MAX)) {
+            0 => 0,
+            want => self.slots.try_acquire_up_to(want as usize).map_or(0, |got| got as u32),
         }
     }
 
@@ -123,13 +171,16 @@ impl Admission {
         mut standing: Standing<'a>,
         collect: impl Fn() -> usize,
     ) -> Result<Result<(), Refused>, Standing<'a>> {
-        for spin in 0..rounds(SPINS + YIELDS) {
+        let dozes = self.capacity() >= ENOUGH_FOR_A_DOZE;
+        for round in 0..rounds(if dozes { DOZES } else { SPINS + YIELDS }) {
             self.give_back(collect());
             standing = match standing.learn() {
                 Ok(fate) => return Ok(fate.map_err(Refused::from)),
                 Err(standing) => standing,
             };
-            if spin < SPINS {
+            if dozes {
+                standing.doze(DOZE);
+            } else if round < SPINS {
                 (0..PAUSES_PER_SPIN).for_each(|_| spin_hint());
             } else {
                 yield_now();
@@ -231,8 +282,11 @@ impl Admission {
     }
 
     /// Changes the bound. Below what is in use it admits nobody until enough has ended.
-    pub(crate) fn set_capacity(&self, to: usize) {
+    pub(crate) fn set_capacity(&self, to: usize, collect: impl Fn() -> usize) {
+        self.most_kept.store(most_kept(to, self.places), Ordering::Relaxed);
         self.slots.set_capacity(to);
+        // What is kept may be beyond the bound now.
+        self.give_back(collect());
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -247,6 +301,10 @@ impl Admission {
         self.watchers.fetch_add(1, Ordering::AcqRel);
         Watch(self)
     }
+}
+
+fn most_kept(capacity: usize, places: usize) -> usize {
+    (capacity / (PARTS_NOT_KEPT * places)).min(MOST_KEPT)
 }
 
 /// Keeps `watchers` raised for as long as somebody waits, however the wait ends.

@@ -243,7 +243,7 @@ fn closing_loses_no_slot() {
 #[test]
 fn a_new_bound_admits_whoever_it_has_room_for() {
     check(|| {
-        let admission = Arc::new(Admission::new(1));
+        let admission = Arc::new(Admission::new(1, 1));
         assert_eq!(admission.try_enter(|| 0), Ok(()));
         let waiter = spawn({
             let admission = admission.clone();
@@ -257,11 +257,11 @@ fn a_new_bound_admits_whoever_it_has_room_for() {
                 admission.give_back(1);
             }
         });
-        admission.set_capacity(2);
+        admission.set_capacity(2, || 0);
         waiter.join().unwrap();
         taker.join().unwrap();
         assert_eq!(admission.in_use(), 2);
-        admission.set_capacity(1);
+        admission.set_capacity(1, || 0);
         admission.give_back(2);
         assert_eq!((admission.in_use(), admission.waiting()), (0, 0));
         assert_eq!(admission.try_enter(|| 0), Ok(()));
@@ -273,18 +273,38 @@ fn a_new_bound_admits_whoever_it_has_room_for() {
 struct Shop {
     admission: Admission,
     ended: [Mutex<usize>; 2],
+    /// Slots that the second shard's inbox keeps for tasks to come.
+    kept: Mutex<u32>,
 }
 
 impl Shop {
     /// All slots are in use.
     fn full(slots: usize) -> Arc<Self> {
-        let admission = Admission::new(slots);
+        let admission = Admission::new(slots, 1);
         (0..slots).for_each(|_| admission.try_enter(|| 0).unwrap());
-        Arc::new(Shop { admission, ended: [Mutex::new(0), Mutex::new(0)] })
+        Arc::new(Shop { admission, ended: [Mutex::new(0), Mutex::new(0)], kept: Mutex::new(0) })
     }
 
     fn collect(&self) -> usize {
-        self.ended.iter().map(|ended| std::mem::take(&mut *ended.lock())).sum()
+        let ended: usize = self.ended.iter().map(|ended| std::mem::take(&mut *ended.lock())).sum();
+        ended + std::mem::take(&mut *self.kept.lock()) as usize
+    }
+
+    /// Leaves producers the slots of what has ended in the second shard, as `Engine::take_over` does.
+    fn keep(&self) {
+        let mut ended = self.ended[1].lock();
+        let mut kept = self.kept.lock();
+        if self.admission.may_keep() {
+            *kept += std::mem::take(&mut *ended) as u32;
+        }
+    }
+
+    /// Takes a slot that is kept, as `Engine::submit_single` does.
+    fn take_kept(&self) -> bool {
+        let mut kept = self.kept.lock();
+        let takes = *kept != 0 && self.admission.may_keep();
+        *kept -= u32::from(takes);
+        takes
     }
 
     /// Ends a task as `Engine::step` does.
@@ -374,5 +394,58 @@ fn a_last_rollup_wakes_who_waits_for_it() {
         assert!(shop.admission.wait_empty(None, || shop.collect()));
         rollup.join().unwrap();
         assert_eq!(shop.admission.in_use(), 0);
+    });
+}
+
+/// Whoever waits gets a slot that an inbox keeps, or one that was on its way there, and whoever takes
+/// one that is kept takes it once.
+///
+/// Caught: a worker that leaves slots to producers without a look at who waits; a producer that
+/// takes one without that look, and then lets nobody have it; a collection that forgets what is kept.
+#[test]
+fn nobody_waits_beside_a_slot_that_is_kept() {
+    check(|| {
+        let shop = Shop::full(1);
+        let worker = spawn({
+            let shop = shop.clone();
+            move || {
+                shop.end_one(1);
+                shop.keep();
+            }
+        });
+        let producer = spawn({
+            let shop = shop.clone();
+            move || {
+                if shop.take_kept() {
+                    shop.end_one(1);
+                    shop.keep();
+                }
+            }
+        });
+        assert_eq!(shop.admission.enter(None, || shop.collect()), Ok(()));
+        worker.join().unwrap();
+        producer.join().unwrap();
+        shop.admission.give_back(shop.collect());
+        assert_eq!((shop.admission.in_use(), shop.admission.waiting()), (1, 0));
+    });
+}
+
+/// A bound that shrinks holds for slots that are kept, too.
+///
+/// Caught: `set_capacity` that leaves what is kept.
+#[test]
+fn a_smaller_bound_takes_back_what_is_kept() {
+    check(|| {
+        let shop = Shop::full(2);
+        let worker = spawn({
+            let shop = shop.clone();
+            move || {
+                shop.end_one(1);
+                shop.keep();
+            }
+        });
+        shop.admission.set_capacity(1, || shop.collect());
+        worker.join().unwrap();
+        assert!(!shop.take_kept(), "one is in use, and that is the bound");
     });
 }

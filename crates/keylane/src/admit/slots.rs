@@ -25,7 +25,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::line::{Fate, Line};
 use super::wait::{Caller, Calls, Patience, Seat};
@@ -124,6 +124,13 @@ impl Slots {
                 Err(refused) => return Err(refused),
             }
         }
+    }
+
+    /// Whether it is open, nobody waits, and no more slots are out than the bound allows.
+    #[inline(always)]
+    pub(crate) fn is_calm(&self) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        state & (CONTENDED | CLOSED) == 0 && state >= 0
     }
 
     /// Takes slots whether they are free or not. The bound holds again once as many are released.
@@ -315,6 +322,11 @@ impl<'a> Standing<'a> {
             return Err(self);
         }
         self.slots.learn(self.place).ok_or(self)
+    }
+
+    /// Sleeps until something becomes of it, or for so long, and stays in the line.
+    pub(crate) fn doze(&self, time: Duration) {
+        self.seat.doze(time);
     }
 
     /// Waits until something became of it, or gives up at the deadline.

@@ -20,7 +20,7 @@ use crate::sync::{
 
 /// The thread looks now and then, or is about to sleep. Exits: `ASLEEP`, `TOLD`.
 const AWAKE: usize = 0;
-/// The thread sleeps until it is unparked, or has given up. Exit: `TOLD`.
+/// The thread sleeps until it is unparked, or has given up. Exits: `TOLD`; `AWAKE`, after a doze.
 const ASLEEP: usize = 1;
 /// What it waited for is decided.
 const TOLD: usize = 2;
@@ -112,6 +112,15 @@ impl Seat {
             self.sleep(deadline);
         }
         patience.learn(begin.elapsed() < SHORT);
+    }
+
+    /// Sleeps until the thread is told, or for so long, whatever comes first.
+    pub(super) fn doze(&self, time: Duration) {
+        if self.fall_asleep() != TOLD {
+            park_timeout(time);
+            // If it is told, it stays told.
+            let _ = self.state.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Acquire);
+        }
     }
 
     fn sleep(&self, deadline: Option<Instant>) {

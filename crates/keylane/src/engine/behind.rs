@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Engine, Execute, Key};
 use crate::order::{Lanes, Rollup, Scope};
 use crate::run::Position;
-use crate::sync::{MutexGuard, Ordering, yield_now};
+use crate::sync::{LockGuard, Ordering, yield_now};
 
 /// A lane in which everything after a place is behind the caller.
 enum Front<K, W> {
@@ -87,7 +87,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// A shard's lanes, with all that can be entered there.
-    fn entered(&self, shard: usize) -> MutexGuard<'_, Lanes<K, X::Work>> {
+    fn entered(&self, shard: usize) -> LockGuard<'_, Lanes<K, X::Work>> {
         let mut lanes = self.shards[shard].lanes.lock();
         lanes.enter_all(X::WANTS_KEY);
         if lanes.wants_refill() {

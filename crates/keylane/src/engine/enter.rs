@@ -3,6 +3,77 @@
 use super::*;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Admits a task and puts it into its inbox, or inboxes.
+    #[inline(always)]
+    pub(crate) fn submit<M: Make<X::Work>>(
+        &self,
+        claims: Claims<K>,
+        task: M,
+        patience: Patience,
+    ) -> Result<(), Unaccepted<K, M>> {
+        match claims.0 {
+            Repr::One(claim) if !self.is_inside() => self.submit_single(claim, task, patience),
+            other => self.submit_other(Claims(other), task, patience),
+        }
+    }
+
+    /// A slot that the inbox keeps will do, unless somebody waits for one: then it is their turn.
+    #[inline(always)]
+    fn submit_single<M: Make<X::Work>>(
+        &self,
+        claim: Claim<K>,
+        task: M,
+        patience: Patience,
+    ) -> Result<(), Unaccepted<K, M>> {
+        let hash = self.hasher.hash_one(&claim.key);
+        let time = self.clock.now();
+        let shard = self.shard_of(hash);
+        let mut inbox = self.shards[shard].inbox.lock();
+        if inbox.room == 0 || inbox.closed || !self.admission.may_keep() {
+            drop(inbox);
+            let rest = self.submit_other(Claims(Repr::One(claim)), task, patience);
+            self.restock(shard);
+            return rest;
+        }
+        inbox.room -= 1;
+        let tell = inbox.push_single(hash as u32, time, claim, || task.make());
+        drop(inbox);
+        if tell {
+            self.offer(shard);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn submit_other<M: Make<X::Work>>(
+        &self,
+        claims: Claims<K>,
+        task: M,
+        patience: Patience,
+    ) -> Result<(), Unaccepted<K, M>> {
+        if let Err(refused) = self.admit(patience) {
+            return Err((patience.explain(refused), claims, task));
+        }
+        self.enter(claims, task).map_err(|(claims, task)| (SubmitErrorKind::Closed, claims, task))
+    }
+
+    /// Has an inbox that keeps no slots keep some for what comes next.
+    fn restock(&self, shard: usize) {
+        let reserved = self.admission.reserve();
+        if reserved == 0 {
+            return;
+        }
+        let mut inbox = self.shards[shard].inbox.lock();
+        let keeps = inbox.room == 0 && !inbox.closed && self.admission.may_keep();
+        if keeps {
+            inbox.room += reserved;
+        }
+        drop(inbox);
+        if !keeps {
+            self.admission.give_back(reserved as usize);
+        }
+    }
+
     /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped it
     /// comes back, and its slot is free again.
     #[inline(always)]

@@ -23,7 +23,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             return Err(BuildError::Capacity(capacity));
         }
-        self.admission.set_capacity(capacity);
+        self.admission.set_capacity(capacity, || self.collect());
         Ok(())
     }
 }

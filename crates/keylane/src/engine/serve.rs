@@ -4,7 +4,7 @@ use super::*;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends a task's hold on its shard and finds the next task there, in one critical section.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn step(
         &self,
         shard: usize,
@@ -13,6 +13,30 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Next<K, X::Work>> {
         let mut lanes = self.shards[shard].lanes.lock();
+        if let Some(Held::Lane(slot)) = ended
+            && wish.stay
+            && wish.quantum_left
+            && let Some(Replaced { goes_on, left }) = lanes.replace(slot, X::WANTS_KEY, hand)
+        {
+            // What is left to be found here was offered before the task that has ended began.
+            lanes.count_ended();
+            self.unlock(lanes);
+            // A key's own drop is user code.
+            drop(left);
+            return Some(Next { held: Held::Lane(slot), goes_on, passed: false, runs_dry: false });
+        }
+        self.step_slowly(shard, lanes, ended, wish, hand)
+    }
+
+    #[inline(never)]
+    fn step_slowly(
+        &self,
+        shard: usize,
+        mut lanes: OpenLanes<'_, K, X::Work>,
+        ended: Option<Held<K, X::Work>>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Next<K, X::Work>> {
         let mut left = None;
         let mut held = None;
         let mut goes_on = false;
@@ -30,22 +54,61 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let offer = lanes.has_offer();
         let runs_dry = lanes.runs_dry();
-        let freed = if self.admission.is_watched() { lanes.take_ended() } else { 0 };
-        drop(lanes);
+        let passed = lanes.take_passed();
+        self.unlock(lanes);
         // A key's own drop is user code.
         drop(left);
         if offer {
             self.offer(shard);
         }
+        held.map(|held| Next { held, goes_on, passed, runs_dry })
+    }
+
+    /// Ends a section in which a task may have ended. If somebody waits for slots they get what there
+    /// is.
+    #[inline(always)]
+    fn unlock(&self, mut lanes: OpenLanes<'_, K, X::Work>) {
+        let freed = if self.admission.is_watched() { lanes.take_ended() } else { 0 };
+        drop(lanes);
         if freed != 0 {
             self.admission.give_back(freed);
         }
-        held.map(|held| Next { held, goes_on, runs_dry })
     }
 
-    /// Turns ended tasks into free slots.
+    /// Whether there is anything for another worker, after one has found a task in this shard. The bit
+    /// that led it there may say no more than that it was there.
+    pub(crate) fn offers_more(&self, shard: usize) -> bool {
+        let lanes = self.shards[shard].lanes.lock();
+        if lanes.has_offer() {
+            return true;
+        }
+        // Whatever comes from here on sets the bit again; what came before, `signaled` shows.
+        self.board.clear(shard);
+        if self.shards[shard].inbox.lock().signaled {
+            self.board.set(shard);
+        }
+        drop(lanes);
+        self.board.any_for_certain()
+    }
+
+    /// Turns ended tasks, and slots that are kept for others to come, into free slots.
     pub(crate) fn collect(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lanes.lock().take_ended()).sum()
+        let from = |shard: &Shard<K, X::Work>| {
+            let ended = shard.lanes.lock().take_ended();
+            ended + std::mem::take(&mut shard.inbox.lock().room) as usize
+        };
+        self.shards.iter().map(from).sum()
+    }
+
+    /// Takes over what the producers have left, and leaves them the slots of what has ended, if
+    /// nobody waits for those.
+    fn take_over(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, lane: Option<usize>) {
+        let mut inbox = self.shards[shard].inbox.lock();
+        lanes.refill(&mut inbox, lane);
+        if self.admission.may_keep() {
+            let more = self.admission.most_kept().saturating_sub(inbox.room);
+            inbox.room += lanes.take_some_ended(more);
+        }
     }
 
     /// Takes the next task of the lane whose task has ended.
@@ -71,7 +134,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if !lanes.is_last(slot) {
             return false;
         }
-        lanes.refill(&mut self.shards[shard].inbox.lock(), Some(slot));
+        self.take_over(shard, lanes, Some(slot));
         lanes.next_in_lane(slot, quantum_left, hand)
     }
 
@@ -88,6 +151,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         loop {
             if let Some(held) = lanes.next_fresh(X::WANTS_KEY, hand) {
+                self.settle(shard, lanes, &held);
                 return Some(held);
             }
             if !self.refill(shard, lanes) {
@@ -103,10 +167,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes.next_fresh(X::WANTS_KEY, hand).or_else(|| lanes.next_ready(hand))
     }
 
+    /// A lane that has just been opened, and has the next task as well, is likely to go on like this:
+    /// its worker settles on it before more comes and wakes others for nothing.
+    #[inline]
+    fn settle(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>) {
+        if let &Held::Lane(slot) = held
+            && !lanes.has_resident()
+            && lanes.is_next(slot)
+        {
+            lanes.settle(&mut self.shards[shard].inbox.lock(), slot);
+        }
+    }
+
     /// Takes over what the producers have left, and says whether that was anything.
     pub(super) fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) -> bool {
         lanes.wants_refill() && {
-            lanes.refill(&mut self.shards[shard].inbox.lock(), None);
+            self.take_over(shard, lanes, None);
             !lanes.wants_refill()
         }
     }

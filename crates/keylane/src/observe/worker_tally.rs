@@ -38,9 +38,13 @@ impl WorkerTally {
         self.fields.ran.store(ran + 1, Ordering::Relaxed);
     }
 
-    pub(crate) fn looked(&self, now: Instant) {
-        let since = now.saturating_duration_since(self.born).as_nanos();
-        self.fields.looked.store(since as u64, Ordering::Relaxed);
+    /// The time as its worker counts it: nanoseconds since `born`.
+    pub(crate) fn now(&self) -> u64 {
+        self.born.elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn looked(&self, now: u64) {
+        self.fields.looked.store(now, Ordering::Relaxed);
     }
 
     pub(crate) fn set_busy(&self, busy: bool) {

@@ -1,8 +1,11 @@
 //! A submitted task, as it stands in an inbox.
 
+use std::mem::ManuallyDrop;
+use std::ptr;
 use std::sync::Arc;
 
-use super::{Mode, Rollup};
+use super::queue::Lent;
+use super::{Hand, Mode, Rollup};
 
 /// What the order remembers of a task besides its key: three words of half the usual size, so that
 /// an entry with an 8-byte key and 40 bytes of work is one cache line.
@@ -28,6 +31,24 @@ pub(crate) enum Entry<K, W> {
     Part { rollup: Arc<Rollup<K, W>>, claim: usize },
     /// A barrier: it stands in every inbox.
     Fence { rollup: Arc<Rollup<K, W>> },
+}
+
+impl<K, W> Entry<K, W> {
+    /// Moves the work of a [`Single`](Entry::Single) into the hand, once, from where it lies; were the
+    /// entry moved as a whole, its parts would be stored in between and moved again from there.
+    #[inline(always)]
+    pub(crate) fn unpack_single(entry: Lent<'_, Self>, hand: &mut Hand<K, W>) -> (Label, K) {
+        let mut entry = ManuallyDrop::new(entry);
+        let Entry::Single { label, key, work, .. } = &mut **entry else {
+            unreachable!("the caller has looked at it")
+        };
+        // SAFETY: the entry is owned, and in a `ManuallyDrop`, so each part is moved out once. The
+        // rest of it needs no drop.
+        unsafe {
+            hand.put(ptr::read(work));
+            (*label, ptr::read(key))
+        }
+    }
 }
 
 impl<K: Eq, W> Entry<K, W> {

@@ -1,35 +1,45 @@
 //! Where producers leave tasks: one lock, one append, and at most one wake-up for many tasks.
 
-use super::queue::SegQueue;
+use super::queue::FillQueue;
 use super::{Claim, Entry, Label, Mode};
 
 /// The tasks of a shard that no worker has looked at yet, oldest first.
+///
+/// Laid out as it is written: with the lock before it, what an append touches is one line.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Inbox<K, W> {
-    /// What has come since a worker last took over, oldest first.
-    pub(crate) queue: SegQueue<Entry<K, W>>,
     /// A producer has told the workers since a worker last looked, so the next need not.
     pub(crate) signaled: bool,
-    /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
-    /// run before that worker looks, so they are not worth a wake-up.
-    pub(crate) resident: Option<(u32, K)>,
+    /// Something is here that is not the resident's.
+    pub(crate) strangers: bool,
+    /// The pool is stopped: what would come in now would never run.
+    pub(crate) closed: bool,
+    /// Slots that are taken already, for tasks to come: a producer that finds one here needs not go
+    /// to the gate. Whoever waits at the gate takes them back.
+    pub(crate) room: u32,
     /// A Lamport clock: the highest `seq` given out here, or that a rollup brought from another
     /// inbox. Labels carry its lower half.
     pub(crate) clock: u64,
     /// Entries that were ever pushed.
     pub(crate) accepted: u64,
-    /// The pool is stopped: what would come in now would never run.
-    pub(crate) closed: bool,
+    /// What has come since a worker last took over, oldest first.
+    pub(crate) queue: FillQueue<Entry<K, W>>,
+    /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
+    /// run before that worker looks, so they are not worth a wake-up.
+    pub(crate) resident: Option<(u32, K)>,
 }
 
 impl<K, W> Default for Inbox<K, W> {
     fn default() -> Self {
         Inbox {
-            queue: SegQueue::default(),
+            queue: FillQueue::default(),
             signaled: false,
             resident: None,
+            strangers: false,
             clock: 0,
             accepted: 0,
+            room: 0,
             closed: false,
         }
     }
@@ -61,6 +71,7 @@ impl<K: Eq, W> Inbox<K, W> {
             && matches!(&self.resident, Some((at, resident)) if *at == hash && *resident == key);
         let tell = !self.signaled && !is_residents;
         self.signaled |= tell;
+        self.strangers |= !is_residents;
         let label = Label { hash, seq: self.tick(), time };
         self.accepted += 1;
         self.queue.push_with(|| Entry::Single { label, mode, key, work: make() });
@@ -71,6 +82,7 @@ impl<K: Eq, W> Inbox<K, W> {
     pub(crate) fn push(&mut self, entry: Entry<K, W>) -> bool {
         let tell = !self.signaled;
         self.signaled = true;
+        self.strangers = true;
         self.accepted += 1;
         self.queue.push_with(|| entry);
         tell

@@ -37,6 +37,21 @@ impl Index {
         self.many.find(spread(hash), |(h, slot)| *h == hash && is_it(*slot)).map(|it| it.1)
     }
 
+    /// Whether there may be a slot with this hash.
+    #[inline(always)]
+    pub(crate) fn may_have(&self, hash: u32) -> bool {
+        !self.many.is_empty() || self.few.iter().any(|it| it.0 == hash)
+    }
+
+    /// Gives a slot that is there another hash. There are few.
+    #[inline(always)]
+    pub(crate) fn rename(&mut self, slot: usize, hash: u32) {
+        debug_assert!(self.many.is_empty());
+        if let Some(it) = self.few.iter_mut().find(|it| it.1 == slot) {
+            it.0 = hash;
+        }
+    }
+
     /// Adds a slot that is not there.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u32, slot: usize) {

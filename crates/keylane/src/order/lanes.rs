@@ -16,7 +16,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::index::{Index, spread};
-use super::queue::SegQueue;
+use super::queue::DrainQueue;
 use super::recent::Recent;
 use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
 
@@ -42,7 +42,7 @@ pub(crate) struct Lanes<K, W> {
     free: Vec<usize>,
     /// Accepted tasks that no lane knows yet, oldest first. They enter their lanes only when a
     /// worker is free, so a key whose tasks wait for nothing but a worker has no lane.
-    backlog: SegQueue<Entry<K, W>>,
+    backlog: DrainQueue<Entry<K, W>>,
     /// Tasks that have left their line and hold their lanes, and wait only for a worker.
     ready: VecDeque<Ready<K, W>>,
     /// Tasks from the backlog that are to be taken before the next from `ready`.
@@ -59,6 +59,11 @@ pub(crate) struct Lanes<K, W> {
     backlog_is_residents: bool,
     /// Tasks that have ended here, whose slots at the gate nobody has collected.
     ended: usize,
+    /// Parts of rollups that were entered and have not been given back.
+    parts: usize,
+    /// Something of the backlog was entered since somebody asked, and could not run, and a rollup may
+    /// be why.
+    passed: bool,
     /// How many tasks the last refill brought.
     last_refill: usize,
 }
@@ -135,6 +140,14 @@ pub(crate) enum Held<K, W> {
     Rollup(Arc<Rollup<K, W>>),
 }
 
+/// What has come in the place of a task that has ended.
+pub(crate) struct Replaced<K> {
+    /// It is the next task of its lane; else one of another key, whose lane has the slot now.
+    pub(crate) goes_on: bool,
+    /// The key of the lane that has ended, to be dropped outside the lock.
+    pub(crate) left: Option<K>,
+}
+
 /// A task that was accepted and will not run.
 #[derive(Debug)]
 pub(crate) struct Unrun<K, W> {
@@ -157,7 +170,7 @@ impl<K, W> Lanes<K, W> {
             index: Index::new(),
             lanes: Vec::new(),
             free: Vec::new(),
-            backlog: SegQueue::default(),
+            backlog: DrainQueue::default(),
             ready: VecDeque::new(),
             owed_to_fresh: 0,
             recent: Recent::new(quantum),
@@ -166,6 +179,8 @@ impl<K, W> Lanes<K, W> {
             resident: None,
             backlog_is_residents: false,
             ended: 0,
+            parts: 0,
+            passed: false,
             last_refill: 0,
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
 
 /// Entries in a segment. At 64 bytes an entry a segment is a page, so the allocator is asked once
 /// for 64 tasks, and a producer and a worker that share a queue meet on a line once in a while
@@ -22,31 +23,48 @@ const KEPT_SPARES: usize = 8;
 /// wait for the line of every task, at the next atomic operation, which lets no store be pending.
 const AHEAD: usize = 6;
 
-/// A queue of segments.
+/// The end that is filled: what producers have appended, until somebody takes over all of it.
 #[derive(Debug)]
-pub(crate) struct SegQueue<T> {
-    /// Oldest first. Only the first can be empty.
-    segments: VecDeque<Segment<T>>,
+#[repr(C)]
+pub(crate) struct FillQueue<T> {
+    /// The segment that is being filled; absent until something comes.
+    open: Option<Segment<T>>,
+    /// Those that are full, oldest first.
+    full: Vec<Segment<T>>,
     /// Empty segments, each with its memory.
     spares: Vec<Segment<T>>,
-    len: usize,
 }
 
-impl<T> Default for SegQueue<T> {
+/// The end that is emptied.
+#[derive(Debug)]
+pub(crate) struct DrainQueue<T> {
+    /// The oldest segment. It may be empty; then the next of `rest` has the oldest entry.
+    front: Option<Segment<T>>,
+    /// The others, oldest first. None is empty.
+    rest: VecDeque<Segment<T>>,
+    /// Empty segments, on their way back to where they will be filled.
+    spares: Vec<Segment<T>>,
+}
+
+impl<T> Default for FillQueue<T> {
     fn default() -> Self {
-        SegQueue { segments: VecDeque::new(), spares: Vec::new(), len: 0 }
+        FillQueue { open: None, full: Vec::new(), spares: Vec::new() }
     }
 }
 
-impl<T> SegQueue<T> {
-    #[inline]
+impl<T> Default for DrainQueue<T> {
+    fn default() -> Self {
+        DrainQueue { front: None, rest: VecDeque::new(), spares: Vec::new() }
+    }
+}
+
+impl<T> FillQueue<T> {
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.full.len() * SEGMENT + self.open.as_ref().map_or(0, Segment::len)
     }
 
-    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Appends what `make` returns.
@@ -56,66 +74,114 @@ impl<T> SegQueue<T> {
     /// longer than all the rest of an append takes.
     #[inline(always)]
     pub(crate) fn push_with(&mut self, make: impl FnOnce() -> T) {
-        if self.segments.back().is_none_or(Segment::is_full) {
-            self.add_segment();
+        if self.open.as_ref().is_none_or(Segment::is_full) {
+            self.open_segment();
         }
-        self.len += 1;
-        self.segments.back_mut().expect("there is one with room").push_with(make);
+        self.open.as_mut().expect("it has just been opened").push_with(make);
     }
 
     #[cold]
-    fn add_segment(&mut self) {
-        self.segments.push_back(self.spares.pop().unwrap_or_else(Segment::new));
+    fn open_segment(&mut self) {
+        let fresh = self.spares.pop().unwrap_or_else(Segment::new);
+        self.full.extend(self.open.replace(fresh));
     }
 
-    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.full.iter().chain(&self.open).flat_map(Segment::iter)
+    }
+}
+
+impl<T> DrainQueue<T> {
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.front.as_ref().is_none_or(Segment::is_empty) && self.rest.is_empty()
+    }
+
+    #[inline(always)]
     pub(crate) fn front(&self) -> Option<&T> {
-        let mut segments = self.segments.iter();
-        segments.next()?.front().or_else(|| segments.next()?.front())
+        match self.front.as_ref()?.front() {
+            None => self.front_of_rest(),
+            front => front,
+        }
+    }
+
+    #[cold]
+    fn front_of_rest(&self) -> Option<&T> {
+        self.rest.front()?.front()
     }
 
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<T> {
         // A segment is retired when the next one is asked for, so that the value, once read, goes
         // straight to where the caller wants it.
-        if self.segments.front()?.is_empty() {
-            self.retire_front();
+        if self.front.as_ref()?.is_empty() {
+            self.next_segment();
         }
-        let value = self.segments.front_mut()?.pop()?;
-        self.len -= 1;
-        Some(value)
+        self.front.as_mut()?.pop()
+    }
+
+    /// Takes what [`front`](Self::front) has just shown, where it lies: to be moved once, to where it
+    /// is wanted.
+    #[inline(always)]
+    pub(crate) fn take_front(&mut self) -> Option<Lent<'_, T>> {
+        if self.front.as_ref()?.is_empty() {
+            self.next_segment();
+        }
+        self.front.as_mut()?.take_front()
     }
 
     #[cold]
-    fn retire_front(&mut self) {
-        let mut segment = self.segments.pop_front().expect("the caller has just looked at it");
-        if self.spares.len() < SPARES {
-            segment.rewind();
-            self.spares.push(segment);
+    fn next_segment(&mut self) {
+        if let Some(next) = self.rest.pop_front() {
+            let emptied = self.front.replace(next);
+            self.spares
+                .extend(emptied.filter(|_| self.spares.len() < SPARES).map(Segment::rewound));
         }
     }
 
-    /// Moves everything from `other` behind what is here. Spare segments go the other way, to where
+    /// Moves everything from `inbox` behind what is here. Spare segments go the other way, to where
     /// they will be filled.
-    pub(crate) fn take_from(&mut self, other: &mut SegQueue<T>) {
-        while other.segments.front().is_some_and(Segment::is_empty) {
-            other.retire_front();
+    pub(crate) fn take_from(&mut self, inbox: &mut FillQueue<T>) {
+        let few = inbox.full.is_empty();
+        self.rest.extend(inbox.full.drain(..));
+        self.rest.extend(inbox.open.take().filter(|open| !open.is_empty()));
+        if self.front.as_ref().is_none_or(Segment::is_empty) {
+            self.next_segment();
         }
-        while self.segments.front().is_some_and(Segment::is_empty) {
-            self.retire_front();
-        }
-        if other.segments.len() < 2 && self.spares.len() > KEPT_SPARES {
+        if few && self.spares.len() > KEPT_SPARES {
             self.spares.pop();
         }
-        self.segments.append(&mut other.segments);
-        self.len += std::mem::take(&mut other.len);
-        if other.spares.is_empty() {
-            std::mem::swap(&mut self.spares, &mut other.spares);
+        if inbox.spares.is_empty() {
+            std::mem::swap(&mut self.spares, &mut inbox.spares);
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.segments.iter().flat_map(Segment::iter)
+        self.front.iter().chain(&self.rest).flat_map(Segment::iter)
+    }
+}
+
+/// Owns an entry where it lies in its queue, which is borrowed until the entry is gone.
+pub(crate) struct Lent<'a, T>(&'a mut T);
+
+impl<T> Deref for Lent<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<T> DerefMut for Lent<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0
+    }
+}
+
+impl<T> Drop for Lent<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: `self` owns the value; who moves it out forgets `self`.
+        unsafe { std::ptr::drop_in_place(self.0) }
     }
 }
 
@@ -123,22 +189,28 @@ impl<T> SegQueue<T> {
 #[derive(Debug)]
 struct Segment<T> {
     /// Those from `head` up to `tail` are there.
-    entries: Box<[MaybeUninit<T>]>,
+    entries: Box<[MaybeUninit<T>; SEGMENT]>,
     head: usize,
     tail: usize,
 }
 
 impl<T> Segment<T> {
     fn new() -> Self {
-        Segment { entries: Box::new_uninit_slice(SEGMENT), head: 0, tail: 0 }
+        let entries: Box<[MaybeUninit<T>]> = Box::new_uninit_slice(SEGMENT);
+        let Ok(entries) = entries.try_into() else { unreachable!("it has this length") };
+        Segment { entries, head: 0, tail: 0 }
     }
 
-    #[inline]
+    fn len(&self) -> usize {
+        self.tail - self.head
+    }
+
+    #[inline(always)]
     fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_full(&self) -> bool {
         self.tail == SEGMENT
     }
@@ -152,9 +224,13 @@ impl<T> Segment<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn front(&self) -> Option<&T> {
-        self.iter().next()
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: it lies between `head` and `tail`, so it has been written and not read.
+        Some(unsafe { self.entries[self.head].assume_init_ref() })
     }
 
     #[inline(always)]
@@ -173,10 +249,26 @@ impl<T> Segment<T> {
         Some(value)
     }
 
+    #[inline(always)]
+    fn take_front(&mut self) -> Option<Lent<'_, T>> {
+        if self.is_empty() {
+            return None;
+        }
+        let (head, later) = (self.head, self.head + 1 + AHEAD);
+        self.head += 1;
+        if let Some(later) = self.entries.get(later) {
+            prefetch(later);
+        }
+        // SAFETY: it lay between `head` and `tail`, so it has been written and not read; it lies
+        // there no longer, so nobody but the `Lent` will use what is there.
+        Some(Lent(unsafe { self.entries[head].assume_init_mut() }))
+    }
+
     /// Makes an empty segment a new one.
-    fn rewind(&mut self) {
+    fn rewound(mut self) -> Self {
         debug_assert!(self.is_empty());
         (self.head, self.tail) = (0, 0);
+        self
     }
 
     #[inline]
@@ -231,7 +323,7 @@ mod tests {
 
     #[test]
     fn keeps_the_order_across_segments_and_moves() {
-        let (mut inbox, mut backlog) = (SegQueue::default(), SegQueue::default());
+        let (mut inbox, mut backlog) = (FillQueue::default(), DrainQueue::default());
         let mut expected = 0;
         let mut next = 0;
         for round in 0..50 {
@@ -246,7 +338,7 @@ mod tests {
                 assert_eq!(backlog.pop(), Some(expected));
                 expected += 1;
             }
-            assert_eq!(backlog.len(), next - expected);
+            assert_eq!(backlog.is_empty(), next == expected);
             assert!(backlog.iter().copied().eq(expected..next));
         }
         while backlog.pop().is_some() {}
@@ -256,13 +348,17 @@ mod tests {
     #[test]
     fn drops_each_entry_once() {
         let entry = Rc::new(());
-        let mut queue = SegQueue::default();
+        let (mut inbox, mut backlog) = (FillQueue::default(), DrainQueue::default());
         for _ in 0..200 {
-            queue.push_with(|| entry.clone());
+            inbox.push_with(|| entry.clone());
         }
-        (0..70).for_each(|_| drop(queue.pop()));
-        assert_eq!(Rc::strong_count(&entry), 131);
-        drop(queue);
+        backlog.take_from(&mut inbox);
+        (0..70).for_each(|_| drop(backlog.pop()));
+        (0..10).for_each(|_| inbox.push_with(|| entry.clone()));
+        assert_eq!((inbox.len(), Rc::strong_count(&entry)), (10, 141));
+        drop(backlog);
+        assert_eq!(Rc::strong_count(&entry), 11);
+        drop(inbox);
         assert_eq!(Rc::strong_count(&entry), 1);
     }
 }

@@ -22,6 +22,19 @@ impl Recent {
         Recent { quantum, places: Box::new([(0, 0); PLACES]) }
     }
 
+    /// Counts a task, unless its key would use up its quantum with it, and says whether it has.
+    #[inline(always)]
+    pub(crate) fn counts(&mut self, hash: u32) -> bool {
+        let (owner, count) = &mut self.places[hash as usize % PLACES];
+        if *owner != hash {
+            (*owner, *count) = (hash, 1);
+            return true;
+        }
+        let counts = *count < self.quantum;
+        *count += u32::from(counts);
+        counts
+    }
+
     /// Counts a task, and says whether its key has used up its quantum; it then begins anew.
     #[inline]
     pub(crate) fn exceeds(&mut self, hash: u32) -> bool {

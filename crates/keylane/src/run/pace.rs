@@ -1,11 +1,9 @@
 //! Decides when a worker looks at the clock, so that tiny tasks do not pay for it and long ones are
 //! noticed at once.
 
-use std::time::{Duration, Instant};
-
 /// About how long a worker serves one shard, or runs between two looks at the clock. Long against
 /// the 30 to 60 ns of a look, short against what anybody would notice.
-const SLICE: Duration = Duration::from_micros(20);
+const SLICE_NANOS: u64 = 20_000;
 
 /// The most tasks between two looks, however short they are: a task that takes long after a row of
 /// short ones is noticed when it and at most so many more have ended.
@@ -18,31 +16,33 @@ pub(crate) struct Pace {
     left: u32,
     /// Tasks from the last look to the next.
     slice: u32,
-    /// When the worker last looked.
-    last: Instant,
+    /// When the worker last looked, in nanoseconds since it was started.
+    last: u64,
 }
 
 impl Pace {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: u64) -> Self {
         Pace { left: 1, slice: 1, last: now }
     }
 
     /// Counts a task, and says whether its end is the end of a slice.
-    #[inline]
-    pub(crate) fn tick(&mut self) -> bool {
+    #[inline(always)]
+    pub(crate) fn tick(&mut self, clock: impl FnOnce() -> u64) -> bool {
         self.left -= 1;
         self.left == 0 && {
-            self.look(Instant::now());
+            self.look(clock());
             true
         }
     }
 
     /// Chooses the next slice by what the last one took.
-    fn look(&mut self, now: Instant) {
-        let took = now.saturating_duration_since(self.last).as_nanos().max(1);
-        let fits = SLICE.as_nanos() * u128::from(self.slice) / took;
+    #[cold]
+    fn look(&mut self, now: u64) {
+        let took = now.saturating_sub(self.last).max(1);
+        let fits = SLICE_NANOS * u64::from(self.slice) / took;
         // Twice as many at the most: one short task does not make the next sixty short.
-        self.slice = (fits as u32).clamp(1, MOST_TASKS.min(self.slice * 2));
+        let most = MOST_TASKS.min(self.slice * 2);
+        self.slice = fits.clamp(1, u64::from(most)) as u32;
         self.left = self.slice;
         self.last = now;
     }
@@ -54,13 +54,13 @@ impl Pace {
     }
 
     /// The last look at the clock: at most a slice ago.
-    pub(crate) fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> u64 {
         self.last
     }
 
     /// The worker has been idle: what it remembers says nothing about what comes.
-    pub(crate) fn restart(&mut self) {
-        *self = Pace::new(Instant::now());
+    pub(crate) fn restart(&mut self, now: u64) {
+        *self = Pace::new(now);
     }
 }
 
@@ -68,7 +68,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn run(pace: &mut Pace, task: Duration, tasks: usize) -> usize {
+    fn run(pace: &mut Pace, task: u64, tasks: usize) -> usize {
         let mut now = pace.last;
         let mut looks = 0;
         for _ in 0..tasks {
@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn short_tasks_share_a_look_and_long_ones_have_one_each() {
-        let mut pace = Pace::new(Instant::now());
-        assert!(run(&mut pace, Duration::from_nanos(30), 6400) < 110);
-        run(&mut pace, Duration::from_millis(1), 64);
-        assert_eq!(run(&mut pace, Duration::from_millis(1), 100), 100);
+        let mut pace = Pace::new(0);
+        assert!(run(&mut pace, 30, 6400) < 110);
+        run(&mut pace, 1_000_000, 64);
+        assert_eq!(run(&mut pace, 1_000_000, 100), 100);
     }
 }

@@ -5,7 +5,6 @@ use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Pace, Stage, Turn};
@@ -24,7 +23,7 @@ const YIELDS: u32 = 4;
 
 /// Pauses before a worker with tiny tasks looks into an inbox that has just brought few: less than
 /// a microsecond, in which a busy producer puts down a dozen tasks undisturbed.
-const PATIENCE: u32 = 32;
+const PATIENCE: u32 = 128;
 
 pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
@@ -34,6 +33,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     shard: usize,
     pace: Pace,
     turn: LaneTurn,
+    /// How long a lane may keep the worker; `quantum_time` of the settings.
+    quantum_nanos: u64,
     hand: Hand<K, X::Work>,
     /// Counted as searching.
     searching: bool,
@@ -44,7 +45,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
 /// How long the worker has been on one lane without giving it back.
 struct LaneTurn {
     tasks: usize,
-    started: Instant,
+    /// Nanoseconds since the worker was started.
+    started: u64,
 }
 
 /// Starts, stops and counts the workers of an engine.
@@ -75,8 +77,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         engine.idle.start_searching();
         let failed = engine.clone();
         let started = thread.spawn(move || {
-            let now = Instant::now();
             let shard = id * 4 % engine.shards();
+            let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
+            let now = tally.now();
             let turn = LaneTurn { tasks: 0, started: now };
             let pace = Pace::new(now);
             let hand = Hand::default();
@@ -87,6 +90,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 shard,
                 pace,
                 turn,
+                quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
                 hand,
                 searching: true,
                 on_overtime: false,
@@ -135,12 +139,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 ran: self.turn.tasks,
             };
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
-            let Some(Next { held, goes_on, runs_dry }) = next else { break };
+            let Some(Next { held, goes_on, passed, runs_dry }) = next else { break };
             self.found_work();
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
-            stay = (!self.pace.tick() || self.end_slice(shard)) && stay;
+            stay = (!self.pace.tick(|| self.tally.now()) || self.end_slice(shard)) && stay;
+            // What could not run waits, directly or not, for rollups that wait for their parts in
+            // other shards. Were this shard served on, more and more tasks would line up in it.
+            stay = stay && !(passed && self.engine.board.any_but(shard));
             if runs_dry && self.pace.is_fast() {
                 (0..PATIENCE).for_each(|_| spin_hint());
             }
@@ -154,8 +161,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn found_work(&mut self) {
         if self.searching {
             self.searching = false;
-            self.engine.idle.found(|| self.engine.board.any_for_certain());
-            self.pace.restart();
+            self.engine.idle.found(|| self.engine.offers_more(self.shard));
+            self.pace.restart(self.tally.now());
             self.tally.looked(self.pace.now());
             self.tally.set_busy(true);
         }
@@ -189,9 +196,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     #[inline]
     fn quantum_left(&mut self) -> bool {
-        let settings = &self.engine.settings;
-        let within = self.turn.tasks < settings.quantum_tasks
-            && self.pace.now().saturating_duration_since(self.turn.started) < settings.quantum_time;
+        let within = self.turn.tasks < self.engine.settings.quantum_tasks
+            && self.pace.now() - self.turn.started < self.quantum_nanos;
         within || self.overtime()
     }
 
@@ -239,7 +245,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if !self.searching {
             self.searching = true;
             self.engine.idle.start_searching();
-            self.tally.looked(Instant::now());
+            self.tally.looked(self.tally.now());
             self.tally.set_busy(false);
         }
         for spin in 0..SPINS + YIELDS {

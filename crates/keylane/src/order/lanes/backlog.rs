@@ -24,16 +24,27 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.last_refill = inbox.queue.len();
         self.backlog.take_from(&mut inbox.queue);
         inbox.signaled = false;
-        let Some(slot) = lane else {
-            self.backlog_is_residents = false;
-            return;
-        };
-        let next_is_its = self.backlog.front().is_some_and(|next| self.lanes[slot].is_of(next));
-        if next_is_its {
-            self.make_resident(inbox, slot);
+        let strangers = std::mem::take(&mut inbox.strangers);
+        self.backlog_is_residents = lane.is_some() && self.resident == lane && !strangers;
+        if let Some(slot) = lane
+            && !self.backlog_is_residents
+            && self.is_next(slot)
+        {
+            self.settle(inbox, slot);
         }
-        self.backlog_is_residents =
-            next_is_its && self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
+    }
+
+    /// Whether the next of the backlog is the lane's.
+    #[inline]
+    pub(crate) fn is_next(&self, slot: usize) -> bool {
+        self.backlog.front().is_some_and(|next| self.lanes[slot].is_of(next))
+    }
+
+    /// A worker that is on this lane finds the lane's tasks next in the backlog: it is bound to look
+    /// into the inbox from now on.
+    pub(crate) fn settle(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
+        self.make_resident(inbox, slot);
+        self.backlog_is_residents = self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
     }
 
     /// Lets the inbox know that a worker has settled on a lane. If another lane was the resident, the
@@ -43,6 +54,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             self.resident = Some(slot);
             let lane = &self.lanes[slot];
             inbox.resident = lane.key.clone().map(|key| (lane.hash, key));
+            inbox.strangers = !inbox.queue.is_empty();
         }
     }
 
@@ -91,6 +103,18 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// The slots of the tasks that have ended.
     pub(crate) fn take_ended(&mut self) -> usize {
         std::mem::take(&mut self.ended)
+    }
+
+    /// The same, but no more than `most`.
+    pub(crate) fn take_some_ended(&mut self, most: u32) -> u32 {
+        let some = u32::try_from(self.ended).unwrap_or(most).min(most);
+        self.ended -= some as usize;
+        some
+    }
+
+    /// Whether something was entered of late that could not run.
+    pub(crate) fn take_passed(&mut self) -> bool {
+        std::mem::take(&mut self.passed)
     }
 
     /// Whether another worker would find something to do, or to enter, here.

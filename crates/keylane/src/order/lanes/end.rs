@@ -71,6 +71,56 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
+    /// Ends a task whose lane nobody waits for, and takes the next of the backlog in the same slot: as
+    /// the lane's next, if it is that and the worker is bound to go on with it, or for a lane of its
+    /// own. It is what [`next_in_lane`](Self::next_in_lane), or [`release`](Self::release) and
+    /// [`next_fresh`](Self::next_fresh), would do, in a fifth of the instructions, and nearly all that
+    /// is ever done with tiny tasks. Nothing is done if there is more to it.
+    #[inline(always)]
+    pub(crate) fn replace(
+        &mut self,
+        slot: usize,
+        keep_key: bool,
+        hand: &mut Hand<K, W>,
+    ) -> Option<Replaced<K>> {
+        let Some(Entry::Single { label, mode: Mode::Exclusive, key, .. }) = self.backlog.front()
+        else {
+            return None;
+        };
+        let lane = &mut self.lanes[slot];
+        if lane.holders != Holders::Exclusive
+            || !lane.waiting.is_empty()
+            || !self.ready.is_empty()
+            || self.fence.is_some()
+        {
+            return None;
+        }
+        let hash = label.hash;
+        let goes_on = self.resident == Some(slot);
+        if goes_on {
+            if lane.hash != hash || lane.key.as_ref() != Some(key) {
+                return None;
+            }
+        } else if self.index.may_have(hash)
+            || lane.waiting.capacity() > KEPT_CAPACITY
+            || !self.recent.counts(hash)
+        {
+            return None;
+        }
+        let (label, key) = Entry::unpack_single(self.backlog.take_front()?, hand);
+        hand.seq = label.seq;
+        lane.since = label.time;
+        if goes_on {
+            hand.key = Some(key);
+            return Some(Replaced { goes_on, left: None });
+        }
+        hand.key = if keep_key { Some(key.clone()) } else { None };
+        self.index.rename(slot, hash);
+        lane.hash = hash;
+        self.owed_to_fresh = self.owed_to_fresh.saturating_sub(1);
+        Some(Replaced { goes_on, left: lane.key.replace(key) })
+    }
+
     /// Gives back what a task held in this shard. Returns what is left of a lane that ended, for
     /// the caller to drop outside the lock.
     #[inline]
@@ -90,6 +140,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Gives back one part of a rollup.
     pub(crate) fn release_part(&mut self, hash: u32, key: &K) -> Option<K> {
         let slot = self.find(hash, key).expect("a granted part's lane lives until it is released");
+        self.parts -= 1;
         let left = self.leave(slot);
         self.grant_fence();
         left

@@ -31,6 +31,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 self.owed_to_fresh = self.owed_to_fresh.saturating_sub(1);
                 return Some(held);
             }
+            self.passed |= self.parts != 0;
         }
         None
     }
@@ -132,6 +133,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     #[cold]
     pub(super) fn enter_part(&mut self, rollup: Arc<Rollup<K, W>>, claim: usize) {
+        self.parts += 1;
         let (hash, key, mode) = rollup.claim(claim);
         match self.find(hash, key) {
             None => {
