@@ -5,6 +5,7 @@
 //! the workers, and their claims back.
 
 mod admit;
+mod batch;
 mod behind;
 mod enter;
 #[cfg(all(test, loom))]
@@ -46,12 +47,6 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
 }
-
-/// The most tasks that are entered in one pass.
-pub(crate) const BATCH: usize = 256;
-
-/// No further index.
-const END: u16 = u16::MAX;
 
 /// A key that the engine can order by.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
@@ -173,9 +168,6 @@ impl<W> Make<W> for Made<W> {
     }
 }
 
-/// How many tasks of a batch were accepted before the pool was closed, and those that were not.
-pub(crate) type Rest<K, M> = (usize, Vec<Incoming<K, M>>);
-
 /// An inbox under its lock.
 type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
 
@@ -184,9 +176,6 @@ type OpenLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
 
 /// A task that was not accepted, and why.
 pub(crate) type Unaccepted<K, M> = (SubmitErrorKind, Claims<K>, M);
-
-/// A task on its way in: its keys, and that of which its work is made.
-pub(crate) type Incoming<K, M> = (Claims<K>, M);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn new(settings: Settings, hasher: S, executor: X) -> Self {

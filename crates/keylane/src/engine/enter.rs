@@ -203,115 +203,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(())
     }
 
-    /// Admits and enters many tasks, as many at a time as there is room for. If the pool is closed,
-    /// returns how many were accepted, and the tasks that were not.
-    pub(crate) fn enter_many<M: Make<X::Work>>(
-        &self,
-        mut tasks: impl Iterator<Item = Incoming<K, M>>,
-    ) -> Result<usize, Rest<K, M>> {
-        let mut accepted = 0;
-        let mut piece = Vec::new();
-        loop {
-            piece.extend(tasks.by_ref().take(BATCH));
-            if piece.is_empty() {
-                return Ok(accepted);
-            }
-            let entered = self.enter_piece(&mut piece);
-            accepted += entered;
-            if !piece.is_empty() {
-                piece.extend(tasks);
-                return Err((accepted, piece));
-            }
-        }
-    }
-
-    /// Enters the tasks of a piece of at most `BATCH`. What the pool refuses, because it is closed,
-    /// stays in `piece`. Returns how many were accepted.
-    pub(super) fn enter_piece<M: Make<X::Work>>(&self, piece: &mut Vec<Incoming<K, M>>) -> usize {
-        let all = piece.len();
-        let mut waiting = std::mem::take(piece).into_iter();
-        let mut batch = Vec::with_capacity(all);
-        while waiting.len() != 0 {
-            let Ok(mut slots) = self.admit_up_to(waiting.len()) else {
-                piece.extend(waiting);
-                break;
-            };
-            while slots != 0
-                && let Some((claims, task)) = waiting.next()
-            {
-                slots -= 1;
-                match claims.0 {
-                    Repr::One(claim) => batch.push(Some((claim, task))),
-                    // It must come after what is before it, in all of its lanes.
-                    other => {
-                        self.enter_batch(&mut batch);
-                        piece.extend(unclaimed(&mut batch));
-                        piece.extend(self.enter_other(other, task).err());
-                    }
-                }
-            }
-            self.enter_batch(&mut batch);
-            piece.extend(unclaimed(&mut batch));
-        }
-        all - piece.len()
-    }
-
-    /// Puts many admitted tasks with one key each into their inboxes, those of one inbox under one
-    /// lock. The tasks of one key keep their order. What a stopped pool refuses stays in `batch`.
-    pub(super) fn enter_batch<M: Make<X::Work>>(&self, batch: &mut [Option<(Claim<K>, M)>]) {
-        debug_assert!(batch.len() <= BATCH);
-        let mut first = [END; MAX_SHARDS];
-        let mut last = [END; MAX_SHARDS];
-        let mut next = [END; BATCH];
-        let mut hashes = [0; BATCH];
-        for (index, slot) in batch.iter().enumerate() {
-            let Some((claim, _)) = slot else { continue };
-            let hash = self.hasher.hash_one(&claim.key);
-            let shard = self.shard_of(hash);
-            hashes[index] = hash as u32;
-            match last[shard] {
-                END => first[shard] = index as u16,
-                before => next[before as usize] = index as u16,
-            }
-            last[shard] = index as u16;
-        }
-        let time = self.clock.now();
-        for (shard, &first) in first[..self.shards.len()].iter().enumerate() {
-            if first != END && self.enter_chain(shard, batch, first, &next, &hashes, time) {
-                self.offer(shard);
-            }
-        }
-        let refused = batch.iter().flatten().count();
-        if refused != 0 {
-            self.admission.give_back(refused);
-        }
-    }
-
-    /// Appends the tasks of a batch that `next` links from `first` on to one inbox.
-    #[inline]
-    pub(super) fn enter_chain<M: Make<X::Work>>(
-        &self,
-        shard: usize,
-        batch: &mut [Option<(Claim<K>, M)>],
-        first: u16,
-        next: &[u16; BATCH],
-        hashes: &[u32; BATCH],
-        time: u32,
-    ) -> bool {
-        let mut inbox = self.shards[shard].inbox.lock();
-        if inbox.closed {
-            return false;
-        }
-        let mut tell = false;
-        let mut index = first;
-        while index != END {
-            let (claim, task) = batch[index as usize].take().expect("each index is linked once");
-            tell |= inbox.push_single(hashes[index as usize], time, claim, || task.make());
-            index = next[index as usize];
-        }
-        tell
-    }
-
     /// Uses bits of the hash that neither `Label::hash` nor the lanes' table look at.
     #[inline]
     pub(super) fn shard_of(&self, hash: u64) -> usize {
@@ -325,11 +216,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.idle.offered();
         }
     }
-}
-
-/// What `enter_batch` has left in the batch.
-fn unclaimed<K, W>(batch: &mut Vec<Option<(Claim<K>, W)>>) -> impl Iterator<Item = Incoming<K, W>> {
-    batch.drain(..).flatten().map(|(claim, work)| (Claims(Repr::One(claim)), work))
 }
 
 /// Gives a task that enters several inboxes a place after all that is in any of them.
