@@ -10,6 +10,22 @@
 //! first, and the waiter collects what it counted, or it comes second, sees `watchers` raised and
 //! gives back what it counted itself.
 //!
+//! # Slots that are kept for tasks to come
+//! Where nobody waits, a worker moves the slots of what has ended from its shard into the shard's
+//! inbox, and a submitter takes one from there, under the inbox's lock. Both ask [`may_keep`] first,
+//! under that lock.
+//!
+//! Who waits first says so (the line of the slots is contended, or `watchers` is raised), then
+//! collects: what has ended, then what is kept, shard by shard, under their locks. Take a shard. If a
+//! worker's move comes before the collection has the lanes' lock, what it moved is in the inbox when the
+//! collection comes to that; if it comes later, `may_keep` says no. If a submitter takes a kept slot
+//! before the collection has the inbox's lock, it came first; later, `may_keep` says no, and it goes to
+//! the end of the line. So nobody waits beside a kept slot, and nobody barges: arriving in the line ends
+//! with the collection. The same holds for a smaller bound, which is in force when `set_capacity` has
+//! collected.
+//!
+//! [`may_keep`]: Admission::may_keep
+//!
 //! # Why the last one wakes who waits for the pool to be empty
 //! Who waits raises `watchers`, then reads the slots' state with a read-modify-write; who gives slots
 //! back adds to that state, then reads `watchers`. If the read comes second it sees the slots. If it
