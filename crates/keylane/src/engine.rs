@@ -146,6 +146,8 @@ pub(crate) struct Next<K, W> {
     pub(crate) held: Held<K, W>,
     /// It is the next of the lane whose task has just ended, in the same turn.
     pub(crate) goes_on: bool,
+    /// It stands where the task before it stood.
+    pub(crate) in_place: bool,
     /// Something that came before it could not run.
     pub(crate) passed: bool,
     /// It may well be the last for a moment.

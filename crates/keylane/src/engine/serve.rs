@@ -23,7 +23,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.unlock(lanes);
             // A key's own drop is user code.
             drop(left);
-            return Some(Next { held: Held::Lane(slot), goes_on, passed: false, runs_dry: false });
+            let held = Held::Lane(slot);
+            return Some(Next { held, goes_on, in_place: true, passed: false, runs_dry: false });
         }
         self.step_slowly(shard, lanes, ended, wish, hand)
     }
@@ -61,7 +62,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if offer {
             self.offer(shard);
         }
-        held.map(|held| Next { held, goes_on, passed, runs_dry })
+        held.map(|held| Next { held, goes_on, in_place: false, passed, runs_dry })
     }
 
     /// Ends a section in which a task may have ended. If somebody waits for slots they get what there

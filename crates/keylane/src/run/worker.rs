@@ -139,7 +139,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 ran: self.turn.tasks,
             };
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
-            let Some(Next { held, goes_on, passed, runs_dry }) = next else { break };
+            let Some(Next { held, goes_on, in_place, passed, runs_dry }) = next else { break };
+            if !in_place {
+                stand(shard, &held);
+            }
             self.found_work();
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
@@ -217,7 +220,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
         let work = self.hand.open();
-        stand(shard, &held);
         let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
