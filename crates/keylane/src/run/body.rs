@@ -80,19 +80,23 @@ impl<R: Run> Run for Boxed<R> {
 /// The task of a handle.
 struct Shared {
     name: usize,
-    task: Arc<dyn RunShared>,
+    /// There until it runs.
+    task: Option<Arc<dyn RunShared>>,
 }
 
 impl Run for Shared {
-    fn run(self, stage: &mut dyn Stage) {
-        self.task.clone().run(stage);
+    fn run(mut self, stage: &mut dyn Stage) {
+        if let Some(task) = self.task.take() {
+            task.run(stage);
+        }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Of no effect if it has run.
-        self.task.abandon();
+        if let Some(task) = &self.task {
+            task.abandon();
+        }
     }
 }
 
@@ -104,7 +108,7 @@ impl Body {
 
     /// The body of a task that a handle waits for.
     pub(crate) fn shared<T: RunShared + 'static>(task: Arc<T>) -> Self {
-        Self::new(Shared { name: name_of(&task), task })
+        Self::new(Shared { name: name_of(&task), task: Some(task) })
     }
 
     /// The name of the task, if a handle waits for it.
