@@ -186,7 +186,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
             hasher,
             admission: Admission::new(settings.capacity, shards),
-            board: Board::new(),
+            board: Board::new(shards),
             idle: Idle::new(),
             crew: Crew::new(settings.workers),
             executor,

@@ -56,6 +56,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let offer = lanes.has_offer();
         let runs_dry = lanes.runs_dry();
         let passed = lanes.take_passed();
+        if held.is_none() {
+            self.board.weigh(shard, lanes.about_left());
+        }
         self.unlock(lanes);
         // A key's own drop is user code.
         drop(left);

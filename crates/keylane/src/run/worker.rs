@@ -31,6 +31,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     tally: Arc<WorkerTally>,
     /// The shard that is served, or was last.
     shard: usize,
+    /// The shard was chosen by its load; the next is the next one round.
+    by_load: bool,
     pace: Pace,
     turn: LaneTurn,
     /// How long a lane may keep the worker; `quantum_time` of the settings.
@@ -88,6 +90,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 id,
                 tally,
                 shard,
+                by_load: false,
                 pace,
                 turn,
                 quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
@@ -106,7 +109,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Arc::new(Insider(self.engine.clone())),
         );
         while !self.is_dismissed() {
-            match self.engine.board.first_from(self.shard) {
+            match self.choose() {
                 Some(shard) => self.serve(shard),
                 None => self.rest(),
             }
@@ -119,6 +122,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             }
         }
         current::leave_engine();
+    }
+
+    /// The shard to serve next: the next one round, so that each is reached; or, where tasks are not
+    /// tiny, now and then the one that has most. Were each served alike, those with most would be left
+    /// in the end, with their longest lanes still to run, one task after the other.
+    fn choose(&mut self) -> Option<usize> {
+        self.by_load = !self.by_load;
+        if self.by_load && !self.pace.is_fast() {
+            return self.engine.board.heaviest();
+        }
+        self.engine.board.first_from(self.shard)
     }
 
     fn is_dismissed(&self) -> bool {
