@@ -29,8 +29,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     id: usize,
     tally: Arc<WorkerTally>,
-    /// The shard that is served, or was last.
-    shard: usize,
+    /// Where the next round begins: behind the shard that the last one has reached.
+    round: usize,
     /// The shard was chosen by its load; the next is the next one round.
     by_load: bool,
     pace: Pace,
@@ -79,7 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         engine.idle.start_searching();
         let failed = engine.clone();
         let started = thread.spawn(move || {
-            let shard = id * 4 % engine.shards();
+            let round = id * 4 % engine.shards();
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = tally.now();
             let turn = LaneTurn { tasks: 0, started: now };
@@ -89,7 +89,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 engine,
                 id,
                 tally,
-                shard,
+                round,
                 by_load: false,
                 pace,
                 turn,
@@ -132,7 +132,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if self.by_load && !self.pace.is_fast() {
             return self.engine.board.heaviest();
         }
-        self.engine.board.first_from(self.shard)
+        let shard = self.engine.board.first_from(self.round)?;
+        self.round = (shard + 1) % self.engine.shards();
+        Some(shard)
     }
 
     fn is_dismissed(&self) -> bool {
@@ -142,7 +144,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Runs tasks of a shard until it has none, or others have waited long enough.
     fn serve(&mut self, shard: usize) {
-        self.shard = shard;
         let mut ended = None;
         let mut stay = true;
         loop {
@@ -157,7 +158,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             if !in_place {
                 stand(shard, &held);
             }
-            self.found_work();
+            self.found_work(shard);
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
@@ -170,15 +171,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             }
         }
         self.end_overtime();
-        // Serve another shard next, if another has something to offer.
-        self.shard = (shard + 1) % self.engine.shards();
     }
 
     #[inline]
-    fn found_work(&mut self) {
+    fn found_work(&mut self, shard: usize) {
         if self.searching {
             self.searching = false;
-            self.engine.idle.found(|| self.engine.offers_more(self.shard));
+            self.engine.idle.found(|| self.engine.offers_more(shard));
             self.pace.restart(self.tally.now());
             self.tally.looked(self.pace.now());
             self.tally.set_busy(true);
