@@ -16,7 +16,7 @@
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 
 use super::{Progress, bits};
-use crate::Position;
+use crate::{Position, leb128};
 
 /// Every text of ours begins with it. A colon is in no base 64, so no other user of base 64 takes a
 /// text of ours for one of its own.
@@ -37,10 +37,10 @@ pub(super) fn encode(progress: &Progress, stream: &[u8]) -> String {
 pub(super) fn length(progress: &Progress) -> usize {
     let span = progress.end().get() - progress.watermark().get();
     let count = progress.incomplete().len() as u64;
-    let mut bytes = 4 + leb128_length(span) + 4;
+    let mut bytes = 4 + leb128::length(span) + 4;
     if span > 0 {
         let (_, bits) = bits::best(gaps(progress));
-        bytes += leb128_length(count) + usize::from(count > 0) + bits.div_ceil(8) as usize;
+        bytes += leb128::length(count) + usize::from(count > 0) + bits.div_ceil(8) as usize;
     }
     PREFIX.len() + (bytes * 4).div_ceil(3)
 }
@@ -48,9 +48,9 @@ pub(super) fn length(progress: &Progress) -> usize {
 fn body(progress: &Progress, stream: &[u8]) -> Vec<u8> {
     let mut body = crc32c::crc32c(stream).to_le_bytes().to_vec();
     let span = progress.end().get() - progress.watermark().get();
-    put_leb128(&mut body, span);
+    leb128::put(&mut body, span);
     if span > 0 {
-        put_leb128(&mut body, progress.incomplete().len() as u64);
+        leb128::put(&mut body, progress.incomplete().len() as u64);
     }
     if !progress.incomplete().is_empty() {
         let (k, _) = bits::best(gaps(progress));
@@ -104,12 +104,12 @@ pub(super) fn decode(watermark: Position, text: &str, stream: &[u8]) -> Result<P
 }
 
 fn parse(watermark: Position, mut rest: &[u8]) -> Option<Progress> {
-    let span = take_leb128(&mut rest)?;
+    let span = leb128::take(&mut rest)?;
     let end = watermark.after(span)?;
     if span == 0 {
         return Some(Progress::up_to(watermark));
     }
-    let count = take_leb128(&mut rest)?;
+    let count = leb128::take(&mut rest)?;
     let mut incomplete = Vec::new();
     if count > 0 {
         let (k, gaps) = rest.split_first()?;
@@ -126,29 +126,4 @@ fn parse(watermark: Position, mut rest: &[u8]) -> Option<Progress> {
         }
     }
     Some(Progress::with_map(watermark, end, incomplete))
-}
-
-fn leb128_length(number: u64) -> usize {
-    (u64::BITS - number.leading_zeros()).div_ceil(7).max(1) as usize
-}
-
-fn put_leb128(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn take_leb128(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..63).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
