@@ -227,6 +227,20 @@ fn a_second_opening_is_refused_and_names_the_process() {
     Journal::open(&path).unwrap();
 }
 
+#[cfg(unix)]
+#[test]
+fn a_link_leads_to_the_same_journal_and_its_lock() {
+    let (folder, path) = place();
+    let journal = Journal::open(&path).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let refused = Journal::open(&link);
+    assert!(matches!(refused, Err(OpenError::InUse { .. })), "{refused:?}");
+    journal.append(&record(0)).unwrap();
+    drop(journal);
+    assert_eq!(Journal::open(&link).unwrap().end(), at(1));
+}
+
 #[test]
 fn other_files_are_left_alone() {
     let (folder, path) = place();

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -102,7 +103,7 @@ impl Journal {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, OpenError> {
-        let path = path.as_ref().to_owned();
+        let path = resolved(path.as_ref())?;
         let lock = Lock::take(&path)?;
         let store = Store::open(&path, settings)?;
         let (mut mark, acknowledged) = Mark::open(&path, store.id())?;
@@ -264,13 +265,10 @@ impl Journal {
     /// # Errors
     /// If it is open, is no journal, or cannot be read to its end.
     pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
-        let path = path.as_ref();
-        if !path.exists() {
-            let source = std::io::ErrorKind::NotFound.into();
-            return Err(OpenError::Io { doing: "find the journal", source });
-        }
-        let _lock = Lock::take(path)?;
-        read::inspect(path)
+        let path = path.as_ref().canonicalize();
+        let path = path.map_err(|source| OpenError::Io { doing: "find the journal", source })?;
+        let _lock = Lock::take(&path)?;
+        read::inspect(&path)
     }
 
     /// With a connection of its own, so that readers don't wait for each other.
@@ -310,6 +308,24 @@ impl Drop for Core {
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Journal").field("path", &self.core.path).field("end", &self.end()).finish()
+    }
+}
+
+/// The one path of a journal, whatever links lead to it, so that it has one lock; and which stays the
+/// same when the process changes its folder.
+fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
+    let io = |source| OpenError::Io { doing: "find the journal's folder", source };
+    match path.canonicalize() {
+        Ok(path) => Ok(path),
+        // It is to be made.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let path = std::path::absolute(path).map_err(io)?;
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(io(error));
+            };
+            Ok(folder.canonicalize().map_err(io)?.join(name))
+        }
+        Err(error) => Err(io(error)),
     }
 }
 
