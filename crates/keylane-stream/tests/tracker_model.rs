@@ -139,6 +139,31 @@ proptest! {
         }
     }
 
+    /// Filled until the tracker refuses, with gaps of one size or another, and then all but the last
+    /// stay: the longest map that there can be.
+    #[test]
+    fn the_map_fits_to_the_last_bit(
+        characters in MapLimit::LEAST..300,
+        bits in 0u32..48,
+        gaps in prop::collection::vec(0u64..1 << 48, 2500),
+    ) {
+        let limit = MapLimit::characters(characters).unwrap();
+        let mut tracker = Tracker::new(Position::ZERO, limit);
+        let (mut next, mut last) = (0, 0);
+        for gap in gaps {
+            if !tracker.may_take(at(next)) {
+                break;
+            }
+            tracker.take(at(next));
+            last = next;
+            next += 1 + (gap >> (48 - bits));
+        }
+        prop_assert!(!tracker.may_take(at(next)), "it never refused");
+        tracker.complete(at(last)).unwrap();
+        let length = tracker.progress().encode(STREAM).len();
+        prop_assert!(length <= characters, "{length} of {characters}");
+    }
+
     #[test]
     fn what_is_cut_off_is_repeated_and_never_lost(
         start in 0u64..1 << 40,

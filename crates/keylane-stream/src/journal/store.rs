@@ -421,3 +421,23 @@ impl<'a> Draft<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No test can see a sync that was left out, short of a machine that fails.
+    #[test]
+    fn what_the_promises_rest_on_is_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("journal"), &Settings::default()).unwrap();
+        let setting = |name| -> rusqlite::types::Value {
+            store.connection.pragma_query_value(None, name, |row| row.get(0)).unwrap()
+        };
+        assert_eq!(setting("journal_mode"), "wal".to_owned().into());
+        assert_eq!(setting("synchronous"), 2.into());
+        assert_eq!(setting("wal_autocheckpoint"), 0.into());
+        let closing = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        assert_eq!(store.connection.db_config(closing), Ok(true));
+    }
+}
