@@ -1,0 +1,360 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::Connection;
+
+use super::beside::{self, Lock, Mark};
+use super::chunk;
+use super::error::{OpenError, ReadError, WriteError};
+use super::read;
+use super::store::{self, Done, Store, Work};
+use super::writer::{Request, Shared, Writer};
+use super::{Report, Retain, Settings};
+use crate::tracker::Progress;
+use crate::{Delivered, Position, Record};
+
+/// A durable log in one file, for many producers and consumers in one process.
+///
+/// - **What was acknowledged is on the disk.** When [`append`](Self::append) or
+///   [`commit`](Self::commit) has returned, it survives `kill -9` and a failure of the machine.
+/// - **All or nothing.** The records of one call are there together, one after another, or not at all.
+/// - **In order.** If one append returned before another began, its positions are lower.
+/// - **Nothing is skipped in silence.** What is not exactly what was written is named in an error.
+/// - **A failed disk ends it.** After a failed write or sync nothing more is acknowledged until it is
+///   opened again, for the operating system may have forgotten what it could not write.
+///
+/// A clone is the same journal. The last one to be dropped waits until all is written, and closes it.
+///
+/// # Examples
+/// ```
+/// use keylane_stream::journal::Journal;
+/// use keylane_stream::tracker::{MapLimit, Taken, Tracker};
+/// use keylane_stream::{Position, Record};
+///
+/// let folder = tempfile::tempdir()?;
+/// let journal = Journal::open(folder.path().join("orders.journal"))?;
+/// journal.append_all(&[Record::new("ann", "1 book"), Record::new("bob", "2 pens")])?;
+///
+/// let committed = journal.committed("billing")?;
+/// let mut tracker = match &committed {
+///     Some(progress) => Tracker::resume(progress, MapLimit::JOURNAL),
+///     None => Tracker::new(journal.begin()?, MapLimit::JOURNAL),
+/// };
+/// for delivered in journal.read(tracker.watermark(), 100)? {
+///     if tracker.take(delivered.position) == Taken::New {
+///         // … handle it …
+///         tracker.complete(delivered.position)?;
+///     }
+/// }
+/// journal.commit("billing", &tracker.progress())?;
+/// assert_eq!(journal.committed("billing")?.unwrap().watermark(), Position::new(2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Journal {
+    core: Arc<Core>,
+}
+
+struct Core {
+    path: PathBuf,
+    id: [u8; 16],
+    shared: Arc<Shared>,
+    /// Connections of readers that nobody uses just now.
+    readers: Mutex<Vec<Connection>>,
+    /// Until it is joined.
+    writer: Option<JoinHandle<()>>,
+}
+
+/// Records that are on their way into the journal.
+///
+/// Dropped, it takes nothing back: they are written all the same.
+#[derive(Debug)]
+#[must_use = "only when it says so are the records on the disk"]
+pub struct Pending {
+    reply: mpsc::Receiver<Result<Done, WriteError>>,
+    shared: Arc<Shared>,
+}
+
+impl Journal {
+    /// How many bytes one call may append, and so how large a record may be.
+    pub const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+    /// Opens a journal, and makes it if there is none.
+    ///
+    /// Beside the file `path` there are SQLite's `-wal` and `-shm`, which belong to it and must be
+    /// copied with it while it is open; `-mark`, which says how much was acknowledged; and `-lock`.
+    /// The file system must be a local one.
+    ///
+    /// # Errors
+    /// If it is open already, is no journal, is damaged where it begins or ends, lacks records that
+    /// were acknowledged, or cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(path, &Settings::default())
+    }
+
+    /// As [`open`](Self::open), with settings.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, OpenError> {
+        let path = resolved(path.as_ref())?;
+        let lock = Lock::take(&path)?;
+        let store = Store::open(&path, settings)?;
+        let (mut mark, acknowledged) = Mark::open(&path, store.id())?;
+        if let Some(acknowledged) = acknowledged.filter(|position| *position > store.next()) {
+            return Err(OpenError::Lost { from: store.next(), acknowledged, mark: mark.path });
+        }
+        let io = |doing| move |source| OpenError::Io { doing, source };
+        mark.set(store.next()).map_err(io("write the mark"))?;
+        beside::sync_folder(&path)?;
+        let (id, shared) = (store.id(), Arc::new(Shared::new(store.next())));
+        let writer = Writer { store, mark, shared: Arc::clone(&shared), lock };
+        let writer = thread::Builder::new()
+            .name("keylane-journal".into())
+            .spawn(move || writer.run())
+            .map_err(io("start the writer"))?;
+        let readers = Mutex::default();
+        Ok(Journal { core: Arc::new(Core { path, id, shared, readers, writer: Some(writer) }) })
+    }
+
+    /// Appends a record, and returns its position when it is on the disk.
+    ///
+    /// Calls of several threads share a transaction and its sync.
+    ///
+    /// # Errors
+    /// If it was not written; see [`WriteError`].
+    pub fn append(&self, record: &Record) -> Result<Position, WriteError> {
+        self.append_all(std::slice::from_ref(record)).map(|positions| positions.start)
+    }
+
+    /// Appends records, and returns their positions when all of them are on the disk. If it fails,
+    /// none is there, except after [`WriteError::Failed`]: then all of them may be.
+    ///
+    /// # Errors
+    /// If they were not written; see [`WriteError`].
+    pub fn append_all(&self, records: &[Record]) -> Result<Range<Position>, WriteError> {
+        self.append_later(records)?.wait()
+    }
+
+    /// Hands records over to be appended, and does not wait until they are. Those of one thread are
+    /// appended in the order of its calls. It waits for room if many others do the same.
+    ///
+    /// # Errors
+    /// If they are too many at once, or the journal has failed.
+    pub fn append_later(&self, records: &[Record]) -> Result<Pending, WriteError> {
+        let bytes = records.iter().map(chunk::length).sum();
+        if bytes > Self::MOST_BYTES {
+            return Err(WriteError::TooLarge { bytes });
+        }
+        self.submit(Work::Append(chunk::segments(records)))
+    }
+
+    /// Commits the progress of a consumer group, and returns when it is on the disk.
+    ///
+    /// # Errors
+    /// If the group has committed a higher watermark, if it is about records that do not exist, or if
+    /// it was not written.
+    pub fn commit(&self, group: &str, progress: &Progress) -> Result<(), WriteError> {
+        let map = progress.encode(&read::stream(&self.core.id, group));
+        let (watermark, end) = (progress.watermark(), progress.end());
+        let work = Work::Commit { group: group.to_owned(), watermark, end, map };
+        self.submit(work)?.answer().map(drop)
+    }
+
+    /// Removes a consumer group and its progress, so that retention no longer waits for it. Whether
+    /// there was one. It is also the way back: after it any position can be committed.
+    ///
+    /// # Errors
+    /// If that was not written.
+    pub fn forget(&self, group: &str) -> Result<bool, WriteError> {
+        let answer = self.submit(Work::Forget { group: group.to_owned() })?.answer()?;
+        Ok(answer == Done::Forgotten(true))
+    }
+
+    /// Removes the oldest records as far as is wanted, and returns where the journal begins then. It
+    /// removes whole chunks, so somewhat more may stay. The file keeps its size; what is written next
+    /// fills it again.
+    ///
+    /// # Errors
+    /// If it fails; a part may then have been removed.
+    pub fn retain(&self, what: Retain) -> Result<Position, WriteError> {
+        // The end must not move away while it goes on.
+        let what = match what {
+            Retain::Newest(count) => {
+                Retain::From(Position::new(self.end().get().saturating_sub(count)))
+            }
+            other => other,
+        };
+        loop {
+            match self.submit(Work::Retain(what))?.answer()? {
+                Done::Retained(begin, false) => return Ok(begin),
+                Done::Retained(_, true) => {}
+                other => unreachable!("a retention was answered with {other:?}"),
+            }
+        }
+    }
+
+    fn submit(&self, work: Work) -> Result<Pending, WriteError> {
+        let (reply, answer) = mpsc::channel();
+        let shared = &self.core.shared;
+        // It is closed while there are handles only if the writer has ended.
+        shared.queue.push(Request { work, reply }).map_err(|_| ended(shared))?;
+        Ok(Pending { reply: answer, shared: Arc::clone(shared) })
+    }
+
+    /// Reads up to `most` records from a position on, and at least one if there is one. Large records
+    /// may be fewer at a time.
+    ///
+    /// What is returned is on the disk, and its positions are without a gap. If a chunk is damaged,
+    /// the records before it are returned, and the read that begins with it fails.
+    ///
+    /// # Errors
+    /// If the position was removed by retention, or what is there is not what was written.
+    pub fn read(&self, from: Position, most: usize) -> Result<Vec<Delivered>, ReadError> {
+        // Asked for first: what the reader then sees is that at least.
+        let durable = self.end();
+        self.with_reader(|reader| read::read(reader, from, most, durable))
+    }
+
+    /// What a consumer group has committed last, if anything.
+    ///
+    /// # Errors
+    /// If it is not what was written.
+    pub fn committed(&self, group: &str) -> Result<Option<Progress>, ReadError> {
+        self.with_reader(|reader| read::committed(reader, &self.core.id, group))
+    }
+
+    /// The first position that there is, or will be.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn begin(&self) -> Result<Position, ReadError> {
+        self.with_reader(read::head)
+    }
+
+    /// One past the last record that is on the disk.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.core.shared.durable()
+    }
+
+    /// Waits until there is a record at `position`, or the time is up, or the journal has failed, and
+    /// returns the [`end`](Self::end).
+    pub fn wait_for(&self, position: Position, timeout: Duration) -> Position {
+        self.core.shared.wait_for(position, timeout)
+    }
+
+    /// Reads everything, and reports what is not what was written. Others go on meanwhile.
+    ///
+    /// # Errors
+    /// If it cannot be read to its end.
+    pub fn check(&self) -> Result<Report, ReadError> {
+        let durable = self.end();
+        self.with_reader(|reader| read::check(reader, &self.core.id, Some(durable)))
+    }
+
+    /// As [`check`](Self::check), of a journal that nobody has open and that is perhaps too damaged to
+    /// be opened.
+    ///
+    /// # Errors
+    /// If it is open, is no journal, or cannot be read to its end.
+    pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
+        let path = path.as_ref().canonicalize();
+        let path = path.map_err(|source| OpenError::Io { doing: "find the journal", source })?;
+        let _lock = Lock::take(&path)?;
+        read::inspect(&path)
+    }
+
+    /// With a connection of its own, so that readers don't wait for each other.
+    fn with_reader<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let idle = self.core.readers().pop();
+        let reader = match idle {
+            Some(reader) => reader,
+            None => store::reader(&self.core.path)?,
+        };
+        let result = read(&reader);
+        self.core.readers().push(reader);
+        result
+    }
+}
+
+impl Core {
+    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        // Readers would keep the writer from carrying its log over to the end.
+        self.readers().clear();
+        if let Some(writer) = self.writer.take() {
+            // If it has panicked, everybody who waited has been told.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("path", &self.core.path).field("end", &self.end()).finish()
+    }
+}
+
+/// The one path of a journal, whatever links lead to it, so that it has one lock; and which stays the
+/// same when the process changes its folder.
+fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
+    let io = |source| OpenError::Io { doing: "find the journal's folder", source };
+    match path.canonicalize() {
+        Ok(path) => Ok(path),
+        // It is to be made.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let path = std::path::absolute(path).map_err(io)?;
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(io(error));
+            };
+            Ok(folder.canonicalize().map_err(io)?.join(name))
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+fn ended(shared: &Shared) -> WriteError {
+    let unknown = || WriteError::Failed { cause: "the writer has ended".into() };
+    shared.failure().unwrap_or_else(unknown)
+}
+
+impl Pending {
+    /// Waits until the records are on the disk, and returns their positions.
+    ///
+    /// # Errors
+    /// If they were not written; see [`WriteError`].
+    pub fn wait(self) -> Result<Range<Position>, WriteError> {
+        match self.answer()? {
+            Done::Appended(from, until) => Ok(from..until),
+            other => unreachable!("an append was answered with {other:?}"),
+        }
+    }
+
+    fn answer(self) -> Result<Done, WriteError> {
+        self.reply.recv().unwrap_or_else(|_| Err(ended(&self.shared)))
+    }
+}
+
+impl Retain {
+    /// Everything that is not older than this, by this machine's clock.
+    #[must_use]
+    pub fn younger_than(age: Duration) -> Self {
+        Retain::WrittenSince(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
+    }
+}

@@ -1,0 +1,19 @@
+//! A durable log in one SQLite file: what was acknowledged is on the disk, and what is not exactly what
+//! was written is refused by name.
+//!
+//! Producers' records are encoded where they are and collected by one writer thread, which writes all
+//! that have come meanwhile as a few rows in one transaction. The protocol of its writes, and why it is
+//! right, are in this crate's README. [`Journal`] has the promises and an example.
+
+mod beside;
+mod chunk;
+mod error;
+mod handle;
+mod read;
+mod settings;
+mod store;
+mod writer;
+
+pub use error::{Damage, OpenError, ReadError, WriteError};
+pub use handle::{Journal, Pending};
+pub use settings::{Report, Retain, Settings};

@@ -1,0 +1,204 @@
+//! What readers do. Each has a connection of its own and sees what was committed when it began.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::Report;
+use super::error::{Damage, OpenError, ReadError};
+use super::store;
+use crate::tracker::{self, Foreign, Policy, Progress, Unreadable};
+use crate::{Delivered, Position};
+
+/// After how many bytes of chunks a read ends, so that its memory has a bound.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+const CHUNKS_FROM: &str = "SELECT first, count, written_ms, crc, body FROM chunk
+    WHERE first >= coalesce((SELECT max(first) FROM chunk WHERE first <= ?1), ?1) ORDER BY first";
+
+/// The records from `from` on that were on the disk when `durable` was asked for.
+pub(super) fn read(
+    connection: &Connection,
+    from: Position,
+    most: usize,
+    durable: Position,
+) -> Result<Vec<Delivered>, ReadError> {
+    let mut records = Vec::new();
+    if most == 0 {
+        return Ok(records);
+    }
+    // Both statements see the same state: retention may be at work.
+    let snapshot = connection.unchecked_transaction()?;
+    let head = head(&snapshot)?;
+    if from < head {
+        return Err(ReadError::Gone { head });
+    }
+    let mut expected = from;
+    let mut bytes = 0;
+    let mut statement = snapshot.prepare_cached(CHUNKS_FROM)?;
+    let mut rows = statement.query([from.signed()])?;
+    while expected < durable && records.len() < most && bytes < MOST_BYTES {
+        let delivered = rows.next().map_err(ReadError::from).and_then(|row| {
+            let Some(row) = row else {
+                let missing = Damage::Missing { from: expected, until: durable };
+                return Err(ReadError::Damaged(missing));
+            };
+            bytes += row.get_ref(4)?.as_blob().map_or(0, <[u8]>::len);
+            next_chunk(row, expected, most - records.len())
+        });
+        match delivered {
+            Ok((delivered, end)) => {
+                records.extend(delivered);
+                // Not if the chunk ends before what is wanted; then the next one shows what is missing.
+                expected = expected.max(end);
+            }
+            // What comes before the damage is good. The next read begins with it.
+            Err(_) if !records.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(records)
+}
+
+/// The records of a row from `expected` on, and one past its last.
+fn next_chunk(
+    row: &rusqlite::Row<'_>,
+    expected: Position,
+    most: usize,
+) -> Result<(Vec<Delivered>, Position), ReadError> {
+    let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
+    if first > expected {
+        return Err(ReadError::Damaged(Damage::Missing { from: expected, until: first }));
+    }
+    let read = store::chunk_of(row)?
+        .and_then(|chunk| Some((chunk.records(expected, most)?, chunk.end()?)));
+    read.ok_or(ReadError::Damaged(Damage::Chunk { first }))
+}
+
+pub(super) fn head(connection: &Connection) -> Result<Position, ReadError> {
+    let head = connection.query_row("SELECT head FROM journal", [], |row| row.get(0))?;
+    Position::checked(head).ok_or(ReadError::Damaged(Damage::Head))
+}
+
+/// Ours alone, and nothing but the whole truth: nobody else writes here.
+const POLICY: Policy =
+    Policy { parallel_consumer: Foreign::Distrust, unreadable: Unreadable::Refuse };
+
+/// What a group has committed.
+pub(super) fn committed(
+    connection: &Connection,
+    id: &[u8; 16],
+    group: &str,
+) -> Result<Option<Progress>, ReadError> {
+    let sql = "SELECT watermark, map FROM progress WHERE name = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let row = statement.query_row([group], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)));
+    let Some((watermark, map)) = row.optional()? else { return Ok(None) };
+    let damaged = || ReadError::Damaged(Damage::Group { name: group.to_owned() });
+    let watermark = Position::checked(watermark).ok_or_else(damaged)?;
+    // An empty map says nothing, and we always write one.
+    if map.is_empty() {
+        return Err(damaged());
+    }
+    let found = tracker::read(watermark, &map, &stream(id, group), POLICY);
+    Ok(Some(found.map_err(|_| damaged())?.into_progress()))
+}
+
+/// What a group's progress is about: this journal, and this group.
+pub(super) fn stream(id: &[u8; 16], group: &str) -> Vec<u8> {
+    [&id[..], group.as_bytes()].concat()
+}
+
+/// Looks at everything there is.
+pub(super) fn check(
+    connection: &Connection,
+    id: &[u8; 16],
+    durable: Option<Position>,
+) -> Result<Report, ReadError> {
+    let snapshot = connection.unchecked_transaction()?;
+    let head = head(&snapshot)?;
+    let mut report = Report { begin: head, end: head, ..Report::default() };
+    check_chunks(&snapshot, &mut report)?;
+    if let Some(durable) = durable.filter(|durable| report.end < *durable) {
+        report.damage.push(Damage::Missing { from: report.end, until: durable });
+    }
+    let mut names = snapshot.prepare("SELECT name FROM progress ORDER BY name")?;
+    for name in names.query_map([], |row| row.get::<_, String>(0))? {
+        report.groups += 1;
+        match committed(&snapshot, id, &name?) {
+            Ok(_) => {}
+            Err(ReadError::Damaged(damage)) => report.damage.push(damage),
+            Err(error) => return Err(error),
+        }
+    }
+    check_file(&snapshot, &mut report)?;
+    Ok(report)
+}
+
+fn check_chunks(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+    let all = "SELECT first, count, written_ms, crc, body FROM chunk ORDER BY first";
+    let mut statement = connection.prepare(all)?;
+    let mut rows = statement.query([])?;
+    // None after a damaged chunk, of which nobody knows where it ends.
+    let mut expected = Some(report.begin);
+    while let Some(row) = rows.next()? {
+        let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
+        match expected {
+            Some(expected) if first > expected => {
+                report.damage.push(Damage::Missing { from: expected, until: first });
+            }
+            Some(expected) if first < expected => report.damage.push(Damage::Head),
+            _ => {}
+        }
+        report.chunks += 1;
+        let chunk = store::chunk_of(row)?;
+        let intact = chunk.and_then(|chunk| {
+            let records = chunk.records(chunk.first, 0).is_some();
+            records.then_some((chunk.end()?, chunk.body.len()))
+        });
+        match intact {
+            Some((end, bytes)) => {
+                report.bytes += bytes as u64;
+                (report.end, expected) = (end, Some(end));
+            }
+            None => {
+                report.damage.push(Damage::Chunk { first });
+                (report.end, expected) = (first, None);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// SQLite's own check, of what lies around the chunks.
+fn check_file(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+    let mut statement = connection.prepare("PRAGMA quick_check(100)")?;
+    for line in statement.query_map([], |row| row.get::<_, String>(0))? {
+        let why = line?;
+        if why != "ok" {
+            report.damage.push(Damage::File { why });
+        }
+    }
+    Ok(())
+}
+
+/// Looks at everything there is in a journal that may be too damaged to be opened.
+pub(super) fn inspect(path: &Path) -> Result<Report, OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::Sqlite {
+        path: path.to_owned(),
+        why: error.to_string().into(),
+    };
+    let connection = store::reader(path).map_err(failed)?;
+    let id = match store::examine(&connection, path) {
+        Ok((id, _)) => id,
+        // Of this the report is to speak.
+        Err(OpenError::Damaged(_)) => {
+            connection.query_row("SELECT id FROM journal", [], |row| row.get(0)).map_err(failed)?
+        }
+        Err(error) => return Err(error),
+    };
+    check(&connection, &id, None).map_err(|error| match error {
+        ReadError::Damaged(damage) => OpenError::Damaged(damage),
+        error => OpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
+    })
+}

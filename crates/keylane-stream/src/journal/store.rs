@@ -1,0 +1,443 @@
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::chunk::{self, Chunk, Segment};
+use super::error::{Damage, OpenError, WriteError};
+use super::{Retain, Settings};
+use crate::Position;
+
+/// `KLJ1`: what `file` and SQLite's own tools show as the application of the file.
+const APPLICATION: i32 = 0x4b4c_4a31;
+
+/// The layout below. A later one gets the next number and a way from here to there.
+const VERSION: i32 = 1;
+
+const LAYOUT: &str = "
+    CREATE TABLE journal (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        id BLOB NOT NULL,
+        head INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE chunk (
+        first INTEGER PRIMARY KEY,
+        count INTEGER NOT NULL,
+        written_ms INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE progress (
+        name TEXT PRIMARY KEY,
+        watermark INTEGER NOT NULL,
+        map TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO journal (one, id, head) VALUES (1, randomblob(16), 0);
+";
+
+/// How long to wait for another program that looks into the file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many chunks go in one transaction of a retention, so that appends come between.
+const MOST_CHUNKS_REMOVED: i64 = 1024;
+
+/// The one connection that writes.
+#[derive(Debug)]
+pub(super) struct Store {
+    connection: Connection,
+    id: [u8; 16],
+    /// One past the last record.
+    next: Position,
+    /// Bytes committed since the log was last carried over into the file.
+    pub(super) since_checkpoint: u64,
+}
+
+/// What is to be written.
+#[derive(Debug)]
+pub(super) enum Work {
+    Append(Vec<Segment>),
+    Commit { group: String, watermark: Position, end: Position, map: String },
+    Forget { group: String },
+    Retain(Retain),
+}
+
+/// What was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    Appended(Position, Position),
+    Committed,
+    Forgotten(bool),
+    /// Where the journal begins, and whether there is more to remove.
+    Retained(Position, bool),
+}
+
+/// Why a transaction was not written. Nothing of it was, unless it is `Broken`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    Full,
+    Busy,
+    /// After this, what the operating system says of the file cannot be relied on.
+    Broken(Arc<str>),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Trouble::Full,
+            _ => Trouble::Broken(error.to_string().into()),
+        }
+    }
+}
+
+/// A connection that only reads.
+pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
+    // The log's index is shared memory, which a reader writes too: so not opened as read-only.
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "query_only", true)?;
+    Ok(connection)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // The writer decides when, and does not after a failure.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(connection)
+}
+
+impl Store {
+    pub(super) fn open(path: &Path, settings: &Settings) -> Result<Store, OpenError> {
+        let connection = Self::connect(path, settings).map_err(sqlite(path))?;
+        let (id, next) = examine(&connection, path)?;
+        Ok(Store { connection, id, next, since_checkpoint: 0 })
+    }
+
+    fn connect(path: &Path, settings: &Settings) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut connection = connect(path, flags)?;
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        // SQLite's own checkpoints keep their errors to themselves.
+        connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
+        if let Some(most_bytes) = settings.most_bytes {
+            let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+            let pages = i64::try_from(most_bytes).unwrap_or(i64::MAX) / page;
+            connection.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))?;
+        }
+        if is_new(&connection)? {
+            let creation = connection.transaction()?;
+            creation.execute_batch(LAYOUT)?;
+            creation.pragma_update(None, "application_id", APPLICATION)?;
+            creation.pragma_update(None, "user_version", VERSION)?;
+            creation.commit()?;
+            checkpoint(&connection, "TRUNCATE")?;
+        }
+        Ok(connection)
+    }
+
+    pub(super) fn id(&self) -> [u8; 16] {
+        self.id
+    }
+
+    pub(super) fn next(&self) -> Position {
+        self.next
+    }
+
+    /// Does all of it in one transaction, which is on the disk when this returns. A part that is
+    /// refused for what it asks changes nothing, and does not keep the others from being done.
+    pub(super) fn write<'a>(
+        &mut self,
+        works: impl Iterator<Item = &'a Work>,
+    ) -> Result<Vec<Result<Done, WriteError>>, Trouble> {
+        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| {
+            use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
+            let busy = matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked));
+            if busy { Trouble::Busy } else { error.into() }
+        })?;
+        let mut draft = Draft::new(&self.connection, self.next);
+        match draft.write_all(works) {
+            Ok(answers) => {
+                self.next = draft.next;
+                self.since_checkpoint += draft.bytes;
+                Ok(answers)
+            }
+            Err(trouble) => {
+                self.roll_back()?;
+                Err(trouble)
+            }
+        }
+    }
+
+    fn roll_back(&self) -> Result<(), Trouble> {
+        // Some failures have done so already.
+        if self.connection.is_autocommit() {
+            return Ok(());
+        }
+        let rolled_back = self.connection.execute_batch("ROLLBACK");
+        rolled_back.map_err(|error| Trouble::Broken(error.to_string().into()))
+    }
+
+    /// Carries the log over into the file, so that the log can begin anew. As much as readers allow.
+    pub(super) fn checkpoint(&mut self) -> Result<(), Trouble> {
+        self.since_checkpoint = 0;
+        Ok(checkpoint(&self.connection, "PASSIVE")?)
+    }
+
+    /// The same at the end, when nobody reads any more: afterwards the file has everything.
+    pub(super) fn close(self) -> Result<(), Trouble> {
+        Ok(checkpoint(&self.connection, "TRUNCATE")?)
+    }
+}
+
+fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
+    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))
+}
+
+fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
+    move |error| match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => not_a_journal(path, "it is no SQLite database"),
+        Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
+            OpenError::Damaged(Damage::File { why: error.to_string() })
+        }
+        _ => OpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
+    }
+}
+
+fn not_a_journal(path: &Path, why: impl Display) -> OpenError {
+    OpenError::NotAJournal { path: path.to_owned(), why: why.to_string() }
+}
+
+fn is_new(connection: &Connection) -> rusqlite::Result<bool> {
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok(tables == 0 && numbers(connection)? == (0, 0))
+}
+
+fn numbers(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get(0));
+    Ok((number("application_id")?, number("user_version")?))
+}
+
+/// Makes sure of what all else relies on: that it is a journal, and where it begins and ends.
+pub(super) fn examine(
+    connection: &Connection,
+    path: &Path,
+) -> Result<([u8; 16], Position), OpenError> {
+    match numbers(connection).map_err(sqlite(path))? {
+        (APPLICATION, VERSION) => {}
+        (APPLICATION, later) => {
+            return Err(not_a_journal(path, format_args!("its layout has version {later}")));
+        }
+        _ => return Err(not_a_journal(path, "it is another application's database")),
+    }
+    let (id, head) = connection
+        .query_row("SELECT id, head FROM journal", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(sqlite(path))?;
+    let head = Position::checked(head).ok_or(OpenError::Damaged(Damage::Head))?;
+    let (begins, ends) = ends(connection).map_err(sqlite(path))?.unwrap_or((head, Ok(head)));
+    let next = ends.map_err(OpenError::Damaged)?;
+    if begins != head {
+        return Err(OpenError::Damaged(Damage::Head));
+    }
+    Ok((id, next))
+}
+
+/// Where the first chunk begins and the last one ends, if there is one. The last one is what says which
+/// position is next, so it has to be intact.
+fn ends(connection: &Connection) -> rusqlite::Result<Option<(Position, Result<Position, Damage>)>> {
+    let first = "SELECT first FROM chunk ORDER BY first LIMIT 1";
+    let Some(begins) = connection.query_row(first, [], |row| row.get::<_, i64>(0)).optional()?
+    else {
+        return Ok(None);
+    };
+    let begins = Position::checked(begins).unwrap_or(Position::END);
+    let last = "SELECT first, count, written_ms, crc, body FROM chunk ORDER BY first DESC LIMIT 1";
+    connection.query_row(last, [], |row| {
+        let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
+        let chunk = chunk_of(row)?.filter(Chunk::is_intact);
+        let ends = chunk.and_then(|chunk| chunk.end()).ok_or(Damage::Chunk { first });
+        Ok(Some((begins, ends)))
+    })
+}
+
+/// A row of `first, count, written_ms, crc, body`. None if its numbers cannot be.
+pub(super) fn chunk_of<'a>(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Option<Chunk<'a>>> {
+    let (first, count, crc): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(3)?);
+    let (written_ms, body) = (row.get(2)?, row.get_ref(4)?.as_blob()?);
+    let parts = (Position::checked(first), u64::try_from(count), u32::try_from(crc));
+    Ok(match parts {
+        (Some(first), Ok(count), Ok(crc)) => Some(Chunk { first, count, written_ms, crc, body }),
+        _ => None,
+    })
+}
+
+/// A transaction that is being written.
+struct Draft<'a> {
+    connection: &'a Connection,
+    next: Position,
+    /// The records before `next` that are in no row yet.
+    open: Segment,
+    written_ms: i64,
+    bytes: u64,
+}
+
+impl<'a> Draft<'a> {
+    fn new(connection: &'a Connection, next: Position) -> Self {
+        let written_ms = chunk::millis(SystemTime::now());
+        Draft { connection, next, open: Segment::default(), written_ms, bytes: 0 }
+    }
+
+    fn write_all<'w>(
+        &mut self,
+        works: impl Iterator<Item = &'w Work>,
+    ) -> Result<Vec<Result<Done, WriteError>>, Trouble> {
+        let answers = works.map(|work| self.write(work)).collect::<Result<_, _>>()?;
+        self.put_chunk()?;
+        self.connection.execute_batch("COMMIT")?;
+        Ok(answers)
+    }
+
+    fn write(&mut self, work: &Work) -> Result<Result<Done, WriteError>, Trouble> {
+        match work {
+            Work::Append(segments) => self.append(segments),
+            Work::Commit { group, watermark, end, map } => {
+                self.commit(group, *watermark, *end, map)
+            }
+            Work::Forget { group } => {
+                let mut forget =
+                    self.connection.prepare_cached("DELETE FROM progress WHERE name = ?1")?;
+                Ok(Ok(Done::Forgotten(forget.execute([group])? > 0)))
+            }
+            Work::Retain(what) => {
+                // What it looks at is in rows.
+                self.put_chunk()?;
+                self.retain(*what)
+            }
+        }
+    }
+
+    fn append(&mut self, segments: &[Segment]) -> Result<Result<Done, WriteError>, Trouble> {
+        let from = self.next;
+        if from.after(segments.iter().map(|segment| segment.count).sum()).is_none() {
+            return Ok(Err(WriteError::Full));
+        }
+        for segment in segments {
+            if self.open.is_full_for(segment.count, segment.bytes.len()) {
+                self.put_chunk()?;
+            }
+            self.open.count += segment.count;
+            self.open.bytes.extend(&segment.bytes);
+            self.next = self.next.after(segment.count).expect("the sum was looked at above");
+        }
+        Ok(Ok(Done::Appended(from, self.next)))
+    }
+
+    /// Writes the row of the records that have none.
+    fn put_chunk(&mut self) -> rusqlite::Result<()> {
+        let Segment { count, bytes } = std::mem::take(&mut self.open);
+        if count == 0 {
+            return Ok(());
+        }
+        let first = Position::new(self.next.get() - count);
+        let chunk = Chunk::sealed(first, count, self.written_ms, &bytes);
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO chunk (first, count, written_ms, crc, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        let count = count.cast_signed();
+        insert.execute(params![first.signed(), count, chunk.written_ms, chunk.crc, chunk.body])?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn commit(
+        &mut self,
+        group: &str,
+        watermark: Position,
+        end: Position,
+        map: &str,
+    ) -> Result<Result<Done, WriteError>, Trouble> {
+        if end > self.next {
+            return Ok(Err(WriteError::BeyondEnd { end: self.next }));
+        }
+        let mut upsert = self.connection.prepare_cached(
+            "INSERT INTO progress (name, watermark, map) VALUES (?1, ?2, ?3)
+             ON CONFLICT (name) DO UPDATE SET watermark = ?2, map = ?3 WHERE watermark <= ?2",
+        )?;
+        if upsert.execute(params![group, watermark.signed(), map])? == 0 {
+            let committed = "SELECT watermark FROM progress WHERE name = ?1";
+            let committed = self.connection.query_row(committed, [group], |row| row.get(0))?;
+            let committed = Position::checked(committed).unwrap_or(Position::END);
+            return Ok(Err(WriteError::Stale { committed }));
+        }
+        self.bytes += map.len() as u64;
+        Ok(Ok(Done::Committed))
+    }
+
+    fn retain(&mut self, what: Retain) -> Result<Result<Done, WriteError>, Trouble> {
+        let head: i64 =
+            self.connection.query_row("SELECT head FROM journal", [], |row| row.get(0))?;
+        let wanted = self.begin_of(what)?.min(self.next);
+        // The chunk with the wanted position stays, and all after it.
+        let chunk = "SELECT max(first) FROM chunk WHERE first <= ?1";
+        let chunk: Option<i64> =
+            self.connection.query_row(chunk, [wanted.signed()], |row| row.get(0))?;
+        let begin = if wanted == self.next { wanted.signed() } else { chunk.unwrap_or(head) };
+        // Not all at once: the first that stays this time.
+        let nth = "SELECT first FROM chunk ORDER BY first LIMIT 1 OFFSET ?1";
+        let nth =
+            self.connection.query_row(nth, [MOST_CHUNKS_REMOVED], |row| row.get(0)).optional()?;
+        let new_head = nth.unwrap_or(begin).min(begin).max(head);
+        self.connection.execute("DELETE FROM chunk WHERE first < ?1", [new_head])?;
+        self.connection.execute("UPDATE journal SET head = ?1", [new_head])?;
+        let more = new_head < begin;
+        Ok(Ok(Done::Retained(Position::checked(new_head).unwrap_or(Position::END), more)))
+    }
+
+    /// The first record that is to stay.
+    fn begin_of(&self, what: Retain) -> rusqlite::Result<Position> {
+        let query = |sql, parameter: Option<i64>| -> rusqlite::Result<Option<Position>> {
+            let number: Option<i64> = match parameter {
+                Some(parameter) => self.connection.query_row(sql, [parameter], |row| row.get(0))?,
+                None => self.connection.query_row(sql, [], |row| row.get(0))?,
+            };
+            Ok(number.and_then(Position::checked))
+        };
+        match what {
+            Retain::Unfinished => {
+                let lowest = query("SELECT min(watermark) FROM progress", None)?;
+                Ok(lowest.unwrap_or(Position::ZERO))
+            }
+            Retain::From(position) => Ok(position),
+            Retain::Newest(count) => Ok(Position::new(self.next.get().saturating_sub(count))),
+            Retain::WrittenSince(time) => {
+                let since = "SELECT min(first) FROM chunk WHERE written_ms >= ?1";
+                Ok(query(since, Some(chunk::millis(time)))?.unwrap_or(self.next))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No test can see a sync that was left out, short of a machine that fails.
+    #[test]
+    fn what_the_promises_rest_on_is_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("journal"), &Settings::default()).unwrap();
+        let setting = |name| -> rusqlite::types::Value {
+            store.connection.pragma_query_value(None, name, |row| row.get(0)).unwrap()
+        };
+        assert_eq!(setting("journal_mode"), "wal".to_owned().into());
+        assert_eq!(setting("synchronous"), 2.into());
+        assert_eq!(setting("wal_autocheckpoint"), 0.into());
+        let closing = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        assert_eq!(store.connection.db_config(closing), Ok(true));
+    }
+}

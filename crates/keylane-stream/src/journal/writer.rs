@@ -1,0 +1,221 @@
+//! The one thread that writes. What it does, and why nothing acknowledged is lost, is in the crate's
+//! README.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use keylane::admit::FairQueue;
+
+use super::beside::{Lock, Mark};
+use super::error::WriteError;
+use super::store::{Done, Store, Trouble, Work};
+use crate::Position;
+
+/// How many requests wait at most; who comes then waits for room, first come first served. Enough to
+/// fill a transaction while the one before is synced.
+pub(super) const MOST_WAITING: usize = 4096;
+
+/// After how many bytes the log is carried over into the file: seldom enough that its two syncs don't
+/// count, and soon enough that opening after a crash takes no time.
+const CHECKPOINT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// At how many bytes a transaction is closed, so that who waits for it does not wait for long.
+const FULL_TRANSACTION_BYTES: usize = 8 * 1024 * 1024;
+
+/// Something to be written, and where the answer goes.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) work: Work,
+    pub(super) reply: mpsc::Sender<Result<Done, WriteError>>,
+}
+
+/// What callers and the writer share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// From the callers to the writer. Closed when the last handle is gone.
+    pub(super) queue: FairQueue<Request>,
+    /// What is on the disk. Only the writer changes it.
+    state: Mutex<State>,
+    /// Told of each change of `state`.
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// One past the last record that is on the disk. It never falls.
+    durable: Position,
+    /// Why nothing more is written, once that is so.
+    failed: Option<Arc<str>>,
+}
+
+impl Shared {
+    pub(super) fn new(durable: Position) -> Self {
+        Shared {
+            queue: FairQueue::new(MOST_WAITING).expect("it is between one and what a gate has"),
+            state: Mutex::new(State { durable, failed: None }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Nothing under this lock unwinds.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_durable(&self, position: Position) {
+        self.state().durable = position;
+        self.changed.notify_all();
+    }
+
+    /// The first cause stays.
+    fn fail(&self, cause: Arc<str>) {
+        self.state().failed.get_or_insert(cause);
+        self.changed.notify_all();
+    }
+
+    /// One past the last record that is on the disk.
+    pub(super) fn durable(&self) -> Position {
+        self.state().durable
+    }
+
+    /// The error of all writes, once the writer has failed.
+    pub(super) fn failure(&self) -> Option<WriteError> {
+        self.state().failed.clone().map(|cause| WriteError::Failed { cause })
+    }
+
+    /// Waits until there is a record at `position`, the writer has failed, or the time is up.
+    pub(super) fn wait_for(&self, position: Position, timeout: Duration) -> Position {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = self.state();
+        while state.durable <= position && state.failed.is_none() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left.unwrap_or(Duration::MAX);
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.durable
+    }
+}
+
+pub(super) struct Writer {
+    pub(super) store: Store,
+    pub(super) mark: Mark,
+    pub(super) shared: Arc<Shared>,
+    /// Given back when all is closed.
+    pub(super) lock: Lock,
+}
+
+/// However the writer ends, nobody waits for it afterwards.
+struct Farewell(Arc<Shared>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.fail("the writer has ended".into());
+        // With its request each one's sender is dropped, so its caller learns of it.
+        drop(self.0.queue.close_and_take());
+    }
+}
+
+impl Writer {
+    /// Writes until the queue is closed and empty.
+    pub(super) fn run(mut self) {
+        let farewell = Farewell(Arc::clone(&self.shared));
+        while let Ok(requests) = self.shared.queue.pop_many(MOST_WAITING) {
+            let mut rest = &requests[..];
+            while !rest.is_empty() {
+                let (together, later) = rest.split_at(transaction_length(rest));
+                self.write(together);
+                rest = later;
+            }
+            if self.store.since_checkpoint >= CHECKPOINT_BYTES && self.shared.failure().is_none() {
+                let carried_over = self.store.checkpoint();
+                self.note_failure(carried_over.err());
+            }
+        }
+        let Writer { store, mark, shared, lock } = self;
+        if shared.failure().is_none() {
+            // Everything is in the log already, so a failure here loses nothing.
+            let _ = store.close();
+        } else {
+            drop(store);
+        }
+        // Only when the file is closed may others open it.
+        drop((mark, lock, farewell));
+    }
+
+    /// Writes these in one transaction and answers them.
+    fn write(&mut self, requests: &[Request]) {
+        if let Some(failure) = self.shared.failure() {
+            return answer_all(requests, &failure);
+        }
+        match self.store.write(requests.iter().map(|request| &request.work)) {
+            Ok(answers) => self.acknowledge(requests, answers),
+            // One that is too large should not keep the others out.
+            Err(Trouble::Full) if requests.len() > 1 => {
+                requests.chunks(1).for_each(|alone| self.write(alone));
+            }
+            Err(Trouble::Full) => answer_all(requests, &WriteError::Full),
+            Err(Trouble::Busy) => answer_all(requests, &WriteError::Busy),
+            Err(Trouble::Broken(cause)) => {
+                self.shared.fail(Arc::clone(&cause));
+                answer_all(requests, &WriteError::Failed { cause });
+            }
+        }
+    }
+
+    /// First the mark and then the answers: so the mark knows of all that anybody was told of.
+    fn acknowledge(&mut self, requests: &[Request], answers: Vec<Result<Done, WriteError>>) {
+        let durable = self.store.next();
+        if self.shared.durable() != durable {
+            let marked = self.mark.set(durable);
+            self.shared.set_durable(durable);
+            // What was asked for is on the disk, so it is acknowledged all the same.
+            self.note_failure(marked.err().map(|error| Trouble::Broken(error.to_string().into())));
+        }
+        for (request, answer) in requests.iter().zip(answers) {
+            tell(request, answer);
+        }
+    }
+
+    fn note_failure(&self, trouble: Option<Trouble>) {
+        match trouble {
+            Some(Trouble::Broken(cause)) => self.shared.fail(cause),
+            // A checkpoint that finds no room or no lock is made later.
+            Some(Trouble::Full | Trouble::Busy) | None => {}
+        }
+    }
+}
+
+/// How many of these go into one transaction; one at least.
+fn transaction_length(requests: &[Request]) -> usize {
+    let mut bytes = 0;
+    let fit = requests.iter().take_while(|request| {
+        let begins_in_time = bytes < FULL_TRANSACTION_BYTES;
+        bytes += request.bytes();
+        begins_in_time
+    });
+    fit.count()
+}
+
+impl Request {
+    fn bytes(&self) -> usize {
+        match &self.work {
+            Work::Append(segments) => segments.iter().map(|segment| segment.bytes.len()).sum(),
+            Work::Commit { map, .. } => map.len(),
+            Work::Forget { .. } | Work::Retain(_) => 0,
+        }
+    }
+}
+
+fn answer_all(requests: &[Request], error: &WriteError) {
+    requests.iter().for_each(|request| tell(request, Err(error.clone())));
+}
+
+fn tell(request: &Request, answer: Result<Done, WriteError>) {
+    // Who no longer waits doesn't want to know.
+    let _ = request.reply.send(answer);
+}

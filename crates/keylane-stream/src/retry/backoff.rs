@@ -1,0 +1,124 @@
+use std::time::Duration;
+
+/// How long to wait before the next attempt: longer after each failure, up to a bound, and not all at
+/// the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The wait after the first failure, before jitter. Default: 1 s.
+    pub first: Duration,
+    /// By how much it is longer after each further one. 1 keeps it the same. Default: 2.
+    pub factor: u32,
+    /// What it never exceeds. Default: 1 minute.
+    pub longest: Duration,
+    /// How much of it is left to chance. Default: [`Jitter::Full`].
+    pub jitter: Jitter,
+}
+
+/// How much of a wait is left to chance, so that what failed together does not come back together.
+///
+/// Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015, which found the
+/// full one to need the fewest calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Jitter {
+    /// Nothing.
+    None,
+    /// Half: between half of the wait and all of it.
+    Equal,
+    /// All: between nothing and all of it.
+    #[default]
+    Full,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff {
+            first: Duration::from_secs(1),
+            factor: 2,
+            longest: Duration::from_secs(60),
+            jitter: Jitter::Full,
+        }
+    }
+}
+
+impl Backoff {
+    /// The longest that the wait after the `failures`th failure in a row can be.
+    #[must_use]
+    pub fn ceiling(&self, failures: u32) -> Duration {
+        let grown = self.factor.checked_pow(failures.saturating_sub(1));
+        let grown = grown.and_then(|factor| self.first.checked_mul(factor));
+        // What overflows is longer than any bound, unless it began with nothing.
+        let overflown = if self.first.is_zero() { Duration::ZERO } else { self.longest };
+        grown.unwrap_or(overflown).min(self.longest)
+    }
+
+    /// The wait after the `failures`th failure in a row. `random` is any number, all equally likely.
+    #[must_use]
+    pub fn wait(&self, failures: u32, random: u64) -> Duration {
+        let ceiling = self.ceiling(failures);
+        match self.jitter {
+            Jitter::None => ceiling,
+            Jitter::Equal => ceiling / 2 + share(ceiling - ceiling / 2, random),
+            Jitter::Full => share(ceiling, random),
+        }
+    }
+}
+
+/// Between nothing and all of it, both included.
+fn share(whole: Duration, random: u64) -> Duration {
+    // The multiplication spreads the random number over the range without a division.
+    let nanos = (whole.as_nanos() + 1).saturating_mul(u128::from(random)) >> 64;
+    // 2⁶⁴ ns are 584 years.
+    u64::try_from(nanos).map_or(whole, Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn plain() -> Backoff {
+        Backoff { first: MILLI, factor: 3, longest: 50 * MILLI, jitter: Jitter::None }
+    }
+
+    #[test]
+    fn waits_grow_to_the_bound() {
+        let waits: Vec<_> = (1..7).map(|failures| plain().wait(failures, 9).as_millis()).collect();
+        assert_eq!(waits, [1, 3, 9, 27, 50, 50]);
+        assert_eq!(plain().wait(u32::MAX, 9), 50 * MILLI);
+        assert_eq!(Backoff { first: Duration::ZERO, ..plain() }.wait(u32::MAX, 9), Duration::ZERO);
+        assert_eq!(Backoff { factor: 1, ..plain() }.wait(1000, 9), MILLI);
+    }
+
+    #[test]
+    fn jitter_goes_from_end_to_end() {
+        let ends = |jitter| {
+            let backoff = Backoff { jitter, ..plain() };
+            [0, u64::MAX / 2, u64::MAX].map(|random| backoff.wait(3, random).as_micros())
+        };
+        assert_eq!(ends(Jitter::None), [9000, 9000, 9000]);
+        assert_eq!(ends(Jitter::Equal), [4500, 6750, 9000]);
+        assert_eq!(ends(Jitter::Full), [0, 4500, 9000]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_wait_leaves_its_range(
+            first in 0u64..u64::MAX, factor in any::<u32>(), longest in 0u64..u64::MAX,
+            failures in any::<u32>(), random in any::<u64>(),
+        ) {
+            let backoff = Backoff {
+                first: Duration::from_secs(first),
+                factor,
+                longest: Duration::from_secs(longest),
+                jitter: Jitter::Full,
+            };
+            let ceiling = backoff.ceiling(failures);
+            prop_assert!(ceiling <= backoff.longest);
+            prop_assert!(backoff.wait(failures, random) <= ceiling);
+            let equal = Backoff { jitter: Jitter::Equal, ..backoff }.wait(failures, random);
+            prop_assert!(equal >= ceiling / 2 && equal <= ceiling);
+        }
+    }
+}

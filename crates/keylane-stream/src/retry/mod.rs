@@ -1,0 +1,37 @@
+//! Decides what happens after a failed attempt: when the next one is, or what becomes of the record.
+//!
+//! Plain rules: the time, the kind of the error and the random number are passed in. Whoever asks holds
+//! the record's lane meanwhile, with a timer and without a worker.
+//!
+//! # Examples
+//! ```
+//! use std::time::{Duration, Instant};
+//! use keylane_stream::retry::{Attempts, Backoff, Last, Limit, Next, Policy, Rule};
+//!
+//! #[derive(PartialEq, Eq, Hash)]
+//! enum Class { Timeout, BadRecord }
+//!
+//! let patient = Rule {
+//!     limit: Limit::attempts(3),
+//!     backoff: Backoff { first: Duration::from_millis(100), ..Backoff::default() },
+//!     last: Last::DeadLetter,
+//! };
+//! let policy = Policy::new(patient)?
+//!     .with(Class::BadRecord, Rule { limit: Limit::attempts(1), ..patient })?;
+//!
+//! let now = Instant::now();
+//! let mut attempts = Attempts::default();
+//! let Next::Retry { at, attempt } = policy.failed(&mut attempts, &Class::Timeout, now, || 7) else {
+//!     unreachable!("it was the first of three");
+//! };
+//! assert!(at <= now + Duration::from_millis(100));
+//! assert_eq!(attempt, 2);
+//! assert_eq!(policy.failed(&mut attempts, &Class::BadRecord, now, || 7), Next::Last(Last::DeadLetter));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod backoff;
+mod policy;
+
+pub use backoff::{Backoff, Jitter};
+pub use policy::{Attempts, Last, Limit, Next, Policy, Rule, RuleError};

@@ -1,0 +1,129 @@
+//! The text of a map, version 1.
+//!
+//! `KL1:` and, in base 64 without padding:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | CRC32C of the name of the stream, least byte first |
+//! | 1–9 | how far the end is above the watermark, as LEB128; 0: no map, and neither of the next three |
+//! | 1–4 | how many incomplete positions are between them, as LEB128 |
+//! | 0–1 | the parameter of the gaps, if there are any |
+//! | rest | for each incomplete position, from below, how many done ones are between it and the incomplete one before it, the first of which is the watermark: Rice's code, least bit first, filled up with zeros |
+//! | 4 | CRC32C of `KL1`, the watermark as eight bytes, and all the bytes before; least byte first |
+//!
+//! What is read is written again and compared, so nothing is accepted but what [`encode`] writes.
+
+use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
+
+use super::{Progress, bits};
+use crate::{Position, leb128};
+
+/// Every text of ours begins with it. A colon is in no base 64, so no other user of base 64 takes a
+/// text of ours for one of its own.
+pub(super) const PREFIX: &str = "KL1:";
+
+/// The bytes of a map without its gaps, at most: those of the table above.
+pub(super) const MOST_BESIDE_GAPS: usize = 4 + 9 + 4 + 1 + 4;
+
+pub(super) fn encode(progress: &Progress, stream: &[u8]) -> String {
+    let body = body(progress, stream);
+    let mut text = String::with_capacity(PREFIX.len() + body.len().div_ceil(3) * 4);
+    text.push_str(PREFIX);
+    BASE64_STANDARD_NO_PAD.encode_string(body, &mut text);
+    text
+}
+
+/// How long the text is, in characters.
+pub(super) fn length(progress: &Progress) -> usize {
+    let span = progress.end().get() - progress.watermark().get();
+    let count = progress.incomplete().len() as u64;
+    let mut bytes = 4 + leb128::length(span) + 4;
+    if span > 0 {
+        let (_, bits) = bits::best(gaps(progress));
+        bytes += leb128::length(count) + usize::from(count > 0) + bits.div_ceil(8) as usize;
+    }
+    PREFIX.len() + (bytes * 4).div_ceil(3)
+}
+
+fn body(progress: &Progress, stream: &[u8]) -> Vec<u8> {
+    let mut body = crc32c::crc32c(stream).to_le_bytes().to_vec();
+    let span = progress.end().get() - progress.watermark().get();
+    leb128::put(&mut body, span);
+    if span > 0 {
+        leb128::put(&mut body, progress.incomplete().len() as u64);
+    }
+    if !progress.incomplete().is_empty() {
+        let (k, _) = bits::best(gaps(progress));
+        let mut writer = bits::Writer::default();
+        gaps(progress).for_each(|gap| writer.gap(gap, k));
+        body.push(k);
+        body.extend(writer.bytes);
+    }
+    let sum = checksum(progress.watermark(), &body);
+    body.extend(sum.to_le_bytes());
+    body
+}
+
+/// How many done positions are before each incomplete one.
+fn gaps(progress: &Progress) -> impl Iterator<Item = u64> + Clone {
+    let watermark = progress.watermark();
+    let incomplete = progress.incomplete();
+    incomplete.iter().enumerate().map(move |(i, position)| {
+        let before = if i == 0 { watermark } else { incomplete[i - 1] };
+        position.get() - before.get() - 1
+    })
+}
+
+fn checksum(watermark: Position, body: &[u8]) -> u32 {
+    let sum = crc32c::crc32c(b"KL1");
+    let sum = crc32c::crc32c_append(sum, &watermark.get().to_le_bytes());
+    crc32c::crc32c_append(sum, body)
+}
+
+/// Why a text that begins with [`PREFIX`] is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Damaged,
+    OtherStream,
+}
+
+/// The inverse of [`encode`], for the same watermark and stream.
+pub(super) fn decode(watermark: Position, text: &str, stream: &[u8]) -> Result<Progress, Refused> {
+    let text = text.strip_prefix(PREFIX).ok_or(Refused::Damaged)?;
+    let body = BASE64_STANDARD_NO_PAD.decode(text).map_err(|_| Refused::Damaged)?;
+    let (rest, sum) = body.split_last_chunk::<4>().ok_or(Refused::Damaged)?;
+    if checksum(watermark, rest) != u32::from_le_bytes(*sum) {
+        return Err(Refused::Damaged);
+    }
+    let (tag, rest) = rest.split_first_chunk::<4>().ok_or(Refused::Damaged)?;
+    if *tag != crc32c::crc32c(stream).to_le_bytes() {
+        return Err(Refused::OtherStream);
+    }
+    let progress = parse(watermark, rest).ok_or(Refused::Damaged)?;
+    if self::body(&progress, stream) == body { Ok(progress) } else { Err(Refused::Damaged) }
+}
+
+fn parse(watermark: Position, mut rest: &[u8]) -> Option<Progress> {
+    let span = leb128::take(&mut rest)?;
+    let end = watermark.after(span)?;
+    if span == 0 {
+        return Some(Progress::up_to(watermark));
+    }
+    let count = leb128::take(&mut rest)?;
+    let mut incomplete = Vec::new();
+    if count > 0 {
+        let (k, gaps) = rest.split_first()?;
+        // Each gap takes a bit at least, so no count is believed that the bytes don't bear out.
+        if *k > bits::MOST_LOW_BITS || count > gaps.len() as u64 * 8 {
+            return None;
+        }
+        let mut reader = bits::Reader::new(gaps);
+        let mut last = watermark;
+        for _ in 0..count {
+            last =
+                last.after(reader.gap(*k)?.checked_add(1)?).filter(|position| *position < end)?;
+            incomplete.push(last);
+        }
+    }
+    Some(Progress::with_map(watermark, end, incomplete))
+}

@@ -1,0 +1,50 @@
+//! What the tests of the journal share.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use keylane_stream::Record;
+use keylane_stream::journal::Journal;
+use tempfile::TempDir;
+
+/// A folder that goes when the test ends, and a journal's path in it.
+pub(crate) fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.journal");
+    (folder, path)
+}
+
+/// The record with this number, which nothing else looks like.
+#[allow(dead_code, reason = "not every test that shares this module uses it")]
+pub(crate) fn record(number: u64) -> Record {
+    let mut record = Record::new(format!("key {}", number % 7), format!("<payload {number:09}>"));
+    record.headers.push(("number".to_owned(), number.to_le_bytes().to_vec()));
+    record
+}
+
+/// Everything in the journal, from its beginning.
+#[allow(dead_code, reason = "not every test that shares this module uses it")]
+pub(crate) fn everything(journal: &Journal) -> Vec<keylane_stream::Delivered> {
+    let mut all: Vec<keylane_stream::Delivered> = Vec::new();
+    loop {
+        let from = all.last().map_or(journal.begin().unwrap(), |last| last.position.next());
+        let more = journal.read(from, 1000).unwrap();
+        if more.is_empty() {
+            return all;
+        }
+        all.extend(more);
+    }
+}
+
+/// The journal as a killed process would leave it: the files as they are, while it is open.
+#[allow(dead_code, reason = "not every test that shares this module uses it")]
+pub(crate) fn copy_as_is(path: &Path) -> (TempDir, PathBuf) {
+    let (folder, copy) = place();
+    for suffix in ["", "-wal", "-mark"] {
+        let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        if with(path).exists() {
+            fs::copy(with(path), with(&copy)).unwrap();
+        }
+    }
+    (folder, copy)
+}

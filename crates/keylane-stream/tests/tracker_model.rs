@@ -1,0 +1,260 @@
+//! The tracker says what a slow and obvious model says, through gaps, restarts and lost records; and
+//! its map always fits.
+
+use std::collections::BTreeSet;
+
+use keylane_stream::Position;
+use keylane_stream::tracker::{MapLimit, Policy, Progress, Taken, Tracker, read};
+use proptest::prelude::*;
+
+const STREAM: &[u8] = b"a topic, partition 1";
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The source delivers the position this many after the last one; all between are gaps.
+    Deliver(u64),
+    /// Completes one of those in flight.
+    Complete(prop::sample::Index),
+    /// The source's place rises, without a record.
+    Skip(u64),
+    /// The process dies and resumes from what it would have committed just before.
+    Restart,
+    /// As `Restart`, after which the stream has lost some of what was incomplete.
+    RestartWithLoss(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => prop_oneof![4 => Just(1u64), 1 => 1u64..200].prop_map(Step::Deliver),
+        8 => any::<prop::sample::Index>().prop_map(Step::Complete),
+        1 => (0u64..30).prop_map(Step::Skip),
+        1 => Just(Step::Restart),
+        1 => any::<u8>().prop_map(Step::RestartWithLoss),
+    ]
+}
+
+/// The whole truth, position by position.
+#[derive(Default)]
+struct Model {
+    /// All records of the stream.
+    records: BTreeSet<u64>,
+    done: BTreeSet<u64>,
+    /// All below it has been delivered in this life, or is a gap.
+    next: u64,
+    in_flight: BTreeSet<u64>,
+}
+
+impl Model {
+    /// The lowest record that is not done; if all are, one past the highest that anybody knows of.
+    fn watermark(&self, known: u64) -> u64 {
+        self.records.difference(&self.done).next().copied().unwrap_or(known)
+    }
+}
+
+fn at(number: u64) -> Position {
+    Position::new(number)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn says_what_the_model_says(steps in prop::collection::vec(step(), 0..250)) {
+        let limit = MapLimit::characters(MapLimit::LEAST).unwrap();
+        let mut model = Model::default();
+        let mut tracker = Tracker::new(Position::ZERO, limit);
+        // How far the source has got in any life.
+        let mut known = 0;
+        for step in steps {
+            match step {
+                Step::Deliver(further) => {
+                    let position = model.next + further - 1;
+                    // On known ground the source delivers what is there.
+                    let position = model.records.range(model.next..).next().copied()
+                        .unwrap_or(position.max(known));
+                    if !tracker.may_take(at(position)) {
+                        prop_assert!(!model.in_flight.is_empty(), "held back for ever");
+                        continue;
+                    }
+                    model.records.insert(position);
+                    let expected = if model.done.contains(&position) { Taken::Done } else { Taken::New };
+                    prop_assert_eq!(tracker.take(at(position)), expected);
+                    if expected == Taken::New {
+                        model.in_flight.insert(position);
+                        prop_assert_eq!(tracker.take(at(position)), Taken::InFlight);
+                    }
+                    model.next = position + 1;
+                    known = known.max(model.next);
+                }
+                Step::Complete(which) => {
+                    if model.in_flight.is_empty() { continue }
+                    let position = *which.get(&model.in_flight.iter().collect::<Vec<_>>());
+                    let position = *position;
+                    model.in_flight.remove(&position);
+                    model.done.insert(position);
+                    prop_assert!(tracker.complete(at(position)).is_ok());
+                    prop_assert!(tracker.complete(at(position)).is_err());
+                    prop_assert_eq!(tracker.take(at(position)), Taken::Done);
+                }
+                Step::Skip(further) => {
+                    // Only over what has no records.
+                    if model.records.range(model.next..).next().is_some() { continue }
+                    model.next += further;
+                    known = known.max(model.next);
+                    tracker.skip_to(at(model.next));
+                }
+                Step::Restart | Step::RestartWithLoss(_) => {
+                    let progress = tracker.progress();
+                    let text = progress.encode(STREAM);
+                    let read = read(progress.watermark(), &text, STREAM, Policy::default()).unwrap();
+                    prop_assert_eq!(&read.into_progress(), &progress);
+                    tracker = Tracker::resume(&progress, limit);
+                    model.next = progress.watermark().get();
+                    model.in_flight.clear();
+                    if let Step::RestartWithLoss(seed) = step {
+                        let Model { records, done, .. } = &mut model;
+                        // Never the last, without which nobody could know that the others are gone.
+                        let last = records.last().copied();
+                        records.retain(|record| done.contains(record) || Some(*record) == last
+                            || !(record ^ u64::from(seed)).is_multiple_of(3));
+                    }
+                    // What was beyond what the commit knew of is news again.
+                    known = progress.end().get().max(model.records.last().map_or(0, |last| last + 1));
+                }
+            }
+            prop_assert!(tracker.progress().encode(STREAM).len() <= limit.get());
+            let progress = tracker.progress();
+            for record in &model.records {
+                prop_assert!(!progress.is_done(at(*record)) || model.done.contains(record));
+                let unseen = *record >= progress.end().get();
+                prop_assert!(unseen || progress.is_done(at(*record)) == model.done.contains(record));
+            }
+            let exact = model.watermark(model.next.max(progress.end().get()));
+            prop_assert!(progress.watermark().get() <= exact);
+            // A vanished record holds the watermark only until the source has passed it.
+            let passed = model.records.range(..model.next).chain(model.records.range(model.next..).take(1));
+            if passed.clone().all(|record| model.next > *record) {
+                prop_assert_eq!(progress.watermark().get(), exact);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_repeated_and_never_lost(
+        start in 0u64..1 << 40,
+        gaps in prop::collection::vec(prop_oneof![3 => 1u64..4, 1 => 1u64..5000], 1..800),
+        done_above in 1u64..5,
+        characters in MapLimit::LEAST..2000,
+    ) {
+        let incomplete = gaps.iter().scan(start, |last, gap| { *last += gap; Some(at(*last)) });
+        let incomplete: Vec<_> = incomplete.collect();
+        let end = incomplete.last().unwrap().after(1 + done_above).unwrap();
+        let whole = Progress::with_map(at(start), end, incomplete);
+        let limit = MapLimit::characters(characters).unwrap();
+        let short = whole.shortened(limit);
+        prop_assert!(short.encode(STREAM).len() <= characters);
+        prop_assert_eq!(short.watermark(), whole.watermark());
+        prop_assert!(short.end() <= whole.end());
+        for number in (start..end.get()).step_by(7).chain(whole.incomplete().iter().map(|p| p.get())) {
+            prop_assert!(!short.is_done(at(number)) || whole.is_done(at(number)));
+            let kept = number < short.end().get();
+            prop_assert!(!kept || short.is_done(at(number)) == whole.is_done(at(number)));
+        }
+        if whole.encode(STREAM).len() <= characters {
+            prop_assert_eq!(short, whole);
+        }
+    }
+}
+
+#[test]
+fn gaps_do_not_hold_the_watermark() {
+    let mut tracker = Tracker::new(at(10), MapLimit::KAFKA);
+    for position in [10, 13, 20] {
+        assert_eq!(tracker.take(at(position)), Taken::New);
+    }
+    assert_eq!(tracker.complete(at(13)), Ok(false));
+    assert_eq!(tracker.complete(at(10)), Ok(true));
+    assert_eq!(tracker.watermark(), at(20));
+    tracker.complete(at(20)).unwrap();
+    assert_eq!(tracker.watermark(), at(21));
+    // The markers of a transaction end the stream for now.
+    tracker.skip_to(at(25));
+    assert_eq!(tracker.watermark(), at(25));
+}
+
+#[test]
+fn what_vanished_between_two_lives_holds_nothing_up() {
+    let progress = Progress::with_map(at(5), at(12), vec![at(7), at(9)]);
+    let mut tracker = Tracker::resume(&progress, MapLimit::KAFKA);
+    assert_eq!(tracker.watermark(), at(5));
+    // Compaction has removed 5 and 7.
+    assert_eq!(tracker.take(at(9)), Taken::New);
+    assert_eq!((tracker.vanished(), tracker.watermark()), (2, at(9)));
+    tracker.complete(at(9)).unwrap();
+    assert_eq!(tracker.watermark(), at(12));
+    assert_eq!(tracker.take(at(11)), Taken::Done);
+    assert_eq!(tracker.take(at(12)), Taken::New);
+}
+
+#[test]
+fn a_stuck_record_costs_no_memory_and_few_bytes() {
+    let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
+    tracker.take(Position::ZERO);
+    for number in 1..2_000_000 {
+        assert!(tracker.may_take(at(number)));
+        tracker.take(at(number));
+        tracker.complete(at(number)).unwrap();
+    }
+    assert_eq!((tracker.watermark(), tracker.in_flight()), (Position::ZERO, 1));
+    assert!(tracker.progress().encode(STREAM).len() < 30);
+}
+
+#[test]
+fn the_source_is_held_when_the_map_might_not_fit_and_let_go_again() {
+    let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
+    let mut next = (0..).map(|number| at(number * 500));
+    let held = next.find(|position| {
+        let room = tracker.may_take(*position);
+        assert!(!room || tracker.take(*position) == Taken::New);
+        !room
+    });
+    let held = held.unwrap();
+    assert!(tracker.in_flight() > 2000, "{}", tracker.in_flight());
+    // Whatever ends in whatever order, it fits: here, the worst, all but the last stay.
+    tracker.complete(at(held.get() - 500)).unwrap();
+    let text = tracker.progress().encode(STREAM);
+    assert!((3000..=4096).contains(&text.len()), "{}", text.len());
+    assert!(tracker.may_take(held));
+}
+
+#[test]
+fn records_in_a_row_take_a_bit_each() {
+    let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
+    for number in 0..24_000 {
+        assert!(tracker.may_take(at(number)), "{number}");
+        tracker.take(at(number));
+    }
+    tracker.complete(at(23_999)).unwrap();
+    assert!(tracker.progress().encode(STREAM).len() <= MapLimit::KAFKA.get());
+}
+
+/// Gaps of exactly a power of two are what the bound is reached with. Filled until the tracker refuses,
+/// and then all but the last stay: the longest map that there can be.
+#[test]
+fn the_map_fits_to_the_last_bit() {
+    for characters in MapLimit::LEAST..300 {
+        let limit = MapLimit::characters(characters).unwrap();
+        for bits in (0..58).step_by(3) {
+            let mut tracker = Tracker::new(Position::ZERO, limit);
+            let (mut next, mut last) = (0, 0);
+            while next < Position::END.get() && tracker.may_take(at(next)) {
+                tracker.take(at(next));
+                last = next;
+                next += 1 + (1 << bits);
+            }
+            tracker.complete(at(last)).unwrap();
+            let length = tracker.progress().encode(STREAM).len();
+            assert!(length <= characters, "{length} of {characters} with gaps of {bits} bits");
+        }
+    }
+}
