@@ -61,7 +61,7 @@ mod pool;
 mod run;
 mod sync;
 
-pub use builder::{Builder, KeyHash, KeyHasher, MAX_CAPACITY, MAX_WORKERS};
+pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;

@@ -12,6 +12,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         wish: Wish,
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Next<K, X::Work>> {
+        if let Some(bounds) = &self.bounds {
+            return self.step_within(bounds, shard, ended, wish, hand);
+        }
         let mut lanes = self.shards[shard].lanes.lock();
         if let Some(Held::Lane(slot)) = ended
             && wish.stay
@@ -26,6 +29,30 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Some(Next { held: Held::Lane(slot), goes_on, passed: false, runs_dry: false });
         }
         self.step_slowly(shard, lanes, ended, wish, hand)
+    }
+
+    /// The same where more is bounded than the tasks of all keys together.
+    #[cold]
+    fn step_within(
+        &self,
+        bounds: &Bounds<K>,
+        shard: usize,
+        ended: Option<Held<K, X::Work>>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Next<K, X::Work>> {
+        let lanes = self.shards[shard].lanes.lock();
+        let freed = match &ended {
+            Some(Held::Lane(slot)) => {
+                let (hash, key) = lanes.key_in(*slot);
+                bounds.end(Spot { part: shard, hash, key })
+            }
+            _ => None,
+        };
+        let next = self.step_slowly(shard, lanes, ended, wish, hand);
+        // Told now that nothing is locked. What they submit comes after this task's end.
+        drop(freed);
+        next
     }
 
     #[inline(never)]
@@ -223,6 +250,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     pub(crate) fn end_rollup(&self, rollup: &Rollup<K, X::Work>) {
         self.end_parts(rollup);
+        if let Some(bounds) = &self.bounds {
+            self.leave_scope(bounds, &rollup.scope);
+        }
         self.admission.give_back(1);
     }
 
