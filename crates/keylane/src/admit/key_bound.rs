@@ -17,7 +17,7 @@ use hashbrown::hash_table::Entry;
 use super::line::{Fate, Line};
 use super::slots::Refused;
 use super::wait::{Caller, Calls, Patience, Seat};
-use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering};
 
 /// Entrances for which a part keeps memory when it has none. What a rush needed beyond them is given
 /// back.
@@ -30,7 +30,7 @@ pub(crate) struct KeyBound<K> {
     most: usize,
     /// The entrances. A key's part is chosen by the caller, always the same for the same key. Several
     /// are locked only in ascending order; nothing else is locked, told or dropped under the lock.
-    parts: Box<[CachePadded<Mutex<Part<K>>>]>,
+    parts: Box<[CachePadded<Lock<Part<K>>>]>,
     /// Submitters that stand at entrances. Changed by them, after they have come to stand there and
     /// before they leave, and read by whoever looks at the pool.
     held: AtomicUsize,
@@ -76,7 +76,7 @@ pub(crate) struct Freed<K> {
 }
 
 /// Several parts under their locks, each with its index.
-type OpenParts<'a, K> = [(usize, MutexGuard<'a, Part<K>>)];
+type OpenParts<'a, K> = [(usize, LockGuard<'a, Part<K>>)];
 
 impl<K: Eq + Clone> KeyBound<K> {
     /// `most` places for each key, at least one.
@@ -84,7 +84,7 @@ impl<K: Eq + Clone> KeyBound<K> {
         let part = || Part { entrances: HashTable::new(), closed: false };
         KeyBound {
             most,
-            parts: (0..parts).map(|_| CachePadded::new(Mutex::new(part()))).collect(),
+            parts: (0..parts).map(|_| CachePadded::new(Lock::new(part()))).collect(),
             held: AtomicUsize::new(0),
             patience: Patience::new(),
         }
@@ -266,7 +266,7 @@ impl<K: Eq + Clone> KeyBound<K> {
             return section(&mut [(spot.part, self.parts[spot.part].lock())]);
         }
         debug_assert!(spots.is_sorted_by_key(|spot| spot.part));
-        let mut parts: Vec<(usize, MutexGuard<'_, Part<K>>)> = Vec::with_capacity(spots.len());
+        let mut parts: Vec<(usize, LockGuard<'_, Part<K>>)> = Vec::with_capacity(spots.len());
         for spot in spots {
             if parts.last().is_none_or(|(last, _)| *last != spot.part) {
                 parts.push((spot.part, self.parts[spot.part].lock()));

@@ -15,7 +15,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(bounds) = &self.bounds {
             return self.step_within(bounds, shard, ended, wish, hand);
         }
-        let mut lanes = self.shards[shard].lanes.lock();
+        self.step_on(shard, self.shards[shard].lanes.lock(), ended, wish, hand)
+    }
+
+    #[inline(always)]
+    fn step_on(
+        &self,
+        shard: usize,
+        mut lanes: OpenLanes<'_, K, X::Work>,
+        ended: Option<Held<K, X::Work>>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Next<K, X::Work>> {
         if let Some(Held::Lane(slot)) = ended
             && wish.stay
             && wish.quantum_left
@@ -49,7 +60,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             _ => None,
         };
-        let next = self.step_slowly(shard, lanes, ended, wish, hand);
+        let next = self.step_on(shard, lanes, ended, wish, hand);
         // Told now that nothing is locked. What they submit comes after this task's end.
         drop(freed);
         next
