@@ -477,6 +477,7 @@ mod tests {
             first.as_mut().poll(&mut cx).is_pending(),
             "somebody came before it, and is not in"
         );
+        assert_eq!(bound.try_take(&here), Err(Refused::Full), "there is room, and a line for it");
         drop(bound.entered(&here[0]));
         drop(bound.end(&here[0]));
         assert!(second.as_mut().poll(&mut cx).is_pending(), "it is the turn of the first");
