@@ -169,6 +169,8 @@ pub(crate) struct Next<K, W> {
     pub(crate) held: Held<K, W>,
     /// It is the next of the lane whose task has just ended, in the same turn.
     pub(crate) goes_on: bool,
+    /// It stands where the task before it stood.
+    pub(crate) in_place: bool,
     /// Something that came before it could not run.
     pub(crate) passed: bool,
     /// It may well be the last for a moment.
@@ -226,7 +228,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
             admission: Admission::new(settings.capacity, if bounds.is_none() { shards } else { 0 }),
             bounds,
-            board: Board::new(),
+            board: Board::new(shards),
             idle: Idle::new(),
             crew: Crew::new(settings.workers),
             executor,

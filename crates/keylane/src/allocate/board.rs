@@ -1,8 +1,9 @@
-//! Tells free workers which shards have something to offer: a bit each, in one word.
+//! Tells free workers which shards have something to offer: a bit each, in one word; and which of
+//! them has most.
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// The most shards that a pool can have: one bit each.
 pub(crate) const MAX_SHARDS: usize = u64::BITS as usize;
@@ -12,33 +13,54 @@ pub(crate) const MAX_SHARDS: usize = u64::BITS as usize;
 /// A set bit may be out of date, an unset bit may not: whoever adds something to offer sets the bit
 /// afterwards, and whoever clears it looks into the shard afterwards.
 #[derive(Debug)]
-pub(crate) struct Board(CachePadded<AtomicU64>);
+pub(crate) struct Board {
+    bits: CachePadded<AtomicU64>,
+    /// About how many tasks each shard had when a worker last left it. Nothing but a worker's choice
+    /// between shards with a bit depends on it.
+    loads: Box<[AtomicUsize]>,
+}
 
 impl Board {
-    pub(crate) fn new() -> Self {
-        Board(CachePadded::new(AtomicU64::new(0)))
+    pub(crate) fn new(shards: usize) -> Self {
+        Board {
+            bits: CachePadded::new(AtomicU64::new(0)),
+            loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+        }
+    }
+
+    /// Notes about how many tasks a shard has left.
+    pub(crate) fn weigh(&self, shard: usize, load: usize) {
+        self.loads[shard].store(load, Ordering::Relaxed);
+    }
+
+    /// The shard with an offer that has most.
+    #[cold]
+    pub(crate) fn heaviest(&self) -> Option<usize> {
+        let bits = self.bits.load(Ordering::Acquire);
+        let offering = (0..self.loads.len()).filter(|shard| bits & 1 << shard != 0);
+        offering.max_by_key(|&shard| self.loads[shard].load(Ordering::Relaxed))
     }
 
     /// Sets the shard's bit, and says whether it was unset.
     #[inline]
     pub(crate) fn set(&self, shard: usize) -> bool {
         let bit = 1 << shard;
-        self.0.load(Ordering::Acquire) & bit == 0
-            && self.0.fetch_or(bit, Ordering::AcqRel) & bit == 0
+        self.bits.load(Ordering::Acquire) & bit == 0
+            && self.bits.fetch_or(bit, Ordering::AcqRel) & bit == 0
     }
 
     #[inline]
     pub(crate) fn clear(&self, shard: usize) {
         let bit = 1 << shard;
-        if self.0.load(Ordering::Acquire) & bit != 0 {
-            self.0.fetch_and(!bit, Ordering::AcqRel);
+        if self.bits.load(Ordering::Acquire) & bit != 0 {
+            self.bits.fetch_and(!bit, Ordering::AcqRel);
         }
     }
 
     /// The first shard with an offer, from `start` round to before it.
     #[inline]
     pub(crate) fn first_from(&self, start: usize) -> Option<usize> {
-        let bits = self.0.load(Ordering::Acquire);
+        let bits = self.bits.load(Ordering::Acquire);
         if bits == 0 {
             return None;
         }
@@ -49,13 +71,32 @@ impl Board {
     /// Whether any shard but this has an offer.
     #[inline]
     pub(crate) fn any_but(&self, shard: usize) -> bool {
-        self.0.load(Ordering::Relaxed) & !(1 << shard) != 0
+        self.bits.load(Ordering::Relaxed) & !(1 << shard) != 0
     }
 
     /// Whether any shard has an offer, read so that it is ordered with every `set`: a `set` that
     /// this read misses comes after it, and sees all that was done before it.
     #[inline]
     pub(crate) fn any_for_certain(&self) -> bool {
-        self.0.fetch_or(0, Ordering::AcqRel) != 0
+        self.bits.fetch_or(0, Ordering::AcqRel) != 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heaviest_is_chosen_among_those_that_offer() {
+        let board = Board::new(8);
+        assert_eq!(board.heaviest(), None);
+        for (shard, load) in [(1, 5), (3, 9), (6, 7)] {
+            board.weigh(shard, load);
+        }
+        board.set(1);
+        board.set(6);
+        assert_eq!(board.heaviest(), Some(6), "the third has more, and offers nothing");
+        board.weigh(6, 0);
+        assert_eq!(board.heaviest(), Some(1));
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::slot::Watch;
+use super::slot::{AskedToStop, answering};
 use super::{Outcome, PanicPayload, Slot};
 use crate::run::{Place, RunShared, Stage, Turn, drop_quietly};
 use crate::sync::Mutex;
@@ -56,6 +57,12 @@ impl<T, F> FutureTask<T, F> {
     }
 }
 
+impl<T, F> AskedToStop for FutureTask<T, F> {
+    fn is_asked_to_stop(&self) -> bool {
+        self.slot.is_asked_to_stop()
+    }
+}
+
 impl<T, F> RunShared for FutureTask<T, F>
 where
     T: Send + 'static,
@@ -68,7 +75,7 @@ where
         let driven = Driven { future: Some(Box::pin(future)), outcome: None, end };
         let handle = self.runtime.handle.spawn(driven.run()).abort_handle();
         let mut abort = self.abort.lock();
-        if self.slot.is_cancel_asked() {
+        if self.slot.is_asked_to_stop() {
             // The handle has asked between `begin` and now.
             handle.abort();
         }
@@ -115,7 +122,7 @@ where
         let Driven { future, end, .. } = self;
         let future = future.as_mut().expect("it is there until it is dropped");
         let poll = AssertUnwindSafe(|| end.place.visit(|| future.as_mut().poll(cx)));
-        match end.task.slot.visit(|| catch_unwind(poll)) {
+        match answering(end.task.clone(), || catch_unwind(poll)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Outcome::Done(value)),
             Err(payload) => Poll::Ready(self.panicked(payload)),

@@ -17,7 +17,7 @@ pub(crate) struct Slot<T, E, F> {
     /// Signaled when the state becomes `Settled`, if a thread waits.
     settled: Condvar,
     /// The handle has asked the body to stop. Read by the body as often as it likes.
-    cancel: Arc<AtomicBool>,
+    cancel: AtomicBool,
 }
 
 struct Shared<T, E, F> {
@@ -25,6 +25,8 @@ struct Shared<T, E, F> {
     state: State<T, E, F>,
     /// Whom to wake when the state becomes `Settled`.
     waker: Option<Waker>,
+    /// A thread waits for `settled`. Without one no signal is given, which would be a system call.
+    awaited: bool,
 }
 
 /// A task as its handle knows it.
@@ -44,7 +46,27 @@ enum State<T, E, F> {
 
 thread_local! {
     /// Whether the handle of the task that this thread runs has asked it to stop.
-    static CANCEL: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
+    static CANCEL: Cell<Option<Arc<dyn AskedToStop>>> = const { Cell::new(None) };
+}
+
+/// What a body asks when it asks whether it is to stop.
+pub(crate) trait AskedToStop {
+    fn is_asked_to_stop(&self) -> bool;
+}
+
+/// Runs a body, or a part of it, in which `is_cancelled` answers for its task. There is an outer one
+/// if a task runs a stopped pool's task inside its own body.
+pub(crate) fn answering<R>(task: Arc<dyn AskedToStop>, part: impl FnOnce() -> R) -> R {
+    let outer = CANCEL.replace(Some(task));
+    let result = part();
+    CANCEL.set(outer);
+    result
+}
+
+impl<T, E, F> AskedToStop for Slot<T, E, F> {
+    fn is_asked_to_stop(&self) -> bool {
+        self.cancel.load(Ordering::Acquire)
+    }
 }
 
 /// Whether the running task has been asked to stop, by [`Handle::cancel`](crate::Handle::cancel).
@@ -63,9 +85,9 @@ thread_local! {
 /// ```
 pub fn is_cancelled() -> bool {
     CANCEL.with(|cell| {
-        let flag = cell.take();
-        let cancelled = flag.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire));
-        cell.set(flag);
+        let slot = cell.take();
+        let cancelled = slot.as_ref().is_some_and(|slot| slot.is_asked_to_stop());
+        cell.set(slot);
         cancelled
     })
 }
@@ -73,9 +95,9 @@ pub fn is_cancelled() -> bool {
 impl<T, E, F> Slot<T, E, F> {
     pub(crate) fn new(body: F) -> Self {
         Slot {
-            state: Mutex::new(Shared { state: State::Waiting(body), waker: None }),
+            state: Mutex::new(Shared { state: State::Waiting(body), waker: None, awaited: false }),
             settled: Condvar::new(),
-            cancel: Arc::new(AtomicBool::new(false)),
+            cancel: AtomicBool::new(false),
         }
     }
 
@@ -124,6 +146,7 @@ impl<T, E, F> Slot<T, E, F> {
     fn wait_settled(&self) {
         let mut shared = self.state.lock();
         while matches!(shared.state, State::Running(_)) {
+            shared.awaited = true;
             shared = wait(&self.settled, shared);
         }
     }
@@ -132,9 +155,11 @@ impl<T, E, F> Slot<T, E, F> {
     pub(crate) fn settle(&self, outcome: Outcome<T, E>) {
         let mut shared = self.state.lock();
         shared.state = State::Settled(outcome);
-        let waker = shared.waker.take();
+        let (waker, awaited) = (shared.waker.take(), shared.awaited);
         drop(shared);
-        self.settled.notify_all();
+        if awaited {
+            self.settled.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -151,26 +176,13 @@ impl<T, E, F> Slot<T, E, F> {
             shared.state = State::RunningElsewhere;
         }
     }
-
-    /// Whether the handle has asked the body to stop.
-    pub(crate) fn is_cancel_asked(&self) -> bool {
-        self.cancel.load(Ordering::Acquire)
-    }
-
-    /// Runs a part of the body, in which `is_cancelled` answers for it.
-    pub(crate) fn visit<R>(&self, part: impl FnOnce() -> R) -> R {
-        let outer = CANCEL.replace(Some(self.cancel.clone()));
-        let result = part();
-        CANCEL.set(outer);
-        result
-    }
 }
 
 impl<T, E, F> RunShared for Slot<T, E, F>
 where
-    T: Send,
-    E: Send,
-    F: Attempt<T, E> + Send,
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Attempt<T, E> + Send + 'static,
 {
     fn run(self: Arc<Self>, stage: &mut dyn Stage) {
         let Some(body) = self.begin() else {
@@ -178,10 +190,8 @@ where
             // captures are gone, which another thread may be dropping at this moment.
             return self.wait_settled();
         };
-        // There is an outer one if a task runs a stopped pool's task inside its own body.
-        let outer = CANCEL.replace(Some(self.cancel.clone()));
-        let result = catch_unwind(AssertUnwindSafe(|| body.attempt()));
-        CANCEL.set(outer);
+        let attempt = AssertUnwindSafe(|| body.attempt());
+        let result = answering(self.clone(), || catch_unwind(attempt));
         self.settle(match result {
             Ok(Ok(value)) => Outcome::Done(value),
             Ok(Err(error)) => Outcome::Failed(error),
@@ -240,6 +250,7 @@ where
             if matches!(shared.state, State::Taken) {
                 return None;
             }
+            shared.awaited = true;
             shared = match deadline {
                 None => wait(&self.settled, shared),
                 Some(at) => {

@@ -1,4 +1,4 @@
-//! Putting admitted tasks into their inboxes: one, several in one step, or many in one pass.
+//! Putting admitted tasks into their inboxes: one task into one, or into several in one step.
 
 use super::*;
 

@@ -57,7 +57,7 @@ impl Desk {
     fn new(tasks: usize) -> Arc<Self> {
         Arc::new(Desk {
             idle: Idle::new(),
-            board: Board::new(),
+            board: Board::new(1),
             shards: [Mutex::new(0), Mutex::new(0)],
             stopping: AtomicBool::new(false),
             left: AtomicUsize::new(tasks),

@@ -37,7 +37,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.unlock(lanes);
             // A key's own drop is user code.
             drop(left);
-            return Some(Next { held: Held::Lane(slot), goes_on, passed: false, runs_dry: false });
+            let held = Held::Lane(slot);
+            return Some(Next { held, goes_on, in_place: true, passed: false, runs_dry: false });
         }
         self.step_slowly(shard, lanes, ended, wish, hand)
     }
@@ -93,13 +94,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let offer = lanes.has_offer();
         let runs_dry = lanes.runs_dry();
         let passed = lanes.take_passed();
+        if held.is_none() {
+            self.board.weigh(shard, lanes.about_left());
+        }
         self.unlock(lanes);
         // A key's own drop is user code.
         drop(left);
         if offer {
             self.offer(shard);
         }
-        held.map(|held| Next { held, goes_on, passed, runs_dry })
+        held.map(|held| Next { held, goes_on, in_place: false, passed, runs_dry })
     }
 
     /// Ends a section in which a task may have ended. If somebody waits for slots they get what there

@@ -18,6 +18,9 @@ pub(crate) struct Index {
     many: HashTable<(u32, usize)>,
 }
 
+/// Where a slot stands, as long as nothing is added or removed.
+pub(crate) struct Place(usize);
+
 impl Index {
     pub(crate) fn new() -> Self {
         Index { few: Vec::with_capacity(FEW), many: HashTable::new() }
@@ -37,19 +40,28 @@ impl Index {
         self.many.find(spread(hash), |(h, slot)| *h == hash && is_it(*slot)).map(|it| it.1)
     }
 
-    /// Whether there may be a slot with this hash.
+    /// Where a slot that is there stands, if it may have another hash: no other has that one, as far
+    /// as is easily seen.
     #[inline(always)]
-    pub(crate) fn may_have(&self, hash: u32) -> bool {
-        !self.many.is_empty() || self.few.iter().any(|it| it.0 == hash)
+    pub(crate) fn place_for(&self, slot: usize, hash: u32) -> Option<Place> {
+        let mut place = None;
+        if self.many.is_empty() {
+            for (at, it) in self.few.iter().enumerate() {
+                if it.0 == hash {
+                    return None;
+                }
+                if it.1 == slot {
+                    place = Some(Place(at));
+                }
+            }
+        }
+        place
     }
 
-    /// Gives a slot that is there another hash. There are few.
+    /// Gives the slot at a place that has just been found another hash.
     #[inline(always)]
-    pub(crate) fn rename(&mut self, slot: usize, hash: u32) {
-        debug_assert!(self.many.is_empty());
-        if let Some(it) = self.few.iter_mut().find(|it| it.1 == slot) {
-            it.0 = hash;
-        }
+    pub(crate) fn rename(&mut self, Place(at): Place, hash: u32) {
+        self.few[at].0 = hash;
     }
 
     /// Adds a slot that is not there.

@@ -97,6 +97,11 @@ impl<T> DrainQueue<T> {
         self.front.as_ref().is_none_or(Segment::is_empty) && self.rest.is_empty()
     }
 
+    /// The number of entries, or somewhat more: segments that were taken over half full count as full.
+    pub(crate) fn about_len(&self) -> usize {
+        self.front.as_ref().map_or(0, Segment::len) + self.rest.len() * SEGMENT
+    }
+
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<&T> {
         match self.front.as_ref()?.front() {
@@ -120,14 +125,13 @@ impl<T> DrainQueue<T> {
         self.front.as_mut()?.pop()
     }
 
-    /// Takes what [`front`](Self::front) has just shown, where it lies: to be moved once, to where it
-    /// is wanted.
+    /// The oldest entry, to be looked at and perhaps taken.
     #[inline(always)]
-    pub(crate) fn take_front(&mut self) -> Option<Lent<'_, T>> {
+    pub(crate) fn peek(&mut self) -> Option<Peeked<'_, T>> {
         if self.front.as_ref()?.is_empty() {
             self.next_segment();
         }
-        self.front.as_mut()?.take_front()
+        self.front.as_mut().filter(|front| !front.is_empty()).map(Peeked)
     }
 
     #[cold]
@@ -158,6 +162,31 @@ impl<T> DrainQueue<T> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.front.iter().chain(&self.rest).flat_map(Segment::iter)
+    }
+}
+
+/// The first entry of a segment that has one.
+pub(crate) struct Peeked<'a, T>(&'a mut Segment<T>);
+
+impl<'a, T> Peeked<'a, T> {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &T {
+        // SAFETY: `peek` has seen that the segment is not empty, so `head` is below `tail`, and what
+        // lies there has been written and not read.
+        unsafe { self.0.entries[self.0.head].assume_init_ref() }
+    }
+
+    /// Takes the entry where it lies: to be moved once, to where it is wanted.
+    #[inline(always)]
+    pub(crate) fn take(self) -> Lent<'a, T> {
+        let Segment { entries, head, .. } = self.0;
+        let first = *head;
+        *head += 1;
+        if let Some(later) = entries.get(first + 1 + AHEAD) {
+            prefetch(later);
+        }
+        // SAFETY: as in `get`; and it lies below `head` now, so nobody but the `Lent` will use it.
+        Lent(unsafe { entries[first].assume_init_mut() })
     }
 }
 
@@ -247,21 +276,6 @@ impl<T> Segment<T> {
             prefetch(later);
         }
         Some(value)
-    }
-
-    #[inline(always)]
-    fn take_front(&mut self) -> Option<Lent<'_, T>> {
-        if self.is_empty() {
-            return None;
-        }
-        let (head, later) = (self.head, self.head + 1 + AHEAD);
-        self.head += 1;
-        if let Some(later) = self.entries.get(later) {
-            prefetch(later);
-        }
-        // SAFETY: it lay between `head` and `tail`, so it has been written and not read; it lies
-        // there no longer, so nobody but the `Lent` will use what is there.
-        Some(Lent(unsafe { self.entries[head].assume_init_mut() }))
     }
 
     /// Makes an empty segment a new one.

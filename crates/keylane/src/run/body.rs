@@ -114,12 +114,15 @@ impl<T: Send + Sync + 'static> Run for With<T> {
 /// The task of a handle.
 struct Shared {
     name: usize,
-    task: Arc<dyn RunShared>,
+    /// There until it runs.
+    task: Option<Arc<dyn RunShared>>,
 }
 
 impl Run for Shared {
-    fn run(self, stage: &mut dyn Stage) {
-        self.task.clone().run(stage);
+    fn run(mut self, stage: &mut dyn Stage) {
+        if let Some(task) = self.task.take() {
+            task.run(stage);
+        }
     }
 
     fn name(&self) -> Option<usize> {
@@ -129,8 +132,9 @@ impl Run for Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Of no effect if it has run.
-        self.task.abandon();
+        if let Some(task) = &self.task {
+            task.abandon();
+        }
     }
 }
 
@@ -142,7 +146,7 @@ impl Body {
 
     /// The body of a task that a handle waits for.
     pub(crate) fn shared<T: RunShared + 'static>(task: Arc<T>) -> Self {
-        Self::new(Shared { name: name_of(&task), task })
+        Self::new(Shared { name: name_of(&task), task: Some(task) })
     }
 
     /// The name of the task, if a handle waits for it.

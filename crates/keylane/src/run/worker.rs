@@ -29,8 +29,10 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     id: usize,
     tally: Arc<WorkerTally>,
-    /// The shard that is served, or was last.
-    shard: usize,
+    /// Where the next round begins: behind the shard that the last one has reached.
+    round: usize,
+    /// The shard was chosen by its load; the next is the next one round.
+    by_load: bool,
     pace: Pace,
     turn: LaneTurn,
     /// How long a lane may keep the worker; `quantum_time` of the settings.
@@ -77,7 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         engine.idle.start_searching();
         let failed = engine.clone();
         let started = thread.spawn(move || {
-            let shard = id * 4 % engine.shards();
+            let round = id * 4 % engine.shards();
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = tally.now();
             let turn = LaneTurn { tasks: 0, started: now };
@@ -87,7 +89,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 engine,
                 id,
                 tally,
-                shard,
+                round,
+                by_load: false,
                 pace,
                 turn,
                 quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
@@ -106,7 +109,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Arc::new(Insider(self.engine.clone())),
         );
         while !self.is_dismissed() {
-            match self.engine.board.first_from(self.shard) {
+            match self.choose() {
                 Some(shard) => self.serve(shard),
                 None => self.rest(),
             }
@@ -121,6 +124,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         current::leave_engine();
     }
 
+    /// The shard to serve next: the next one round, so that each is reached; or, where tasks are not
+    /// tiny, now and then the one that has most. Were each served alike, those with most would be left
+    /// in the end, with their longest lanes still to run, one task after the other.
+    fn choose(&mut self) -> Option<usize> {
+        self.by_load = !self.by_load;
+        if self.by_load && !self.pace.is_fast() {
+            return self.engine.board.heaviest();
+        }
+        let shard = self.engine.board.first_from(self.round)?;
+        self.round = (shard + 1) % self.engine.shards();
+        Some(shard)
+    }
+
     fn is_dismissed(&self) -> bool {
         self.engine.stopping()
             || self.engine.crew.has_surplus() && self.engine.crew.dismiss(self.id)
@@ -128,7 +144,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Runs tasks of a shard until it has none, or others have waited long enough.
     fn serve(&mut self, shard: usize) {
-        self.shard = shard;
         let mut ended = None;
         let mut stay = true;
         loop {
@@ -139,8 +154,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 ran: self.turn.tasks,
             };
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
-            let Some(Next { held, goes_on, passed, runs_dry }) = next else { break };
-            self.found_work();
+            let Some(Next { held, goes_on, in_place, passed, runs_dry }) = next else { break };
+            if !in_place {
+                stand(shard, &held);
+            }
+            self.found_work(shard);
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
@@ -153,15 +171,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             }
         }
         self.end_overtime();
-        // Serve another shard next, if another has something to offer.
-        self.shard = (shard + 1) % self.engine.shards();
     }
 
     #[inline]
-    fn found_work(&mut self) {
+    fn found_work(&mut self, shard: usize) {
         if self.searching {
             self.searching = false;
-            self.engine.idle.found(|| self.engine.offers_more(self.shard));
+            self.engine.idle.found(|| self.engine.offers_more(shard));
             self.pace.restart(self.tally.now());
             self.tally.looked(self.pace.now());
             self.tally.set_busy(true);
@@ -217,7 +233,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
         let work = self.hand.open();
-        stand(shard, &held);
         let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));

@@ -112,6 +112,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         some
     }
 
+    /// About how many tasks of the shard wait for nothing but a worker.
+    pub(crate) fn about_left(&self) -> usize {
+        self.ready.len() + self.backlog.about_len()
+    }
+
     /// Whether something was entered of late that could not run.
     pub(crate) fn take_passed(&mut self) -> bool {
         std::mem::take(&mut self.passed)

@@ -83,11 +83,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         keep_key: bool,
         hand: &mut Hand<K, W>,
     ) -> Option<Replaced<K>> {
-        let Some(Entry::Single { label, mode: Mode::Exclusive, key, .. }) = self.backlog.front()
+        let next = self.backlog.peek()?;
+        let Entry::Single { label: Label { hash, .. }, mode: Mode::Exclusive, key, .. } =
+            next.get()
         else {
             return None;
         };
-        let lane = &mut self.lanes[slot];
+        let (hash, lane) = (*hash, &mut self.lanes[slot]);
         if lane.holders != Holders::Exclusive
             || !lane.waiting.is_empty()
             || !self.ready.is_empty()
@@ -95,30 +97,26 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             return None;
         }
-        let hash = label.hash;
-        let goes_on = self.resident == Some(slot);
-        if goes_on {
+        if self.resident == Some(slot) {
             if lane.hash != hash || lane.key.as_ref() != Some(key) {
                 return None;
             }
-        } else if self.index.may_have(hash)
-            || lane.waiting.capacity() > KEPT_CAPACITY
-            || !self.recent.counts(hash)
-        {
+            let (label, key) = Entry::unpack_single(next.take(), hand);
+            (hand.seq, hand.key) = (label.seq, Some(key));
+            lane.since = label.time;
+            return Some(Replaced { goes_on: true, left: None });
+        }
+        let place = self.index.place_for(slot, hash)?;
+        if lane.waiting.capacity() > KEPT_CAPACITY || !self.recent.counts(hash) {
             return None;
         }
-        let (label, key) = Entry::unpack_single(self.backlog.take_front()?, hand);
-        hand.seq = label.seq;
-        lane.since = label.time;
-        if goes_on {
-            hand.key = Some(key);
-            return Some(Replaced { goes_on, left: None });
-        }
-        hand.key = if keep_key { Some(key.clone()) } else { None };
-        self.index.rename(slot, hash);
+        let (label, key) = Entry::unpack_single(next.take(), hand);
+        (hand.seq, hand.key) = (label.seq, if keep_key { Some(key.clone()) } else { None });
+        self.index.rename(place, hash);
         lane.hash = hash;
+        lane.since = label.time;
         self.owed_to_fresh = self.owed_to_fresh.saturating_sub(1);
-        Some(Replaced { goes_on, left: lane.key.replace(key) })
+        Some(Replaced { goes_on: false, left: lane.key.replace(key) })
     }
 
     /// Gives back what a task held in this shard. Returns what is left of a lane that ended, for
