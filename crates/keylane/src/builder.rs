@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admit::ByteBound;
 use crate::allocate::default_workers;
 #[cfg(feature = "tokio")]
 use crate::complete::MOST_FUTURES;
@@ -14,10 +15,13 @@ use crate::engine::{Engine, Execute, Key, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
 use crate::pool::{Closures, Pool};
-use crate::run::{CrewControl, Turn};
+use crate::run::{CrewControl, Stage, Turn};
 
 /// The most workers that a pool can have.
 pub const MAX_WORKERS: usize = 1 << 16;
+
+/// The most bytes that the tasks of a pool can be bounded by: see [`Builder::capacity_bytes`].
+pub const MAX_BYTES: usize = ByteBound::MOST;
 
 /// The most tasks that a pool can have room for.
 pub const MAX_CAPACITY: usize = 1 << 31;
@@ -102,6 +106,8 @@ impl<K> Default for Builder<K> {
             settings: Settings {
                 workers: default_workers(),
                 capacity: 65_536,
+                per_key: None,
+                bytes: None,
                 quantum_tasks: 64,
                 quantum_time: Duration::from_millis(10),
                 thread_name: "keylane".to_owned(),
@@ -132,6 +138,53 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// How many tasks may be accepted and unfinished at a time: by default 65,536.
     pub fn capacity(mut self, capacity: usize) -> Self {
         self.settings.capacity = capacity;
+        self
+    }
+
+    /// How many tasks of one key may be accepted and unfinished at a time, so that a hot key cannot
+    /// fill the pool: by default as many as there is room for at all. The one that runs counts, as do
+    /// those that wait; a rollup counts in each of its keys, a barrier in none.
+    ///
+    /// Who submits beyond that waits for its key, first come, first served among those of that key,
+    /// and until then takes no room from anybody else and stands before nobody else in a line.
+    /// A rollup waits until each of its keys has a place for it, and only those who come after it
+    /// for one of its keys wait behind it. A task that submits from inside never waits, and may
+    /// exceed the bound.
+    ///
+    /// A pool with this bound spends more on each task; without it nothing.
+    ///
+    /// ```
+    /// use keylane::{Pool, SubmitErrorKind};
+    /// use std::sync::mpsc::channel;
+    ///
+    /// let pool = Pool::<&str>::builder().max_waiting_per_key(2).build()?;
+    /// let (finish, wait) = channel::<()>();
+    /// pool.execute("hot", move || wait.recv().unwrap())?;
+    /// pool.execute("hot", || {})?;
+    /// let refused = pool.try_execute("hot", || {}).unwrap_err();
+    /// assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
+    /// pool.execute("cold", || println!("goes on"))?;
+    /// finish.send(())?;
+    /// pool.execute("hot", || println!("after the other two, once one of them has ended"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn max_waiting_per_key(mut self, tasks: usize) -> Self {
+        self.settings.per_key = Some(tasks);
+        self
+    }
+
+    /// How many bytes unfinished tasks may hold together: by default as many as they like. What a
+    /// task weighs is said with [`Claims::with_cost`](crate::Claims::with_cost), what a message weighs
+    /// by the function that is given to [`build_weighed_handler`](Self::build_weighed_handler). Any
+    /// other unit than bytes will do as well.
+    ///
+    /// Who waits for bytes is served first come, first served, so large tasks do not starve: those that
+    /// come later and weigh something wait behind them. What weighs more than the bound is refused
+    /// with [`TooLarge`](crate::SubmitErrorKind::TooLarge). A task that submits from inside never
+    /// waits, and may exceed the bound. The bytes are free again when the body has returned, and its
+    /// captures are gone; where the turn is kept, when it ends.
+    pub fn capacity_bytes(mut self, bytes: usize) -> Self {
+        self.settings.bytes = Some(bytes);
         self
     }
 
@@ -191,7 +244,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// If a setting is out of its range, or a thread cannot be had.
     pub fn build(self) -> Result<Pool<K, S>, BuildError> {
-        self.start(Closures).map(Pool::new)
+        self.start(|_| Closures).map(Pool::new)
     }
 
     /// Builds a pool with one handler for many messages.
@@ -206,7 +259,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self,
         handler: impl Fn(&K, M) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        self.start(Messages::new(move |key: &K, message, _| handler(key, message)))
+        self.start(|_| Messages::new(move |key: &K, message, _| handler(key, message)))
             .map(HandlerPool::new)
     }
 
@@ -221,19 +274,76 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self,
         handler: impl Fn(&K, M, Turn) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        self.start(Messages::new(move |key: &K, message, stage| {
-            handler(key, message, stage.keep_turn());
-        }))
+        self.start(|_| {
+            Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
+                handler(key, message, stage.keep_turn());
+            })
+        })
         .map(HandlerPool::new)
     }
 
-    fn start<X: Execute<K>>(self, executor: X) -> Result<Arc<Engine<K, X, S>>, BuildError> {
-        let Settings { workers, capacity, quantum_tasks, .. } = self.settings;
+    /// Like [`build_handler`](Self::build_handler), where [`capacity_bytes`](Self::capacity_bytes)
+    /// bounds what the messages weigh.
+    ///
+    /// `weigh` is asked twice, when the message is sent and before it is handled, so it must give the
+    /// same answer: the bytes that come back are those of the second. It must not panic.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder()
+    ///     .capacity_bytes(64 << 20)
+    ///     .build_weighed_handler(Vec::len, |key: &u32, page: Vec<u8>| println!("{key}: {}", page.len()))?;
+    /// pool.send(7, vec![0; 4096])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_weighed_handler<M: Send + 'static>(
+        self,
+        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
+        handler: impl Fn(&K, M) + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        let handler = move |key: &K, message, _: &mut dyn Stage| handler(key, message);
+        self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
+    }
+
+    /// Like [`build_handler_with_turns`](Self::build_handler_with_turns), where
+    /// [`capacity_bytes`](Self::capacity_bytes) bounds what the messages weigh, by a `weigh` as for
+    /// [`build_weighed_handler`](Self::build_weighed_handler).
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_weighed_handler_with_turns<M: Send + 'static>(
+        self,
+        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
+        handler: impl Fn(&K, M, Turn) + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        let handler = move |key: &K, message, stage: &mut dyn Stage| {
+            handler(key, message, stage.keep_turn());
+        };
+        self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
+    }
+
+    fn start<X: Execute<K>>(
+        self,
+        executor: impl FnOnce(Option<Arc<ByteBound>>) -> X,
+    ) -> Result<Arc<Engine<K, X, S>>, BuildError> {
+        let Settings { workers, capacity, per_key, bytes, quantum_tasks, .. } = self.settings;
         if !(1..=MAX_WORKERS).contains(&workers) {
             return Err(BuildError::Workers(workers));
         }
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             return Err(BuildError::Capacity(capacity));
+        }
+        if per_key == Some(0) {
+            return Err(BuildError::PerKey);
+        }
+        if let Some(bytes) = bytes.filter(|bytes| !(1..=MAX_BYTES).contains(bytes)) {
+            return Err(BuildError::Bytes(bytes));
         }
         if quantum_tasks == 0 {
             return Err(BuildError::QuantumTasks);
@@ -242,7 +352,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         if !(1..=MOST_FUTURES).contains(&self.settings.concurrency) {
             return Err(BuildError::Concurrency(self.settings.concurrency));
         }
-        let engine = Arc::new(Engine::new(self.settings, self.hasher, executor));
+        let bytes = bytes.map(ByteBound::new);
+        let executor = executor(bytes.clone());
+        let engine = Arc::new(Engine::new(self.settings, bytes, self.hasher, executor));
         if let Err(error) = engine.fill_crew() {
             engine.shut_down();
             return Err(BuildError::Thread(error));

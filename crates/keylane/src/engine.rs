@@ -7,6 +7,7 @@
 mod admit;
 mod batch;
 mod behind;
+mod bounds;
 mod enter;
 #[cfg(all(test, loom))]
 mod models;
@@ -22,16 +23,18 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use crate::admit::{Admission, Refused};
+use crate::admit::{Admission, ByteBound, Cost, KeyBound, Refused, Spot};
 use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Tally};
 use crate::order::{
     Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Rollup, Scope,
-    merge_claims,
+    Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Ordering};
+
+pub(crate) use self::bounds::{Bounds, Toll};
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -46,6 +49,18 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
+
+    /// What a task weighs besides what its claims say.
+    fn weigh(&self, _: &Self::Work) -> usize {
+        0
+    }
+
+    /// Has a task give back its cost when it ends. Without this `execute` does, by what the task
+    /// weighs.
+    fn charge(work: Self::Work, cost: Cost) -> Self::Work {
+        cost.leave();
+        work
+    }
 }
 
 /// A key that the engine can order by.
@@ -60,6 +75,10 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     /// Accepted and unfinished tasks, at the most.
     pub(crate) capacity: usize,
+    /// Of one key, at the most, if that is bounded.
+    pub(crate) per_key: Option<usize>,
+    /// What they weigh together, at the most, if that is bounded.
+    pub(crate) bytes: Option<usize>,
     /// A lane yields to others after so many tasks,
     pub(crate) quantum_tasks: usize,
     /// or after so long.
@@ -82,6 +101,8 @@ impl std::fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("workers", &self.workers)
             .field("capacity", &self.capacity)
+            .field("max_waiting_per_key", &self.per_key)
+            .field("capacity_bytes", &self.bytes)
             .field("quantum_tasks", &self.quantum_tasks)
             .field("quantum_time", &self.quantum_time)
             .field("thread_name", &self.thread_name)
@@ -97,6 +118,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     hasher: S,
     /// A slot for each accepted and unfinished task.
     pub(crate) admission: Admission,
+    /// What else is bounded, if anything is. Never changed.
+    pub(crate) bounds: Option<Box<Bounds<K>>>,
     /// Which shards have something to offer.
     pub(crate) board: Board,
     /// Which workers look for something, and which sleep.
@@ -158,6 +181,11 @@ pub(crate) struct Next<K, W> {
 /// on the way there.
 pub(crate) trait Make<W> {
     fn make(self) -> W;
+
+    /// The work, if it is there already.
+    fn peek(&self) -> Option<&W> {
+        None
+    }
 }
 
 /// Work that is there already.
@@ -167,6 +195,10 @@ impl<W> Make<W> for Made<W> {
     #[inline(always)]
     fn make(self) -> W {
         self.0
+    }
+
+    fn peek(&self) -> Option<&W> {
+        Some(&self.0)
     }
 }
 
@@ -180,12 +212,22 @@ type OpenLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
 pub(crate) type Unaccepted<K, M> = (SubmitErrorKind, Claims<K>, M);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    pub(crate) fn new(settings: Settings, hasher: S, executor: X) -> Self {
+    /// `bytes` is the bound on what the tasks weigh, which some executors share.
+    pub(crate) fn new(
+        settings: Settings,
+        bytes: Option<Arc<ByteBound>>,
+        hasher: S,
+        executor: X,
+    ) -> Self {
         let shards = shard_count(settings.workers);
+        let keys = settings.per_key.map(|most| KeyBound::new(most, shards));
+        let bounds = (keys.is_some() || bytes.is_some()).then(|| Box::new(Bounds { keys, bytes }));
         Engine {
             shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
             hasher,
-            admission: Admission::new(settings.capacity, shards),
+            // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
+            admission: Admission::new(settings.capacity, if bounds.is_none() { shards } else { 0 }),
+            bounds,
             board: Board::new(shards),
             idle: Idle::new(),
             crew: Crew::new(settings.workers),

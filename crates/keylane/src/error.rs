@@ -11,6 +11,13 @@ pub enum SubmitErrorKind {
     Closed,
     /// The pool has no room, and the caller did not want to wait.
     Full,
+    /// One of the task's keys has as many unfinished tasks as it may have, or others wait there, and
+    /// the caller did not want to wait: see
+    /// [`Builder::max_waiting_per_key`](crate::Builder::max_waiting_per_key).
+    KeyFull,
+    /// The task weighs more than all tasks together may: see
+    /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
+    TooLarge,
     /// There was no room in the time that the caller gave.
     TimedOut,
     /// The task is a future, and the pool was built without a runtime.
@@ -23,6 +30,8 @@ impl fmt::Display for SubmitErrorKind {
         f.write_str(match self {
             SubmitErrorKind::Closed => "the pool is closed",
             SubmitErrorKind::Full => "the pool is full",
+            SubmitErrorKind::KeyFull => "the key has as many unfinished tasks as it may have",
+            SubmitErrorKind::TooLarge => "the task weighs more than all tasks together may",
             SubmitErrorKind::TimedOut => "the pool had no room in time",
             #[cfg(feature = "tokio")]
             SubmitErrorKind::NoRuntime => {
@@ -68,15 +77,21 @@ impl<T> fmt::Display for SubmitError<T> {
 
 impl<T> std::error::Error for SubmitError<T> {}
 
-/// A batch was not accepted to its end, because the pool was closed.
+/// A batch was not accepted to its end: the pool was closed, or one of its tasks is too large.
 pub struct BatchError<A, T> {
     accepted: A,
     rejected: Vec<T>,
+    kind: SubmitErrorKind,
 }
 
 impl<A, T> BatchError<A, T> {
-    pub(crate) fn new(accepted: A, rejected: Vec<T>) -> Self {
-        BatchError { accepted, rejected }
+    pub(crate) fn new(accepted: A, rejected: Vec<T>, kind: SubmitErrorKind) -> Self {
+        BatchError { accepted, rejected, kind }
+    }
+
+    /// Why the first of those that were not accepted was refused. Those behind it were not tried.
+    pub fn kind(&self) -> SubmitErrorKind {
+        self.kind
     }
 
     /// What was accepted: the handles of `submit_many`, the number of tasks of the others.
@@ -92,17 +107,16 @@ impl<A, T> BatchError<A, T> {
 
 impl<A, T> fmt::Debug for BatchError<A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchError").field("rejected", &self.rejected.len()).finish_non_exhaustive()
+        f.debug_struct("BatchError")
+            .field("kind", &self.kind)
+            .field("rejected", &self.rejected.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl<A, T> fmt::Display for BatchError<A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the pool is closed; {} tasks of the batch were not accepted",
-            self.rejected.len()
-        )
+        write!(f, "{}; {} tasks of the batch were not accepted", self.kind, self.rejected.len())
     }
 }
 
@@ -138,6 +152,10 @@ pub enum BuildError {
     /// There must be room for at least one task, and for at most
     /// [`MAX_CAPACITY`](crate::MAX_CAPACITY).
     Capacity(usize),
+    /// A key must have room for at least one task.
+    PerKey,
+    /// There must be room for at least one byte, and for at most [`MAX_BYTES`](crate::MAX_BYTES).
+    Bytes(usize),
     /// A turn must last for at least one task.
     QuantumTasks,
     /// At least one future must be allowed to run at a time, and no more than a semaphore of tokio's
@@ -165,6 +183,12 @@ impl fmt::Display for BuildError {
             BuildError::Concurrency(n) => {
                 let most = crate::complete::MOST_FUTURES;
                 write!(f, "a concurrency of {n} futures: it must be 1 to {most}")
+            }
+            BuildError::PerKey => {
+                f.write_str("a bound of 0 tasks for each key would admit nobody, ever")
+            }
+            BuildError::Bytes(n) => {
+                write!(f, "a capacity of {n} bytes: a pool has room for 1 to {}", crate::MAX_BYTES)
             }
             BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),
             BuildError::Thread(_) => f.write_str("the operating system refused a worker thread"),

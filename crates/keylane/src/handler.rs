@@ -5,12 +5,13 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::admit::ByteBound;
 use crate::builder::KeyHasher;
-use crate::engine::{Engine, Execute, Key, Made, Patience};
+use crate::engine::{Engine, Execute, Key, Made, Patience, Toll};
 use crate::error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 use crate::observe::Snapshot;
 use crate::order::{Claims, InHand, Repr};
-use crate::run::Stage;
+use crate::run::{Keeping, Stage};
 
 /// A pool with one handler that is called for each message: in order for the messages of one key,
 /// in parallel for different keys.
@@ -40,13 +41,34 @@ where
 /// Tasks that are messages for one handler.
 pub(crate) struct Messages<K, M> {
     handler: Box<Handler<K, M>>,
+    /// What a message weighs, always the same, if that matters.
+    weigh: Option<Box<Weigh<M>>>,
 }
+
+type Weigh<M> = dyn Fn(&M) -> usize + Send + Sync;
 
 type Handler<K, M> = dyn Fn(&K, M, &mut dyn Stage) + Send + Sync;
 
 impl<K, M> Messages<K, M> {
     pub(crate) fn new(handler: impl Fn(&K, M, &mut dyn Stage) + Send + Sync + 'static) -> Self {
-        Messages { handler: Box::new(handler) }
+        Messages { handler: Box::new(handler), weigh: None }
+    }
+
+    /// The same for messages that weigh something. `bytes` is the bound on that, if there is one.
+    pub(crate) fn weighed(
+        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
+        bytes: Option<Arc<ByteBound>>,
+        handler: impl Fn(&K, M, &mut dyn Stage) + Send + Sync + 'static,
+    ) -> Self {
+        let Some(bytes) = bytes else { return Messages::new(handler) };
+        let weigh = Arc::new(weigh);
+        let weigh_again = weigh.clone();
+        let handler = move |key: &K, message, stage: &mut dyn Stage| {
+            // Nothing is stored with a message but itself: what it has taken is what it weighs.
+            let cost = bytes.taken(weigh_again(&message));
+            handler(key, message, &mut Keeping::new(stage, cost));
+        };
+        Messages { handler: Box::new(handler), weigh: Some(Box::new(move |m| weigh(m))) }
     }
 }
 
@@ -62,6 +84,10 @@ impl<K: Key, M: Send + 'static> Execute<K> for Messages<K, M> {
     fn name(_: &M) -> Option<usize> {
         None
     }
+
+    fn weigh(&self, message: &M) -> usize {
+        self.weigh.as_ref().map_or(0, |weigh| weigh(message))
+    }
 }
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
@@ -74,7 +100,8 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed); the message comes back in the error.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the message
+    /// comes back in the error.
     #[inline]
     pub fn send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
         self.send_patiently(key, message, Patience::Endless)
@@ -84,8 +111,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`Full`](SubmitErrorKind::Full) or [`Closed`](SubmitErrorKind::Closed); the message comes
-    /// back.
+    /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the message
+    /// comes back.
     #[inline]
     pub fn try_send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
         self.send_patiently(key, message, Patience::None)
@@ -95,8 +123,8 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`TimedOut`](SubmitErrorKind::TimedOut) or [`Closed`](SubmitErrorKind::Closed); the message
-    /// comes back.
+    /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
+    /// [`Closed`](SubmitErrorKind::Closed); the message comes back.
     pub fn send_timeout(
         &self,
         key: K,
@@ -115,11 +143,14 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed); the message comes back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the message
+    /// comes back.
     pub async fn send_async(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        match self.engine.admit_async().await {
-            Ok(()) => self.enter(key, message),
-            Err(refused) => Err(SubmitError::new(refused.into(), (key, message))),
+        let weight = self.engine.executor().weigh(&message);
+        let claims = Claims::exclusive(key);
+        match self.engine.admit_async(&claims, weight).await {
+            Ok(toll) => self.enter(claims, message, toll),
+            Err(why) => Err(SubmitError::new(why, keyed((claims, message)))),
         }
     }
 
@@ -130,18 +161,19 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile: how many were accepted, and those that were not. A message
-    /// of the second kind can precede one of the first in the batch only if their keys differ.
+    /// If the pool is closed meanwhile, or a message is [too large](SubmitErrorKind::TooLarge): how
+    /// many were accepted, and those that were not. A message of the second kind can precede one of
+    /// the first in the batch only if their keys differ.
     pub fn send_many(
         &self,
         messages: impl IntoIterator<Item = (K, M)>,
     ) -> Result<usize, BatchError<usize, (K, M)>> {
         let batch =
             messages.into_iter().map(|(key, message)| (Claims::exclusive(key), Made(message)));
-        self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
+        self.engine.enter_many(batch).map_err(|(accepted, rejected, why)| {
             let rejected =
                 rejected.into_iter().map(|(claims, Made(message))| keyed((claims, message)));
-            BatchError::new(accepted, rejected.collect())
+            BatchError::new(accepted, rejected.collect(), why)
         })
     }
 
@@ -158,12 +190,10 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 
     #[inline(always)]
-    fn enter(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        self.engine.enter(Claims::exclusive(key), Made(message)).map_err(
-            |(claims, Made(message))| {
-                SubmitError::new(SubmitErrorKind::Closed, keyed((claims, message)))
-            },
-        )
+    fn enter(&self, claims: Claims<K>, message: M, toll: Toll) -> Result<(), SubmitError<(K, M)>> {
+        self.engine.enter(claims, Made(message), toll).map_err(|(claims, Made(message))| {
+            SubmitError::new(SubmitErrorKind::Closed, keyed((claims, message)))
+        })
     }
 
     /// Refuses new messages from now on. What was accepted goes on.

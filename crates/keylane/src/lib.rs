@@ -23,7 +23,10 @@
 //! - **Not more than that.** A task waits only for tasks that it conflicts with, and for a worker. A
 //!   task with several keys, a *rollup*, parks no worker while it waits, and delays only its keys.
 //! - **Bounded.** No more than `capacity` tasks are accepted and unfinished at a time. Who waits for
-//!   room is served first come, first served. Tasks that submit to their own pool never wait.
+//!   room is served first come, first served. Tasks that submit to their own pool never wait. Where
+//!   [`max_waiting_per_key`](Builder::max_waiting_per_key) is set a hot key can't fill the pool, and who
+//!   is held by it holds nobody else up; where [`capacity_bytes`](Builder::capacity_bytes) is, no more
+//!   than so many bytes wait or run.
 //! - **Fair.** A key with much to do lets others in after its quantum.
 //! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on.
 //! - **Nothing stays.** A key without unfinished tasks costs no memory, and the captures of a task
@@ -61,7 +64,7 @@ mod pool;
 mod run;
 mod sync;
 
-pub use builder::{Builder, KeyHash, KeyHasher, MAX_CAPACITY, MAX_WORKERS};
+pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;

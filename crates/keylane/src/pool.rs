@@ -5,11 +5,12 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::admit::Cost;
 use crate::builder::{Builder, KeyHasher};
 #[cfg(feature = "tokio")]
 use crate::complete::FutureTask;
 use crate::complete::{Attempt, Handle, Slot, Sure};
-use crate::engine::{Engine, Execute, Key, Made, Make, Patience};
+use crate::engine::{Engine, Execute, Key, Made, Make, Patience, Toll};
 use crate::error::{BatchError, DrainError, SubmitError, SubmitErrorKind};
 use crate::observe::Snapshot;
 use crate::order::{Claims, InHand, IntoClaims};
@@ -56,6 +57,10 @@ impl<K: Key> Execute<K> for Closures {
 
     fn name(work: &Body) -> Option<usize> {
         work.name()
+    }
+
+    fn charge(work: Body, cost: Cost) -> Body {
+        work.with(cost)
     }
 }
 
@@ -111,7 +116,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed); the task comes back in the error.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back in the error.
     pub fn submit<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -128,7 +134,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Full`](SubmitErrorKind::Full) or [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the task comes
+    /// back.
     pub fn try_submit<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -145,8 +153,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`TimedOut`](SubmitErrorKind::TimedOut) or [`Closed`](SubmitErrorKind::Closed); the task
-    /// comes back.
+    /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
     pub fn submit_timeout<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -167,7 +175,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back.
     pub async fn submit_async<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -178,9 +187,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() -> T + Send + 'static,
     {
         let claims = keys.into_claims();
-        match self.engine.admit_async().await {
-            Ok(()) => self.enter_with_handle(claims, work),
-            Err(refused) => Err(SubmitError::new(refused.into(), (claims, work))),
+        match self.engine.admit_async(&claims, 0).await {
+            Ok(toll) => self.enter_with_handle(claims, work, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, work))),
         }
     }
 
@@ -191,7 +200,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile: the handles so far, and the tasks that were not accepted.
+    /// If the pool is closed meanwhile, or a task is [too large](SubmitErrorKind::TooLarge): the handles
+    /// so far, and the tasks that were not accepted.
     pub fn submit_many<C, T, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
@@ -207,7 +217,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
             slots.push(slot.clone());
             (keys.into_claims(), Made(Body::shared(slot)))
         });
-        let Err((_, rejected)) = self.engine.enter_many(bodies) else {
+        let Err((_, rejected, why)) = self.engine.enter_many(bodies) else {
             return Ok(slots.into_iter().map(Handle::new).collect());
         };
         let rejected = rejected.into_iter().map(|(claims, Made(body))| {
@@ -217,7 +227,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
             (claims, work)
         });
         let rejected = rejected.collect();
-        Err(BatchError::new(slots.into_iter().map(Handle::new).collect(), rejected))
+        Err(BatchError::new(slots.into_iter().map(Handle::new).collect(), rejected, why))
     }
 
     /// Like [`submit`](Self::submit), for work that can fail: an `Err` becomes
@@ -237,10 +247,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() -> Result<T, E> + Send + 'static,
     {
         let claims = keys.into_claims();
-        if let Err(refused) = self.engine.admit(Patience::Endless) {
-            return Err(SubmitError::new(refused.into(), (claims, work)));
-        }
-        self.enter_slot(claims, Arc::new(Slot::new(work)))
+        let toll = match self.engine.admit(&claims, 0, Patience::Endless) {
+            Ok(toll) => toll,
+            Err(why) => return Err(SubmitError::new(why, (claims, work))),
+        };
+        self.enter_slot(claims, Arc::new(Slot::new(work)), toll)
             .map_err(|(claims, work)| SubmitError::new(SubmitErrorKind::Closed, (claims, work)))
     }
 
@@ -254,9 +265,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        match self.engine.admit(patience) {
-            Ok(()) => self.enter_with_handle(claims, work),
-            Err(refused) => Err(SubmitError::new(patience.explain(refused), (claims, work))),
+        match self.engine.admit(&claims, 0, patience) {
+            Ok(toll) => self.enter_with_handle(claims, work, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, work))),
         }
     }
 
@@ -264,13 +275,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         work: F,
+        toll: Toll,
     ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
         let slot = Arc::new(Slot::new(Sure(work)));
-        self.enter_slot(claims, slot).map_err(|(claims, Sure(work))| {
+        self.enter_slot(claims, slot, toll).map_err(|(claims, Sure(work))| {
             SubmitError::new(SubmitErrorKind::Closed, (claims, work))
         })
     }
@@ -279,6 +291,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         slot: Arc<Slot<T, E, F>>,
+        toll: Toll,
     ) -> Result<Handle<T, E>, Submission<K, F>>
     where
         T: Send + 'static,
@@ -286,7 +299,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: Attempt<T, E> + Send + 'static,
     {
         let handle = Handle::new(slot.clone());
-        match self.engine.enter(claims, Made(Body::shared(slot.clone()))) {
+        match self.engine.enter(claims, Made(Body::shared(slot.clone())), toll) {
             Ok(()) => Ok(handle),
             Err((claims, Made(body))) => {
                 let work = slot.take_body().expect("nobody else has seen the slot");
@@ -366,9 +379,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: Future<Output = T> + Send + 'static,
     {
         let claims = keys.into_claims();
-        match self.engine.admit_async().await {
-            Ok(()) => self.enter_future(claims, future),
-            Err(refused) => Err(SubmitError::new(refused.into(), (claims, future))),
+        match self.engine.admit_async(&claims, 0).await {
+            Ok(toll) => self.enter_future(claims, future, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, future))),
         }
     }
 
@@ -382,9 +395,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        match self.engine.admit(patience) {
-            Ok(()) => self.enter_future(claims, future),
-            Err(refused) => Err(SubmitError::new(patience.explain(refused), (claims, future))),
+        match self.engine.admit(&claims, 0, patience) {
+            Ok(toll) => self.enter_future(claims, future, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, future))),
         }
     }
 
@@ -392,18 +405,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         future: F,
+        toll: Toll,
     ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
         let Some(runtime) = self.engine.settings.runtime.clone() else {
-            self.engine.admission.give_back(1);
+            self.engine.retract(&claims);
             return Err(SubmitError::new(SubmitErrorKind::NoRuntime, (claims, future)));
         };
         let task = Arc::new(FutureTask::new(future, runtime));
         let handle = Handle::new(task.clone());
-        match self.engine.enter(claims, Made(Body::shared(task.clone()))) {
+        match self.engine.enter(claims, Made(Body::shared(task.clone())), toll) {
             Ok(()) => Ok(handle),
             Err((claims, Made(body))) => {
                 let future = task.take_future().expect("nobody else has seen the task");
@@ -420,7 +434,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back.
     #[inline]
     pub fn execute<F>(
         &self,
@@ -437,7 +452,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Full`](SubmitErrorKind::Full) or [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the task comes
+    /// back.
     #[inline]
     pub fn try_execute<F>(
         &self,
@@ -454,8 +471,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`TimedOut`](SubmitErrorKind::TimedOut) or [`Closed`](SubmitErrorKind::Closed); the task
-    /// comes back.
+    /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
     pub fn execute_timeout<F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -473,7 +490,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back.
     pub async fn execute_async<F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -483,9 +501,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() + Send + 'static,
     {
         let claims = keys.into_claims();
-        match self.engine.admit_async().await {
-            Ok(()) => self.enter_detached(claims, work),
-            Err(refused) => Err(SubmitError::new(refused.into(), (claims, work))),
+        match self.engine.admit_async(&claims, 0).await {
+            Ok(toll) => self.enter_detached(claims, work, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, work))),
         }
     }
 
@@ -496,8 +514,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile: how many were accepted, and those that were not. A task of
-    /// the second kind can precede one of the first in the batch only if their keys differ.
+    /// If the pool is closed meanwhile, or a task is [too large](SubmitErrorKind::TooLarge): how many
+    /// were accepted, and those that were not. A task of the second kind can precede one of the first
+    /// in the batch only if their keys differ.
     pub fn execute_many<C, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
@@ -507,9 +526,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() + Send + 'static,
     {
         let batch = batch.into_iter().map(|(keys, work)| (keys.into_claims(), Detached(work)));
-        self.engine.enter_many(batch).map_err(|(accepted, rejected)| {
+        self.engine.enter_many(batch).map_err(|(accepted, rejected, why)| {
             let rejected = rejected.into_iter().map(|(claims, Detached(work))| (claims, work));
-            BatchError::new(accepted, rejected.collect())
+            BatchError::new(accepted, rejected.collect(), why)
         })
     }
 
@@ -533,11 +552,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         work: F,
+        toll: Toll,
     ) -> Result<(), SubmitError<Submission<K, F>>>
     where
         F: FnOnce() + Send + 'static,
     {
-        self.engine.enter(claims, Detached(work)).map_err(|(claims, Detached(work))| {
+        self.engine.enter(claims, Detached(work), toll).map_err(|(claims, Detached(work))| {
             SubmitError::new(SubmitErrorKind::Closed, (claims, work))
         })
     }

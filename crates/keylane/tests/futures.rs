@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
-use keylane::{Outcome, Pool, SubmitErrorKind};
+use keylane::{Claims, Outcome, Pool, SubmitErrorKind};
 use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, oneshot};
 
@@ -204,4 +204,48 @@ fn a_concurrency_of_nothing_is_refused() {
     let runtime = runtime();
     let error = Pool::<u32>::builder().runtime(runtime.handle().clone(), 0).build().unwrap_err();
     assert!(matches!(error, keylane::BuildError::Concurrency(0)), "{error}");
+}
+
+#[test]
+fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
+    let runtime = runtime();
+    let builder = Pool::<u32>::builder().workers(1).max_waiting_per_key(1).capacity_bytes(10);
+    // Without a runtime it is refused, and has taken nothing.
+    let without = builder.build().unwrap();
+    for _ in 0..3 {
+        let error = without.submit_future(Claims::exclusive(1).with_cost(9), async {}).unwrap_err();
+        assert_eq!(error.kind(), SubmitErrorKind::NoRuntime);
+        assert_eq!(error.into_inner().0.cost(), 9);
+    }
+    assert!(without.try_submit(Claims::exclusive(1).with_cost(10), || ()).is_ok());
+    let builder = Pool::<u32>::builder().workers(1).max_waiting_per_key(1).capacity_bytes(10);
+    let pool = builder.runtime(runtime.handle().clone(), 10).build().unwrap();
+    for ends in [true, false] {
+        let (open, gate) = oneshot::channel::<()>();
+        let (begun, runs) = mpsc::channel();
+        let slow = pool
+            .submit_future(Claims::exclusive(1).with_cost(9), async move {
+                begun.send(()).unwrap();
+                gate.await.unwrap();
+            })
+            .unwrap();
+        runs.recv().unwrap();
+        // The worker has handed it over, and is free.
+        assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_done());
+        assert_eq!(pool.try_submit(1, || ()).unwrap_err().kind(), SubmitErrorKind::KeyFull);
+        let heavy = pool.try_submit(Claims::exclusive(3).with_cost(2), || ()).unwrap_err();
+        assert_eq!(heavy.kind(), SubmitErrorKind::Full);
+        if ends {
+            open.send(()).unwrap();
+        } else {
+            assert!(!slow.cancel(), "it has begun, and is dropped at its next step");
+        }
+        // Both wait until it has ended.
+        assert!(pool.submit(1, || ()).unwrap().wait().unwrap().is_done());
+        let heavy = pool.submit(Claims::exclusive(3).with_cost(10), || ()).unwrap();
+        assert!(heavy.wait().unwrap().is_done());
+        assert_eq!(slow.wait().unwrap().is_done(), ends);
+    }
+    pool.drain(None).unwrap();
+    assert_eq!(pool.snapshot(0).bytes, 0);
 }

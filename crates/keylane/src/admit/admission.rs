@@ -70,7 +70,7 @@ pub(crate) struct Admission {
     /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
     /// every worker after every task.
     watchers: CachePadded<AtomicUsize>,
-    /// How many places keep slots for tasks to come. Never changed.
+    /// How many places keep slots for tasks to come; none do if it is 0. Never changed.
     places: usize,
     /// How many slots each of them keeps at the most. Changed with the bound.
     most_kept: AtomicUsize,
@@ -82,7 +82,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// `places` is how many places will keep slots for tasks to come.
+    /// `places` is how many places will keep slots for tasks to come, if any.
     pub(crate) fn new(capacity: usize, places: usize) -> Self {
         Admission {
             places,
@@ -139,7 +139,7 @@ impl Admission {
 
     /// Takes slots to be kept, if many are free.
     pub(crate) fn reserve(&self) -> u32 {
-        let free = self.slots.free() / (PARTS_NOT_KEPT * self.places);
+        let free = self.slots.free().checked_div(PARTS_NOT_KEPT * self.places).unwrap_or(0);
         match self.most_kept().min(u32::try_from(free).unwrap_or(u32::MAX)) {
             0 => 0,
             want => self.slots.try_acquire_up_to(want as usize).map_or(0, |got| got as u32),
@@ -320,7 +320,7 @@ impl Admission {
 }
 
 fn most_kept(capacity: usize, places: usize) -> usize {
-    (capacity / (PARTS_NOT_KEPT * places)).min(MOST_KEPT)
+    capacity.checked_div(PARTS_NOT_KEPT * places).map_or(0, |part| part.min(MOST_KEPT))
 }
 
 /// Keeps `watchers` raised for as long as somebody waits, however the wait ends.

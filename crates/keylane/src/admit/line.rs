@@ -60,6 +60,11 @@ impl<P> Line<P> {
         self.head.is_none()
     }
 
+    /// Whether nobody has a place, not even one whose fate is decided.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.places.is_empty()
+    }
+
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting

@@ -15,8 +15,12 @@
 //! The same with several items: `push_many`, `pop_many`, and so on.
 
 mod admission;
+mod byte_bound;
 mod error;
 mod gate;
+mod key_bound;
+#[cfg(all(test, loom))]
+mod key_models;
 mod line;
 #[cfg(all(test, loom))]
 mod models;
@@ -31,4 +35,6 @@ pub use gate::{Gate, OwnedPermit, Permit};
 pub use queue::FairQueue;
 
 pub(crate) use admission::Admission;
+pub(crate) use byte_bound::{ByteBound, Cost};
+pub(crate) use key_bound::{Freed, KeyBound, Spot};
 pub(crate) use slots::Refused;

@@ -8,8 +8,8 @@ const BATCH: usize = 256;
 /// No further index.
 const END: u16 = u16::MAX;
 
-/// How many tasks of a batch were accepted before the pool was closed, and those that were not.
-pub(crate) type Rest<K, M> = (usize, Vec<Incoming<K, M>>);
+/// How many tasks of a batch were accepted, those that were not, and why the first of them was not.
+pub(crate) type Rest<K, M> = (usize, Vec<Incoming<K, M>>, SubmitErrorKind);
 
 /// A task on its way in: its keys, and that of which its work is made.
 pub(crate) type Incoming<K, M> = (Claims<K>, M);
@@ -25,12 +25,14 @@ struct Staged<K, M> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Admits and enters many tasks, as many at a time as there is room for. If the pool is closed,
-    /// returns how many were accepted, and the tasks that were not.
+    /// Admits and enters many tasks, as many at a time as there is room for, until one is refused.
     pub(crate) fn enter_many<M: Make<X::Work>>(
         &self,
         mut tasks: impl Iterator<Item = Incoming<K, M>>,
     ) -> Result<usize, Rest<K, M>> {
+        if self.bounds.is_some() {
+            return self.enter_one_by_one(tasks);
+        }
         let mut accepted = 0;
         let mut piece = Vec::with_capacity(tasks.size_hint().0.min(BATCH));
         loop {
@@ -42,10 +44,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             accepted += entered;
             if entered != piece.len() {
                 let rest = piece.into_iter().flatten().map(|staged| (staged.claims, staged.task));
-                return Err((accepted, rest.chain(tasks).collect()));
+                return Err((accepted, rest.chain(tasks).collect(), SubmitErrorKind::Closed));
             }
             piece.clear();
         }
+    }
+
+    /// Each task of the batch goes through all bounds before the next does, as if it came alone.
+    fn enter_one_by_one<M: Make<X::Work>>(
+        &self,
+        mut tasks: impl Iterator<Item = Incoming<K, M>>,
+    ) -> Result<usize, Rest<K, M>> {
+        let mut accepted = 0;
+        while let Some((claims, task)) = tasks.next() {
+            if let Err((why, claims, task)) = self.submit_other(claims, task, Patience::Endless) {
+                let rest = std::iter::once((claims, task)).chain(tasks).collect();
+                return Err((accepted, rest, why));
+            }
+            accepted += 1;
+        }
+        Ok(accepted)
     }
 
     #[inline(always)]
@@ -62,7 +80,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn enter_piece<M: Make<X::Work>>(&self, piece: &mut [Option<Staged<K, M>>]) -> usize {
         let mut start = 0;
         while start < piece.len() {
-            let Ok(slots) = self.admit_up_to(piece.len() - start) else { break };
+            let Ok(slots) = self.take_slots(piece.len() - start) else { break };
             self.enter_admitted(&mut piece[start..start + slots]);
             start += slots;
         }
@@ -88,7 +106,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Enters a task that is no single; it stays where it is if the pool is stopped.
     fn enter_staged<M: Make<X::Work>>(&self, place: &mut Option<Staged<K, M>>) {
         let Some(Staged { claims, task, hash, next }) = place.take() else { return };
-        if let Err((claims, task)) = self.enter(claims, task) {
+        if let Err((claims, task)) = self.enter(claims, task, Toll::none()) {
             *place = Some(Staged { claims, task, hash, next });
         }
     }

@@ -45,16 +45,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[cold]
-    fn submit_other<M: Make<X::Work>>(
+    pub(super) fn submit_other<M: Make<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
         patience: Patience,
     ) -> Result<(), Unaccepted<K, M>> {
-        if let Err(refused) = self.admit(patience) {
-            return Err((patience.explain(refused), claims, task));
+        let weight = task.peek().map_or(0, |work| self.executor.weigh(work));
+        match self.admit(&claims, weight, patience) {
+            Ok(toll) => self
+                .enter(claims, task, toll)
+                .map_err(|(claims, task)| (SubmitErrorKind::Closed, claims, task)),
+            Err(why) => Err((why, claims, task)),
         }
-        self.enter(claims, task).map_err(|(claims, task)| (SubmitErrorKind::Closed, claims, task))
     }
 
     /// Has an inbox that keeps no slots keep some for what comes next.
@@ -75,16 +78,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped it
-    /// comes back, and its slot is free again.
+    /// comes back, and all that it had taken is given back.
     #[inline(always)]
     pub(crate) fn enter<M: Make<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
+        toll: Toll,
     ) -> Result<(), (Claims<K>, M)> {
         match claims.0 {
-            Repr::One(claim) => self.enter_single(claim, task),
-            other => self.enter_other(other, task),
+            Repr::One(claim) if toll.is_none() => self.enter_single(claim, task),
+            // Whether it has a cost or not, so that there is one kind of these.
+            other => self
+                .enter_other(other, toll.charge::<M, K, X>(task))
+                .map_err(|(claims, charged)| (claims, charged.task)),
         }
     }
 
@@ -100,11 +107,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
             drop(inbox);
-            self.admission.give_back(1);
-            return Err((Claims(Repr::One(claim)), task));
+            let claims = Claims(Repr::One(claim));
+            self.retract(&claims);
+            return Err((claims, task));
         }
+        let freed = self.arrive(shard, hash, &claim.key);
         let tell = inbox.push_single(hash as u32, time, claim, || task.make());
         drop(inbox);
+        drop(freed);
         if tell {
             self.offer(shard);
         }
@@ -119,6 +129,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<(), (Claims<K>, M)> {
         let entered = match claims {
             Repr::One(claim) => return self.enter_single(claim, task),
+            Repr::Weighed(weighed) => {
+                let Weighed { claims, bytes } = *weighed;
+                return self
+                    .enter_other(claims, task)
+                    .map_err(|(claims, task)| (claims.with_cost(bytes), task));
+            }
             Repr::None => self.enter_free(task).map_err(|task| (Claims::none(), task)),
             Repr::Barrier => self.enter_barrier(task).map_err(|task| (Claims::barrier(), task)),
             Repr::Many(claims) => {
@@ -130,7 +146,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
             }
         };
-        entered.inspect_err(|_| self.admission.give_back(1))
+        entered.inspect_err(|(claims, _)| self.retract(claims))
     }
 
     pub(super) fn enter_free<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
@@ -171,6 +187,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
         let scope = Scope::Keys(claims.into_boxed_slice());
         let rollup = Arc::new(Rollup::new(scope, label, task.make()));
+        // All inboxes are locked: who is let in now comes after this in each of them.
+        let freed: Vec<_> = match &rollup.scope {
+            Scope::Keys(claims) if self.bounds.is_some() => claims
+                .iter()
+                .filter_map(|(hash, claim)| self.arrive(self.shard_of(*hash), *hash, &claim.key))
+                .collect(),
+            _ => Vec::new(),
+        };
         let mut tell = Vec::new();
         let mut parts = parts.into_iter().peekable();
         for (shard, inbox) in &mut inboxes {
@@ -181,6 +205,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         }
         drop(inboxes);
+        drop(freed);
         tell.into_iter().for_each(|shard| self.offer(shard));
         Ok(())
     }

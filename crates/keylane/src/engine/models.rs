@@ -248,6 +248,8 @@ impl Shift {
         let settings = Settings {
             workers: shards,
             capacity: 16,
+            per_key: None,
+            bytes: None,
             quantum_tasks: 64,
             quantum_time: Duration::MAX,
             thread_name: String::new(),
@@ -256,7 +258,7 @@ impl Shift {
             #[cfg(feature = "tokio")]
             runtime: None,
         };
-        let engine = Engine::new(settings, Plainly, Closures);
+        let engine = Engine::new(settings, None, Plainly, Closures);
         assert_eq!(engine.shards(), shards);
         Arc::new(Shift { engine, left: AtomicUsize::new(tasks) })
     }

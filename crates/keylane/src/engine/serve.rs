@@ -12,7 +12,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         wish: Wish,
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Next<K, X::Work>> {
-        let mut lanes = self.shards[shard].lanes.lock();
+        if let Some(bounds) = &self.bounds {
+            return self.step_within(bounds, shard, ended, wish, hand);
+        }
+        self.step_on(shard, self.shards[shard].lanes.lock(), ended, wish, hand)
+    }
+
+    #[inline(always)]
+    fn step_on(
+        &self,
+        shard: usize,
+        mut lanes: OpenLanes<'_, K, X::Work>,
+        ended: Option<Held<K, X::Work>>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Next<K, X::Work>> {
         if let Some(Held::Lane(slot)) = ended
             && wish.stay
             && wish.quantum_left
@@ -27,6 +41,30 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Some(Next { held, goes_on, in_place: true, passed: false, runs_dry: false });
         }
         self.step_slowly(shard, lanes, ended, wish, hand)
+    }
+
+    /// The same where more is bounded than the tasks of all keys together.
+    #[cold]
+    fn step_within(
+        &self,
+        bounds: &Bounds<K>,
+        shard: usize,
+        ended: Option<Held<K, X::Work>>,
+        wish: Wish,
+        hand: &mut Hand<K, X::Work>,
+    ) -> Option<Next<K, X::Work>> {
+        let lanes = self.shards[shard].lanes.lock();
+        let freed = match &ended {
+            Some(Held::Lane(slot)) => {
+                let (hash, key) = lanes.key_in(*slot);
+                bounds.end(Spot { part: shard, hash, key })
+            }
+            _ => None,
+        };
+        let next = self.step_on(shard, lanes, ended, wish, hand);
+        // Told now that nothing is locked. What they submit comes after this task's end.
+        drop(freed);
+        next
     }
 
     #[inline(never)]
@@ -227,6 +265,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     pub(crate) fn end_rollup(&self, rollup: &Rollup<K, X::Work>) {
         self.end_parts(rollup);
+        if let Some(bounds) = &self.bounds {
+            self.leave_scope(bounds, &rollup.scope);
+        }
         self.admission.give_back(1);
     }
 

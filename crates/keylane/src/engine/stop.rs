@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-use super::{Engine, Execute, Key};
+use super::{Bounds, Engine, Execute, Key};
 use crate::error::DrainError;
 use crate::order::Unrun;
 use crate::run::drop_quietly;
@@ -13,6 +13,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Refuses new work from now on.
     pub(crate) fn close(&self) {
         self.admission.close();
+        if let Some(bounds) = &self.bounds {
+            bounds.close();
+        }
     }
 
     /// Closes, and waits until all that was accepted has ended.
@@ -64,7 +67,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         // Labels have the lower half of the clock; how far they lie back is what counts.
         unrun.sort_by_key(|task| std::cmp::Reverse((clock as u32).wrapping_sub(task.seq)));
+        if let Some(bounds) = &self.bounds {
+            self.forget(bounds, &unrun);
+        }
         self.admission.give_back(unrun.len());
         unrun
+    }
+
+    /// Gives back what tasks have of the other bounds that will not run.
+    fn forget(&self, bounds: &Bounds<K>, unrun: &[Unrun<K, X::Work>]) {
+        for task in unrun {
+            self.leave_keys(bounds, &task.claims);
+            if let Some(bytes) = &bounds.bytes {
+                drop(bytes.taken(self.executor.weigh(&task.work)));
+            }
+        }
     }
 }

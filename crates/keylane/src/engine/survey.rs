@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 
 use super::{Engine, Execute, Key};
+use crate::admit::{ByteBound, KeyBound};
 use crate::observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -34,10 +35,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             busy: tally.is_busy(),
             since: tally.since_look(),
         });
+        let bounds = self.bounds.as_deref();
+        let bytes = bounds.and_then(|bounds| bounds.bytes.as_deref());
+        let keys = bounds.and_then(|bounds| bounds.keys.as_ref());
         Snapshot {
             capacity,
+            capacity_bytes: bytes.map(ByteBound::most),
+            bytes: bytes.map_or(0, ByteBound::in_use),
+            submitters_held: keys.map_or(0, KeyBound::held),
             unfinished: self.admission.in_use(),
-            submitters_waiting: self.admission.waiting(),
+            submitters_waiting: self.admission.waiting() + bytes.map_or(0, ByteBound::waiting),
             accepted,
             panicked: self.tally.panicked() as u64,
             workers_wanted: self.crew.wanted(),

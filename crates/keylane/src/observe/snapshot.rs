@@ -14,7 +14,13 @@ pub struct Snapshot<K> {
     /// Tasks that were accepted and have not ended. Above `capacity` only by what tasks have
     /// submitted from inside, or after the capacity was lowered.
     pub unfinished: usize,
-    /// Submitters that wait for room.
+    /// The bound on what unfinished tasks weigh together, if there is one.
+    pub capacity_bytes: Option<usize>,
+    /// What they weigh, if there is such a bound.
+    pub bytes: usize,
+    /// Submitters that wait for their key to have room, and hold nobody else up meanwhile.
+    pub submitters_held: usize,
+    /// Submitters that wait for room, for their task or its bytes.
     pub submitters_waiting: usize,
     /// Tasks that were ever accepted; a rollup counts once for each of its keys, a barrier once for
     /// each shard.

@@ -41,6 +41,16 @@ pub(crate) enum Repr<K> {
     None,
     Many(Vec<Claim<K>>),
     Barrier,
+    /// One of the others, with its cost. Apart, so that those without one are no larger.
+    Weighed(Box<Weighed<K>>),
+}
+
+/// Claims with a cost.
+#[derive(Clone, Debug)]
+pub(crate) struct Weighed<K> {
+    /// Never weighed themselves.
+    pub(crate) claims: Repr<K>,
+    pub(crate) bytes: usize,
 }
 
 impl<K> Claims<K> {
@@ -74,6 +84,34 @@ impl<K> Claims<K> {
         self.and(Claim { key, mode: Mode::Shared })
     }
 
+    /// Says what the task weighs, in bytes, where the pool has a bound on that: see
+    /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes). Without such a bound it means
+    /// nothing, and a task of which it is not said weighs nothing.
+    ///
+    /// ```
+    /// use keylane::{Claims, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().capacity_bytes(1 << 20).build()?;
+    /// let page = vec![0_u8; 4096];
+    /// pool.execute(Claims::exclusive(7).with_cost(page.len()), move || drop(page))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_cost(self, bytes: usize) -> Self {
+        let claims = match self.0 {
+            Repr::Weighed(weighed) => weighed.claims,
+            claims => claims,
+        };
+        Claims(Repr::Weighed(Box::new(Weighed { claims, bytes })))
+    }
+
+    /// What was said with [`with_cost`](Self::with_cost), or 0.
+    pub fn cost(&self) -> usize {
+        match &self.0 {
+            Repr::Weighed(weighed) => weighed.bytes,
+            _ => 0,
+        }
+    }
+
     fn and(self, claim: Claim<K>) -> Self {
         Claims(match self.0 {
             Repr::None => Repr::One(claim),
@@ -83,7 +121,21 @@ impl<K> Claims<K> {
                 Repr::Many(claims)
             }
             Repr::Barrier => Repr::Barrier,
+            Repr::Weighed(weighed) => {
+                let Weighed { claims, bytes } = *weighed;
+                return Claims(claims).and(claim).with_cost(bytes);
+            }
         })
+    }
+}
+
+impl<K> Repr<K> {
+    /// The claims without their cost.
+    pub(crate) fn unweighed(&self) -> &Repr<K> {
+        match self {
+            Repr::Weighed(weighed) => &weighed.claims,
+            claims => claims,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ mod queue;
 mod recent;
 mod rollup;
 
-pub(crate) use claims::{Claim, Mode, Repr};
+pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
 pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};

@@ -4,12 +4,12 @@
 //! than everything else that the engine does for a task. So a body of up to four words lives in the
 //! entry of the task itself, and only a larger one in a box.
 
-use std::any::TypeId;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
 use super::Stage;
+use super::stage::Keeping;
 use crate::order::InHand;
 
 /// Room for the captures of most closures. With it an entry is one cache line.
@@ -20,6 +20,11 @@ type Words = [MaybeUninit<usize>; WORDS];
 /// What a worker can run once.
 pub(crate) trait Run: Send + 'static {
     fn run(self, stage: &mut dyn Stage);
+
+    /// What the task is called, if a handle waits for it.
+    fn name(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// A task that a handle waits for, and that its handle can find by name.
@@ -41,7 +46,8 @@ struct Vtable {
     run: unsafe fn(*mut Words, &mut dyn Stage),
     /// Drops the value in the words.
     drop: unsafe fn(*mut Words),
-    type_id: fn() -> TypeId,
+    /// The name of the value in the words.
+    name: unsafe fn(*const Words) -> Option<usize>,
 }
 
 /// Gives each type its vtable.
@@ -50,7 +56,7 @@ struct Stored<R>(R);
 impl<R: Run> Stored<R> {
     const FITS: bool =
         size_of::<R>() <= size_of::<Words>() && align_of::<R>() <= align_of::<Words>();
-    const VTABLE: Vtable = Vtable { run: Self::run, drop: Self::drop, type_id: TypeId::of::<R> };
+    const VTABLE: Vtable = Vtable { run: Self::run, drop: Self::drop, name: Self::name };
 
     /// # Safety
     /// `words` holds an `R` that nobody will use again.
@@ -66,6 +72,13 @@ impl<R: Run> Stored<R> {
         // SAFETY: by this function's condition.
         unsafe { words.cast::<R>().drop_in_place() }
     }
+
+    /// # Safety
+    /// `words` holds an `R`.
+    unsafe fn name(words: *const Words) -> Option<usize> {
+        // SAFETY: by this function's condition.
+        unsafe { &*words.cast::<R>() }.name()
+    }
 }
 
 /// A value that is too large for the words.
@@ -74,6 +87,27 @@ struct Boxed<R>(Box<R>);
 impl<R: Run> Run for Boxed<R> {
     fn run(self, stage: &mut dyn Stage) {
         self.0.run(stage);
+    }
+
+    fn name(&self) -> Option<usize> {
+        self.0.name()
+    }
+}
+
+/// A body, and what is dropped when its turn has ended: as soon as it has returned, unless it keeps
+/// the turn.
+struct With<T> {
+    body: Body,
+    value: T,
+}
+
+impl<T: Send + Sync + 'static> Run for With<T> {
+    fn run(self, stage: &mut dyn Stage) {
+        self.body.run(&mut Keeping::new(stage, self.value));
+    }
+
+    fn name(&self) -> Option<usize> {
+        self.body.name()
     }
 }
 
@@ -89,6 +123,10 @@ impl Run for Shared {
         if let Some(task) = self.task.take() {
             task.run(stage);
         }
+    }
+
+    fn name(&self) -> Option<usize> {
+        Some(self.name)
     }
 }
 
@@ -113,7 +151,14 @@ impl Body {
 
     /// The name of the task, if a handle waits for it.
     pub(crate) fn name(&self) -> Option<usize> {
-        self.view::<Shared>().map(|shared| shared.name)
+        // SAFETY: `store` put the value there for this vtable, and it is there until `run` or
+        // `drop` consume the body.
+        unsafe { (self.vtable.name)(&self.words) }
+    }
+
+    /// The same body, with something that is dropped when its turn has ended.
+    pub(crate) fn with<T: Send + Sync + 'static>(self, value: T) -> Self {
+        Body::new(With { body: self, value })
     }
 
     /// The caller has checked that `R` fits.
@@ -125,16 +170,6 @@ impl Body {
         // it is given, and a `Boxed` is one word.
         unsafe { words.as_mut_ptr().cast::<R>().write(value) };
         Body { words, vtable: &Stored::<R>::VTABLE }
-    }
-
-    fn holds<R: Run>(&self) -> bool {
-        (self.vtable.type_id)() == TypeId::of::<R>()
-    }
-
-    fn view<R: Run>(&self) -> Option<&R> {
-        // SAFETY: `store` wrote an `R` if the type says so, and it is there until `run` or
-        // `drop` consume the body.
-        self.holds::<R>().then(|| unsafe { &*self.words.as_ptr().cast::<R>() })
     }
 
     #[inline]

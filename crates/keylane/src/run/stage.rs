@@ -45,6 +45,43 @@ impl fmt::Debug for Turn {
     }
 }
 
+/// A stage that keeps a value for as long as the turn lasts.
+pub(crate) struct Keeping<'a, T> {
+    stage: &'a mut dyn Stage,
+    /// Until somebody keeps the turn, and the value with it.
+    value: Option<T>,
+}
+
+impl<'a, T: Send + Sync + 'static> Keeping<'a, T> {
+    pub(crate) fn new(stage: &'a mut dyn Stage, value: T) -> Self {
+        Keeping { stage, value: Some(value) }
+    }
+}
+
+impl<T: Send + Sync + 'static> Stage for Keeping<'_, T> {
+    fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.stage.panicked(payload);
+    }
+
+    fn keep_turn(&mut self) -> Turn {
+        Turn::new(Both { turn: self.stage.keep_turn(), value: self.value.take() })
+    }
+}
+
+/// A kept turn, and what is dropped after it has ended.
+struct Both<T> {
+    turn: Turn,
+    value: Option<T>,
+}
+
+impl<T: Send + Sync> EndTurn for Both<T> {
+    fn end(self: Box<Self>) {
+        let Both { turn, value } = *self;
+        drop(turn);
+        drop(value);
+    }
+}
+
 /// The stage of a task that is run outside of any pool: nothing is held, so nothing is kept.
 pub(crate) fn bystander() -> impl Stage {
     struct Bystander;

@@ -12,6 +12,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.backlog.iter().any(|entry| entry.is_for(&is_target))
     }
 
+    /// The key of a lane that is held, and half of its hash.
+    pub(crate) fn key_in(&self, slot: usize) -> (u32, &K) {
+        let lane = &self.lanes[slot];
+        (lane.hash, lane.key.as_ref().expect("a held lane has a key"))
+    }
+
     /// The rollups that wait behind the holder of a lane; or nothing, if the target does.
     pub(crate) fn behind_slot(
         &self,

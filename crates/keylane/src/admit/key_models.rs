@@ -1,0 +1,122 @@
+//! The entrances of keys in every order of events.
+//!
+//! Each model names the mistakes that it was seen to catch.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Instant;
+
+use super::key_bound::{KeyBound, Spot};
+use super::slots::Refused;
+use crate::sync::model::{Plain, block_on, check, spawn, waker};
+
+fn spot(key: &usize) -> Spot<'_, usize> {
+    Spot { part: *key, hash: 0, key }
+}
+
+/// A task's whole way, once its submitter has a place: in, and its end.
+fn pass(bound: &KeyBound<usize>, spots: &[Spot<'_, usize>]) {
+    spots.iter().for_each(|spot| drop(bound.entered(spot)));
+    spots.iter().for_each(|spot| drop(bound.end(spot)));
+}
+
+/// Nobody stands anywhere, and no key has anything.
+fn assert_deserted(bound: &KeyBound<usize>) {
+    assert_eq!((bound.held(), bound.entrances()), (0, 0));
+}
+
+/// A place is had by one at a time, and whoever waits for it gets it.
+#[test]
+fn a_place_is_handed_on_and_never_lost() {
+    check(|| {
+        let bound = Arc::new((KeyBound::new(1, 1), Plain::<u32>::default()));
+        let others = [false, true].map(|as_task| {
+            let bound = bound.clone();
+            spawn(move || {
+                let here = [spot(&0)];
+                match as_task {
+                    false => assert_eq!(bound.0.take(&here, None), Ok(())),
+                    true => assert_eq!(block_on(bound.0.take_async(&here)), Ok(())),
+                }
+                bound.1.change(|uses| *uses += 1);
+                pass(&bound.0, &here);
+            })
+        });
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(bound.1.get(), 2);
+        assert_deserted(&bound.0);
+    });
+}
+
+/// Two rollups that meet at two keys, and one that wants a key of theirs alone.
+#[test]
+fn crossing_rollups_both_come_in() {
+    check(|| {
+        let bound = Arc::new(KeyBound::new(1, 2));
+        let other = {
+            let bound = bound.clone();
+            spawn(move || {
+                let both = [spot(&0), spot(&1)];
+                assert_eq!(bound.take(&both, None), Ok(()));
+                pass(&bound, &both);
+            })
+        };
+        let both = [spot(&0), spot(&1)];
+        assert_eq!(bound.take(&both, None), Ok(()));
+        pass(&bound, &both);
+        other.join().unwrap();
+        assert_deserted(&bound);
+    });
+}
+
+/// A wait that ends by its time, and a future that is dropped, while the place comes.
+#[test]
+fn who_gives_up_neither_takes_a_place_nor_loses_one() {
+    check(|| {
+        let bound = Arc::new(KeyBound::new(1, 2));
+        assert_eq!(bound.try_take(&[spot(&0)]), Ok(()));
+        let other = {
+            let bound = bound.clone();
+            spawn(move || pass(&bound, &[spot(&0)]))
+        };
+        let both = [spot(&0), spot(&1)];
+        {
+            let mut take = pin!(bound.take_async(&both));
+            let waker = waker();
+            if take.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                bound.give_back(&both);
+            }
+        }
+        if bound.take(&both, Some(Instant::now())).is_ok() {
+            bound.give_back(&both);
+        }
+        assert_eq!(bound.take(&both, None), Ok(()));
+        pass(&bound, &both);
+        other.join().unwrap();
+        assert_deserted(&bound);
+    });
+}
+
+/// Whoever waits when it is closed learns it, or has got its place before.
+#[test]
+fn closing_wakes_whoever_is_held() {
+    check(|| {
+        let bound = Arc::new(KeyBound::new(1, 2));
+        assert_eq!(bound.try_take(&[spot(&1)]), Ok(()));
+        let other = {
+            let bound = bound.clone();
+            spawn(move || {
+                let both = [spot(&0), spot(&1)];
+                match bound.take(&both, None) {
+                    Ok(()) => pass(&bound, &both),
+                    Err(refused) => assert_eq!(refused, Refused::Closed),
+                }
+            })
+        };
+        bound.close();
+        pass(&bound, &[spot(&1)]);
+        other.join().unwrap();
+        assert_deserted(&bound);
+    });
+}

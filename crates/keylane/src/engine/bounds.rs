@@ -1,0 +1,264 @@
+//! The bounds beside the capacity: on the unfinished tasks of each key, and on what all tasks weigh.
+//!
+//! A submitter takes, in this order, a place at each of its keys, its bytes, and a slot. All that it
+//! has while it waits for the next of the three is given back if that is refused. `../admit/README.md`
+//! says why this neither deadlocks nor holds anybody else up.
+
+use std::ops::Deref;
+
+use super::*;
+use crate::admit::{ByteBound, Cost, Freed, KeyBound, Spot};
+
+/// The bounds that were asked for, at least one.
+pub(crate) struct Bounds<K> {
+    pub(crate) keys: Option<KeyBound<K>>,
+    pub(crate) bytes: Option<Arc<ByteBound>>,
+}
+
+/// A task has been admitted: it has its slot, its places, and these bytes.
+#[must_use = "who is admitted enters, or is retracted"]
+pub(crate) struct Toll(Option<Cost>);
+
+/// Work that will have its cost with it.
+pub(super) struct Charged<M, W> {
+    pub(super) task: M,
+    cost: Option<Cost>,
+    charge: fn(W, Cost) -> W,
+}
+
+impl<M: Make<W>, W> Make<W> for Charged<M, W> {
+    fn make(self) -> W {
+        let work = self.task.make();
+        match self.cost {
+            None => work,
+            Some(cost) => (self.charge)(work, cost),
+        }
+    }
+}
+
+/// The entrances of a task's keys, those in the earlier shards first.
+enum Spots<'a, K> {
+    None,
+    One([Spot<'a, K>; 1]),
+    Many(Vec<Spot<'a, K>>),
+}
+
+impl<'a, K> Deref for Spots<'a, K> {
+    type Target = [Spot<'a, K>];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Spots::None => &[],
+            Spots::One(spot) => spot,
+            Spots::Many(spots) => spots,
+        }
+    }
+}
+
+/// Places of a submitter that is not in yet. Dropped, it gives them back.
+struct Places<'a, K: Key> {
+    keys: Option<&'a KeyBound<K>>,
+    spots: &'a [Spot<'a, K>],
+}
+
+impl<K: Key> Places<'_, K> {
+    /// The submitter has a slot.
+    fn keep(mut self) {
+        self.keys = None;
+    }
+}
+
+impl<K: Key> Drop for Places<'_, K> {
+    fn drop(&mut self) {
+        if let Some(keys) = self.keys {
+            keys.give_back(self.spots);
+        }
+    }
+}
+
+impl Toll {
+    /// For a task that has a slot and nothing else.
+    pub(super) fn none() -> Self {
+        Toll(None)
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Has a task pay it.
+    pub(super) fn charge<M, K, X: Execute<K>>(self, task: M) -> Charged<M, X::Work> {
+        Charged { task, cost: self.0, charge: X::charge }
+    }
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Takes what a task needs of all bounds. It never waits for those of its own pool.
+    #[cold]
+    pub(super) fn admit_within(
+        &self,
+        bounds: &Bounds<K>,
+        claims: &Claims<K>,
+        bytes: usize,
+        patience: Patience,
+    ) -> Result<Toll, SubmitErrorKind> {
+        let inside = self.is_inside();
+        bounds.check(bytes)?;
+        let spots = self.spots(bounds, claims);
+        let places = bounds.take_places(&spots, patience, inside)?;
+        let cost = bounds.take_bytes(bytes, patience, inside)?;
+        self.take_slot(patience).map_err(|refused| patience.explain(refused))?;
+        places.keep();
+        Ok(Toll(cost))
+    }
+
+    /// The same, without blocking the thread. Dropped before it is ready, it has taken nothing.
+    pub(super) async fn admit_within_async(
+        &self,
+        bounds: &Bounds<K>,
+        claims: &Claims<K>,
+        bytes: usize,
+    ) -> Result<Toll, SubmitErrorKind> {
+        if self.is_inside() {
+            return self.admit_within(bounds, claims, bytes, Patience::None);
+        }
+        bounds.check(bytes)?;
+        let spots = self.spots(bounds, claims);
+        let keys = bounds.keys.as_ref();
+        if let Some(keys) = keys {
+            keys.take_async(&spots).await?;
+        }
+        let places = Places { keys, spots: &spots };
+        let cost = match &bounds.bytes {
+            Some(all) if bytes != 0 => Some(all.take_async(bytes).await?),
+            _ => None,
+        };
+        self.take_slot_async().await?;
+        places.keep();
+        Ok(Toll(cost))
+    }
+
+    /// An admitted task does not enter: it gives all back but its cost, which goes with its toll.
+    pub(crate) fn retract(&self, claims: &Claims<K>) {
+        self.admission.give_back(1);
+        if let Some(bounds) = &self.bounds
+            && let Some(keys) = &bounds.keys
+        {
+            keys.give_back(&self.spots(bounds, claims));
+        }
+    }
+
+    /// A task is in its inbox, which is still locked. What comes back is to be dropped after that.
+    #[inline(always)]
+    pub(super) fn arrive(&self, shard: usize, hash: u64, key: &K) -> Option<Freed<K>> {
+        match &self.bounds {
+            None => None,
+            Some(bounds) => bounds.arrive(Spot { part: shard, hash: hash as u32, key }),
+        }
+    }
+
+    /// The tasks with these claims have ended, or never will begin.
+    pub(super) fn leave_keys(&self, bounds: &Bounds<K>, claims: &Claims<K>) {
+        if let Some(keys) = &bounds.keys {
+            self.spots(bounds, claims).iter().for_each(|spot| drop(keys.end(spot)));
+        }
+    }
+
+    /// The keys of a rollup lose one task each.
+    pub(super) fn leave_scope(&self, bounds: &Bounds<K>, scope: &Scope<K>) {
+        if let (Some(keys), Scope::Keys(claims)) = (&bounds.keys, scope) {
+            for (hash, claim) in claims {
+                drop(keys.end(&self.spot(*hash, &claim.key)));
+            }
+        }
+    }
+
+    fn spots<'a>(&self, bounds: &Bounds<K>, claims: &'a Claims<K>) -> Spots<'a, K> {
+        if bounds.keys.is_none() {
+            return Spots::None;
+        }
+        let spot = |claim: &'a Claim<K>| self.spot(self.hasher.hash_one(&claim.key), &claim.key);
+        match claims.0.unweighed() {
+            Repr::One(claim) => Spots::One([spot(claim)]),
+            Repr::Many(claims) => {
+                let mut spots: Vec<Spot<'a, K>> = Vec::with_capacity(claims.len());
+                for spot in claims.iter().map(spot) {
+                    if !spots.iter().any(|seen| seen.hash == spot.hash && seen.key == spot.key) {
+                        spots.push(spot);
+                    }
+                }
+                spots.sort_by_key(|spot| spot.part);
+                Spots::Many(spots)
+            }
+            Repr::None | Repr::Barrier | Repr::Weighed(_) => Spots::None,
+        }
+    }
+
+    fn spot<'a>(&self, hash: u64, key: &'a K) -> Spot<'a, K> {
+        Spot { part: self.shard_of(hash), hash: hash as u32, key }
+    }
+}
+
+impl<K: Key> Bounds<K> {
+    /// Refuses whoever waits, and whoever comes.
+    pub(super) fn close(&self) {
+        self.keys.iter().for_each(KeyBound::close);
+        self.bytes.iter().for_each(|bytes| bytes.close());
+    }
+
+    /// What weighs more than all that there is would wait for ever.
+    fn check(&self, bytes: usize) -> Result<(), SubmitErrorKind> {
+        match &self.bytes {
+            Some(all) if bytes > all.most() => Err(SubmitErrorKind::TooLarge),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_places<'a>(
+        &'a self,
+        spots: &'a [Spot<'a, K>],
+        patience: Patience,
+        inside: bool,
+    ) -> Result<Places<'a, K>, SubmitErrorKind> {
+        if let Some(keys) = &self.keys {
+            match patience {
+                _ if inside => keys.force(spots),
+                Patience::None => keys.try_take(spots),
+                Patience::Until(deadline) => keys.take(spots, Some(deadline)),
+                Patience::Endless => keys.take(spots, None),
+            }
+            .map_err(|refused| match patience.explain(refused) {
+                SubmitErrorKind::Full => SubmitErrorKind::KeyFull,
+                other => other,
+            })?;
+        }
+        Ok(Places { keys: self.keys.as_ref(), spots })
+    }
+
+    fn take_bytes(
+        &self,
+        bytes: usize,
+        patience: Patience,
+        inside: bool,
+    ) -> Result<Option<Cost>, SubmitErrorKind> {
+        let Some(all) = self.bytes.as_ref().filter(|_| bytes != 0) else { return Ok(None) };
+        match patience {
+            _ if inside => all.force(bytes),
+            Patience::None => all.try_take(bytes),
+            Patience::Until(deadline) => all.take(bytes, Some(deadline)),
+            Patience::Endless => all.take(bytes, None),
+        }
+        .map(Some)
+        .map_err(|refused| patience.explain(refused))
+    }
+
+    #[cold]
+    fn arrive(&self, spot: Spot<'_, K>) -> Option<Freed<K>> {
+        self.keys.as_ref().map(|keys| keys.entered(&spot))
+    }
+
+    /// A task of this key has ended. What comes back is to be dropped when no lock is held any more.
+    pub(super) fn end(&self, spot: Spot<'_, K>) -> Option<Freed<K>> {
+        self.keys.as_ref().map(|keys| keys.end(&spot))
+    }
+}
