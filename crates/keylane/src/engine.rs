@@ -11,6 +11,7 @@ mod enter;
 mod models;
 mod resize;
 mod serve;
+mod share;
 mod stop;
 mod survey;
 
@@ -30,7 +31,11 @@ use crate::order::{
     merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
-use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};
+
+pub(crate) use share::{
+    Back, Crowd, Desk, Given, JobRules, Office, Sat, Sharing, Site, WeakOffice,
+};
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -74,6 +79,8 @@ pub(crate) struct Settings {
     /// Bytes of stack of a worker thread; the platform's default if absent.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<Box<PanicHook>>,
+    /// How jobs share the workers.
+    pub(crate) jobs: JobRules,
     /// Where futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
@@ -104,6 +111,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) admission: Admission,
     /// Which shards have something to offer.
     pub(crate) board: Board,
+    /// The jobs, and who is to serve them.
+    pub(crate) sharing: Sharing<K, X::Work>,
     /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
     /// The worker threads.
@@ -196,6 +205,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             hasher,
             admission: Admission::new(settings.capacity, shards),
             board: Board::new(),
+            sharing: Sharing::new(),
             idle: Idle::new(),
             crew: Crew::new(settings.workers),
             executor,

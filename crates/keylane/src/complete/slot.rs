@@ -70,6 +70,14 @@ pub fn is_cancelled() -> bool {
     })
 }
 
+/// Runs a part of something that takes long, in which `is_cancelled` says what the flag says.
+pub(crate) fn answering<R>(cancel: &Arc<AtomicBool>, part: impl FnOnce() -> R) -> R {
+    let outer = CANCEL.replace(Some(cancel.clone()));
+    let result = part();
+    CANCEL.set(outer);
+    result
+}
+
 impl<T, E, F> Slot<T, E, F> {
     pub(crate) fn new(body: F) -> Self {
         Slot {
@@ -159,10 +167,7 @@ impl<T, E, F> Slot<T, E, F> {
 
     /// Runs a part of the body, in which `is_cancelled` answers for it.
     pub(crate) fn visit<R>(&self, part: impl FnOnce() -> R) -> R {
-        let outer = CANCEL.replace(Some(self.cancel.clone()));
-        let result = part();
-        CANCEL.set(outer);
-        result
+        answering(&self.cancel, part)
     }
 }
 

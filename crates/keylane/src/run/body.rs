@@ -123,6 +123,12 @@ impl Body {
         Body { words, vtable: &Stored::<R>::VTABLE }
     }
 
+    /// Whether the value in it is of this type.
+    pub(crate) fn is<R: Run>(&self) -> bool {
+        const { assert!(Stored::<R>::FITS) };
+        self.holds::<R>()
+    }
+
     fn holds<R: Run>(&self) -> bool {
         (self.vtable.type_id)() == TypeId::of::<R>()
     }
