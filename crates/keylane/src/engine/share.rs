@@ -103,7 +103,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let result = section(&mut books, time);
         let (could, jobs) = match &books.allocator {
             None => (false, 0),
-            Some(allocator) => (allocator.could_decide(), allocator.unfinished()),
+            // Without jobs it is not asked.
+            Some(allocator) => match allocator.unfinished() {
+                0 => (false, 0),
+                jobs => (allocator.could_decide(), jobs),
+            },
         };
         // Written only if they change: others read them all the time.
         if self.sharing.jobs.load(Ordering::Relaxed) != jobs {

@@ -180,8 +180,8 @@ where
         }
     }
 
-    /// Puts a subtask into the order of the pool. The worker is free again before that, for another
-    /// may find it granted at once.
+    /// Puts a subtask into the order of the pool. Only then may another worker ask the splitter, whose
+    /// next subtask is to come after this one.
     fn line_up(
         &self,
         claims: Claims<K>,
@@ -197,9 +197,9 @@ where
         }
         let place = lined.insert(subtask);
         drop(lined);
-        site.waits(exhausted);
         let job = self.me.upgrade().expect("a job with a worker is alive");
         site.enter(claims, Body::new(Entry { job, place }));
+        site.waits(exhausted);
         None
     }
 
@@ -220,6 +220,7 @@ where
         answering(&self.cancelled, || {
             while let Some((number, work)) = batch.pop_front() {
                 let outcome = self.attempt(work, site);
+                site.ran_one();
                 count.add(&outcome);
                 outcomes.push((number, outcome));
                 if count.failed != 0 && self.on_error == OnError::FailFast
@@ -273,7 +274,6 @@ where
     }
 
     fn attempt(&self, work: F, site: &mut dyn Site<K, Body>) -> Outcome<T, E> {
-        site.ran_one();
         match catch_unwind(AssertUnwindSafe(|| work.attempt())) {
             Ok(Ok(value)) => Outcome::Done(value),
             Ok(Err(error)) => Outcome::Failed(error),
@@ -351,6 +351,8 @@ where
 
     fn finish(&self, last: Progress) {
         *self.last.lock() = Some(last);
+        // What is left of it is nobody's but the job's, which may be dropped anywhere from here on.
+        self.drop_waiting();
         let ending = self.ending.lock().take().unwrap_or(Ending::Ended);
         self.sink.finish(ending);
     }

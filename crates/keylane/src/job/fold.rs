@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::Weak;
 
 use super::ResultOrder;
-use super::sink::{Ending, Numbered, OnPanic, Result, Sink, failed};
+use super::sink::{Ending, Numbered, OnPanic, Result, Sink, failed, tell};
 use crate::complete::{Outcome, PanicPayload};
 use crate::run::drop_quietly;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct Fold<T, E, A, G> {
     order: ResultOrder,
     /// Failures are folded like values; else the first one is the job's outcome.
     takes_failures: bool,
-    result: Arc<Result<A, E>>,
+    result: Weak<Result<A, E>>,
 }
 
 struct State<T, E, A, G> {
@@ -69,7 +69,7 @@ where
         step: G,
         order: ResultOrder,
         takes_failures: bool,
-        result: Arc<Result<A, E>>,
+        result: Weak<Result<A, E>>,
     ) -> Self {
         let state = State {
             seat: Seat::Free(init, step),
@@ -105,15 +105,20 @@ where
                 let acc = some.drain(..).fold(acc, &mut step);
                 (acc, step)
             }));
+            if let Err(payload) = &folded {
+                on_panic(&**payload);
+            }
             state = self.state.lock();
             (acc, step) = match folded {
                 Ok(both) => both,
                 Err(payload) => {
-                    on_panic(&*payload);
                     let queue = std::mem::take(&mut state.queue);
-                    state.failure = Some(Outcome::Panicked(PanicPayload::new(payload)));
+                    let panicked = Outcome::Panicked(PanicPayload::new(payload));
+                    let earlier = state.failure.replace(panicked);
                     self.leave(state, Seat::Lost);
-                    drop_quietly((some, queue));
+                    some.into_iter().for_each(drop_quietly);
+                    queue.into_iter().for_each(drop_quietly);
+                    drop_quietly(earlier);
                     return false;
                 }
             };
@@ -139,16 +144,13 @@ where
                 failure
             }
             // A fold that has panicked cancels the job, and is why it has ended.
-            (_, Some(failure @ Outcome::Panicked(_)), seat @ (Seat::Lost | Seat::Taken)) => {
-                drop_quietly(seat);
-                failure
-            }
-            (ending, _, seat) => {
-                drop_quietly(seat);
+            (_, Some(failure @ Outcome::Panicked(_)), Seat::Lost) => failure,
+            (ending, failure, seat) => {
+                drop_quietly((failure, seat));
                 ending.into()
             }
         };
-        self.result.settle(outcome);
+        tell(&self.result, outcome);
     }
 }
 
@@ -210,7 +212,7 @@ where
         }
         self.unfolded.store(state.queue.len(), Ordering::Release);
         drop(state);
-        drop_quietly(late);
+        late.into_iter().for_each(drop_quietly);
         self.fold(on_panic)
     }
 
@@ -219,7 +221,14 @@ where
     }
 
     fn finish(&self, ending: Ending) {
-        self.state.lock().ending = Some(ending);
+        let mut state = self.state.lock();
+        let unwanted = match ending {
+            Ending::Ended => VecDeque::new(),
+            _ => std::mem::take(&mut state.queue),
+        };
+        state.ending = Some(ending);
+        drop(state);
+        unwanted.into_iter().for_each(drop_quietly);
         // What is left are results that waited for earlier ones that will not come.
         self.fold(&|_| ());
         let state = self.state.lock();

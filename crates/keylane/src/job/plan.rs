@@ -233,7 +233,7 @@ where
         }
         let order = self.settings.order.unwrap_or(ResultOrder::Submission);
         let result = Arc::new(Slot::new(()));
-        Ok(self.submit(Arc::new(Collect::new(order, result.clone())), result))
+        Ok(self.submit(Arc::new(Collect::new(order, Arc::downgrade(&result))), result))
     }
 
     /// Submits the job, and folds the values of its subtasks as they come, or in the order in which
@@ -284,7 +284,7 @@ where
     {
         let order = self.settings.order.unwrap_or(ResultOrder::Completion);
         let result = Arc::new(Slot::new(()));
-        let sink = Arc::new(Fold::new(init, step, order, takes_failures, result.clone()));
+        let sink = Arc::new(Fold::new(init, step, order, takes_failures, Arc::downgrade(&result)));
         self.submit(sink, result)
     }
 

@@ -1,13 +1,15 @@
 //! Where the outcomes of a job's subtasks go.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::Weak;
 
 use super::ResultOrder;
 use crate::complete::{Outcome, PanicPayload, Slot};
+use crate::run::drop_quietly;
 use crate::sync::Mutex;
 
-/// What a job and its handle share: the result, once it is there.
+/// What a job and its handle share: the result, once it is there. The handle alone owns it, so that the
+/// result is dropped with the handle, and the job can be dropped anywhere.
 pub(super) type Result<R, E> = Slot<R, E, ()>;
 
 /// Called with the payload of a panic.
@@ -49,7 +51,7 @@ pub(super) trait Sink<T, E>: Send + Sync {
 pub(super) struct Collect<T, E> {
     state: Mutex<Collected<T, E>>,
     order: ResultOrder,
-    result: Arc<Result<Vec<T>, E>>,
+    result: Weak<Result<Vec<T>, E>>,
 }
 
 struct Collected<T, E> {
@@ -59,7 +61,7 @@ struct Collected<T, E> {
 }
 
 impl<T, E> Collect<T, E> {
-    pub(super) fn new(order: ResultOrder, result: Arc<Result<Vec<T>, E>>) -> Self {
+    pub(super) fn new(order: ResultOrder, result: Weak<Result<Vec<T>, E>>) -> Self {
         let state = Mutex::new(Collected { values: Vec::new(), failure: None });
         Collect { state, order, result }
     }
@@ -90,6 +92,8 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
                 Err(failure) => late.push(failure),
             }
         }
+        drop(state);
+        late.into_iter().for_each(drop_quietly);
         true
     }
 
@@ -98,12 +102,30 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
         let values = std::mem::take(&mut state.values);
         let failure = state.failure.take();
         drop(state);
-        self.result.settle(match ending {
-            Ending::Ended => {
-                failure.unwrap_or_else(|| Outcome::Done(values.into_iter().flatten().collect()))
+        let outcome = match (ending, failure) {
+            (Ending::Ended, None) => Outcome::Done(values.into_iter().flatten().collect()),
+            (Ending::Ended, Some(failure)) => {
+                values.into_iter().for_each(drop_quietly);
+                failure
             }
-            other => other.into(),
-        });
+            (other, failure) => {
+                values.into_iter().for_each(drop_quietly);
+                drop_quietly(failure);
+                other.into()
+            }
+        };
+        tell(&self.result, outcome);
+    }
+}
+
+/// Gives the outcome to the handle. If that was dropped, the outcome is; whatever its drop does.
+pub(super) fn tell<R, E>(result: &Weak<Result<R, E>>, outcome: Outcome<R, E>) {
+    match result.upgrade() {
+        Some(result) => {
+            result.settle(outcome);
+            drop_quietly(result);
+        }
+        None => drop_quietly(outcome),
     }
 }
 

@@ -175,7 +175,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn found_work(&mut self) {
         if self.searching {
             self.searching = false;
-            self.engine.idle.found(|| self.engine.offers_more(self.shard));
+            let engine = &self.engine;
+            engine
+                .idle
+                .found(|| engine.offers_more(self.shard) || engine.sharing.offers_for_certain());
             self.pace.restart(self.tally.now());
             self.tally.looked(self.pace.now());
             self.tally.set_busy(true);

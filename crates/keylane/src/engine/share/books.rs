@@ -32,6 +32,8 @@ pub(super) struct Listed<K, W> {
     pub(super) crowd: Arc<dyn Crowd<K, W>>,
     /// A worker asks its splitter.
     pub(super) splitting: bool,
+    /// Subtasks that became ready before the worker that entered them has said that they wait.
+    pub(super) early: u64,
     /// What the allocator was last told of its splitter.
     pub(super) held: bool,
 }
@@ -123,6 +125,9 @@ impl<K, W> Books<K, W> {
             let last = before.expect("a job with a worker is in the books");
             self.strike(id, ended(last, sat.end));
         } else {
+            if sat.end == End::Waits {
+                self.catch_up(id);
+            }
             self.hold(id);
         }
         sat.cancels
@@ -144,10 +149,34 @@ impl<K, W> Books<K, W> {
         self.hold(id);
     }
 
+    /// One of a job's subtasks can start.
+    pub(super) fn ready(&mut self, id: JobId) {
+        let Some(listed) = self.listed(id) else { return };
+        listed.early += 1;
+        self.catch_up(id);
+        self.hold(id);
+    }
+
+    /// Says that so many subtasks are ready as are and were said to wait.
+    fn catch_up(&mut self, id: JobId) {
+        let time = self.time;
+        let Some(listed) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let Some(allocator) = self.allocator.as_mut() else { return };
+        let waiting = allocator.progress(id).map_or(0, |progress| progress.waiting);
+        let known = listed.early.min(waiting);
+        if known != 0 {
+            listed.early -= known;
+            allocator.ready(id, known, time);
+        }
+    }
+
     /// Gives a worker to somebody.
     pub(super) fn give(&mut self, loose: bool, desk: &mut Desk<K, W>) -> Given {
         let time = self.time;
         let Some(allocator) = self.allocator.as_mut() else { return Given::Nothing };
+        if allocator.unfinished() == 0 {
+            return Given::Nothing;
+        }
         if allocator.is_loose_ready() != loose {
             allocator.loose_ready(loose, time);
         }

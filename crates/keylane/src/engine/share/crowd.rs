@@ -31,12 +31,12 @@ pub(crate) trait Site<K, W> {
     /// known to have no more.
     fn split(&mut self, exhausted: bool);
 
-    /// The subtask that the worker was given for waits: the worker is free again. To be said before
-    /// the subtask is entered.
+    /// The subtask that the worker was given for was entered and waits: the worker is free again. By
+    /// then somebody may have said already that it is ready.
     fn waits(&mut self, exhausted: bool);
 
-    /// Puts a task into the order of the pool. False if the pool is stopped.
-    fn enter(&mut self, claims: Claims<K>, work: W) -> bool;
+    /// Puts a task into the order of the pool, unless that is stopped: then the task is dropped.
+    fn enter(&mut self, claims: Claims<K>, work: W);
 
     /// So many subtasks more than one have come from the splitter, and are left to whoever comes.
     fn leave(&mut self, count: u64);
@@ -50,7 +50,7 @@ pub(crate) trait Site<K, W> {
     /// Whether a batch had better end here: something has changed since it began.
     fn is_disturbed(&self) -> bool;
 
-    /// Counts a subtask that has run.
+    /// Counts a subtask that has run. One with keys was counted when it was granted those.
     fn ran_one(&mut self);
 
     /// A subtask has panicked.
@@ -127,8 +127,8 @@ impl<K, W> Desk<K, W> {
 
 /// The engine, as its jobs and their handles see it.
 pub(crate) trait Office: Send + Sync {
-    /// One of the job's subtasks that waited can start. False if the job is over or cancelled.
-    fn ready(&self, id: JobId) -> bool;
+    /// One of the job's subtasks that waits, or is about to, can start.
+    fn ready(&self, id: JobId);
     /// One of the job's subtasks that waited, a future, has ended.
     #[cfg(feature = "tokio")]
     fn settled(&self, id: JobId, failed: bool);

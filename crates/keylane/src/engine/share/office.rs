@@ -66,7 +66,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 books.jobs.resize_with(id.slot() + 1, || None);
             }
             books.jobs[id.slot()] =
-                Some(Listed { id, crowd: crowd.clone(), splitting: false, held: false });
+                Some(Listed { id, crowd: crowd.clone(), splitting: false, early: 0, held: false });
             (id, false)
         });
         self.sharing.disturb();
@@ -109,14 +109,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Office for Engine<K, X, S> {
-    fn ready(&self, id: JobId) -> bool {
-        let live = self.section(|books, time| {
-            let live = books.allocator.as_mut().is_some_and(|a| a.ready(id, 1, time));
-            books.hold(id);
-            live
-        });
+    fn ready(&self, id: JobId) {
+        self.section(|books, _| books.ready(id));
         self.sharing.disturb();
-        live
     }
 
     #[cfg(feature = "tokio")]

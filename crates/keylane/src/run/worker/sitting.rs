@@ -48,10 +48,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let mut went = false;
         loop {
             let asks = !self.must_end();
+            // Before the worker is told that nobody else wants one.
+            let changes = self.engine.sharing.changes();
             back = match self.engine.share(back.take(), asks, &mut self.desk) {
                 Given::Nothing => break,
                 Given::Loose => Some(self.sit_outside()),
-                Given::Job { take, alone } => self.sit_at_desk(take, alone),
+                Given::Job { take, alone } => self.sit_at_desk(take, alone, changes),
             };
             went = true;
         }
@@ -77,12 +79,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         Back { who: Claimant::Loose, take: Take::Ready, sat: Sat::ended(end) }
     }
 
-    fn sit_at_desk(&mut self, take: Take, alone: bool) -> Option<Back> {
+    fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<Back> {
         self.found_job();
         let &(id, ref crowd) = self.desk.job().expect("the worker was given a job");
         let most = if alone { self.stride.of(id) } else { 1 };
         let began = if alone { self.tally.now() } else { 0 };
-        let changes = self.engine.sharing.changes();
         let mut scene = Scene {
             engine: &self.engine,
             tally: &self.tally,
@@ -145,10 +146,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
         self.engine.waits(self.id, self.take, splits.then_some(exhausted));
     }
 
-    fn enter(&mut self, claims: Claims<K>, work: X::Work) -> bool {
+    fn enter(&mut self, claims: Claims<K>, work: X::Work) {
         // The job has been accepted, and so have its subtasks.
         self.engine.admission.force_for_accepted();
-        self.engine.enter(claims, Made(work)).is_ok()
+        drop_quietly(self.engine.enter(claims, Made(work)).err());
     }
 
     fn leave(&mut self, count: u64) {
