@@ -30,6 +30,8 @@
 
 mod books;
 mod crowd;
+#[cfg(all(test, loom))]
+mod models;
 mod office;
 
 use crossbeam_utils::CachePadded;
