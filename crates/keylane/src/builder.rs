@@ -11,7 +11,7 @@ use crate::admit::ByteBound;
 use crate::allocate::default_workers;
 #[cfg(feature = "tokio")]
 use crate::complete::MOST_FUTURES;
-use crate::engine::{Engine, Execute, Key, Settings};
+use crate::engine::{Engine, Execute, JobRules, Key, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
 use crate::pool::{Closures, Pool};
@@ -113,6 +113,7 @@ impl<K> Default for Builder<K> {
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
+                jobs: JobRules::default(),
                 #[cfg(feature = "tokio")]
                 runtime: None,
                 #[cfg(feature = "tokio")]
@@ -217,6 +218,38 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// same key. By default nothing is, beyond the process' own panic hook.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.settings.on_panic = Some(Box::new(hook));
+        self
+    }
+
+    /// How many jobs may be active at a time, at least one: by default as many as there are workers,
+    /// so that each of them can have one. A job that comes when so many are active waits for one of
+    /// them to end.
+    ///
+    /// With as many long jobs as workers the next one, however short, waits for a whole job. A larger
+    /// bound lets it in, and jobs beyond the number of workers take turns; so does
+    /// [`shortest_job_first`](Self::shortest_job_first).
+    pub fn max_active_jobs(mut self, jobs: usize) -> Self {
+        self.settings.jobs.max_active = Some(jobs);
+        self
+    }
+
+    /// For how long a job can be held at one worker while others with less to do get the rest: after
+    /// that it gets another for one subtask, and waits anew. By default for ever. Counted in
+    /// milliseconds, rounded up.
+    pub fn job_patience(mut self, patience: Duration) -> Self {
+        let millis = patience.as_nanos().div_ceil(1_000_000);
+        self.settings.jobs.patience = Some(u64::try_from(millis).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Gives each free worker to the job with the fewest subtasks left, instead of one to each active
+    /// job first, and bounds the active jobs only if [told to](Self::max_active_jobs).
+    ///
+    /// That comes near the least mean time that is possible, where subtasks take about equally long. A
+    /// long job gets nothing while there are shorter ones, unless there is a
+    /// [patience](Self::job_patience).
+    pub fn shortest_job_first(mut self) -> Self {
+        self.settings.jobs.shortest_first = true;
         self
     }
 

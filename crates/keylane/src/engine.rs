@@ -13,6 +13,7 @@ mod enter;
 mod models;
 mod resize;
 mod serve;
+mod share;
 mod stop;
 mod survey;
 
@@ -32,7 +33,11 @@ use crate::order::{
     Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
-use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};
+
+pub(crate) use share::{
+    Back, Crowd, Desk, Given, JobRules, Office, Sat, Sharing, Site, WeakOffice,
+};
 
 pub(crate) use self::bounds::{Bounds, Toll};
 
@@ -88,6 +93,8 @@ pub(crate) struct Settings {
     /// Bytes of stack of a worker thread; the platform's default if absent.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<Box<PanicHook>>,
+    /// How jobs share the workers.
+    pub(crate) jobs: JobRules,
     /// Where futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
@@ -122,6 +129,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) bounds: Option<Box<Bounds<K>>>,
     /// Which shards have something to offer.
     pub(crate) board: Board,
+    /// The jobs, and who is to serve them.
+    pub(crate) sharing: Sharing<K, X::Work>,
     /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
     /// The worker threads.
@@ -229,6 +238,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             admission: Admission::new(settings.capacity, if bounds.is_none() { shards } else { 0 }),
             bounds,
             board: Board::new(shards),
+            sharing: Sharing::new(),
             idle: Idle::new(),
             crew: Crew::new(settings.workers),
             executor,

@@ -43,6 +43,7 @@
 //! | many messages for one handler | [`HandlerPool`] |
 //! | the result, cancelling, waiting | [`Handle`], from `submit` |
 //! | no result, and no cost for one | `execute` |
+//! | many subtasks with one result, beside others | [`Pool::job`] |
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
@@ -58,6 +59,7 @@ mod complete;
 mod engine;
 mod error;
 mod handler;
+mod job;
 mod observe;
 mod order;
 mod pool;
@@ -68,6 +70,7 @@ pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORK
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
+pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
 pub use order::{Claims, IntoClaims};
 pub use pool::{Pool, UnrunTask};

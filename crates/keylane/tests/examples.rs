@@ -40,6 +40,7 @@ examples!(
     futures,
     handler,
     handles,
+    jobs,
     ordered,
     rollup,
     turns,

@@ -235,6 +235,11 @@ impl Admission {
         Ok(())
     }
 
+    /// The same for a subtask of a job that was accepted before the pool was closed.
+    pub(crate) fn force_for_accepted(&self) {
+        self.slots.force(1);
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.slots.is_closed()
     }

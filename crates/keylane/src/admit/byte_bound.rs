@@ -79,8 +79,13 @@ impl ByteBound {
         if self.slots.is_closed() {
             return Err(Refused::Closed);
         }
+        Ok(self.force_for_accepted(bytes))
+    }
+
+    /// The same for a subtask of a job that was accepted before the bound was closed.
+    pub(crate) fn force_for_accepted(self: &Arc<Self>, bytes: usize) -> Cost {
         self.slots.force(bytes);
-        Ok(self.taken(bytes))
+        self.taken(bytes)
     }
 
     /// Speaks for bytes that were taken: by this caller just now, or by one that

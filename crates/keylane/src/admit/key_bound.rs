@@ -129,6 +129,13 @@ impl<K: Eq + Clone> KeyBound<K> {
         })
     }
 
+    /// The same for a subtask of a job that was accepted before the bound was closed.
+    pub(crate) fn force_for_accepted(&self, spots: &[Spot<'_, K>]) {
+        self.with_parts(spots, |parts| {
+            spots.iter().for_each(|spot| part_of(parts, spot).open(spot).take());
+        });
+    }
+
     /// A submitter that has a place here is in: to be called under the lock of the inbox, so that the
     /// next to be let in comes after it there.
     pub(crate) fn entered(&self, spot: &Spot<'_, K>) -> Freed<K> {

@@ -144,6 +144,27 @@ impl Allocator {
         self.note(at, Event::RanMore { job, take, done, failed });
     }
 
+    /// The worker that was told to split has made so many more than the one that it was given for, and
+    /// they are ready. Nothing is done if the job is cancelled; whoever has them drops them.
+    ///
+    /// # Panics
+    ///
+    /// If the job has no worker.
+    pub fn split_more(&mut self, job: JobId, count: u64, now: u64) {
+        let at = self.rules.at(now);
+        self.rules.split_more(job, count);
+        self.note(at, Event::SplitMore(job, count));
+    }
+
+    /// The job's splitter is known to have no more, so that it needs not be asked once more. True if
+    /// the job is over with that.
+    pub fn exhausted(&mut self, job: JobId, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_over = self.rules.exhausted(job);
+        self.note(at, Event::Exhausted(job));
+        is_over
+    }
+
     /// So many of a job's subtasks that waited can start. False if the job is over or cancelled.
     ///
     /// # Panics
@@ -235,6 +256,16 @@ impl Allocator {
         let at = self.rules.at(now);
         self.rules.bound(most);
         self.note(at, Event::Bounded(most));
+    }
+
+    /// Whether [`next`](Self::next) would give a worker to somebody, if it were asked now.
+    pub fn could_decide(&self) -> bool {
+        self.rules.could_decide()
+    }
+
+    /// What was last said of the work outside jobs.
+    pub(crate) fn is_loose_ready(&self) -> bool {
+        self.rules.is_loose_ready()
     }
 
     /// How far a job is; nothing if it is over.

@@ -68,6 +68,12 @@ impl Board {
         Some((start + turned.trailing_zeros() as usize) % MAX_SHARDS)
     }
 
+    /// Whether any shard has an offer.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.bits.load(Ordering::Acquire) != 0
+    }
+
     /// Whether any shard but this has an offer.
     #[inline]
     pub(crate) fn any_but(&self, shard: usize) -> bool {

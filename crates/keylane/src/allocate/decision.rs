@@ -11,6 +11,11 @@ pub struct JobId {
 }
 
 impl JobId {
+    /// Its place among the unfinished jobs, which another may have once it is over.
+    pub(crate) fn slot(self) -> usize {
+        self.slot as usize
+    }
+
     /// How many jobs were submitted before this one.
     pub fn serial(self) -> u64 {
         self.serial

@@ -41,6 +41,25 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// That of a job without subtasks.
+    pub(crate) fn none() -> Self {
+        Progress {
+            done: 0,
+            failed: 0,
+            running: 0,
+            ready: 0,
+            waiting: 0,
+            to_come: Some(0),
+            admitted: false,
+            paused: false,
+        }
+    }
+
+    /// How many subtasks there are in all, if that is known.
+    pub fn total(&self) -> Option<u64> {
+        Some(self.requirement()? + self.done + self.failed)
+    }
+
     /// How many subtasks must end until the job is over, if that is known: the article's
     /// `threadRequirement`. Those that run count.
     pub fn requirement(&self) -> Option<u64> {
@@ -163,6 +182,15 @@ impl Job {
     fn split(&mut self, count: u64) {
         if let Splitter::Open(Some(expected)) = &mut self.splitter {
             *expected = expected.saturating_sub(count);
+        }
+    }
+
+    /// The worker that splits has made so many more.
+    pub(super) fn split_more(&mut self, count: u64) {
+        assert!(self.running > 0, "job {} has no worker that could split", self.serial);
+        if !self.cancelled {
+            self.split(count);
+            self.ready += count;
         }
     }
 

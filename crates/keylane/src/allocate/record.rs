@@ -34,6 +34,10 @@ pub enum Event {
         /// How many ended otherwise.
         failed: u64,
     },
+    /// The splitter has made so many more than it was asked for.
+    SplitMore(JobId, u64),
+    /// The splitter is known to have no more.
+    Exhausted(JobId),
     /// So many of a job's subtasks stopped waiting, and could start.
     Ready(JobId, u64),
     /// A subtask that waited ended without a worker; true if it failed.
@@ -152,6 +156,8 @@ impl Event {
             Event::Submitted { supply, weight, .. } => drop(rules.submit(supply, weight)),
             Event::Ended(who, end) => drop(rules.ended(who, end)),
             Event::RanMore { job, take, done, failed } => rules.ran_more(job, take, done, failed),
+            Event::SplitMore(job, count) => rules.split_more(job, count),
+            Event::Exhausted(job) => drop(rules.exhausted(job)),
             Event::Ready(job, count) => drop(rules.ready(job, count)),
             Event::Settled(job, failed) => drop(rules.settled(job, failed)),
             Event::Held(job, held) => drop(rules.hold(job, held)),

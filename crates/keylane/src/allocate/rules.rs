@@ -1,6 +1,6 @@
 //! The four rules as a state machine: events in, decisions out. README.md beside it has the text.
 
-use super::job::{Job, Rank, Since};
+use super::job::{Job, Rank, Since, Splitter};
 use super::ranked::Ranked;
 use super::{Claimant, Decision, End, JobId, Progress, Rule, Supply, Take};
 
@@ -95,6 +95,12 @@ impl Rules {
             Some(slot) => self.give_to_job(slot, rule),
             None => self.give_to_loose(rule),
         })
+    }
+
+    /// Whether `decide` would name somebody.
+    pub(super) fn could_decide(&self) -> bool {
+        let choose = || if self.shortest_first { self.by_length() } else { self.by_the_rules() };
+        self.busy < self.workers && choose().is_some()
     }
 
     fn by_the_rules(&self) -> Option<Choice> {
@@ -256,6 +262,15 @@ impl Rules {
         self.change(slot, |job| job.ran_more(take, done, failed));
     }
 
+    pub(super) fn split_more(&mut self, id: JobId, count: u64) {
+        let slot = self.find(id).unwrap_or_else(|| panic!("{id} is over"));
+        self.change(slot, |job| job.split_more(count));
+    }
+
+    pub(super) fn exhausted(&mut self, id: JobId) -> bool {
+        self.change_if_live(id, |job| job.splitter = Splitter::Closed) && self.find(id).is_none()
+    }
+
     /// False if the job is over or cancelled, which is no mistake: it may just have become so.
     pub(super) fn ready(&mut self, id: JobId, count: u64) -> bool {
         self.change_if_live(id, |job| job.become_ready(count))
@@ -284,6 +299,10 @@ impl Rules {
     pub(super) fn loose_ready(&mut self, ready: bool) {
         self.loose.ready = ready;
         self.place_loose();
+    }
+
+    pub(super) fn is_loose_ready(&self) -> bool {
+        self.loose.ready
     }
 
     pub(super) fn resize(&mut self, workers: usize) {

@@ -134,6 +134,10 @@ impl<T, E> fmt::Debug for Handle<T, E> {
 pub struct WouldDeadlock<H>(H);
 
 impl<H> WouldDeadlock<H> {
+    pub(crate) fn new(awaited: H) -> Self {
+        WouldDeadlock(awaited)
+    }
+
     /// What was to be waited for.
     pub fn into_inner(self) -> H {
         self.0

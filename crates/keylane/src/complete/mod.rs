@@ -14,5 +14,5 @@ pub(crate) use attempt::{Attempt, Sure};
 pub(crate) use future::{FutureTask, MOST_FUTURES, Runtime};
 pub use handle::{Handle, WouldDeadlock};
 pub use outcome::{Outcome, PanicPayload};
-pub(crate) use slot::Slot;
 pub use slot::is_cancelled;
+pub(crate) use slot::{Slot, Watch, answering};

@@ -54,6 +54,12 @@ pub(crate) trait AskedToStop {
     fn is_asked_to_stop(&self) -> bool;
 }
 
+impl AskedToStop for AtomicBool {
+    fn is_asked_to_stop(&self) -> bool {
+        self.load(Ordering::Acquire)
+    }
+}
+
 /// Runs a body, or a part of it, in which `is_cancelled` answers for its task. There is an outer one
 /// if a task runs a stopped pool's task inside its own body.
 pub(crate) fn answering<R>(task: Arc<dyn AskedToStop>, part: impl FnOnce() -> R) -> R {

@@ -37,7 +37,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Takes a slot for a task. A task of this pool gets one whether there is room or not, for it
     /// might wait for room that only its own end can make.
     #[inline]
-    pub(super) fn take_slot(&self, patience: Patience) -> Result<(), Refused> {
+    pub(crate) fn take_slot(&self, patience: Patience) -> Result<(), Refused> {
         if self.is_inside() {
             return self.admission.force();
         }

@@ -138,6 +138,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(Toll(cost))
     }
 
+    /// Lets a subtask of an accepted job in, beyond the bounds if it must be: the job is bounded by how
+    /// many of its subtasks stand in lanes.
+    pub(crate) fn admit_accepted(&self, claims: &Claims<K>) -> Toll {
+        self.admission.force_for_accepted();
+        let Some(bounds) = &self.bounds else { return Toll::none() };
+        if let Some(keys) = &bounds.keys {
+            keys.force_for_accepted(&self.spots(bounds, claims));
+        }
+        let bytes = claims.cost();
+        let all = bounds.bytes.as_ref().filter(|_| bytes != 0);
+        Toll(all.map(|all| all.force_for_accepted(bytes)))
+    }
+
     /// An admitted task does not enter: it gives all back but its cost, which goes with its toll.
     pub(crate) fn retract(&self, claims: &Claims<K>) {
         self.admission.give_back(1);

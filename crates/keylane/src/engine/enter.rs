@@ -212,9 +212,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// A barrier stands in every inbox.
     pub(super) fn enter_barrier<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
+        // Before it is anywhere: see `begin_free`.
+        self.sharing.barriers.fetch_add(1, Ordering::AcqRel);
         let mut inboxes: Vec<_> =
             self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
         if inboxes[0].1.closed {
+            self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
             return Err(task);
         }
         let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };

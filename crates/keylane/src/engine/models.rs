@@ -17,17 +17,17 @@ use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait};
 
 /// As many threads as can only get there together.
-struct Meeting {
+pub(super) struct Meeting {
     missing: Mutex<usize>,
     complete: Condvar,
 }
 
 impl Meeting {
-    fn of(threads: usize) -> Arc<Self> {
+    pub(super) fn of(threads: usize) -> Arc<Self> {
         Arc::new(Meeting { missing: Mutex::new(threads), complete: Condvar::new() })
     }
 
-    fn attend(&self) {
+    pub(super) fn attend(&self) {
         let mut missing = self.missing.lock();
         *missing -= 1;
         if *missing == 0 {
@@ -187,10 +187,10 @@ fn whoever_sleeps_learns_of_the_end() {
 
 // The engine.
 
-type Work = Box<dyn FnOnce() + Send>;
+pub(super) type Work = Box<dyn FnOnce() + Send>;
 
 /// Tasks are closures, run by the models' own workers.
-struct Closures;
+pub(super) struct Closures;
 
 impl Execute<u64> for Closures {
     type Work = Work;
@@ -207,7 +207,7 @@ impl Execute<u64> for Closures {
 
 /// A key's number says which shard it is in: even numbers in the first of two, odd in the second.
 #[derive(Clone, Copy)]
-struct Plainly;
+pub(super) struct Plainly;
 
 impl BuildHasher for Plainly {
     type Hasher = Number;
@@ -217,7 +217,7 @@ impl BuildHasher for Plainly {
     }
 }
 
-struct Number(u64);
+pub(super) struct Number(u64);
 
 impl Hasher for Number {
     fn write(&mut self, _: &[u8]) {
@@ -237,14 +237,14 @@ impl Hasher for Number {
 type OnTask = Next<u64, Work>;
 
 /// An engine whose workers end when so many tasks have ended.
-struct Shift {
-    engine: Engine<u64, Closures, Plainly>,
-    left: AtomicUsize,
+pub(super) struct Shift {
+    pub(super) engine: Engine<u64, Closures, Plainly>,
+    pub(super) left: AtomicUsize,
 }
 
 impl Shift {
     /// With one shard or two.
-    fn new(shards: usize, tasks: usize) -> Arc<Self> {
+    pub(super) fn new(shards: usize, tasks: usize) -> Arc<Self> {
         let settings = Settings {
             workers: shards,
             capacity: 16,
@@ -255,6 +255,7 @@ impl Shift {
             thread_name: String::new(),
             stack_size: None,
             on_panic: None,
+            jobs: super::JobRules::default(),
             #[cfg(feature = "tokio")]
             runtime: None,
         };
@@ -264,7 +265,11 @@ impl Shift {
     }
 
     /// Submits a task, if the engine is open.
-    fn submit(self: &Arc<Self>, claims: Claims<u64>, work: impl FnOnce() + Send + 'static) -> bool {
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        claims: Claims<u64>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> bool {
         let shift = self.clone();
         let work = move || {
             work();
@@ -277,7 +282,7 @@ impl Shift {
     }
 
     /// Does what a worker does. It is counted as searching.
-    fn work(&self, home: usize) {
+    pub(super) fn work(&self, home: usize) {
         let engine = &self.engine;
         let mut searching = true;
         while !engine.stopping() {
@@ -295,7 +300,7 @@ impl Shift {
         }
     }
 
-    fn serve(&self, shard: usize, searching: &mut bool) {
+    pub(super) fn serve(&self, shard: usize, searching: &mut bool) {
         let engine = &self.engine;
         let mut hand = Hand::default();
         let mut ended = None;

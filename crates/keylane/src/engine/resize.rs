@@ -14,6 +14,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
             return Err(BuildError::Workers(workers));
         }
         self.crew.set_wanted(workers);
+        self.share_anew();
         // Those who sleep learn only so that they are too many.
         self.idle.wake_all();
         self.fill_crew().map_err(BuildError::Thread)

@@ -281,6 +281,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     self.offer(index);
                 }
                 self.ending_barriers.fetch_sub(1, Ordering::AcqRel);
+                self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
             }
             Scope::Keys(claims) => {
                 for (hash, claim) in claims {

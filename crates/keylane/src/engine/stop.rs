@@ -51,6 +51,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn stop(&self) -> Vec<Unrun<K, X::Work>> {
         self.close();
         self.stopping.store(true, Ordering::Release);
+        self.stop_jobs();
         self.idle.wake_all();
         let mut unrun = Vec::new();
         // First no inbox lets anything in, then all are emptied: a rollup is in all of its inboxes

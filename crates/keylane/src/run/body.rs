@@ -4,6 +4,7 @@
 //! than everything else that the engine does for a task. So a body of up to four words lives in the
 //! entry of the task itself, and only a larger one in a box.
 
+use std::any::TypeId;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
@@ -24,6 +25,11 @@ pub(crate) trait Run: Send + 'static {
     /// What the task is called, if a handle waits for it.
     fn name(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether it is of this type, or has one of this type inside.
+    fn is_a(&self, kind: TypeId) -> bool {
+        TypeId::of::<Self>() == kind
     }
 }
 
@@ -48,6 +54,8 @@ struct Vtable {
     drop: unsafe fn(*mut Words),
     /// The name of the value in the words.
     name: unsafe fn(*const Words) -> Option<usize>,
+    /// Whether the value in the words is of this type.
+    is_a: unsafe fn(*const Words, TypeId) -> bool,
 }
 
 /// Gives each type its vtable.
@@ -56,7 +64,8 @@ struct Stored<R>(R);
 impl<R: Run> Stored<R> {
     const FITS: bool =
         size_of::<R>() <= size_of::<Words>() && align_of::<R>() <= align_of::<Words>();
-    const VTABLE: Vtable = Vtable { run: Self::run, drop: Self::drop, name: Self::name };
+    const VTABLE: Vtable =
+        Vtable { run: Self::run, drop: Self::drop, name: Self::name, is_a: Self::is_a };
 
     /// # Safety
     /// `words` holds an `R` that nobody will use again.
@@ -79,6 +88,13 @@ impl<R: Run> Stored<R> {
         // SAFETY: by this function's condition.
         unsafe { &*words.cast::<R>() }.name()
     }
+
+    /// # Safety
+    /// `words` holds an `R`.
+    unsafe fn is_a(words: *const Words, kind: TypeId) -> bool {
+        // SAFETY: by this function's condition.
+        unsafe { &*words.cast::<R>() }.is_a(kind)
+    }
 }
 
 /// A value that is too large for the words.
@@ -91,6 +107,10 @@ impl<R: Run> Run for Boxed<R> {
 
     fn name(&self) -> Option<usize> {
         self.0.name()
+    }
+
+    fn is_a(&self, kind: TypeId) -> bool {
+        self.0.is_a(kind)
     }
 }
 
@@ -108,6 +128,11 @@ impl<T: Send + Sync + 'static> Run for With<T> {
 
     fn name(&self) -> Option<usize> {
         self.body.name()
+    }
+
+    fn is_a(&self, kind: TypeId) -> bool {
+        // The body was made of a `Run`, and asks it.
+        self.body.is_of(kind)
     }
 }
 
@@ -170,6 +195,17 @@ impl Body {
         // it is given, and a `Boxed` is one word.
         unsafe { words.as_mut_ptr().cast::<R>().write(value) };
         Body { words, vtable: &Stored::<R>::VTABLE }
+    }
+
+    /// Whether the value in it is of this type.
+    pub(crate) fn is<R: Run>(&self) -> bool {
+        self.is_of(TypeId::of::<R>())
+    }
+
+    fn is_of(&self, kind: TypeId) -> bool {
+        // SAFETY: `store` put the value there for this vtable, and it is there until `run` or
+        // `drop` consume the body.
+        unsafe { (self.vtable.is_a)(&self.words, kind) }
     }
 
     #[inline]

@@ -79,6 +79,12 @@ impl Crew {
         self.roll.lock().wanted
     }
 
+    /// How many there should be, with the substitutes of those that wait inside a task.
+    pub(crate) fn size(&self) -> usize {
+        let roll = self.roll.lock();
+        roll.wanted + roll.blocked
+    }
+
     pub(crate) fn block(&self) {
         let mut roll = self.roll.lock();
         roll.blocked += 1;

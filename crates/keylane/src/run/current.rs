@@ -89,6 +89,29 @@ pub(crate) fn leave_rollup() {
     IN_ROLLUP.set(None);
 }
 
+/// Where a task stands, for a part of it that runs later, on another worker of its pool.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    spot: Spot,
+    rollup: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Standing {
+    /// That of the task that this thread runs.
+    pub(crate) fn here() -> Self {
+        Standing { spot: SPOT.get(), rollup: IN_ROLLUP.with_borrow(Clone::clone) }
+    }
+
+    /// Runs a part of the task, which does not unwind.
+    pub(crate) fn visit<R>(self, part: impl FnOnce() -> R) -> R {
+        SPOT.set(self.spot);
+        IN_ROLLUP.set(self.rollup);
+        let result = part();
+        leave_rollup();
+        result
+    }
+}
+
 /// The pool whose task this thread runs, if any, and where that task stands.
 pub(crate) fn current_inside() -> Option<(Arc<dyn Inside>, Position)> {
     let inside = INSIDE.with_borrow(Clone::clone)?;

@@ -1,5 +1,7 @@
 //! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
 
+mod sitting;
+
 use std::any::Any;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +10,7 @@ use std::thread::JoinHandle;
 
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Pace, Stage, Turn};
-use crate::engine::{Engine, Execute, Key, Next, Wish};
+use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
 use crate::observe::WorkerTally;
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
@@ -38,6 +40,10 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     /// How long a lane may keep the worker; `quantum_time` of the settings.
     quantum_nanos: u64,
     hand: Hand<K, X::Work>,
+    /// The job that it was last given to.
+    desk: Desk<K, X::Work>,
+    /// How many subtasks of that it takes at once.
+    stride: sitting::Stride,
     /// Counted as searching.
     searching: bool,
     /// Counted as being on a lane beyond its quantum.
@@ -95,6 +101,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 turn,
                 quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
                 hand,
+                desk: Desk::default(),
+                stride: sitting::Stride::new(),
                 searching: true,
                 on_overtime: false,
             }
@@ -109,6 +117,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Arc::new(Insider(self.engine.clone())),
         );
         while !self.is_dismissed() {
+            if self.engine.sharing.has_jobs() {
+                if !self.share() {
+                    self.rest();
+                }
+                continue;
+            }
             match self.choose() {
                 Some(shard) => self.serve(shard),
                 None => self.rest(),
@@ -117,7 +131,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if self.searching {
             self.engine.idle.stop_searching();
             // Whoever relied on this worker to find something needs another.
-            if self.engine.board.any_for_certain() {
+            if self.engine.board.any_for_certain() || self.engine.sharing.offers_for_certain() {
                 self.engine.idle.offered();
             }
         }
@@ -148,7 +162,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let mut stay = true;
         loop {
             let wish = Wish {
-                go_on: stay || !self.must_end(),
+                go_on: stay || !self.must_leave(),
                 stay,
                 quantum_left: self.quantum_left(),
                 ran: self.turn.tasks,
@@ -177,7 +191,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn found_work(&mut self, shard: usize) {
         if self.searching {
             self.searching = false;
-            self.engine.idle.found(|| self.engine.offers_more(shard));
+            let engine = &self.engine;
+            engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_for_certain());
             self.pace.restart(self.tally.now());
             self.tally.looked(self.pace.now());
             self.tally.set_busy(true);
@@ -221,7 +236,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     #[cold]
     fn end_slice(&mut self, shard: usize) -> bool {
         self.tally.looked(self.pace.now());
-        !self.engine.board.any_but(shard) && !self.must_end()
+        !self.engine.board.any_but(shard) && !self.must_leave()
+    }
+
+    /// While there are jobs, a slice is a sitting: then the worker asks where it goes next.
+    fn must_leave(&self) -> bool {
+        self.must_end() || self.engine.sharing.has_jobs()
     }
 
     fn must_end(&self) -> bool {
@@ -269,13 +289,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             } else {
                 yield_now();
             }
-            if self.engine.board.first_from(0).is_some() || self.engine.stopping() {
+            let engine = &self.engine;
+            if engine.board.any() || engine.sharing.offers() || engine.stopping() {
                 return;
             }
         }
         let engine = &self.engine;
         engine.idle.sleep(|| {
-            engine.board.any_for_certain() || engine.stopping() || engine.crew.has_surplus()
+            engine.board.any_for_certain()
+                || engine.sharing.offers_for_certain()
+                || engine.stopping()
+                || engine.crew.has_surplus()
         });
     }
 }
@@ -354,12 +378,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
 
     fn block(&self) {
         self.0.crew.block();
+        self.0.share_anew();
         // Without a substitute the pool has one worker less meanwhile, as it would anyway.
         let _ = self.0.fill_crew();
     }
 
     fn unblock(&self) {
         self.0.crew.unblock();
+        self.0.share_anew();
     }
 
     #[cfg(feature = "tokio")]

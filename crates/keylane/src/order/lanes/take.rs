@@ -60,6 +60,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
+    /// A task without keys runs that is in no inbox. Released as any other.
+    pub(crate) fn begin_free(&mut self) {
+        self.free_running += 1;
+    }
+
     /// Puts a task into its lanes, and into the hand if it may run at once.
     #[inline(always)]
     pub(super) fn enter(

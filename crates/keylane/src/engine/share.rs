@@ -1,0 +1,220 @@
+//! Jobs in a running engine: which worker goes where, told by the rules in `allocate`.
+//!
+//! While there are jobs, a worker asks the [`Allocator`] before each sitting: a sitting is one subtask
+//! of a job, a batch of tiny ones of a job that is alone, or one slice of the work outside jobs. While
+//! there are none, it looks at one word and goes on as ever.
+//!
+//! # Protocol
+//! 1. Everything that is told to the allocator, or asked of it, is one *section* under the lock of the
+//!    books. No user code runs in it, and no other lock is taken in it.
+//! 2. At its end, and still under the lock, a section writes down in `offers` whether the allocator
+//!    could give a worker to somebody. If that has just become so, it wakes a worker after the lock is
+//!    released, as whoever sets a bit on the board does (`run/idle.rs`).
+//! 3. A worker that is given nothing falls asleep as ever, and reads `offers` with a read-modify-write
+//!    beside the board when it is on the list of sleepers.
+//! 4. Jobs that a section has ended are finished after it: their handles are told without the lock.
+//!
+//! # Why no subtask is left while a worker sleeps
+//! Suppose that the allocator could give a worker to a job, and all workers without work are asleep for
+//! good. The last section that ended has written `offers`, as true, for whether the allocator could
+//! decide changes in sections only. (What it knows of the work outside jobs may be out of date; that can
+//! make `offers` true for nothing, and the board says the rest.) From there on it is the proof in
+//! `run/idle.rs`, with `offers` as one more bit: who fell asleep last read it as unset, so it was set
+//! later, by a section that saw the sleeper on the list and woke it, or saw another who was searching,
+//! and that one asks. A worker that was woken and given something passes the wake-up on while `offers`
+//! is set.
+//!
+//! # Barriers and subtasks without keys
+//! A subtask without keys runs without an entry in any inbox, unless a barrier is unfinished: see
+//! [`Engine::begin_free`].
+
+mod books;
+mod crowd;
+#[cfg(all(test, loom))]
+mod models;
+mod office;
+
+use crossbeam_utils::CachePadded;
+
+use super::*;
+use crate::allocate::{Claimant, End, JobId, Take};
+use books::Books;
+
+pub(crate) use books::JobRules;
+pub(crate) use crowd::{Back, Crowd, Desk, Given, Office, Sat, Seat, Site, WeakOffice};
+
+/// What an engine knows of jobs.
+pub(crate) struct Sharing<K, W> {
+    /// Jobs that are not over. Changed under `books`; read by workers, between slices, without it.
+    jobs: CachePadded<AtomicUsize>,
+    /// 1 if a worker that asks may be given something. Written at the end of every section of `books`;
+    /// read without it by workers that look for work.
+    offers: CachePadded<AtomicUsize>,
+    /// Raised by each section that tells a worker in the middle of a batch to ask again. Read by those.
+    changes: CachePadded<AtomicUsize>,
+    /// Barriers that are unfinished. Raised before one enters its inboxes, lowered when its last fence
+    /// is down.
+    pub(super) barriers: CachePadded<AtomicUsize>,
+    /// Made for the first job. Innermost: no other lock is taken under it.
+    books: Mutex<Books<K, W>>,
+}
+
+impl<K, W> Sharing<K, W> {
+    pub(crate) fn new() -> Self {
+        Sharing {
+            jobs: CachePadded::new(AtomicUsize::new(0)),
+            offers: CachePadded::new(AtomicUsize::new(0)),
+            changes: CachePadded::new(AtomicUsize::new(0)),
+            barriers: CachePadded::new(AtomicUsize::new(0)),
+            books: Mutex::new(Books::new()),
+        }
+    }
+
+    /// Whether there are jobs, so that a worker is to ask where it goes.
+    #[inline(always)]
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.jobs.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a worker that asks may be given something.
+    pub(crate) fn offers(&self) -> bool {
+        self.offers.load(Ordering::Acquire) != 0
+    }
+
+    /// The same, read so that it is ordered with every section that sets it.
+    pub(crate) fn offers_for_certain(&self) -> bool {
+        self.offers.fetch_or(0, Ordering::AcqRel) != 0
+    }
+
+    /// What `is_disturbed` is to be asked with.
+    pub(crate) fn changes(&self) -> usize {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    fn disturb(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// A section of the books; what follows from it is done after the lock is released.
+    fn section<R>(&self, section: impl FnOnce(&mut Books<K, X::Work>, u64) -> R) -> R {
+        let clock = self.clock.now();
+        let mut books = self.sharing.books.lock();
+        let time = books.pass(clock);
+        let result = section(&mut books, time);
+        let (could, jobs) = match &books.allocator {
+            None => (false, 0),
+            // Without jobs it is not asked.
+            Some(allocator) => match allocator.unfinished() {
+                0 => (false, 0),
+                jobs => (allocator.could_decide(), jobs),
+            },
+        };
+        // Written only if they change: others read them all the time.
+        if self.sharing.jobs.load(Ordering::Relaxed) != jobs {
+            self.sharing.jobs.store(jobs, Ordering::Relaxed);
+        }
+        let could = usize::from(could);
+        let changed = self.sharing.offers.load(Ordering::Relaxed) != could;
+        if changed {
+            self.sharing.offers.swap(could, Ordering::AcqRel);
+        }
+        let over = std::mem::take(&mut books.over);
+        drop(books);
+        if changed && could == 1 {
+            self.idle.offered();
+        }
+        for (crowd, last) in over {
+            crowd.finish(last);
+            self.admission.give_back(1);
+        }
+        result
+    }
+
+    /// Takes a worker back from where it was, and says where it goes next, if it asks.
+    pub(crate) fn share(
+        &self,
+        back: Option<Back>,
+        asks: bool,
+        desk: &mut Desk<K, X::Work>,
+    ) -> Given {
+        let loose = asks && self.board.any();
+        let (given, cancelled) = self.section(|books, _| {
+            let cancelled = back.is_some_and(|back| books.take_back(back));
+            let given = if asks { books.give(loose, desk) } else { Given::Nothing };
+            (given, cancelled)
+        });
+        if cancelled {
+            self.sharing.disturb();
+        }
+        given
+    }
+
+    /// A job's splitter may be asked by others.
+    pub(crate) fn split(&self, id: JobId, exhausted: bool) {
+        self.section(|books, time| books.split(id, exhausted, time));
+    }
+
+    /// The subtask that a worker was given for waits. If it still has the splitter, it says whether that
+    /// is exhausted, and others may ask it now.
+    pub(crate) fn waits(&self, id: JobId, take: Take, exhausted: Option<bool>) {
+        self.section(|books, time| {
+            books.take_back(Back { who: Claimant::Job(id), take, sat: Sat::ended(End::Waits) });
+            if let Some(exhausted) = exhausted {
+                books.split(id, exhausted, time);
+            }
+        });
+    }
+
+    /// A worker that splits leaves so many subtasks to whoever comes.
+    pub(crate) fn split_more(&self, id: JobId, count: u64) {
+        self.section(|books, time| {
+            if let Some(allocator) = &mut books.allocator {
+                allocator.split_more(id, count, time);
+            }
+        });
+    }
+
+    /// The workers are as many as the crew says.
+    pub(crate) fn share_anew(&self) {
+        let workers = self.crew.size();
+        self.section(|books, time| {
+            if let Some(allocator) = &mut books.allocator
+                && allocator.workers() != workers
+            {
+                allocator.resize(workers, time);
+            }
+        });
+        self.sharing.disturb();
+    }
+
+    /// Marks subtasks without keys as running, unless they must wait for a barrier: then they have to
+    /// be entered like tasks without keys.
+    ///
+    /// A barrier is counted before it enters its inboxes, and is granted a shard when no task without
+    /// keys runs there. A mark is made under the lock of a shard's lanes, then the barriers are
+    /// counted. If the fence came to these lanes before, the lock has shown us the count. If it comes
+    /// later, it finds the mark.
+    pub(crate) fn begin_free(&self, shard: usize) -> bool {
+        let mut lanes = self.shards[shard].lanes.lock();
+        lanes.begin_free();
+        drop(lanes);
+        let may = self.sharing.barriers.load(Ordering::Acquire) == 0;
+        if !may {
+            self.end_free(shard);
+        }
+        may
+    }
+
+    /// Takes the mark back.
+    pub(crate) fn end_free(&self, shard: usize) {
+        let mut lanes = self.shards[shard].lanes.lock();
+        drop(lanes.release(&Held::Free));
+        let offer = lanes.has_offer();
+        drop(lanes);
+        if offer {
+            self.offer(shard);
+        }
+    }
+}

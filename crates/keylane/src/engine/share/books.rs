@@ -1,0 +1,207 @@
+//! The books: the allocator, and which jobs there are. Everything here happens in a section, under the
+//! lock.
+
+use std::sync::Arc;
+
+use super::{Back, Crowd, Desk, Given};
+use crate::allocate::{Allocator, Claimant, Decision, End, JobId, Progress, Take};
+
+/// Subtasks of a job that may wait for keys or futures, before its splitter is held back: enough that
+/// a worker that is free seldom finds all of them waiting, and little memory for a job of millions.
+const MOST_WAITING: u64 = 64;
+
+pub(super) struct Books<K, W> {
+    /// The rules; absent until there is a job.
+    pub(super) allocator: Option<Box<Allocator>>,
+    /// The jobs that are not over, by the slot of their id.
+    pub(super) jobs: Vec<Option<Listed<K, W>>>,
+    /// The time that was last told to the allocator, in milliseconds.
+    time: u64,
+    /// What the engine's clock said then; it wraps round.
+    clock: u32,
+    /// How many of the last events are to be kept.
+    pub(super) record: Option<usize>,
+    /// The pool is stopped: no job is let in.
+    pub(super) closed: bool,
+    /// Jobs that this section has ended, with how far they were.
+    pub(super) over: Vec<(Arc<dyn Crowd<K, W>>, Progress)>,
+}
+
+pub(super) struct Listed<K, W> {
+    pub(super) id: JobId,
+    pub(super) crowd: Arc<dyn Crowd<K, W>>,
+    /// A worker asks its splitter.
+    pub(super) splitting: bool,
+    /// Subtasks that became ready before the worker that entered them has said that they wait.
+    pub(super) early: u64,
+    /// What the allocator was last told of its splitter.
+    pub(super) held: bool,
+}
+
+/// How jobs share the workers of a pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobRules {
+    /// Rule 2's bound, if not the number of workers.
+    pub(crate) max_active: Option<usize>,
+    /// The ageing bound, in milliseconds.
+    pub(crate) patience: Option<u64>,
+    pub(crate) shortest_first: bool,
+}
+
+impl JobRules {
+    pub(super) fn allocator(&self, workers: usize) -> Allocator {
+        let mut allocator = Allocator::new(workers).with_max_active(self.max_active);
+        if let Some(patience) = self.patience {
+            allocator = allocator.with_patience(patience);
+        }
+        if self.shortest_first { allocator.with_shortest_first() } else { allocator }
+    }
+}
+
+impl<K, W> Books<K, W> {
+    pub(super) fn new() -> Self {
+        Books {
+            allocator: None,
+            jobs: Vec::new(),
+            time: 0,
+            clock: 0,
+            record: None,
+            closed: false,
+            over: Vec::new(),
+        }
+    }
+
+    /// Tells the time; wrong by a moment at the most, and never backwards.
+    pub(super) fn pass(&mut self, clock: u32) -> u64 {
+        let passed = clock.wrapping_sub(self.clock);
+        // Clocks are read before the lock is taken, so one may come in a little late.
+        if passed < u32::MAX / 2 {
+            self.time += u64::from(passed);
+            self.clock = clock;
+        }
+        self.time
+    }
+
+    fn listed(&mut self, id: JobId) -> Option<&mut Listed<K, W>> {
+        self.jobs.get_mut(id.slot())?.as_mut().filter(|listed| listed.id == id)
+    }
+
+    /// Tells the allocator whether a job's splitter is to be left alone, if that has changed.
+    pub(super) fn hold(&mut self, id: JobId) {
+        let time = self.time;
+        let Some(allocator) = self.allocator.as_mut() else { return };
+        let Some(listed) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let Some(progress) = allocator.progress(id) else { return };
+        let held = listed.splitting || progress.waiting >= MOST_WAITING || listed.crowd.is_full();
+        if std::mem::replace(&mut listed.held, held) != held {
+            allocator.hold_splitter(id, held, time);
+        }
+    }
+
+    /// Takes a job that is over out of the books.
+    pub(super) fn strike(&mut self, id: JobId, last: Progress) {
+        if let Some(listed) = self.jobs.get_mut(id.slot()).and_then(Option::take) {
+            self.over.push((listed.crowd, last));
+        }
+    }
+
+    /// Tells the allocator that a worker is back.
+    pub(super) fn take_back(&mut self, back: Back) -> bool {
+        let Back { who, take, sat } = back;
+        let time = self.time;
+        let Some(allocator) = self.allocator.as_mut() else { return false };
+        let Claimant::Job(id) = who else {
+            allocator.ended(who, sat.end, time);
+            return false;
+        };
+        if sat.more_done + sat.more_failed != 0 {
+            allocator.ran_more(id, take, sat.more_done, sat.more_failed, time);
+        }
+        if sat.cancels {
+            allocator.cancel(id, time);
+        }
+        let before = allocator.progress(id);
+        if allocator.ended(who, sat.end, time) {
+            let last = before.expect("a job with a worker is in the books");
+            self.strike(id, ended(last, sat.end));
+        } else {
+            if sat.end == End::Waits {
+                self.catch_up(id);
+            }
+            self.hold(id);
+        }
+        sat.cancels
+    }
+
+    /// A job's splitter may be asked by others, unless it is known to have no more.
+    pub(super) fn split(&mut self, id: JobId, exhausted: bool, time: u64) {
+        let Some(listed) = self.listed(id) else { return };
+        listed.splitting = false;
+        if exhausted && let Some(allocator) = &mut self.allocator {
+            let before = allocator.progress(id);
+            if allocator.exhausted(id, time)
+                && let Some(last) = before
+            {
+                self.strike(id, last);
+                return;
+            }
+        }
+        self.hold(id);
+    }
+
+    /// One of a job's subtasks can start.
+    pub(super) fn ready(&mut self, id: JobId) {
+        let Some(listed) = self.listed(id) else { return };
+        listed.early += 1;
+        self.catch_up(id);
+        self.hold(id);
+    }
+
+    /// Says that so many subtasks are ready as are and were said to wait.
+    fn catch_up(&mut self, id: JobId) {
+        let time = self.time;
+        let Some(listed) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let Some(allocator) = self.allocator.as_mut() else { return };
+        let waiting = allocator.progress(id).map_or(0, |progress| progress.waiting);
+        let known = listed.early.min(waiting);
+        if known != 0 {
+            listed.early -= known;
+            allocator.ready(id, known, time);
+        }
+    }
+
+    /// Gives a worker to somebody.
+    pub(super) fn give(&mut self, loose: bool, desk: &mut Desk<K, W>) -> Given {
+        let time = self.time;
+        let Some(allocator) = self.allocator.as_mut() else { return Given::Nothing };
+        if allocator.unfinished() == 0 {
+            return Given::Nothing;
+        }
+        if allocator.is_loose_ready() != loose {
+            allocator.loose_ready(loose, time);
+        }
+        let Some(Decision { to, take, .. }) = allocator.next(time) else { return Given::Nothing };
+        let Claimant::Job(id) = to else { return Given::Loose };
+        let alone = allocator.is_alone(id);
+        let listed = self.jobs[id.slot()].as_mut().expect("an unfinished job is in the books");
+        listed.splitting |= take == Take::Split;
+        if desk.job().is_none_or(|(last, _)| *last != id) {
+            desk.take_seat(id, &listed.crowd);
+        }
+        if take == Take::Split {
+            self.hold(id);
+        }
+        Given::Job { take, alone }
+    }
+}
+
+/// How far a job is once its last worker has ended.
+pub(super) fn ended(before: Progress, end: End) -> Progress {
+    Progress {
+        done: before.done + u64::from(end == End::Done),
+        failed: before.failed + u64::from(end == End::Failed),
+        running: 0,
+        to_come: Some(0),
+        ..before
+    }
+}

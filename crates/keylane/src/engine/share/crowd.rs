@@ -1,0 +1,145 @@
+//! What the engine, a worker and a job are to each other.
+
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+use crate::allocate::{Claimant, End, JobId, Progress, Take};
+use crate::order::Claims;
+
+/// A job, as the engine sees it.
+pub(crate) trait Crowd<K, W>: Send + Sync {
+    /// Takes what it is told to, up to `most` subtasks, and runs it. Nothing comes back if the site was
+    /// told already that the worker is free again.
+    fn sit(&self, take: Take, most: usize, site: &mut dyn Site<K, W>) -> Option<Sat>;
+
+    /// Whether it has so many results that nobody has folded that it should not be split on.
+    fn is_full(&self) -> bool;
+
+    /// It is over: all its subtasks have ended, or were dropped.
+    fn finish(&self, last: Progress);
+
+    /// Its pool is stopped.
+    fn stop(&self);
+
+    /// What it is called.
+    fn name(&self) -> &Arc<str>;
+}
+
+/// The worker that a job's subtasks run on, as the job sees it.
+pub(crate) trait Site<K, W> {
+    /// The splitter was asked, and may be asked by another worker now. `exhausted` says that it is
+    /// known to have no more.
+    fn split(&mut self, exhausted: bool);
+
+    /// The subtask that the worker was given for was entered and waits: the worker is free again. By
+    /// then somebody may have said already that it is ready.
+    fn waits(&mut self, exhausted: bool);
+
+    /// Puts a task into the order of the pool, unless that is stopped: then the task is dropped.
+    fn enter(&mut self, claims: Claims<K>, work: W);
+
+    /// So many subtasks more than one have come from the splitter, and are left to whoever comes.
+    fn leave(&mut self, count: u64);
+
+    /// Whether subtasks without keys may run now; if so, until `end_free`.
+    fn begin_free(&mut self) -> bool;
+
+    /// None runs any more.
+    fn end_free(&mut self);
+
+    /// Whether a batch had better end here: something has changed since it began.
+    fn is_disturbed(&self) -> bool;
+
+    /// Counts a subtask that has run. One with keys was counted when it was granted those.
+    fn ran_one(&mut self);
+
+    /// A subtask has panicked.
+    fn panicked(&self, payload: &(dyn Any + Send));
+}
+
+/// What became of a worker that was given to a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sat {
+    pub(crate) end: End,
+    /// Subtasks that ended well beyond the one that the worker was given for,
+    pub(crate) more_done: u64,
+    /// and that ended otherwise.
+    pub(crate) more_failed: u64,
+    /// The job is to be cancelled.
+    pub(crate) cancels: bool,
+}
+
+impl Sat {
+    pub(crate) fn ended(end: End) -> Self {
+        Sat { end, more_done: 0, more_failed: 0, cancels: false }
+    }
+}
+
+/// A worker that comes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Back {
+    pub(crate) who: Claimant,
+    /// Where it took what it ran.
+    pub(crate) take: Take,
+    pub(crate) sat: Sat,
+}
+
+/// Where a worker goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// There is nothing for it.
+    Nothing,
+    /// To the work outside jobs.
+    Loose,
+    /// To the job at its desk.
+    Job {
+        take: Take,
+        /// No other job, and no work outside of jobs, wants a worker.
+        alone: bool,
+    },
+}
+
+/// The job that a worker was last given to, which is likely to be the next one as well.
+pub(crate) struct Desk<K, W>(Option<Seat<K, W>>);
+
+/// A job and what the rules know it by.
+pub(crate) type Seat<K, W> = (JobId, Arc<dyn Crowd<K, W>>);
+
+impl<K, W> Default for Desk<K, W> {
+    fn default() -> Self {
+        Desk(None)
+    }
+}
+
+impl<K, W> Desk<K, W> {
+    pub(crate) fn job(&self) -> Option<&Seat<K, W>> {
+        self.0.as_ref()
+    }
+
+    pub(super) fn take_seat(&mut self, id: JobId, crowd: &Arc<dyn Crowd<K, W>>) {
+        self.0 = Some((id, crowd.clone()));
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// The engine, as its jobs and their handles see it.
+pub(crate) trait Office: Send + Sync {
+    /// One of the job's subtasks that waits, or is about to, can start.
+    fn ready(&self, id: JobId);
+    /// One of the job's subtasks that waited, a future, has ended.
+    #[cfg(feature = "tokio")]
+    fn settled(&self, id: JobId, failed: bool);
+    /// No more of the job's subtasks are to begin. The job drops them itself.
+    fn cancel_job(&self, id: JobId);
+    fn pause_job(&self, id: JobId, paused: bool) -> bool;
+    fn weigh_job(&self, id: JobId, weight: u32) -> bool;
+    fn progress_of(&self, id: JobId) -> Option<Progress>;
+    /// Whether the calling thread runs a task of this engine.
+    fn is_here(&self) -> bool;
+}
+
+/// A job must not keep its engine.
+pub(crate) type WeakOffice = Weak<dyn Office>;

@@ -1,0 +1,25 @@
+//! A subtask with keys, as it stands in the lanes.
+
+use std::sync::Arc;
+
+use crate::run::{Run, Stage};
+
+/// A job, as its entries see it.
+pub(super) trait Lined: Send + Sync {
+    /// The subtask at this place has its keys. Its turn is kept for it, or ends if the job was
+    /// cancelled.
+    fn granted(&self, place: usize, stage: &mut dyn Stage);
+}
+
+/// Stands in the lanes for a subtask. The subtask itself is with the job, which drops it when it is
+/// cancelled; the entry then keeps the place, so that nobody behind it overtakes anybody.
+pub(crate) struct Entry {
+    pub(super) job: Arc<dyn Lined>,
+    pub(super) place: usize,
+}
+
+impl Run for Entry {
+    fn run(self, stage: &mut dyn Stage) {
+        self.job.granted(self.place, stage);
+    }
+}

@@ -1,0 +1,239 @@
+//! Folds outcomes into one value as they come: one worker at a time folds what all have brought.
+//!
+//! The fold is the user's, so it is called without a lock. Whoever brings outcomes leaves them in a
+//! queue; if nobody folds, that worker takes the accumulator out, folds until the queue is empty, and
+//! puts it back. Who finds it taken goes on with its own work. The queue is bounded by holding the
+//! splitter back while it is long.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+
+use super::ResultOrder;
+use super::sink::{Ending, Numbered, OnPanic, Result, Sink, failed, tell};
+use crate::complete::{Outcome, PanicPayload};
+use crate::run::drop_quietly;
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+
+/// So many outcomes may wait for the fold, or for those of earlier subtasks, before the splitter is held
+/// back. Each worker can bring one more batch.
+const MOST_UNFOLDED: usize = 256;
+
+pub(super) struct Fold<T, E, A, G> {
+    state: Mutex<State<T, E, A, G>>,
+    /// The length of the queue. Written under `state`, read without it.
+    unfolded: AtomicUsize,
+    order: ResultOrder,
+    /// Failures are folded like values; else the first one is the job's outcome.
+    takes_failures: bool,
+    result: Weak<Result<A, E>>,
+}
+
+struct State<T, E, A, G> {
+    seat: Seat<A, G>,
+    /// What came and was not folded. By number, the first being that of `folded`, if results are taken
+    /// in the order of submission; there may be gaps then.
+    queue: VecDeque<Place<T, E>>,
+    /// How many places were taken out of the queue.
+    folded: u64,
+    /// The first failure, if failures are not folded.
+    failure: Option<Outcome<A, E>>,
+    /// Set when no more will come.
+    ending: Option<Ending>,
+}
+
+/// The accumulator.
+enum Seat<A, G> {
+    /// Nobody folds. Exits: `Taken`; `Lost`, at the end.
+    Free(A, G),
+    /// A worker folds. Exits: `Free`, `Lost`.
+    Taken,
+    /// The fold has panicked, or the job has ended.
+    Lost,
+}
+
+enum Place<T, E> {
+    /// Its outcome has not come.
+    Gap,
+    /// It has failed, and that is not folded.
+    Skipped,
+    There(Outcome<T, E>),
+}
+
+impl<T, E, A, G> Fold<T, E, A, G>
+where
+    G: FnMut(A, Outcome<T, E>) -> A,
+{
+    pub(super) fn new(
+        init: A,
+        step: G,
+        order: ResultOrder,
+        takes_failures: bool,
+        result: Weak<Result<A, E>>,
+    ) -> Self {
+        let state = State {
+            seat: Seat::Free(init, step),
+            queue: VecDeque::new(),
+            folded: 0,
+            failure: None,
+            ending: None,
+        };
+        let unfolded = AtomicUsize::new(0);
+        Fold { state: Mutex::new(state), unfolded, order, takes_failures, result }
+    }
+
+    /// Folds what there is, unless somebody else does. False if the fold has panicked.
+    fn fold(&self, on_panic: OnPanic<'_>) -> bool {
+        let mut state = self.state.lock();
+        let (mut acc, mut step) = match std::mem::replace(&mut state.seat, Seat::Taken) {
+            Seat::Free(acc, step) => (acc, step),
+            other => {
+                let is_well = matches!(other, Seat::Taken);
+                state.seat = other;
+                return is_well;
+            }
+        };
+        let mut some = Vec::new();
+        loop {
+            state.take_next(&mut some);
+            self.unfolded.store(state.queue.len(), Ordering::Release);
+            if some.is_empty() {
+                break;
+            }
+            drop(state);
+            let folded = catch_unwind(AssertUnwindSafe(|| {
+                let acc = some.drain(..).fold(acc, &mut step);
+                (acc, step)
+            }));
+            if let Err(payload) = &folded {
+                on_panic(&**payload);
+            }
+            state = self.state.lock();
+            (acc, step) = match folded {
+                Ok(both) => both,
+                Err(payload) => {
+                    let queue = std::mem::take(&mut state.queue);
+                    let panicked = Outcome::Panicked(PanicPayload::new(payload));
+                    let earlier = state.failure.replace(panicked);
+                    self.leave(state, Seat::Lost);
+                    some.into_iter().for_each(drop_quietly);
+                    queue.into_iter().for_each(drop_quietly);
+                    drop_quietly(earlier);
+                    return false;
+                }
+            };
+        }
+        self.leave(state, Seat::Free(acc, step));
+        true
+    }
+
+    /// Leaves the seat, and tells the handle if the job has ended meanwhile.
+    fn leave(&self, mut state: MutexGuard<'_, State<T, E, A, G>>, seat: Seat<A, G>) {
+        state.seat = seat;
+        let Some(ending) = state.ending.take() else { return };
+        let failure = state.failure.take();
+        let seat = std::mem::replace(&mut state.seat, Seat::Lost);
+        drop(state);
+        let outcome = match (ending, failure, seat) {
+            (Ending::Ended, None, Seat::Free(acc, step)) => {
+                drop_quietly(step);
+                Outcome::Done(acc)
+            }
+            (Ending::Ended, Some(failure), seat) => {
+                drop_quietly(seat);
+                failure
+            }
+            // A fold that has panicked cancels the job, and is why it has ended.
+            (_, Some(failure @ Outcome::Panicked(_)), Seat::Lost) => failure,
+            (ending, failure, seat) => {
+                drop_quietly((failure, seat));
+                ending.into()
+            }
+        };
+        tell(&self.result, outcome);
+    }
+}
+
+impl<T, E, A, G> State<T, E, A, G> {
+    fn put(&mut self, order: ResultOrder, number: u64, place: Place<T, E>) {
+        if order == ResultOrder::Completion {
+            return self.queue.push_back(place);
+        }
+        let at = usize::try_from(number - self.folded).expect("the queue is bounded");
+        while self.queue.len() <= at {
+            self.queue.push_back(Place::Gap);
+        }
+        self.queue[at] = place;
+    }
+
+    /// Takes what can be folded now. At the end that is all there is.
+    fn take_next(&mut self, into: &mut Vec<Outcome<T, E>>) {
+        let to_the_end = self.ending.is_some();
+        while let Some(front) = self.queue.front()
+            && (to_the_end || !matches!(front, Place::Gap))
+        {
+            self.folded += 1;
+            if let Some(Place::There(outcome)) = self.queue.pop_front() {
+                into.push(outcome);
+            }
+        }
+    }
+}
+
+impl<T, E, A, G> Sink<T, E> for Fold<T, E, A, G>
+where
+    T: Send,
+    E: Send,
+    A: Send,
+    G: FnMut(A, Outcome<T, E>) -> A + Send,
+{
+    fn put(
+        &self,
+        outcomes: &mut dyn Iterator<Item = Numbered<T, E>>,
+        on_panic: OnPanic<'_>,
+    ) -> bool {
+        let mut late = Vec::new();
+        let mut state = self.state.lock();
+        for (number, outcome) in outcomes {
+            if matches!(state.seat, Seat::Lost) {
+                late.push(outcome);
+                continue;
+            }
+            if self.takes_failures || outcome.is_done() {
+                state.put(self.order, number, Place::There(outcome));
+                continue;
+            }
+            state.put(self.order, number, Place::Skipped);
+            if state.failure.is_none() {
+                state.failure = failed(outcome).err();
+            } else {
+                late.push(outcome);
+            }
+        }
+        self.unfolded.store(state.queue.len(), Ordering::Release);
+        drop(state);
+        late.into_iter().for_each(drop_quietly);
+        self.fold(on_panic)
+    }
+
+    fn is_full(&self) -> bool {
+        self.unfolded.load(Ordering::Acquire) >= MOST_UNFOLDED
+    }
+
+    fn finish(&self, ending: Ending) {
+        let mut state = self.state.lock();
+        let unwanted = match ending {
+            Ending::Ended => VecDeque::new(),
+            _ => std::mem::take(&mut state.queue),
+        };
+        state.ending = Some(ending);
+        drop(state);
+        unwanted.into_iter().for_each(drop_quietly);
+        // What is left are results that waited for earlier ones that will not come.
+        self.fold(&|_| ());
+        let state = self.state.lock();
+        if matches!(state.seat, Seat::Lost) && state.ending.is_some() {
+            self.leave(state, Seat::Lost);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What a job is to be: its name, its subtasks, what becomes of their results.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::core::{Core, Parts, Steer};
+use super::fold::Fold;
+use super::handle::Job;
+use super::sink::{Collect, Result as Shared, Sink};
+use super::source::{Piece, Source};
+use crate::allocate::Supply;
+use crate::complete::{Attempt, Outcome, Slot, Sure};
+use crate::engine::{Crowd, Engine, Key, Office, Patience, WeakOffice};
+use crate::error::SubmitError;
+use crate::order::{Claims, IntoClaims};
+use crate::pool::Closures;
+use crate::run::Body;
+
+/// What becomes of a job when one of its subtasks fails: returns an error, or panics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnError {
+    /// The others that have not begun are dropped, and the job is over when those that run have ended.
+    #[default]
+    FailFast,
+    /// The others go on. If failures are not [folded](Subtasks::fold_outcomes), the first one is the
+    /// outcome of the job in the end.
+    FinishAll,
+}
+
+/// In which order results are folded, or collected.
+///
+/// In either order the results of subtasks that have a key in common, and do not just share it, come in
+/// the order in which those were split: a result is taken before the turn of its subtask ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResultOrder {
+    /// As the subtasks end: the default of a fold.
+    Completion,
+    /// As the splitter has made them: the default of a collection. A fold lets no more than some
+    /// hundred results wait for an earlier one; the job is not split on meanwhile.
+    Submission,
+}
+
+/// Begins a job: see [`Pool::job`](crate::Pool::job).
+#[must_use = "nothing happens until its results are collected, folded or dropped"]
+pub struct JobBuilder<K: Key, S: BuildHasher + Send + Sync + 'static> {
+    engine: Arc<Engine<K, Closures, S>>,
+    settings: Settings,
+}
+
+struct Settings {
+    name: Arc<str>,
+    weight: u32,
+    on_error: OnError,
+    order: Option<ResultOrder>,
+    expected: Option<u64>,
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
+    pub(crate) fn new(engine: Arc<Engine<K, Closures, S>>, name: String) -> Self {
+        let settings = Settings {
+            name: name.into(),
+            weight: 1,
+            on_error: OnError::default(),
+            order: None,
+            expected: None,
+        };
+        JobBuilder { engine, settings }
+    }
+
+    /// Scales the job's claim to spare workers: with twice the weight and twice as many subtasks left
+    /// it ranks the same. By default 1; 0 counts as 1.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.settings.weight = weight;
+        self
+    }
+
+    /// What becomes of it when a subtask fails: by default [`OnError::FailFast`].
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.settings.on_error = on_error;
+        self
+    }
+
+    /// In which order its results are taken.
+    pub fn order(mut self, order: ResultOrder) -> Self {
+        self.settings.order = Some(order);
+        self
+    }
+
+    /// How many subtasks there will be, where the iterator's
+    /// [`size_hint`](Iterator::size_hint) does not say. A job of which that is unknown gets spare
+    /// workers after those of which it is known. If it turns out wrong, nothing is lost.
+    pub fn expected(mut self, subtasks: u64) -> Self {
+        self.settings.expected = Some(subtasks);
+        self
+    }
+
+    /// Its subtasks: closures without keys.
+    pub fn each<T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+        I: IntoIterator<Item = F>,
+        I::IntoIter: Send + 'static,
+    {
+        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Sure(work))))
+    }
+
+    /// The same, of closures that can fail.
+    pub fn try_each<T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: FnOnce() -> Result<T, E> + Send + 'static,
+        I: IntoIterator<Item = F>,
+        I::IntoIter: Send + 'static,
+    {
+        self.plan(subtasks.into_iter().map(|work| (Claims::none(), work)))
+    }
+
+    /// Its subtasks: closures with their keys, as in [`Pool::submit`](crate::Pool::submit). They belong to the order of the
+    /// pool from the moment when they are split.
+    pub fn each_keyed<C, T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
+    where
+        C: IntoClaims<K>,
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+        I: IntoIterator<Item = (C, F)>,
+        I::IntoIter: Send + 'static,
+    {
+        self.plan(subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Sure(work))))
+    }
+
+    /// The same, of closures that can fail.
+    pub fn try_each_keyed<C, T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
+    where
+        C: IntoClaims<K>,
+        T: Send + 'static,
+        E: Send + 'static,
+        F: FnOnce() -> Result<T, E> + Send + 'static,
+        I: IntoIterator<Item = (C, F)>,
+        I::IntoIter: Send + 'static,
+    {
+        self.plan(subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), work)))
+    }
+
+    fn plan<T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Attempt<T, E> + Send + 'static,
+        I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    {
+        let JobBuilder { engine, settings } = self;
+        Subtasks { engine, settings, plan: Box::new(Source::new(subtasks)) }
+    }
+}
+
+/// A job with its subtasks, to be submitted by saying what becomes of their results.
+#[must_use = "nothing happens until its results are collected, folded or dropped"]
+pub struct Subtasks<K: Key, S: BuildHasher + Send + Sync + 'static, T, E = Infallible> {
+    engine: Arc<Engine<K, Closures, S>>,
+    settings: Settings,
+    plan: Box<dyn Plan<K, T, E>>,
+}
+
+/// A splitter whose type is no longer known.
+trait Plan<K, T, E>: Send {
+    fn expected(&self) -> Option<u64>;
+
+    /// Makes a job of it.
+    fn start(self: Box<Self>, parts: Parts<T, E>) -> Started<K>;
+}
+
+/// A job, as the engine and as its handle see it.
+type Started<K> = (Arc<dyn Crowd<K, Body>>, Arc<dyn Steer>);
+
+impl<K, I, F, T, E> Plan<K, T, E> for Source<K, I, F>
+where
+    K: Key,
+    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    F: Attempt<T, E> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    fn expected(&self) -> Option<u64> {
+        Source::expected(self)
+    }
+
+    fn start(self: Box<Self>, parts: Parts<T, E>) -> Started<K> {
+        let core = Core::new(*self, parts);
+        (core.clone(), core)
+    }
+}
+
+/// A job whose results are folded; or, if it was not accepted, all that it was to be made of.
+type Folded<K, S, T, E, A, G> = Result<Job<A, E>, SubmitError<(Subtasks<K, S, T, E>, A, G)>>;
+
+impl<K, S, T, E> Subtasks<K, S, T, E>
+where
+    K: Key,
+    S: BuildHasher + Send + Sync + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    /// Submits the job. Its outcome is that its subtasks have ended; their results are dropped.
+    ///
+    /// Like every submission it waits for room: a job takes that of one task until it is over. Its
+    /// subtasks with keys take some beyond the pool's capacity, at most some dozens at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](crate::SubmitErrorKind::Closed); the job comes back.
+    pub fn run(self) -> Result<Job<(), E>, SubmitError<Self>> {
+        self.fold((), |(), _| ()).map_err(|refused| {
+            let why = refused.kind();
+            SubmitError::new(why, refused.into_inner().0)
+        })
+    }
+
+    /// Submits the job. Its outcome has the values of all subtasks: in the order in which they were
+    /// split, unless [told otherwise](JobBuilder::order).
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub fn collect(self) -> Result<Job<Vec<T>, E>, SubmitError<Self>> {
+        if let Err(refused) = self.engine.take_slot(Patience::Endless) {
+            return Err(SubmitError::new(refused.into(), self));
+        }
+        let order = self.settings.order.unwrap_or(ResultOrder::Submission);
+        let result = Arc::new(Slot::new(()));
+        Ok(self.submit(Arc::new(Collect::new(order, Arc::downgrade(&result))), result))
+    }
+
+    /// Submits the job, and folds the values of its subtasks as they come, or in the order in which
+    /// they were split. Failures are not folded; the first one is the outcome of the job.
+    ///
+    /// The fold runs on the workers, one at a time, and counts as a part of the subtasks. If it
+    /// panics, that ends the job alone.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub fn fold<A, G>(self, init: A, mut fold: G) -> Folded<K, S, T, E, A, G>
+    where
+        A: Send + 'static,
+        G: FnMut(A, T) -> A + Send + 'static,
+    {
+        if let Err(refused) = self.engine.take_slot(Patience::Endless) {
+            return Err(SubmitError::new(refused.into(), (self, init, fold)));
+        }
+        let step = move |acc, outcome: Outcome<T, E>| {
+            let value = outcome.done().expect("what is not a value is not folded");
+            fold(acc, value)
+        };
+        Ok(self.submit_fold(init, step, false))
+    }
+
+    /// Submits the job, and folds the outcomes of its subtasks, failures and panics among them. Then a
+    /// failure is not the outcome of the job, also where it [ends it](OnError::FailFast).
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub fn fold_outcomes<A, G>(self, init: A, fold: G) -> Folded<K, S, T, E, A, G>
+    where
+        A: Send + 'static,
+        G: FnMut(A, Outcome<T, E>) -> A + Send + 'static,
+    {
+        if let Err(refused) = self.engine.take_slot(Patience::Endless) {
+            return Err(SubmitError::new(refused.into(), (self, init, fold)));
+        }
+        Ok(self.submit_fold(init, fold, true))
+    }
+
+    fn submit_fold<A, G>(self, init: A, step: G, takes_failures: bool) -> Job<A, E>
+    where
+        A: Send + 'static,
+        G: FnMut(A, Outcome<T, E>) -> A + Send + 'static,
+    {
+        let order = self.settings.order.unwrap_or(ResultOrder::Completion);
+        let result = Arc::new(Slot::new(()));
+        let sink = Arc::new(Fold::new(init, step, order, takes_failures, Arc::downgrade(&result)));
+        self.submit(sink, result)
+    }
+
+    fn submit<R: Send + 'static>(
+        self,
+        sink: Arc<dyn Sink<T, E>>,
+        result: Arc<Shared<R, E>>,
+    ) -> Job<R, E> {
+        let Subtasks { engine, settings, plan } = self;
+        let supply = match plan.expected() {
+            Some(0) => Supply::Ready(0),
+            hint => Supply::Split { expected: hint.or(settings.expected) },
+        };
+        let office: Arc<dyn Office> = engine.clone();
+        let office: WeakOffice = Arc::downgrade(&office);
+        let Settings { name, weight, on_error, .. } = settings;
+        let (crowd, steer) = plan.start(Parts { name, on_error, office, sink });
+        let id = engine.submit_job(crowd, supply, weight, |id| steer.named(id));
+        Job::new(steer, result, id)
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for JobBuilder<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobBuilder").field("name", &self.settings.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static, T, E> fmt::Debug for Subtasks<K, S, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subtasks").field("name", &self.settings.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! A job's splitter: an iterator that one worker asks at a time.
+
+use std::collections::VecDeque;
+
+use crate::order::{Claims, Repr};
+
+/// A subtask, and its place in the order in which the splitter has made them.
+pub(super) type Numbered<F> = (u64, F);
+
+/// What a splitter yields.
+pub(super) type Piece<K, F> = (Claims<K>, F);
+
+pub(super) struct Source<K, I, F> {
+    iter: I,
+    /// A subtask with keys that came after some without, which were taken together.
+    next: Option<Piece<K, F>>,
+    /// How many were taken out.
+    taken: u64,
+}
+
+/// What a splitter has made.
+pub(super) enum Pulled<K, F> {
+    /// Subtasks without keys, at least one.
+    Free(VecDeque<Numbered<F>>),
+    /// One with keys.
+    Keyed(Claims<K>, Numbered<F>),
+    /// Nothing, and never more.
+    End,
+}
+
+impl<K, I: Iterator<Item = Piece<K, F>>, F> Source<K, I, F> {
+    pub(super) fn new(iter: I) -> Self {
+        Source { iter, next: None, taken: 0 }
+    }
+
+    /// Takes up to `most` subtasks without keys, or one with keys.
+    pub(super) fn pull(&mut self, most: usize) -> Pulled<K, F> {
+        let mut free = VecDeque::new();
+        while free.len() < most {
+            match self.next.take().or_else(|| self.iter.next()) {
+                None if free.is_empty() => return Pulled::End,
+                None => break,
+                Some((Claims(Repr::None), work)) => free.push_back((self.number(), work)),
+                Some((claims, work)) if free.is_empty() => {
+                    return Pulled::Keyed(claims, (self.number(), work));
+                }
+                Some(keyed) => {
+                    self.next = Some(keyed);
+                    break;
+                }
+            }
+        }
+        Pulled::Free(free)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.taken += 1;
+        self.taken - 1
+    }
+
+    /// How many it will make, if it says so.
+    pub(super) fn expected(&self) -> Option<u64> {
+        let (least, most) = self.iter.size_hint();
+        let left = usize::from(self.next.is_some());
+        (most == Some(least)).then_some((least + left) as u64)
+    }
+}

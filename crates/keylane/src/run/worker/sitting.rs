@@ -1,0 +1,180 @@
+//! A worker while there are jobs: asks before each sitting where it goes.
+
+use std::any::Any;
+
+use super::*;
+use crate::allocate::{Claimant, End, JobId, Take};
+use crate::engine::{Back, Given, Sat, Site};
+use crate::order::Claims;
+
+/// The most subtasks in a batch.
+const MOST_AT_ONCE: usize = 64;
+
+/// About how long a batch is to take: long against the section of the books before it and the two
+/// looks at the clock, short against what anybody would notice if one subtask in it takes long.
+const BATCH_NANOS: u64 = 50_000;
+
+/// How many subtasks of the job at its desk a worker takes at once, if nobody else wants a worker.
+pub(super) struct Stride {
+    job: Option<JobId>,
+    subtasks: usize,
+}
+
+impl Stride {
+    pub(super) fn new() -> Self {
+        Stride { job: None, subtasks: 1 }
+    }
+
+    /// The next batch of this job. Nothing is known of another's subtasks.
+    fn of(&mut self, job: JobId) -> usize {
+        if self.job != Some(job) {
+            *self = Stride { job: Some(job), subtasks: 1 };
+        }
+        self.subtasks
+    }
+
+    /// So many have taken so long. Twice as many are taken next at the most.
+    fn learn(&mut self, ran: u64, took: u64) {
+        let fits = BATCH_NANOS * ran / took.max(1);
+        let most = MOST_AT_ONCE.min(self.subtasks * 2);
+        self.subtasks = fits.clamp(1, most as u64) as usize;
+    }
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X, S> {
+    /// Goes where the rules send it, until they have nothing for it. True if that was anywhere.
+    pub(super) fn share(&mut self) -> bool {
+        let mut back = None;
+        let mut went = false;
+        loop {
+            let asks = !self.must_end();
+            // Before the worker is told that nobody else wants one.
+            let changes = self.engine.sharing.changes();
+            back = match self.engine.share(back.take(), asks, &mut self.desk) {
+                Given::Nothing => break,
+                Given::Loose => Some(self.sit_outside()),
+                Given::Job { take, alone } => self.sit_at_desk(take, alone, changes),
+            };
+            went = true;
+        }
+        self.desk.clear();
+        // While the number of workers changes, more may be about than the rules know of.
+        if !went
+            && !self.must_end()
+            && let Some(shard) = self.choose()
+        {
+            self.serve(shard);
+            went = true;
+        }
+        went
+    }
+
+    /// Serves work outside of jobs, for a slice.
+    fn sit_outside(&mut self) -> Back {
+        let before = self.tally.ran();
+        if let Some(shard) = self.choose() {
+            self.serve(shard);
+        }
+        let end = if self.tally.ran() == before { End::Nothing } else { End::Done };
+        Back { who: Claimant::Loose, take: Take::Ready, sat: Sat::ended(end) }
+    }
+
+    fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<Back> {
+        self.found_job();
+        let &(id, ref crowd) = self.desk.job().expect("the worker was given a job");
+        let most = if alone { self.stride.of(id) } else { 1 };
+        let began = if alone { self.tally.now() } else { 0 };
+        let mut scene = Scene {
+            engine: &self.engine,
+            tally: &self.tally,
+            shard: self.round,
+            id,
+            take,
+            splits: take == Take::Split,
+            changes,
+            ran: 0,
+        };
+        let sat = crowd.sit(take, most, &mut scene);
+        let ran = scene.ran;
+        if alone && ran != 0 {
+            let now = self.tally.now();
+            self.stride.learn(ran, now - began);
+            self.tally.looked(now);
+        }
+        sat.map(|sat| Back { who: Claimant::Job(id), take, sat })
+    }
+
+    fn found_job(&mut self) {
+        if self.searching {
+            self.searching = false;
+            let engine = &self.engine;
+            engine
+                .idle
+                .found(|| engine.sharing.offers_for_certain() || engine.board.any_for_certain());
+            self.tally.looked(self.tally.now());
+            self.tally.set_busy(true);
+        }
+    }
+}
+
+/// A worker, as the job at its desk sees it.
+struct Scene<'a, K: Key, X: Execute<K>, S> {
+    engine: &'a Arc<Engine<K, X, S>>,
+    tally: &'a WorkerTally,
+    /// Where subtasks without keys are marked.
+    shard: usize,
+    id: JobId,
+    take: Take,
+    /// It has the job's splitter.
+    splits: bool,
+    /// What `Sharing::changes` was when the worker came.
+    changes: usize,
+    /// Subtasks that have run here.
+    ran: u64,
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::Work>
+    for Scene<'_, K, X, S>
+{
+    fn split(&mut self, exhausted: bool) {
+        self.splits = false;
+        self.engine.split(self.id, exhausted);
+    }
+
+    fn waits(&mut self, exhausted: bool) {
+        let splits = std::mem::take(&mut self.splits);
+        self.engine.waits(self.id, self.take, splits.then_some(exhausted));
+    }
+
+    fn enter(&mut self, claims: Claims<K>, work: X::Work) {
+        // The job has been accepted, and so have its subtasks.
+        let toll = self.engine.admit_accepted(&claims);
+        drop_quietly(self.engine.enter(claims, Made(work), toll).err());
+    }
+
+    fn leave(&mut self, count: u64) {
+        self.engine.split_more(self.id, count);
+    }
+
+    fn begin_free(&mut self) -> bool {
+        current::stand_free();
+        self.engine.begin_free(self.shard)
+    }
+
+    fn end_free(&mut self) {
+        self.engine.end_free(self.shard);
+    }
+
+    fn is_disturbed(&self) -> bool {
+        self.engine.sharing.changes() != self.changes || self.engine.board.any()
+    }
+
+    fn ran_one(&mut self) {
+        self.ran += 1;
+        self.tally.ran_one();
+    }
+
+    fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.engine.panicked(payload);
+    }
+}
