@@ -10,10 +10,13 @@
 mod core;
 mod entry;
 mod fold;
+#[cfg(feature = "tokio")]
+mod future;
 mod handle;
 mod plan;
 mod sink;
 mod source;
+mod work;
 
 pub(crate) use entry::Entry;
 pub use handle::{Job, JobInfo};

@@ -37,6 +37,16 @@ impl Runtime {
     pub(crate) fn new(handle: tokio::runtime::Handle, concurrency: usize) -> Self {
         Runtime { handle, running: Arc::new(Semaphore::new(concurrency)) }
     }
+
+    /// Runs a future as soon as the limit allows.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        let running = self.running.clone();
+        let permitted = async move {
+            let _permit = running.acquire().await.expect("the semaphore is never closed");
+            future.await;
+        };
+        self.handle.spawn(permitted).abort_handle()
+    }
 }
 
 /// A future with its place in the order, shared with its handle.
@@ -73,7 +83,7 @@ where
         self.slot.leave_thread();
         let end = End { task: self.clone(), place: Place::here(), _turn: stage.keep_turn() };
         let driven = Driven { future: Some(Box::pin(future)), outcome: None, end };
-        let handle = self.runtime.handle.spawn(driven.run()).abort_handle();
+        let handle = self.runtime.spawn(driven.run());
         let mut abort = self.abort.lock();
         if self.slot.is_asked_to_stop() {
             // The handle has asked between `begin` and now.
@@ -112,8 +122,6 @@ where
     F: Future<Output = T> + Send + 'static,
 {
     async fn run(mut self) {
-        let running = self.end.task.runtime.running.clone();
-        let _permit = running.acquire().await.expect("the semaphore is never closed");
         self.outcome = Some(poll_fn(|cx| self.step(cx)).await);
     }
 

@@ -1,5 +1,8 @@
 //! A running job: what its workers, its entries in the lanes, and its handle share.
 
+#[cfg(feature = "tokio")]
+mod afloat;
+
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,12 +10,16 @@ use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
+#[cfg(feature = "tokio")]
+use afloat::Afloat;
+
 use super::entry::{Entry, Lined};
 use super::plan::OnError;
-use super::sink::{Ending, Sink};
+use super::sink::{Ending, OnPanic, Sink};
 use super::source::{Numbered, Piece, Pulled, Source};
+use super::work::Work;
 use crate::allocate::{End, JobId, Progress, Take};
-use crate::complete::{Attempt, Outcome, PanicPayload, answering};
+use crate::complete::{Outcome, PanicPayload, answering};
 use crate::engine::{Crowd, Key, Office, Sat, Site, WeakOffice};
 use crate::order::Claims;
 use crate::run::{Body, Stage, Standing, Turn, drop_quietly};
@@ -35,6 +42,11 @@ pub(super) struct Core<K, I, F, T, E> {
     /// Subtasks that wait for a worker only, the first to become ready first.
     granted: Mutex<VecDeque<Granted<F>>>,
     sink: Arc<dyn Sink<T, E>>,
+    /// Its futures.
+    #[cfg(feature = "tokio")]
+    afloat: Mutex<Afloat>,
+    /// How many of its subtasks may wait.
+    most_waiting: u64,
     /// Why it ends, if it is not that all subtasks have ended. The first reason holds.
     ending: Mutex<Option<Ending>>,
     /// How far it was when it was over.
@@ -64,13 +76,14 @@ pub(super) struct Parts<T, E> {
     pub(super) on_error: OnError,
     pub(super) office: WeakOffice,
     pub(super) sink: Arc<dyn Sink<T, E>>,
+    pub(super) most_waiting: u64,
 }
 
 impl<K, I, F, T, E> Core<K, I, F, T, E>
 where
     K: Key,
     I: Iterator<Item = Piece<K, F>> + Send + 'static,
-    F: Attempt<T, E> + Send + 'static,
+    F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -86,6 +99,9 @@ where
             lined: Mutex::new(Slab::new()),
             granted: Mutex::new(VecDeque::new()),
             sink: parts.sink,
+            #[cfg(feature = "tokio")]
+            afloat: Mutex::default(),
+            most_waiting: parts.most_waiting,
             ending: Mutex::new(None),
             last: Mutex::new(None),
             results: PhantomData,
@@ -108,7 +124,7 @@ where
         self.drop_waiting();
     }
 
-    /// Begins no more subtasks, and drops those that wait.
+    /// Begins no more subtasks, drops those that wait, and aborts those that go on elsewhere.
     fn drop_waiting(&self) {
         self.cancelled.store(true, Ordering::Release);
         let mut spot = self.source.lock();
@@ -129,6 +145,8 @@ where
             // Ends the turn.
             drop(place);
         }
+        #[cfg(feature = "tokio")]
+        self.abort_futures();
     }
 
     /// Asks the splitter, and runs what it yields.
@@ -139,7 +157,7 @@ where
             return Some(Sat::ended(End::Waits));
         };
         let asked = catch_unwind(AssertUnwindSafe(|| {
-            let pulled = source.pull(most);
+            let pulled = source.pull(most, F::GOES_ON);
             let exhausted = source.expected() == Some(0);
             (pulled, exhausted)
         }));
@@ -231,7 +249,8 @@ where
                 }
             }
         });
-        let cancels = self.deliver(&mut outcomes.drain(..), count.failed != 0, site);
+        let cancels = self
+            .deliver(&mut outcomes.drain(..), count.failed != 0, &|payload| site.panicked(payload));
         site.end_free();
         self.leave(batch, site);
         Some(count.sat(cancels))
@@ -263,21 +282,30 @@ where
         let Some((turn, standing)) = place else {
             return self.run_free(VecDeque::from([subtask]), site);
         };
+        #[cfg(feature = "tokio")]
+        if F::GOES_ON {
+            self.launch(subtask, turn, standing, site);
+            return None;
+        }
         let (number, work) = subtask;
         let mut count = Count::default();
         let outcome =
             standing.visit(|| answering(self.cancelled.clone(), || self.attempt(work, site)));
         count.add(&outcome);
         let cancels =
-            self.deliver(&mut std::iter::once((number, outcome)), count.failed != 0, site);
+            self.deliver(&mut std::iter::once((number, outcome)), count.failed != 0, &|payload| {
+                site.panicked(payload)
+            });
         drop(turn);
         Some(count.sat(cancels))
     }
 
     fn attempt(&self, work: F, site: &mut dyn Site<K, Body>) -> Outcome<T, E> {
-        match catch_unwind(AssertUnwindSafe(|| work.attempt())) {
-            Ok(Ok(value)) => Outcome::Done(value),
-            Ok(Err(error)) => Outcome::Failed(error),
+        let run = || work.run(|| unreachable!("what goes on is not attempted"));
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Some(Ok(value))) => Outcome::Done(value),
+            Ok(Some(Err(error))) => Outcome::Failed(error),
+            Ok(None) => unreachable!("what goes on is not attempted"),
             Err(payload) => {
                 site.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))
@@ -285,14 +313,20 @@ where
         }
     }
 
+    /// Tells the handle.
+    fn tell(&self) {
+        let ending = self.ending.lock().take().unwrap_or(Ending::Ended);
+        self.sink.finish(ending);
+    }
+
     /// Hands outcomes on, and says whether the job is to be cancelled.
     fn deliver(
         &self,
         outcomes: &mut dyn Iterator<Item = (u64, Outcome<T, E>)>,
         any_failed: bool,
-        site: &mut dyn Site<K, Body>,
+        on_panic: OnPanic<'_>,
     ) -> bool {
-        let folds = self.sink.put(outcomes, &|payload| site.panicked(payload));
+        let folds = self.sink.put(outcomes, on_panic);
         let ends = !folds || any_failed && self.on_error == OnError::FailFast;
         if ends {
             self.end(Ending::Ended);
@@ -331,7 +365,7 @@ impl<K, I, F, T, E> Crowd<K, Body> for Core<K, I, F, T, E>
 where
     K: Key,
     I: Iterator<Item = Piece<K, F>> + Send + 'static,
-    F: Attempt<T, E> + Send + 'static,
+    F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -354,8 +388,15 @@ where
         *self.last.lock() = Some(last);
         // What is left of it is nobody's but the job's, which may be dropped anywhere from here on.
         self.drop_waiting();
-        let ending = self.ending.lock().take().unwrap_or(Ending::Ended);
-        self.sink.finish(ending);
+        #[cfg(feature = "tokio")]
+        if !self.afloat.lock().finish() {
+            return;
+        }
+        self.tell();
+    }
+
+    fn most_waiting(&self) -> u64 {
+        self.most_waiting
     }
 
     fn name(&self) -> &Arc<str> {
@@ -367,7 +408,7 @@ impl<K, I, F, T, E> Lined for Core<K, I, F, T, E>
 where
     K: Key,
     I: Iterator<Item = Piece<K, F>> + Send + 'static,
-    F: Attempt<T, E> + Send + 'static,
+    F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -402,7 +443,7 @@ impl<K, I, F, T, E> Steer for Core<K, I, F, T, E>
 where
     K: Key,
     I: Iterator<Item = Piece<K, F>> + Send + 'static,
-    F: Attempt<T, E> + Send + 'static,
+    F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {

@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use super::core::{Core, Parts, Steer};
 use super::fold::Fold;
+#[cfg(feature = "tokio")]
+use super::future::Later;
 use super::handle::Job;
 use super::sink::{Collect, Result as Shared, Sink};
 use super::source::{Piece, Source};
+use super::work::{Closure, Work};
 use crate::allocate::Supply;
-use crate::complete::{Attempt, Outcome, Slot, Sure};
+use crate::complete::{Outcome, Slot, Sure};
 use crate::engine::{Crowd, Engine, Key, Office, Patience, WeakOffice};
-use crate::error::SubmitError;
+use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
 use crate::pool::Closures;
 use crate::run::Body;
@@ -57,7 +60,15 @@ struct Settings {
     on_error: OnError,
     order: Option<ResultOrder>,
     expected: Option<u64>,
+    /// Its subtasks need a runtime.
+    #[cfg(feature = "tokio")]
+    goes_on: bool,
+    most_waiting: u64,
 }
+
+/// Subtasks of a job that may wait for keys before its splitter is held back: enough that a worker that is
+/// free seldom finds all of them waiting, and little memory for a job of millions.
+const MOST_WAITING: u64 = 64;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     pub(crate) fn new(engine: Arc<Engine<K, Closures, S>>, name: String) -> Self {
@@ -67,6 +78,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             on_error: OnError::default(),
             order: None,
             expected: None,
+            #[cfg(feature = "tokio")]
+            goes_on: false,
+            most_waiting: MOST_WAITING,
         };
         JobBuilder { engine, settings }
     }
@@ -106,7 +120,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = F>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Sure(work))))
+        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Closure(Sure(work)))))
     }
 
     /// The same, of closures that can fail.
@@ -118,7 +132,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = F>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|work| (Claims::none(), work)))
+        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Closure(work))))
     }
 
     /// Its subtasks: closures with their keys, as in [`Pool::submit`](crate::Pool::submit). They belong to the order of the
@@ -131,7 +145,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = (C, F)>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Sure(work))))
+        self.plan(
+            subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Closure(Sure(work)))),
+        )
     }
 
     /// The same, of closures that can fail.
@@ -144,14 +160,63 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = (C, F)>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), work)))
+        self.plan(subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Closure(work))))
+    }
+
+    /// Its subtasks: futures with their keys, [`Claims::none`] if they have none. They run on the runtime
+    /// of [`Builder::runtime`](crate::Builder::runtime), within its limit, and hold their turns until they
+    /// end. No worker waits for them; the rules say which job's are handed over first.
+    ///
+    /// Cancelled, a future is dropped at its next step. Submitting the job fails with
+    /// [`NoRuntime`](SubmitErrorKind::NoRuntime) if the pool has no runtime.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    /// let pool = Pool::<u32>::builder().runtime(runtime.handle().clone(), 500).build()?;
+    /// let replies = (0..100).map(|n| (n % 10, async move { n }));
+    /// let job = pool.job("asks").each_future(replies).collect()?;
+    /// assert_eq!(job.wait()?.unwrap().len(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn each_future<C, T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
+    where
+        C: IntoClaims<K>,
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        I: IntoIterator<Item = (C, F)>,
+        I::IntoIter: Send + 'static,
+    {
+        let subtasks = subtasks.into_iter();
+        self.try_each_future(subtasks.map(|(keys, future)| (keys, async { Ok(future.await) })))
+    }
+
+    /// The same, of futures that can fail.
+    #[cfg(feature = "tokio")]
+    pub fn try_each_future<C, T, E, F, I>(mut self, subtasks: I) -> Subtasks<K, S, T, E>
+    where
+        C: IntoClaims<K>,
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        I: IntoIterator<Item = (C, F)>,
+        I::IntoIter: Send + 'static,
+    {
+        let runtime = self.engine.settings.runtime.clone();
+        self.settings.goes_on = true;
+        self.settings.most_waiting = MOST_WAITING.max(self.engine.settings.concurrency as u64);
+        self.plan(subtasks.into_iter().map(move |(keys, future)| {
+            (keys.into_claims(), Later { future, runtime: runtime.clone() })
+        }))
     }
 
     fn plan<T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
     where
         T: Send + 'static,
         E: Send + 'static,
-        F: Attempt<T, E> + Send + 'static,
+        F: Work<T, E>,
         I: Iterator<Item = Piece<K, F>> + Send + 'static,
     {
         let JobBuilder { engine, settings } = self;
@@ -182,7 +247,7 @@ impl<K, I, F, T, E> Plan<K, T, E> for Source<K, I, F>
 where
     K: Key,
     I: Iterator<Item = Piece<K, F>> + Send + 'static,
-    F: Attempt<T, E> + Send + 'static,
+    F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -228,8 +293,8 @@ where
     ///
     /// As for [`run`](Self::run).
     pub fn collect(self) -> Result<Job<Vec<T>, E>, SubmitError<Self>> {
-        if let Err(refused) = self.engine.take_slot(Patience::Endless) {
-            return Err(SubmitError::new(refused.into(), self));
+        if let Err(why) = self.admit() {
+            return Err(SubmitError::new(why, self));
         }
         let order = self.settings.order.unwrap_or(ResultOrder::Submission);
         let result = Arc::new(Slot::new(()));
@@ -250,8 +315,8 @@ where
         A: Send + 'static,
         G: FnMut(A, T) -> A + Send + 'static,
     {
-        if let Err(refused) = self.engine.take_slot(Patience::Endless) {
-            return Err(SubmitError::new(refused.into(), (self, init, fold)));
+        if let Err(why) = self.admit() {
+            return Err(SubmitError::new(why, (self, init, fold)));
         }
         let step = move |acc, outcome: Outcome<T, E>| {
             let value = outcome.done().expect("what is not a value is not folded");
@@ -271,10 +336,18 @@ where
         A: Send + 'static,
         G: FnMut(A, Outcome<T, E>) -> A + Send + 'static,
     {
-        if let Err(refused) = self.engine.take_slot(Patience::Endless) {
-            return Err(SubmitError::new(refused.into(), (self, init, fold)));
+        if let Err(why) = self.admit() {
+            return Err(SubmitError::new(why, (self, init, fold)));
         }
         Ok(self.submit_fold(init, fold, true))
+    }
+
+    fn admit(&self) -> Result<(), SubmitErrorKind> {
+        #[cfg(feature = "tokio")]
+        if self.settings.goes_on && self.engine.settings.runtime.is_none() {
+            return Err(SubmitErrorKind::NoRuntime);
+        }
+        self.engine.take_slot(Patience::Endless).map_err(SubmitErrorKind::from)
     }
 
     fn submit_fold<A, G>(self, init: A, step: G, takes_failures: bool) -> Job<A, E>
@@ -300,8 +373,8 @@ where
         };
         let office: Arc<dyn Office> = engine.clone();
         let office: WeakOffice = Arc::downgrade(&office);
-        let Settings { name, weight, on_error, .. } = settings;
-        let (crowd, steer) = plan.start(Parts { name, on_error, office, sink });
+        let Settings { name, weight, on_error, most_waiting, .. } = settings;
+        let (crowd, steer) = plan.start(Parts { name, on_error, office, sink, most_waiting });
         let id = engine.submit_job(crowd, supply, weight, |id| steer.named(id));
         Job::new(steer, result, id)
     }

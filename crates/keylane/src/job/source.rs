@@ -33,14 +33,17 @@ impl<K, I: Iterator<Item = Piece<K, F>>, F> Source<K, I, F> {
         Source { iter, next: None, taken: 0 }
     }
 
-    /// Takes up to `most` subtasks without keys, or one with keys.
-    pub(super) fn pull(&mut self, most: usize) -> Pulled<K, F> {
+    /// Takes up to `most` subtasks without keys, or one with keys. Where all `need_a_turn`, those without
+    /// keys count as having some.
+    pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> Pulled<K, F> {
         let mut free = VecDeque::new();
         while free.len() < most {
             match self.next.take().or_else(|| self.iter.next()) {
                 None if free.is_empty() => return Pulled::End,
                 None => break,
-                Some((Claims(Repr::None), work)) => free.push_back((self.number(), work)),
+                Some((Claims(Repr::None), work)) if !need_a_turn => {
+                    free.push_back((self.number(), work))
+                }
                 Some((claims, work)) if free.is_empty() => {
                     return Pulled::Keyed(claims, (self.number(), work));
                 }

@@ -6,10 +6,6 @@ use std::sync::Arc;
 use super::{Back, Crowd, Desk, Given};
 use crate::allocate::{Allocator, Claimant, Decision, End, JobId, Progress, Take};
 
-/// Subtasks of a job that may wait for keys or futures, before its splitter is held back: enough that
-/// a worker that is free seldom finds all of them waiting, and little memory for a job of millions.
-const MOST_WAITING: u64 = 64;
-
 pub(super) struct Books<K, W> {
     /// The rules; absent until there is a job.
     pub(super) allocator: Option<Box<Allocator>>,
@@ -92,7 +88,9 @@ impl<K, W> Books<K, W> {
         let Some(allocator) = self.allocator.as_mut() else { return };
         let Some(listed) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         let Some(progress) = allocator.progress(id) else { return };
-        let held = listed.splitting || progress.waiting >= MOST_WAITING || listed.crowd.is_full();
+        let held = listed.splitting
+            || progress.waiting >= listed.crowd.most_waiting()
+            || listed.crowd.is_full();
         if std::mem::replace(&mut listed.held, held) != held {
             allocator.hold_splitter(id, held, time);
         }

@@ -15,6 +15,9 @@ pub(crate) trait Crowd<K, W>: Send + Sync {
     /// Whether it has so many results that nobody has folded that it should not be split on.
     fn is_full(&self) -> bool;
 
+    /// How many of its subtasks may wait before its splitter is held back.
+    fn most_waiting(&self) -> u64;
+
     /// It is over: all its subtasks have ended, or were dropped.
     fn finish(&self, last: Progress);
 

@@ -39,6 +39,10 @@ impl Crowd<u64, Work> for Few {
         false
     }
 
+    fn most_waiting(&self) -> u64 {
+        1
+    }
+
     fn finish(&self, _: Progress) {}
 
     fn stop(&self) {}

@@ -1,0 +1,134 @@
+//! A job's futures, from the worker that hands them to the runtime to their end.
+
+use tokio::task::AbortHandle;
+
+use super::*;
+use crate::job::future::{Abroad, Going};
+use crate::run::Place;
+
+/// The futures of a job.
+#[derive(Default)]
+pub(super) struct Afloat {
+    futures: Slab<Vessel>,
+    /// How many have not ended their turn.
+    live: usize,
+    /// The rules know of no more of the job's subtasks: whoever ends the last future tells the handle.
+    finished: bool,
+}
+
+/// A future, as its job knows it.
+enum Vessel {
+    /// It is being handed over. Exits: `Going`; `Ended`, if it is faster than who hands it over.
+    New,
+    /// It can be aborted. Exit: it is removed.
+    Going(AbortHandle),
+    /// It has ended. Exit: it is removed, by who has handed it over.
+    Ended,
+}
+
+impl Afloat {
+    /// The job is over for the rules; true if it has no future either.
+    pub(super) fn finish(&mut self) -> bool {
+        self.finished = true;
+        self.live == 0
+    }
+}
+
+impl<K, I, F, T, E> Core<K, I, F, T, E>
+where
+    K: Key,
+    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    F: Work<T, E>,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    /// Hands a future over to the runtime, with its turn. For the rules it waits from then on.
+    pub(super) fn launch(
+        &self,
+        (number, work): Numbered<F>,
+        turn: Turn,
+        standing: Standing,
+        site: &mut dyn Site<K, Body>,
+    ) {
+        site.waits(false);
+        let mut afloat = self.afloat.lock();
+        if self.is_cancelled() {
+            drop(afloat);
+            drop_quietly(work);
+            return drop(turn);
+        }
+        let at = afloat.futures.insert(Vessel::New);
+        afloat.live += 1;
+        drop(afloat);
+        let job = self.me.upgrade().expect("a job with a worker is alive");
+        let cancelled = self.cancelled.clone();
+        standing.visit(|| {
+            let place = Place::here();
+            work.run(|| Going { job, at, number, cancelled, place, turn: Some(turn) })
+        });
+    }
+
+    pub(super) fn abort_futures(&self) {
+        let afloat = self.afloat.lock();
+        let going = afloat.futures.iter().filter_map(|(_, future)| match future {
+            Vessel::Going(abort) => Some(abort.clone()),
+            _ => None,
+        });
+        let going: Vec<_> = going.collect();
+        drop(afloat);
+        going.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl<K, I, F, T, E> Abroad<T, E> for Core<K, I, F, T, E>
+where
+    K: Key,
+    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    F: Work<T, E>,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    fn began(&self, at: usize, abort: AbortHandle) {
+        let mut afloat = self.afloat.lock();
+        match afloat.futures[at] {
+            Vessel::New => afloat.futures[at] = Vessel::Going(abort.clone()),
+            _ => drop(afloat.futures.remove(at)),
+        }
+        drop(afloat);
+        if self.is_cancelled() {
+            // Who cancelled may have come before the handle was there.
+            abort.abort();
+        }
+    }
+
+    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &Place) {
+        let mut afloat = self.afloat.lock();
+        match afloat.futures[at] {
+            Vessel::New => afloat.futures[at] = Vessel::Ended,
+            _ => drop(afloat.futures.remove(at)),
+        }
+        drop(afloat);
+        let failed = !outcome.is_done();
+        let mut one = std::iter::once((number, outcome));
+        if self.deliver(&mut one, failed, &|payload| place.panicked(payload)) {
+            self.ask(&mut |office, id| {
+                office.cancel_job(id);
+                true
+            });
+        }
+    }
+
+    fn left(&self, failed: bool) {
+        let mut afloat = self.afloat.lock();
+        afloat.live -= 1;
+        let tells = afloat.finished && afloat.live == 0;
+        drop(afloat);
+        if tells {
+            return self.tell();
+        }
+        self.ask(&mut |office, id| {
+            office.settled(id, failed);
+            true
+        });
+    }
+}

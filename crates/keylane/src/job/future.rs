@@ -1,0 +1,115 @@
+//! Subtasks that are futures. They go on on the pool's runtime, each with its turn, and no worker waits
+//! for them.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::task::AbortHandle;
+
+use super::work::Work;
+use crate::complete::{Outcome, PanicPayload, Runtime, answering};
+use crate::run::{Place, Turn, drop_quietly};
+use crate::sync::AtomicBool;
+
+/// A job, as its futures see it.
+pub(super) trait Abroad<T, E>: Send + Sync {
+    /// A future has begun. It is aborted when the job is cancelled.
+    fn began(&self, at: usize, abort: AbortHandle);
+
+    /// It has ended, and its turn is about to.
+    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &Place);
+
+    /// Its turn has ended.
+    fn left(&self, failed: bool);
+}
+
+/// What a future takes along.
+pub(super) struct Going<T, E> {
+    pub(super) job: Arc<dyn Abroad<T, E>>,
+    /// Its place among the job's futures,
+    pub(super) at: usize,
+    /// and among its subtasks.
+    pub(super) number: u64,
+    pub(super) cancelled: Arc<AtomicBool>,
+    pub(super) place: Place,
+    /// Ended last.
+    pub(super) turn: Option<Turn>,
+}
+
+/// A future and where it is to run.
+pub(super) struct Later<F> {
+    pub(super) future: F,
+    /// There is one: a job of futures is not accepted without.
+    pub(super) runtime: Option<Runtime>,
+}
+
+impl<T, E, F> Work<T, E> for Later<F>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Future<Output = Result<T, E>> + Send + 'static,
+{
+    const GOES_ON: bool = true;
+
+    fn run(self, keep: impl FnOnce() -> Going<T, E>) -> Option<Result<T, E>> {
+        let Later { future, runtime } = self;
+        let runtime = runtime.expect("a job of futures is accepted only where there is a runtime");
+        let going = keep();
+        let (job, at) = (going.job.clone(), going.at);
+        let driven = Driven { future: Some(Box::pin(future)), outcome: None, going };
+        let abort = runtime.spawn(driven.run());
+        job.began(at, abort);
+        None
+    }
+}
+
+/// A future that has begun. However it is dropped it lets go of the future first, then hands the outcome
+/// on, then ends the turn.
+struct Driven<T: 'static, E: 'static, F> {
+    future: Option<Pin<Box<F>>>,
+    outcome: Option<Outcome<T, E>>,
+    going: Going<T, E>,
+}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Driven<T, E, F> {
+    async fn run(mut self) {
+        self.outcome = Some(poll_fn(|cx| self.step(cx)).await);
+    }
+
+    /// Polls the future as a part of its subtask: inside its pool, in its place.
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
+        let Driven { future, going, .. } = self;
+        let future = future.as_mut().expect("it is there until it is dropped");
+        let poll = AssertUnwindSafe(|| {
+            going.place.visit(|| answering(&going.cancelled, || future.as_mut().poll(cx)))
+        });
+        match catch_unwind(poll) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(Ok(value))) => Poll::Ready(Outcome::Done(value)),
+            Ok(Poll::Ready(Err(error))) => Poll::Ready(Outcome::Failed(error)),
+            Err(payload) => Poll::Ready(self.panicked(payload)),
+        }
+    }
+
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> Outcome<T, E> {
+        self.going.place.panicked(&*payload);
+        Outcome::Panicked(PanicPayload::new(payload))
+    }
+}
+
+impl<T, E, F> Drop for Driven<T, E, F> {
+    fn drop(&mut self) {
+        let future = self.future.take();
+        let Going { job, at, number, place, turn, .. } = &mut self.going;
+        place.visit(|| drop_quietly(future));
+        let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
+        let failed = !outcome.is_done();
+        job.ended(*at, *number, outcome, place);
+        drop(turn.take());
+        job.left(failed);
+    }
+}

@@ -1,0 +1,31 @@
+//! What a subtask is: a closure, which runs on the worker, or a future, which goes on elsewhere.
+
+use crate::complete::Attempt;
+
+/// A subtask's hold on its place, for one that goes on when its worker has left it.
+#[cfg(feature = "tokio")]
+pub(super) type Hold<T, E> = super::future::Going<T, E>;
+/// Without a runtime there is none.
+#[cfg(not(feature = "tokio"))]
+pub(super) type Hold<T, E> = (std::convert::Infallible, std::marker::PhantomData<fn() -> (T, E)>);
+
+/// Something that is run once, for a `T` or an `E`.
+pub(super) trait Work<T, E>: Send + 'static {
+    /// It needs a turn that can be kept, and so an entry in the lanes even without keys.
+    const GOES_ON: bool;
+
+    /// Runs it. Nothing comes back if it goes on, and will end through what `keep` gives.
+    fn run(self, keep: impl FnOnce() -> Hold<T, E>) -> Option<Result<T, E>>;
+}
+
+/// A closure.
+pub(super) struct Closure<F>(pub(super) F);
+
+impl<T, E, F: Attempt<T, E> + Send + 'static> Work<T, E> for Closure<F> {
+    const GOES_ON: bool = false;
+
+    #[inline]
+    fn run(self, _: impl FnOnce() -> Hold<T, E>) -> Option<Result<T, E>> {
+        Some(self.0.attempt())
+    }
+}
