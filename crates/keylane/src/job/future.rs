@@ -85,7 +85,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Driven<T, E, F> {
         let Driven { future, going, .. } = self;
         let future = future.as_mut().expect("it is there until it is dropped");
         let poll = AssertUnwindSafe(|| {
-            going.place.visit(|| answering(&going.cancelled, || future.as_mut().poll(cx)))
+            going.place.visit(|| answering(going.cancelled.clone(), || future.as_mut().poll(cx)))
         });
         match catch_unwind(poll) {
             Ok(Poll::Pending) => Poll::Pending,
