@@ -182,8 +182,14 @@ fn every_end_of_a_task_gives_its_bytes_back() {
         }
         let gate = Gate::new();
         let wait = gate.clone();
-        pool.execute(Claims::exclusive(1).with_cost(10), move || wait.pass()).unwrap();
+        let (began, has_begun) = mpsc::channel();
+        let first = move || {
+            began.send(()).unwrap();
+            wait.pass();
+        };
+        pool.execute(Claims::exclusive(1).with_cost(10), first).unwrap();
         pool.execute(Claims::exclusive(1).with_cost(20), || {}).unwrap();
+        has_begun.recv().unwrap();
         thread::scope(|scope| {
             let own = &pool;
             let waiter = scope.spawn(move || own.execute(costing(90), || {}).unwrap_err());
