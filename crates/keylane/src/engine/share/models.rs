@@ -126,8 +126,8 @@ impl Shift {
 
 /// Two subtasks that only end together: the second worker must not sleep while there is one.
 ///
-/// Fails if a section wakes nobody; if it writes `offers` after the lock was released; if a worker that
-/// was given something does not pass the wake-up on; if a worker sleeps without a look at `offers`.
+/// Fails if a section wakes nobody; if it writes `offers` after the lock was released; if a worker sleeps
+/// without a look at `offers`.
 #[test]
 fn no_subtask_is_left_while_a_worker_sleeps() {
     check(|| {
@@ -154,8 +154,8 @@ fn no_subtask_is_left_while_a_worker_sleeps() {
 
 /// A subtask that has no keys, and a barrier: they write the same memory.
 ///
-/// Fails if the barriers are counted before the mark is made; if a barrier is counted after it has
-/// entered its inboxes; if the end of a subtask does not offer the shard again.
+/// Fails if the barriers are counted before the mark is made, or not at all; if the end of a subtask does
+/// not offer the shard again.
 #[test]
 fn a_subtask_and_a_barrier_are_never_at_the_same_time() {
     check(|| {
