@@ -167,7 +167,8 @@ fn recovery(folder: &Path) {
     println!("opened as after a crash in {:.2?}", start.elapsed());
     assert_eq!(copied.end(), Position::new(RECORDS));
 
-    let bytes = std::fs::metadata(&copy).unwrap().len();
+    let size = |suffix| std::fs::metadata(format!("{}{suffix}", copy.display())).unwrap().len();
+    let bytes = size("") + size("-wal");
     println!(
         "{:.1} bytes a record, of which {} are key and payload",
         bytes as f64 / RECORDS as f64,

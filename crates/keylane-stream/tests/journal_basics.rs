@@ -132,6 +132,19 @@ fn appends_can_be_under_way_while_others_are_made() {
     assert_eq!(Journal::open(&path).unwrap().end(), at(501));
 }
 
+/// The log was once carried over only when nobody waited any more, and grew by all that did.
+#[test]
+fn the_log_stays_small_however_much_waits() {
+    let (_folder, path) = place();
+    let journal = Journal::open(&path).unwrap();
+    let megabyte = vec![Record::without_key(vec![1; 100_000]); 10];
+    let pending: Vec<_> = (0..100).map(|_| journal.append_later(&megabyte).unwrap()).collect();
+    pending.into_iter().for_each(|pending| drop(pending.wait().unwrap()));
+    let log = std::fs::metadata(format!("{}-wal", path.display())).unwrap().len();
+    // What makes a checkpoint due, the transaction that did, and what SQLite adds.
+    assert!(log < 32 * 1024 * 1024, "{log}");
+}
+
 #[test]
 fn progress_is_kept_for_each_group_and_does_not_go_back() {
     let (_folder, path) = place();

@@ -129,11 +129,8 @@ impl Writer {
             while !rest.is_empty() {
                 let (together, later) = rest.split_at(transaction_length(rest));
                 self.write(together);
+                self.carry_over();
                 rest = later;
-            }
-            if self.store.since_checkpoint >= CHECKPOINT_BYTES && self.shared.failure().is_none() {
-                let carried_over = self.store.checkpoint();
-                self.note_failure(carried_over.err());
             }
         }
         let Writer { store, mark, shared, lock } = self;
@@ -145,6 +142,14 @@ impl Writer {
         }
         // Only when the file is closed may others open it.
         drop((mark, lock, farewell));
+    }
+
+    /// Carries the log over into the file if there is enough in it, and nothing has failed.
+    fn carry_over(&mut self) {
+        if self.store.since_checkpoint >= CHECKPOINT_BYTES && self.shared.failure().is_none() {
+            let carried_over = self.store.checkpoint();
+            self.note_failure(carried_over.err());
+        }
     }
 
     /// Writes these in one transaction and answers them.
