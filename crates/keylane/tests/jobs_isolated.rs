@@ -66,7 +66,9 @@ fn a_panic_in_a_subtask_is_a_failure() {
                 common::eventually(|| job.is_finished());
                 let progress = job.progress();
                 assert!(progress.failed == 1 && progress.running == 0, "{progress:?}");
-                assert_eq!(progress.done == 199, on_error == OnError::FinishAll, "{progress:?}");
+                // Failing fast, the other worker may have run all that is left while one unwinds.
+                let all_others = progress.done == 199;
+                assert!(all_others || on_error == OnError::FailFast, "{progress:?}");
                 assert!(message(job.wait().unwrap()).contains("ran"));
             }
         }
