@@ -33,10 +33,10 @@ impl Board {
         self.loads[shard].store(load, Ordering::Relaxed);
     }
 
-    /// The shard with an offer that has most.
+    /// The shard with an offer that has most, but for the one that was served last.
     #[cold]
-    pub(crate) fn heaviest(&self) -> Option<usize> {
-        let bits = self.bits.load(Ordering::Acquire);
+    pub(crate) fn heaviest_but(&self, last: usize) -> Option<usize> {
+        let bits = self.bits.load(Ordering::Acquire) & !(1 << last);
         let offering = (0..self.loads.len()).filter(|shard| bits & 1 << shard != 0);
         offering.max_by_key(|&shard| self.loads[shard].load(Ordering::Relaxed))
     }
@@ -95,14 +95,15 @@ mod tests {
     #[test]
     fn the_heaviest_is_chosen_among_those_that_offer() {
         let board = Board::new(8);
-        assert_eq!(board.heaviest(), None);
+        assert_eq!(board.heaviest_but(0), None);
         for (shard, load) in [(1, 5), (3, 9), (6, 7)] {
             board.weigh(shard, load);
         }
         board.set(1);
         board.set(6);
-        assert_eq!(board.heaviest(), Some(6), "the third has more, and offers nothing");
+        assert_eq!(board.heaviest_but(0), Some(6), "the third has more, and offers nothing");
+        assert_eq!(board.heaviest_but(6), Some(1));
         board.weigh(6, 0);
-        assert_eq!(board.heaviest(), Some(1));
+        assert_eq!(board.heaviest_but(0), Some(1));
     }
 }

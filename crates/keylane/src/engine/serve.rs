@@ -164,7 +164,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         hand: &mut Hand<K, X::Work>,
     ) -> bool {
         let &Held::Lane(slot) = ended else { return false };
-        let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any_but(shard));
+        // The shard's own bit counts, too: its inbox may have what was told, behind a backlog that is all
+        // the lane's.
+        let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any());
         if lanes.next_in_lane(slot, quantum_left, hand) {
             // In the place of another lane it would have to answer for what the inbox has of that
             // one's, and of which nobody was told.
@@ -243,7 +245,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             {
                 self.offer(shard);
             }
-            if !wish.quantum_left && lanes.others_wait() {
+            if !wish.quantum_left && (lanes.others_wait() || self.board.any()) {
                 lanes.yielded(wish.ran, self.settings.workers);
             }
         }

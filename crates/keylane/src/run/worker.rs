@@ -33,6 +33,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     tally: Arc<WorkerTally>,
     /// Where the next round begins: behind the shard that the last one has reached.
     round: usize,
+    /// The shard that is served, or was last.
+    last: usize,
     /// The shard was chosen by its load; the next is the next one round.
     by_load: bool,
     pace: Pace,
@@ -96,6 +98,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 id,
                 tally,
                 round,
+                last: round,
                 by_load: false,
                 pace,
                 turn,
@@ -143,11 +146,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// in the end, with their longest lanes still to run, one task after the other.
     fn choose(&mut self) -> Option<usize> {
         self.by_load = !self.by_load;
-        if self.by_load && !self.pace.is_fast() {
-            return self.engine.board.heaviest();
-        }
-        let shard = self.engine.board.first_from(self.round)?;
-        self.round = (shard + 1) % self.engine.shards();
+        let heavy = match self.by_load && !self.pace.is_fast() {
+            true => self.engine.board.heaviest_but(self.last),
+            false => None,
+        };
+        let shard = match heavy {
+            Some(shard) => shard,
+            None => {
+                let shard = self.engine.board.first_from(self.round)?;
+                self.round = (shard + 1) % self.engine.shards();
+                shard
+            }
+        };
+        self.last = shard;
         Some(shard)
     }
 
