@@ -77,7 +77,7 @@ fn a_barrier_is_alone_among_subtasks<S: AnyHasher>() {
             let running = subtasks.clone();
             move || {
                 running.fetch_add(1, Ordering::SeqCst);
-                std::hint::spin_loop();
+                std::thread::yield_now();
                 running.fetch_sub(1, Ordering::SeqCst);
             }
         }))
@@ -85,7 +85,13 @@ fn a_barrier_is_alone_among_subtasks<S: AnyHasher>() {
         .unwrap();
     while !job.is_finished() {
         let running = running.clone();
-        let alone = pool.submit(Claims::barrier(), move || running.load(Ordering::SeqCst)).unwrap();
+        // A subtask that runs beside it would be seen by one look or another.
+        let look = move |_| {
+            std::thread::yield_now();
+            running.load(Ordering::SeqCst)
+        };
+        let alone =
+            pool.submit(Claims::barrier(), move || (0..50).map(look).sum::<usize>()).unwrap();
         assert_eq!(alone.wait().unwrap().unwrap(), 0);
     }
     assert!(job.wait().unwrap().is_done());

@@ -75,10 +75,11 @@ impl<T, E, F> AskedToStop for Slot<T, E, F> {
     }
 }
 
-/// Whether the running task has been asked to stop, by [`Handle::cancel`](crate::Handle::cancel).
+/// Whether the running task has been asked to stop: by [`Handle::cancel`](crate::Handle::cancel), or
+/// because its job was cancelled or has failed.
 ///
-/// A body that takes long asks now and then and returns early. Outside a task, and in one without a
-/// handle, it is always false.
+/// A body that takes long asks now and then and returns early. Outside a task, and in one that has no
+/// handle and belongs to no job, it is always false.
 ///
 /// ```
 /// use keylane::Pool;
