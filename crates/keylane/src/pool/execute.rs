@@ -1,0 +1,161 @@
+//! Submitting closures that nobody waits for.
+
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use super::{Pool, Submission};
+use crate::engine::{Key, Make, Patience, Toll};
+use crate::error::{BatchError, SubmitError, SubmitErrorKind};
+use crate::order::{Claims, IntoClaims};
+use crate::run::{Body, Run, Stage};
+
+/// A closure that nobody waits for.
+struct Detached<F>(F);
+
+impl<F: FnOnce() + Send + 'static> Run for Detached<F> {
+    #[inline]
+    fn run(self, _: &mut dyn Stage) {
+        (self.0)();
+    }
+}
+
+impl<F: FnOnce() + Send + 'static> Make<Body> for Detached<F> {
+    #[inline(always)]
+    fn make(self) -> Body {
+        Body::new(self)
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a task that nobody will wait for. Waits for room, as [`submit`](Self::submit) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back.
+    #[inline]
+    pub fn execute<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.execute_patiently(keys.into_claims(), work, Patience::Endless)
+    }
+
+    /// Submits a task that nobody will wait for, if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the task comes
+    /// back.
+    #[inline]
+    pub fn try_execute<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.execute_patiently(keys.into_claims(), work, Patience::None)
+    }
+
+    /// Submits a task that nobody will wait for, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    pub fn execute_timeout<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        timeout: Duration,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.execute_patiently(keys.into_claims(), work, Patience::for_at_most(timeout))
+    }
+
+    /// Submits a task that nobody will wait for, waiting for room as
+    /// [`submit_async`](Self::submit_async) does. As cancel safe as that.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back.
+    pub async fn execute_async<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        match self.engine.admit_async(&claims, 0).await {
+            Ok(toll) => self.enter_detached(claims, work, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, work))),
+        }
+    }
+
+    /// Submits a batch that nobody will wait for in one pass, waiting for room as often as it takes.
+    /// The tasks of the batch are in order as if they had been submitted one by one.
+    ///
+    /// The batch is handed over in pieces of up to 256 tasks, each when the iterator has yielded it.
+    ///
+    /// # Errors
+    ///
+    /// If the pool is closed meanwhile, or a task is [too large](SubmitErrorKind::TooLarge): how many
+    /// were accepted, and those that were not. A task of the second kind can precede one of the first
+    /// in the batch only if their keys differ.
+    pub fn execute_many<C, F>(
+        &self,
+        batch: impl IntoIterator<Item = (C, F)>,
+    ) -> Result<usize, BatchError<usize, Submission<K, F>>>
+    where
+        C: IntoClaims<K>,
+        F: FnOnce() + Send + 'static,
+    {
+        let batch = batch.into_iter().map(|(keys, work)| (keys.into_claims(), Detached(work)));
+        self.engine.enter_many(batch).map_err(|(accepted, rejected, why)| {
+            let rejected = rejected.into_iter().map(|(claims, Detached(work))| (claims, work));
+            BatchError::new(accepted, rejected.collect(), why)
+        })
+    }
+
+    #[inline(always)]
+    fn execute_patiently<F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+        patience: Patience,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.engine
+            .submit(claims, Detached(work), patience)
+            .map_err(|(why, claims, Detached(work))| SubmitError::new(why, (claims, work)))
+    }
+
+    #[inline(always)]
+    fn enter_detached<F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+        toll: Toll,
+    ) -> Result<(), SubmitError<Submission<K, F>>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.engine.enter(claims, Detached(work), toll).map_err(|(claims, Detached(work))| {
+            SubmitError::new(SubmitErrorKind::Closed, (claims, work))
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Submitting futures.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::{Pool, Submission};
+use crate::complete::{FutureTask, Handle};
+use crate::engine::{Key, Made, Patience, Toll};
+use crate::error::{SubmitError, SubmitErrorKind};
+use crate::order::{Claims, IntoClaims};
+use crate::run::Body;
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a future, which holds its turn until it ends. Waits for room, as
+    /// [`submit`](Self::submit) does.
+    ///
+    /// It runs on the runtime that was given to [`Builder::runtime`](crate::Builder::runtime), once it has its keys, as far
+    /// as that one's limit allows. It is not polled on a worker, and no worker waits for it.
+    /// Cancelling its handle drops the future at its next step; its turn ends then, not before.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    /// let pool = Pool::<u32>::builder().runtime(runtime.handle().clone(), 500).build()?;
+    /// let reply = pool.submit_future(7, async { "asked, without a thread that waits" })?;
+    /// assert!(reply.wait()?.is_done());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`NoRuntime`](SubmitErrorKind::NoRuntime); the future
+    /// comes back.
+    pub fn submit_future<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.submit_future_patiently(keys.into_claims(), future, Patience::Endless)
+    }
+
+    /// Submits a future if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_future`](Self::submit_future), or [`Full`](SubmitErrorKind::Full).
+    pub fn try_submit_future<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.submit_future_patiently(keys.into_claims(), future, Patience::None)
+    }
+
+    /// Submits a future, waiting for room as [`submit_async`](Self::submit_async) does. As cancel
+    /// safe as that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_future`](Self::submit_future).
+    pub async fn submit_future_async<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        future: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        match self.engine.admit_async(&claims, 0).await {
+            Ok(toll) => self.enter_future(claims, future, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, future))),
+        }
+    }
+
+    fn submit_future_patiently<T, F>(
+        &self,
+        claims: Claims<K>,
+        future: F,
+        patience: Patience,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        match self.engine.admit(&claims, 0, patience) {
+            Ok(toll) => self.enter_future(claims, future, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, future))),
+        }
+    }
+
+    fn enter_future<T, F>(
+        &self,
+        claims: Claims<K>,
+        future: F,
+        toll: Toll,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let Some(runtime) = self.engine.settings.runtime.clone() else {
+            self.engine.retract(&claims);
+            return Err(SubmitError::new(SubmitErrorKind::NoRuntime, (claims, future)));
+        };
+        let task = Arc::new(FutureTask::new(future, runtime));
+        let handle = Handle::new(task.clone());
+        match self.engine.enter(claims, Made(Body::shared(task.clone())), toll) {
+            Ok(()) => Ok(handle),
+            Err((claims, Made(body))) => {
+                let future = task.take_future().expect("nobody else has seen the task");
+                drop(body);
+                Err(SubmitError::new(SubmitErrorKind::Closed, (claims, future)))
+            }
+        }
+    }
+}

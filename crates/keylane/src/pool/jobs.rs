@@ -1,0 +1,61 @@
+//! Jobs, as seen from their pool.
+
+use std::hash::BuildHasher;
+
+use super::Pool;
+use crate::allocate::Record;
+use crate::engine::Key;
+use crate::job::{JobBuilder, JobInfo};
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Begins a job: many subtasks under one name, with one result.
+    ///
+    /// Jobs share the workers by four rules, so that several make progress at once, none takes all
+    /// workers, and the one with the fewest subtasks left is done first; [`allocate`](crate::allocate)
+    /// has them. Work outside jobs shares as if each task were a job of its own.
+    ///
+    /// - Subtasks are split lazily: the iterator is asked for one when a worker is free for it, and so
+    ///   may be endless, or of millions, in little memory. It is asked by one worker at a time.
+    /// - Subtasks with keys belong to the same order as everything else in the pool.
+    /// - A panic in the iterator, in a subtask or in a fold ends its job at the most.
+    /// - A worker changes jobs only between two subtasks. It may take up to 64 at a time where they are
+    ///   tiny and nobody else wants a worker.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let squares = pool.job("squares").each((0..1000_u64).map(|n| move || n * n)).collect()?;
+    /// let sum = pool.job("sum").each((0..1000_u64).map(|n| move || n)).fold(0, |sum, n| sum + n)?;
+    /// assert_eq!(squares.wait()?.unwrap()[31], 961);
+    /// assert_eq!(sum.wait()?.unwrap(), 499_500);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn job(&self, name: impl Into<String>) -> JobBuilder<K, S> {
+        JobBuilder::new(self.engine.clone(), name.into())
+    }
+
+    /// The jobs that are not over, those that wait to be admitted among them, the oldest first.
+    pub fn jobs(&self) -> Vec<JobInfo> {
+        let jobs = self.engine.survey_jobs().into_iter();
+        jobs.map(|((id, job), progress)| JobInfo { id, name: job.name().clone(), progress })
+            .collect()
+    }
+
+    /// Records which worker went to which job, when, and by which rule: the last `capacity` events from
+    /// now on. Times are in milliseconds.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is zero.
+    pub fn record_decisions(&self, capacity: usize) {
+        assert!(capacity > 0, "a record without room records nothing");
+        self.engine.record_jobs(capacity);
+    }
+
+    /// What was recorded, if [that was asked for](Self::record_decisions) and there has been a job. It can be
+    /// [replayed](Record::replay).
+    pub fn recorded_decisions(&self) -> Option<Record> {
+        self.engine.recorded_jobs()
+    }
+}

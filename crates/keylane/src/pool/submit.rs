@@ -1,0 +1,223 @@
+//! Submitting closures with a handle to wait for.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Pool, RestOfBatch, Submission};
+use crate::complete::{Attempt, Handle, Slot, Sure};
+use crate::engine::{Key, Made, Patience, Toll};
+use crate::error::{BatchError, SubmitError, SubmitErrorKind};
+use crate::order::{Claims, IntoClaims};
+use crate::run::{Body, name_of};
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a task. Waits for room, first come, first served; never inside a task of this pool.
+    ///
+    /// ```
+    /// use keylane::{Claims, Pool};
+    ///
+    /// let pool = Pool::<u64>::builder().build()?;
+    /// let sum = pool.submit(7, || 1 + 1)?;
+    /// let both = pool.submit([7, 8], || "after everything on 7 and on 8")?;
+    /// let read = pool.submit(Claims::shared(7), || "beside other readers of 7")?;
+    /// assert_eq!(sum.wait()?.done(), Some(2));
+    /// # drop((both, read));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back in the error.
+    pub fn submit<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_patiently(keys.into_claims(), work, Patience::Endless)
+    }
+
+    /// Submits a task if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the task comes
+    /// back.
+    pub fn try_submit<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_patiently(keys.into_claims(), work, Patience::None)
+    }
+
+    /// Submits a task, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
+    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    pub fn submit_timeout<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        timeout: Duration,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_patiently(keys.into_claims(), work, Patience::for_at_most(timeout))
+    }
+
+    /// Submits a task, waiting for room without blocking the thread, in one line with the threads
+    /// that wait. Needs no particular runtime.
+    ///
+    /// Cancel safe: dropped before it is ready, it has submitted nothing, and has left the line.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
+    /// back.
+    pub async fn submit_async<T, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        match self.engine.admit_async(&claims, 0).await {
+            Ok(toll) => self.enter_with_handle(claims, work, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, work))),
+        }
+    }
+
+    /// Submits a batch in one pass, waiting for room as often as it takes. The tasks of the batch
+    /// are in order as if they had been submitted one by one.
+    ///
+    /// The batch is handed over in pieces of up to 256 tasks, each when the iterator has yielded it.
+    ///
+    /// # Errors
+    ///
+    /// If the pool is closed meanwhile, or a task is [too large](SubmitErrorKind::TooLarge): the handles
+    /// so far, and the tasks that were not accepted.
+    pub fn submit_many<C, T, F>(
+        &self,
+        batch: impl IntoIterator<Item = (C, F)>,
+    ) -> Result<Vec<Handle<T>>, RestOfBatch<K, T, F>>
+    where
+        C: IntoClaims<K>,
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let mut slots = Vec::new();
+        let bodies = batch.into_iter().map(|(keys, work)| {
+            let slot = Arc::new(Slot::new(Sure(work)));
+            slots.push(slot.clone());
+            (keys.into_claims(), Made(Body::shared(slot)))
+        });
+        let Err((_, rejected, why)) = self.engine.enter_many(bodies) else {
+            return Ok(slots.into_iter().map(Handle::new).collect());
+        };
+        let rejected = rejected.into_iter().map(|(claims, Made(body))| {
+            let at = slots.iter().position(|slot| body.name() == Some(name_of(slot)));
+            let slot = slots.remove(at.expect("every body of the batch has its slot"));
+            let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
+            (claims, work)
+        });
+        let rejected = rejected.collect();
+        Err(BatchError::new(slots.into_iter().map(Handle::new).collect(), rejected, why))
+    }
+
+    /// Like [`submit`](Self::submit), for work that can fail: an `Err` becomes
+    /// [`Outcome::Failed`](crate::Outcome::Failed).
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit`](Self::submit).
+    pub fn submit_fallible<T, E, F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<Handle<T, E>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: FnOnce() -> Result<T, E> + Send + 'static,
+    {
+        let claims = keys.into_claims();
+        let toll = match self.engine.admit(&claims, 0, Patience::Endless) {
+            Ok(toll) => toll,
+            Err(why) => return Err(SubmitError::new(why, (claims, work))),
+        };
+        self.enter_slot(claims, Arc::new(Slot::new(work)), toll)
+            .map_err(|(claims, work)| SubmitError::new(SubmitErrorKind::Closed, (claims, work)))
+    }
+
+    fn submit_patiently<T, F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+        patience: Patience,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        match self.engine.admit(&claims, 0, patience) {
+            Ok(toll) => self.enter_with_handle(claims, work, toll),
+            Err(why) => Err(SubmitError::new(why, (claims, work))),
+        }
+    }
+
+    fn enter_with_handle<T, F>(
+        &self,
+        claims: Claims<K>,
+        work: F,
+        toll: Toll,
+    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let slot = Arc::new(Slot::new(Sure(work)));
+        self.enter_slot(claims, slot, toll).map_err(|(claims, Sure(work))| {
+            SubmitError::new(SubmitErrorKind::Closed, (claims, work))
+        })
+    }
+
+    fn enter_slot<T, E, F>(
+        &self,
+        claims: Claims<K>,
+        slot: Arc<Slot<T, E, F>>,
+        toll: Toll,
+    ) -> Result<Handle<T, E>, Submission<K, F>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Attempt<T, E> + Send + 'static,
+    {
+        let handle = Handle::new(slot.clone());
+        match self.engine.enter(claims, Made(Body::shared(slot.clone())), toll) {
+            Ok(()) => Ok(handle),
+            Err((claims, Made(body))) => {
+                let work = slot.take_body().expect("nobody else has seen the slot");
+                drop(body);
+                Err((claims, work))
+            }
+        }
+    }
+}

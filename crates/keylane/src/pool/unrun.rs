@@ -1,0 +1,36 @@
+//! What a stop returns.
+
+use std::fmt;
+
+use crate::order::Claims;
+use crate::run::{Body, bystander};
+
+/// A task that was accepted and never began, because its pool was stopped.
+///
+/// Dropped, it ends as [`Cancelled`](crate::Outcome::Cancelled).
+pub struct UnrunTask<K> {
+    pub(super) claims: Claims<K>,
+    pub(super) body: Body,
+}
+
+impl<K> UnrunTask<K> {
+    /// Its keys.
+    pub fn claims(&self) -> &Claims<K> {
+        &self.claims
+    }
+
+    /// Runs it on this thread. Its handle learns the outcome.
+    ///
+    /// # Panics
+    ///
+    /// If the body panics and the task has no handle.
+    pub fn run(self) {
+        self.body.run(&mut bystander());
+    }
+}
+
+impl<K> fmt::Debug for UnrunTask<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnrunTask").finish_non_exhaustive()
+    }
+}
