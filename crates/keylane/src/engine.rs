@@ -8,6 +8,7 @@ mod admit;
 mod batch;
 mod behind;
 mod bounds;
+mod controls;
 mod enter;
 #[cfg(all(test, loom))]
 mod models;
@@ -40,6 +41,7 @@ pub(crate) use share::{
 };
 
 pub(crate) use self::bounds::{Bounds, Toll};
+pub use self::controls::{HeldKey, Hold};
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -54,6 +56,11 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
+
+    /// Whether a task may be taken out of the lanes, alone. Else it belongs to something larger.
+    fn may_take(_: &Self::Work) -> bool {
+        true
+    }
 
     /// What a task weighs besides what its claims say.
     fn weigh(&self, _: &Self::Work) -> usize {

@@ -1,5 +1,6 @@
 //! The pool of closures.
 
+mod controls;
 mod execute;
 #[cfg(feature = "tokio")]
 mod future;
@@ -64,6 +65,10 @@ impl<K: Key> Execute<K> for Closures {
 
     fn name(work: &Body) -> Option<usize> {
         work.name()
+    }
+
+    fn may_take(work: &Body) -> bool {
+        !work.is::<Entry>()
     }
 
     fn charge(work: Body, cost: Cost) -> Body {

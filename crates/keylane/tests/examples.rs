@@ -42,6 +42,7 @@ examples!(
     handles,
     jobs,
     ordered,
+    pause,
     rollup,
     turns,
 );

@@ -19,8 +19,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         };
         for lane in &self.lanes {
             if let Some(key) = &lane.key {
-                let tasks = lane.waiting.len() + lane.holders.count();
-                count(lane.hash, key, tasks, lane.since, true);
+                let tasks = lane.tasks();
+                if tasks != 0 {
+                    let (since, running) = match lane.holders {
+                        Holders::Phantom => (lane.waiting[0].time(), false),
+                        _ => (lane.since, true),
+                    };
+                    count(lane.hash, key, tasks, since, running);
+                }
             }
         }
         for entry in self.backlog.iter().chain(inbox.queue.iter()) {

@@ -27,9 +27,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                         unrun.push(Unrun::single(label, Claim { key, mode }, work))
                     }
                     Waiting::Part { rollup, .. } => take_rollup(&rollup, unrun),
+                    Waiting::Phantom => {}
                 }
             }
         }
+        // No line has a phantom any more.
+        self.held.clear();
         if let Some(fence) = self.fence.take() {
             take_rollup(&fence.rollup, unrun);
         }
