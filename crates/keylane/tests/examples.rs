@@ -42,6 +42,7 @@ examples!(
     handles,
     jobs,
     ordered,
+    predicate,
     rollup,
     turns,
 );
