@@ -9,6 +9,7 @@ mod batch;
 mod behind;
 mod bounds;
 mod controls;
+mod described;
 mod enter;
 #[cfg(all(test, loom))]
 mod models;
@@ -30,8 +31,8 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Tally};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Rollup, Scope,
-    Weighed, merge_claims,
+    Claim, Claims, Described, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced,
+    Repr, Rollup, Scope, Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};
@@ -128,6 +129,9 @@ impl std::fmt::Debug for Settings {
 pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// A power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
+    /// The unfinished tasks that have a descriptor, each in one lock of a few words but for the look-ups.
+    /// Innermost: taken by submitters while they have inboxes, and by whoever ends such a task.
+    registry: Mutex<Circles<K, X::Work>>,
     /// Hashes keys; half of a hash chooses the shard, half the place in its table.
     hasher: S,
     /// A slot for each accepted and unfinished task.
@@ -218,6 +222,18 @@ impl<W> Make<W> for Made<W> {
     }
 }
 
+/// A task that stands in several places.
+type Shared<K, W> = Arc<Rollup<K, W>>;
+
+/// The tasks that have a descriptor.
+type Circles<K, W> = Registry<Shared<K, W>>;
+
+/// Which claims of a task, by their index, go to which shard.
+type Parts = Vec<(usize, usize)>;
+
+/// Several inboxes, each with its shard, under their locks.
+type OpenInboxes<'a, K, W> = Vec<(usize, OpenInbox<'a, K, W>)>;
+
 /// An inbox under its lock.
 type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
 
@@ -240,6 +256,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let bounds = (keys.is_some() || bytes.is_some()).then(|| Box::new(Bounds { keys, bytes }));
         Engine {
             shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
+            registry: Mutex::new(Registry::default()),
             hasher,
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
             admission: Admission::new(settings.capacity, if bounds.is_none() { shards } else { 0 }),

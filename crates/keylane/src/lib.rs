@@ -32,14 +32,15 @@
 //! - **Nothing stays.** A key without unfinished tasks costs no memory, and the captures of a task
 //!   are dropped before the next task of its key begins.
 //!
-//! Two tasks *conflict* if they have a key in common, unless both only share it, or if one of them
-//! is a barrier: see [`Claims`].
+//! Two tasks *conflict* if they have a key in common, unless both only share it, if one of them is a
+//! barrier, or if a value of your own type that one has says so: see [`Claims`] and [`Compatibility`].
 //!
 //! # What to use
 //!
 //! | for | there is |
 //! |---|---|
 //! | closures, each with its key or keys | [`Pool`] |
+//! | order by what overlaps rather than by keys | [`Compatibility`] |
 //! | many messages for one handler | [`HandlerPool`] |
 //! | the result, cancelling, waiting | [`Handle`], from `submit` |
 //! | no result, and no cost for one | `execute` |
@@ -74,7 +75,7 @@ pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
-pub use order::{Claims, IntoClaims};
+pub use order::{Claims, Compatibility, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;
 

@@ -43,6 +43,7 @@ examples!(
     jobs,
     ordered,
     pause,
+    predicate,
     rollup,
     turns,
 );

@@ -135,6 +135,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     .enter_other(claims, task)
                     .map_err(|(claims, task)| (claims.with_cost(bytes), task));
             }
+            Repr::Described(described) => self.enter_described(*described, task),
             Repr::None => self.enter_free(task).map_err(|task| (Claims::none(), task)),
             Repr::Barrier => self.enter_barrier(task).map_err(|task| (Claims::barrier(), task)),
             Repr::Many(claims) => {
@@ -171,15 +172,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claims: Vec<(u64, Claim<K>)>,
         task: M,
     ) -> Result<(), (Claims<K>, M)> {
-        let mut parts: Vec<(usize, usize)> =
-            claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
-        parts.sort_unstable();
-        let mut inboxes: Vec<(usize, OpenInbox<'_, K, X::Work>)> = Vec::new();
-        for &(shard, _) in &parts {
-            if inboxes.last().is_none_or(|(last, _)| *last != shard) {
-                inboxes.push((shard, self.shards[shard].inbox.lock()));
-            }
-        }
+        let (parts, mut inboxes) = self.open_inboxes(&claims);
         if inboxes[0].1.closed {
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
             return Err((Claims(Repr::Many(claims)), task));
@@ -187,6 +180,34 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
         let scope = Scope::Keys(claims.into_boxed_slice());
         let rollup = Arc::new(Rollup::new(scope, label, task.make()));
+        self.push_parts(&rollup, parts, inboxes);
+        Ok(())
+    }
+
+    /// Locks the inboxes of these keys, in the order of the shards, and says which claims go to which.
+    pub(super) fn open_inboxes(
+        &self,
+        claims: &[(u64, Claim<K>)],
+    ) -> (Parts, OpenInboxes<'_, K, X::Work>) {
+        let mut parts: Parts =
+            claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
+        parts.sort_unstable();
+        let mut inboxes: OpenInboxes<'_, K, X::Work> = Vec::new();
+        for &(shard, _) in &parts {
+            if inboxes.last().is_none_or(|(last, _)| *last != shard) {
+                inboxes.push((shard, self.shards[shard].inbox.lock()));
+            }
+        }
+        (parts, inboxes)
+    }
+
+    /// Puts each part of a rollup into its inbox, unlocks all, and tells the workers.
+    pub(super) fn push_parts(
+        &self,
+        rollup: &Shared<K, X::Work>,
+        parts: Parts,
+        mut inboxes: OpenInboxes<'_, K, X::Work>,
+    ) {
         // All inboxes are locked: who is let in now comes after this in each of them.
         let freed: Vec<_> = match &rollup.scope {
             Scope::Keys(claims) if self.bounds.is_some() => claims
@@ -207,7 +228,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         drop(inboxes);
         drop(freed);
         tell.into_iter().for_each(|shard| self.offer(shard));
-        Ok(())
     }
 
     /// A barrier stands in every inbox.

@@ -345,7 +345,7 @@ impl Shift {
     }
 
     /// Starts `other` beside a worker, and checks that nothing is left when both have ended.
-    fn run_beside(self: &Arc<Self>, other: impl FnOnce(&Arc<Self>) + Send + 'static) {
+    pub(super) fn run_beside(self: &Arc<Self>, other: impl FnOnce(&Arc<Self>) + Send + 'static) {
         self.engine.idle.start_searching();
         let other = spawn({
             let shift = self.clone();
@@ -356,7 +356,7 @@ impl Shift {
         self.assert_over();
     }
 
-    fn assert_over(&self) {
+    pub(super) fn assert_over(&self) {
         let engine = &self.engine;
         assert_eq!((engine.idle.asleep(), engine.idle.searching()), (0, 0));
         engine.admission.give_back(engine.collect());

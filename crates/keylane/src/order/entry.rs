@@ -29,6 +29,8 @@ pub(crate) enum Entry<K, W> {
     Free { label: Label, work: W },
     /// The claim with this index of a task with several keys.
     Part { rollup: Arc<Rollup<K, W>>, claim: usize },
+    /// A task with a descriptor and without keys.
+    Unkeyed { rollup: Arc<Rollup<K, W>> },
     /// A barrier: it stands in every inbox.
     Fence { rollup: Arc<Rollup<K, W>> },
 }
@@ -65,7 +67,7 @@ impl<K: Eq, W> Entry<K, W> {
     pub(crate) fn is_for(&self, is_target: impl Fn(&W) -> bool) -> bool {
         match self {
             Entry::Single { work, .. } | Entry::Free { work, .. } => is_target(work),
-            Entry::Part { rollup, .. } | Entry::Fence { rollup } => {
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
                 rollup.with_work(|work| work.is_some_and(&is_target))
             }
         }

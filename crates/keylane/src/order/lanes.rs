@@ -11,6 +11,8 @@ mod look;
 mod stop;
 mod take;
 
+pub(crate) use self::stop::take_rollup;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -136,9 +138,11 @@ impl<K: Eq, W> Ready<K, W> {
     /// Grants a part of a rollup. The last grant makes it a task to run, unless the pool was
     /// stopped and somebody has its work.
     fn granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
-        if !rollup.grant() {
-            return None;
-        }
+        if rollup.grant() { Self::all_granted(rollup) } else { None }
+    }
+
+    /// A rollup that holds all its lanes, to be run.
+    fn all_granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
         let work = rollup.take_work()?;
         let held = Held::Rollup(rollup.clone());
         Some(Ready { work, key: None, seq: rollup.label.seq, held })
@@ -255,7 +259,9 @@ impl<K, W> Waiting<K, W> {
             Waiting::Task { mode, .. } => *mode,
             Waiting::Part { rollup, claim } => match &rollup.scope {
                 Scope::Keys(claims) => claims[*claim].1.mode,
-                Scope::Everything { .. } => unreachable!("a barrier waits at a fence"),
+                Scope::Unkeyed { .. } | Scope::Everything { .. } => {
+                    unreachable!("it stands in no lane")
+                }
             },
             Waiting::Phantom => Mode::Exclusive,
         }

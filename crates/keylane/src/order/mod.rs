@@ -2,7 +2,9 @@
 //!
 //! `README.md` beside this file has the protocol, its states and the proof sketch.
 
+mod circle;
 mod claims;
+mod descriptor;
 mod entry;
 mod hand;
 mod inbox;
@@ -10,12 +12,17 @@ mod index;
 mod lanes;
 mod queue;
 mod recent;
+mod registry;
 mod rollup;
 
-pub(crate) use claims::{Claim, Mode, Repr, Weighed};
+pub(crate) use circle::{Inquiry, Seated};
+pub(crate) use claims::{Claim, Described, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
+pub use descriptor::Compatibility;
+pub(crate) use descriptor::Descriptor;
 pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use lanes::{Held, Lanes, Reasons, Replaced, Unrun};
+pub(crate) use lanes::{Held, Lanes, Reasons, Replaced, Unrun, take_rollup};
+pub(crate) use registry::{Member, Registry};
 pub(crate) use rollup::{Rollup, Scope, merge_claims};

@@ -1,20 +1,24 @@
-//! A task that stands in several lanes at once, and becomes ready when it heads them all.
+//! A task that stands in several lanes at once, or has a descriptor, and becomes ready when it heads
+//! all its lanes and nothing that it conflicts with otherwise is before it.
 
-use super::{Claim, Claims, Label, Mode, Repr};
+use super::{Claim, Claims, Label, Member, Mode, Repr};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-/// A task with several keys, or a barrier.
+/// A task with several keys, or with a descriptor, or a barrier.
 #[derive(Debug)]
 pub(crate) struct Rollup<K, W> {
     /// The body; taken by the worker that runs it, or by whoever stops the pool.
     work: Mutex<Option<W>>,
     /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
-    /// the shard that grants; whoever takes the last one off makes the task ready.
+    /// the shard that grants; whoever takes the last one off makes the task ready. A task with a
+    /// descriptor has one more while it asks, and one for each release that it waits for.
     pending: AtomicUsize,
     /// What it claims. Never changed.
     pub(crate) scope: Scope<K>,
     /// Its place in the order and its time; it has a hash for each key instead of one.
     pub(crate) label: Label,
+    /// If it has a descriptor.
+    pub(crate) member: Option<Box<Member>>,
 }
 
 /// What a rollup claims.
@@ -22,6 +26,8 @@ pub(crate) struct Rollup<K, W> {
 pub(crate) enum Scope<K> {
     /// These keys, each with its hash, no key twice.
     Keys(Box<[(u64, Claim<K>)]>),
+    /// No key: in this shard it counts as a task without keys does.
+    Unkeyed { shard: usize },
     /// Everything, in each of so many shards.
     Everything { shards: usize },
 }
@@ -30,9 +36,21 @@ impl<K: Eq, W> Rollup<K, W> {
     pub(crate) fn new(scope: Scope<K>, label: Label, work: W) -> Self {
         let parts = match &scope {
             Scope::Keys(claims) => claims.len(),
+            Scope::Unkeyed { .. } => 1,
             Scope::Everything { shards } => *shards,
         };
-        Rollup { work: Mutex::new(Some(work)), pending: AtomicUsize::new(parts), scope, label }
+        let (work, pending) = (Mutex::new(Some(work)), AtomicUsize::new(parts));
+        Rollup { work, pending, scope, label, member: None }
+    }
+
+    /// The same with a descriptor.
+    pub(crate) fn with_member(self, member: Member) -> Self {
+        Rollup { member: Some(Box::new(member)), ..self }
+    }
+
+    /// So many more grants are to be waited for. While this is called there is one that nobody gives.
+    pub(crate) fn expect(&self, grants: usize) {
+        self.pending.fetch_add(grants, Ordering::Relaxed);
     }
 
     /// Marks one part as granted, and says whether it was the last.
@@ -56,12 +74,17 @@ impl<K: Eq, W> Rollup<K, W> {
     where
         K: Clone,
     {
-        Claims(match &self.scope {
+        let claims = Claims(match &self.scope {
             Scope::Keys(claims) => {
                 Repr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
             }
+            Scope::Unkeyed { .. } => Repr::None,
             Scope::Everything { .. } => Repr::Barrier,
-        })
+        });
+        match &self.member {
+            Some(member) => claims.describe(member.descriptor.clone()),
+            None => claims,
+        }
     }
 
     /// The hash, key and mode of a part.
@@ -71,6 +94,7 @@ impl<K: Eq, W> Rollup<K, W> {
                 let (hash, claim) = &claims[index];
                 (*hash as u32, &claim.key, claim.mode)
             }
+            Scope::Unkeyed { .. } => unreachable!("a task without keys has no lanes"),
             Scope::Everything { .. } => unreachable!("a barrier has no parts, only fences"),
         }
     }

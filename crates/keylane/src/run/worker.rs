@@ -335,9 +335,9 @@ pub(crate) fn drop_quietly<T>(value: T) {
     }
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
-    /// Counts a panic of a task and calls the hook.
-    fn panicked(&self, payload: &(dyn Any + Send)) {
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Counts a panic of a task, or of what is asked about one, and calls the hook.
+    pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         self.tally.count_panic();
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))

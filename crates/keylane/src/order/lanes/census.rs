@@ -36,7 +36,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     let (hash, key, _) = rollup.claim(*claim);
                     count(hash, key, 1, rollup.label.time, false);
                 }
-                Entry::Free { .. } | Entry::Fence { .. } => {}
+                Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => {}
             }
         }
         counts

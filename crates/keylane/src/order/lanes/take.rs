@@ -100,6 +100,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 self.enter_part(rollup, claim);
                 None
             }
+            Entry::Unkeyed { rollup } => {
+                self.free_running += 1;
+                self.ready.extend(Ready::granted(&rollup));
+                None
+            }
             Entry::Fence { rollup } => {
                 self.fence = Some(Fence { rollup, granted: false });
                 self.grant_fence();
@@ -134,6 +139,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         lane.waiting.push_back(Waiting::Task { label, mode, key, work: hand.take() });
         None
+    }
+
+    /// A rollup whose last grant came from elsewhere is to be run.
+    pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
+        self.ready.extend(Ready::all_granted(rollup));
     }
 
     #[cold]
