@@ -71,7 +71,7 @@ pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
+pub use observe::{Histogram, LaneSnapshot, Snapshot, Statistics, WorkerSnapshot};
 pub use order::{Claims, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;

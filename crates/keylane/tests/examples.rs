@@ -43,6 +43,7 @@ examples!(
     jobs,
     ordered,
     rollup,
+    statistics,
     turns,
 );
 

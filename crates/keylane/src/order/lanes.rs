@@ -112,7 +112,7 @@ struct Fence<K, W> {
 struct Ready<K, W> {
     work: W,
     key: Option<K>,
-    seq: u32,
+    label: Label,
     held: Held<K, W>,
 }
 
@@ -125,7 +125,7 @@ impl<K: Eq, W> Ready<K, W> {
         }
         let work = rollup.take_work()?;
         let held = Held::Rollup(rollup.clone());
-        Some(Ready { work, key: None, seq: rollup.label.seq, held })
+        Some(Ready { work, key: None, label: rollup.label, held })
     }
 }
 
