@@ -74,7 +74,7 @@ pub use engine::{HeldKey, Hold};
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
+pub use observe::{Histogram, LaneSnapshot, Snapshot, Statistics, WorkerSnapshot};
 pub use order::{Claims, Compatibility, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;

@@ -45,6 +45,7 @@ examples!(
     pause,
     predicate,
     rollup,
+    statistics,
     turns,
 );
 

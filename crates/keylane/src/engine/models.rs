@@ -256,6 +256,8 @@ impl Shift {
             stack_size: None,
             on_panic: None,
             jobs: super::JobRules::default(),
+            // Their locks are innermost, and have no protocol.
+            statistics: Statistics::Off,
             #[cfg(feature = "tokio")]
             runtime: None,
         };

@@ -130,7 +130,7 @@ struct Fence<K, W> {
 struct Ready<K, W> {
     work: W,
     key: Option<K>,
-    seq: u32,
+    label: Label,
     held: Held<K, W>,
 }
 
@@ -145,7 +145,7 @@ impl<K: Eq, W> Ready<K, W> {
     fn all_granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
         let work = rollup.take_work()?;
         let held = Held::Rollup(rollup.clone());
-        Some(Ready { work, key: None, seq: rollup.label.seq, held })
+        Some(Ready { work, key: None, label: rollup.label, held })
     }
 }
 

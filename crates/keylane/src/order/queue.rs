@@ -108,6 +108,11 @@ impl<T> DrainQueue<T> {
         self.front.as_ref().is_none_or(Segment::is_empty) && self.rest.is_empty()
     }
 
+    /// The number of entries; counts segments.
+    pub(crate) fn len(&self) -> usize {
+        self.front.iter().chain(&self.rest).map(Segment::len).sum()
+    }
+
     /// The number of entries, or somewhat more: segments that were taken over half full count as full.
     pub(crate) fn about_len(&self) -> usize {
         self.front.as_ref().map_or(0, Segment::len) + self.rest.len() * SEGMENT

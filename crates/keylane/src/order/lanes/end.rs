@@ -29,6 +29,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(Waiting::Task { label, key, work, .. }) = lane.waiting.pop_front() {
             hand.put(work);
             hand.key = Some(key);
+            hand.label = label;
             lane.since = label.time;
         }
         true
@@ -45,7 +46,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Some(Entry::Single { label, key, work, .. }) => {
                 hand.put(work);
                 hand.key = Some(key);
-                hand.seq = label.seq;
+                hand.label = label;
                 lane.since = label.time;
             }
             other => {
@@ -102,7 +103,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return None;
             }
             let (label, key) = Entry::unpack_single(next.take(), hand);
-            (hand.seq, hand.key) = (label.seq, Some(key));
+            (hand.label, hand.key) = (label, Some(key));
             lane.since = label.time;
             return Some(Replaced { goes_on: true, left: None });
         }
@@ -111,7 +112,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return None;
         }
         let (label, key) = Entry::unpack_single(next.take(), hand);
-        (hand.seq, hand.key) = (label.seq, if keep_key { Some(key.clone()) } else { None });
+        (hand.label, hand.key) = (label, if keep_key { Some(key.clone()) } else { None });
         self.index.rename(place, hash);
         lane.hash = hash;
         lane.since = label.time;
@@ -221,7 +222,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Waiting::Task { label, key, work, .. } => {
                 lane.since = label.time;
                 let held = Held::Lane(slot);
-                self.ready.push_back(Ready { work, key: Some(key), seq: label.seq, held });
+                self.ready.push_back(Ready { work, key: Some(key), label, held });
             }
             Waiting::Part { rollup, .. } => {
                 lane.since = rollup.label.time;

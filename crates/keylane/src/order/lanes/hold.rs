@@ -131,15 +131,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Puts the lane's tasks that wait for nothing but a worker back to the front of its line. Whether
     /// the lane still has a holder then, be it a phantom; if not, the caller must find one.
     fn recall(&mut self, slot: usize) -> bool {
-        let Lane { hash, since, .. } = self.lanes[slot];
         let mode = self.lanes[slot].holders.mode();
         let mut back = VecDeque::new();
         for ready in std::mem::take(&mut self.ready) {
             match ready {
-                Ready { work, key, seq, held: Held::Lane(at) } if at == slot => {
+                Ready { work, key, label, held: Held::Lane(at) } if at == slot => {
                     let key = key.or_else(|| self.lanes[slot].key.clone());
                     let key = key.expect("a held lane has a key");
-                    let label = Label { hash, seq, time: since };
                     back.push_back(Waiting::Task { label, mode, key, work });
                 }
                 other => self.ready.push_back(other),
