@@ -44,6 +44,7 @@ examples!(
     ordered,
     pause,
     predicate,
+    quarantine,
     rollup,
     statistics,
     turns,
