@@ -14,6 +14,7 @@ use crate::complete::MOST_FUTURES;
 use crate::engine::{Engine, Execute, JobRules, Key, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
+use crate::observe::Statistics;
 use crate::pool::{Closures, Pool};
 use crate::run::{CrewControl, Stage, Turn};
 
@@ -114,6 +115,7 @@ impl<K> Default for Builder<K> {
                 stack_size: None,
                 on_panic: None,
                 jobs: JobRules::default(),
+                statistics: Statistics::default(),
                 #[cfg(feature = "tokio")]
                 runtime: None,
                 #[cfg(feature = "tokio")]
@@ -263,6 +265,22 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         // What is out of its range is refused by `build`.
         let permits = concurrency.clamp(1, MOST_FUTURES);
         self.settings.runtime = Some(crate::complete::Runtime::new(handle, permits));
+        self
+    }
+
+    /// How much is measured while the pool runs: by default as much as can be for next to nothing,
+    /// which is [`Statistics::Sampled`]. `docs/observe.md` has what each costs.
+    ///
+    /// ```
+    /// use keylane::{Pool, Statistics};
+    ///
+    /// let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    /// pool.submit(7, || {})?.wait()?;
+    /// assert_eq!(pool.snapshot(0).wait_time.count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn statistics(mut self, statistics: Statistics) -> Self {
+        self.settings.statistics = statistics;
         self
     }
 

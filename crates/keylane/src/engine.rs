@@ -8,8 +8,10 @@ mod admit;
 mod batch;
 mod behind;
 mod bounds;
+mod controls;
 mod described;
 mod enter;
+mod measure;
 #[cfg(all(test, loom))]
 mod models;
 mod resize;
@@ -28,7 +30,7 @@ use crossbeam_utils::CachePadded;
 use crate::admit::{Admission, ByteBound, Cost, KeyBound, Refused, Spot};
 use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
-use crate::observe::{Clock, Tally};
+use crate::observe::{Clock, Statistics, Tally, Turns, Waits};
 use crate::order::{
     Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr,
     Rollup, Scope, Weighed, merge_claims,
@@ -41,6 +43,7 @@ pub(crate) use share::{
 };
 
 pub(crate) use self::bounds::{Bounds, Toll};
+pub use self::controls::{HeldKey, Hold};
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -55,6 +58,11 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
+
+    /// Whether a task may be taken out of the lanes, alone. Else it belongs to something larger.
+    fn may_take(_: &Self::Work) -> bool {
+        true
+    }
 
     /// What a task weighs besides what its claims say.
     fn weigh(&self, _: &Self::Work) -> usize {
@@ -96,6 +104,8 @@ pub(crate) struct Settings {
     pub(crate) on_panic: Option<Box<PanicHook>>,
     /// How jobs share the workers.
     pub(crate) jobs: JobRules,
+    /// What is measured.
+    pub(crate) statistics: Statistics,
     /// Where futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
@@ -161,6 +171,12 @@ struct Shard<K, W> {
     /// Taken by workers, twice a task or less. A worker that holds it may take the inbox's lock;
     /// never the other way round.
     lanes: CachePadded<Lock<Lanes<K, W>>>,
+    /// When the tasks were submitted whose wait is measured. Taken under the inbox's lock when such a
+    /// task comes, and alone when it begins.
+    waits: CachePadded<Mutex<Waits>>,
+    /// The turns that have outlived their bodies; Taken
+    /// alone, or under the lock of the lanes.
+    turns: CachePadded<Mutex<Turns<Held<K, W>>>>,
 }
 
 /// What a worker wants of a shard after a task has ended.
@@ -245,10 +261,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         executor: X,
     ) -> Self {
         let shards = shard_count(settings.workers);
+        let clock = Clock::new();
         let keys = settings.per_key.map(|most| KeyBound::new(most, shards));
         let bounds = (keys.is_some() || bytes.is_some()).then(|| Box::new(Bounds { keys, bytes }));
         Engine {
-            shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
+            shards: (0..shards).map(|shard| Shard::new(shard, &settings)).collect(),
             registry: Mutex::new(Registry::default()),
             hasher,
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
@@ -257,10 +274,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             board: Board::new(shards),
             sharing: Sharing::new(),
             idle: Idle::new(),
-            crew: Crew::new(settings.workers),
+            crew: Crew::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
             settings,
-            clock: Clock::new(),
+            clock,
             tally: Tally::default(),
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -312,10 +329,18 @@ impl From<Refused> for SubmitErrorKind {
 }
 
 impl<K, W> Shard<K, W> {
-    fn new(quantum: usize) -> Self {
+    fn new(index: usize, settings: &Settings) -> Self {
+        let every = settings.statistics == Statistics::Every;
+        let mut inbox = Inbox::default();
+        if settings.statistics != Statistics::Off {
+            // The first one is.
+            inbox.measure_at = 0;
+        }
         Shard {
-            inbox: CachePadded::new(Lock::new(Inbox::default())),
-            lanes: CachePadded::new(Lock::new(Lanes::new(quantum))),
+            inbox: CachePadded::new(Lock::new(inbox)),
+            lanes: CachePadded::new(Lock::new(Lanes::new(settings.quantum_tasks))),
+            waits: CachePadded::new(Mutex::new(Waits::new(every, index, settings.capacity))),
+            turns: CachePadded::new(Mutex::default()),
         }
     }
 }

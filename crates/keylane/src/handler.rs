@@ -1,5 +1,7 @@
 //! The pool of messages: one handler, many keys.
 
+mod controls;
+
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -223,8 +225,8 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 
     /// Looks at the running pool. As [`Pool::snapshot`](crate::Pool::snapshot).
-    pub fn snapshot(&self, hottest: usize) -> Snapshot<K> {
-        self.engine.survey(hottest)
+    pub fn snapshot(&self, top: usize) -> Snapshot<K> {
+        self.engine.survey(top)
     }
 
     /// Changes the number of workers. Surplus workers end after the message that they handle.

@@ -45,6 +45,7 @@
 //! | the result, cancelling, waiting | [`Handle`], from `submit` |
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
+//! | holding a key back, or emptying it | [`Pool::pause_key`], [`Pool::take_key`] |
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
@@ -69,10 +70,11 @@ mod sync;
 
 pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
+pub use engine::{HeldKey, Hold};
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
+pub use observe::{Histogram, LaneSnapshot, Snapshot, Statistics, WorkerSnapshot};
 pub use order::{Claims, Compatibility, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;

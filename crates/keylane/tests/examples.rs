@@ -42,8 +42,10 @@ examples!(
     handles,
     jobs,
     ordered,
+    pause,
     predicate,
     rollup,
+    statistics,
     turns,
 );
 

@@ -79,7 +79,7 @@ where
     F: Future<Output = T> + Send + 'static,
 {
     fn run(self: Arc<Self>, stage: &mut dyn Stage) {
-        let Some(future) = self.slot.begin() else { return };
+        let Some(future) = self.slot.begin() else { return stage.cancelled() };
         self.slot.leave_thread();
         let end = End { task: self.clone(), place: Place::here(), _turn: stage.keep_turn() };
         let driven = Driven { future: Some(Box::pin(future)), outcome: None, end };
@@ -151,7 +151,11 @@ where
     fn drop(&mut self) {
         let future = self.future.take();
         self.end.place.visit(|| drop_quietly(future));
-        self.end.task.slot.settle(self.outcome.take().unwrap_or(Outcome::Cancelled));
+        let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
+        if outcome.is_cancelled() {
+            self.end.place.cancelled();
+        }
+        self.end.task.slot.settle(outcome);
     }
 }
 

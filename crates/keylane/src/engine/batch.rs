@@ -43,6 +43,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let entered = self.enter_piece(&mut piece);
             accepted += entered;
             if entered != piece.len() {
+                self.tally.count_refused(piece.iter().flatten().count());
                 let rest = piece.into_iter().flatten().map(|staged| (staged.claims, staged.task));
                 return Err((accepted, rest.chain(tasks).collect(), SubmitErrorKind::Closed));
             }
@@ -161,6 +162,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             && let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, next }) =
                 place.take()
         {
+            let time = self.stamp(shard, &mut inbox, time);
             tell |= inbox.push_single(hash as u32, time, claim, || task.make());
             index = next;
         }

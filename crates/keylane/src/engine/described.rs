@@ -36,7 +36,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         let scope = Scope::Keys(claims.into_boxed_slice());
-        let (rollup, place, inquiry) = self.seat(after, scope, descriptor, task);
+        let (first, inbox) = &mut inboxes[0];
+        let (rollup, place, inquiry) = self.seat(*first, inbox, after, scope, descriptor, task);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = place);
         self.push_parts(&rollup, parts, inboxes);
         self.inquire(&rollup, inquiry);
@@ -55,7 +56,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((descriptor, task));
         }
         let scope = Scope::Unkeyed { shard };
-        let (rollup, place, inquiry) = self.seat(inbox.clock, scope, descriptor, task);
+        let after = inbox.clock;
+        let (rollup, place, inquiry) = self.seat(shard, &mut inbox, after, scope, descriptor, task);
         inbox.clock = place;
         let tell = inbox.push(Entry::Unkeyed { rollup: rollup.clone() });
         drop(inbox);
@@ -67,15 +69,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Gives a task its place: after those that its inboxes have reached, and in its circle. The inboxes
-    /// are locked, and it is in none of them, so nothing that is released meanwhile makes it ready.
+    /// are locked, and it is in none of them, so nothing that is released meanwhile makes it ready. The
+    /// first of them says whether its wait is measured.
     fn seat<M: Make<X::Work>>(
         &self,
+        first: usize,
+        inbox: &mut Inbox<K, X::Work>,
         after: u64,
         scope: Scope<K>,
         descriptor: Descriptor,
         task: M,
     ) -> (Shared<K, X::Work>, u64, Option<Inquiry>) {
-        let time = self.clock.now();
+        let is_due = inbox.is_due();
+        let time = self.clock.now() | if is_due { Label::MEASURED } else { 0 };
         let mut place = 0;
         let mut registry = self.registry.lock();
         let Seated { task, waits, inquiry } = registry.seat(after, &descriptor.clone(), |seat| {
@@ -86,6 +92,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
         // One more while it asks, so that nobody makes it ready meanwhile.
         task.expect(waits + usize::from(inquiry.is_some()));
+        drop(registry);
+        if is_due {
+            self.begin_wait(first, inbox, place as u32);
+        }
         (task, place, inquiry)
     }
 

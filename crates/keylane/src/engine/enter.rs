@@ -36,6 +36,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return rest;
         }
         inbox.room -= 1;
+        let time = self.stamp(shard, &mut inbox, time);
         let tell = inbox.push_single(hash as u32, time, claim, || task.make());
         drop(inbox);
         if tell {
@@ -112,6 +113,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((claims, task));
         }
         let freed = self.arrive(shard, hash, &claim.key);
+        let time = self.stamp(shard, &mut inbox, time);
         let tell = inbox.push_single(hash as u32, time, claim, || task.make());
         drop(inbox);
         drop(freed);
@@ -156,7 +158,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if inbox.closed {
             return Err(task);
         }
-        let label = Label { hash: 0, seq: inbox.tick(), time: self.clock.now() };
+        let time = self.stamp(shard, &mut inbox, self.clock.now());
+        let label = Label { hash: 0, seq: inbox.tick(), time };
         let tell = inbox.push(Entry::Free { label, work: task.make() });
         drop(inbox);
         if tell {
@@ -177,7 +180,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
             return Err((Claims(Repr::Many(claims)), task));
         }
-        let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
+        let label = self.label_of_several(&mut inboxes);
         let scope = Scope::Keys(claims.into_boxed_slice());
         let rollup = Arc::new(Rollup::new(scope, label, task.make()));
         self.push_parts(&rollup, parts, inboxes);
@@ -240,7 +243,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
             return Err(task);
         }
-        let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
+        let label = self.label_of_several(&mut inboxes);
         let scope = Scope::Everything { shards: self.shards.len() };
         let rollup = Arc::new(Rollup::new(scope, label, task.make()));
         for (_, inbox) in &mut inboxes {
@@ -249,6 +252,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         drop(inboxes);
         (0..self.shards.len()).for_each(|shard| self.offer(shard));
         Ok(())
+    }
+
+    /// Gives a task that enters several inboxes a place after all that is in any of them. The first of
+    /// them says whether its wait is measured.
+    fn label_of_several(&self, inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)]) -> Label {
+        let clock = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
+        inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock);
+        let (shard, first) = &mut inboxes[0];
+        let time = self.stamp(*shard, first, self.clock.now());
+        inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock + 1);
+        Label { hash: 0, seq: (clock + 1) as u32, time }
     }
 
     /// Uses bits of the hash that neither `Label::hash` nor the lanes' table look at.
@@ -264,11 +278,4 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.idle.offered();
         }
     }
-}
-
-/// Gives a task that enters several inboxes a place after all that is in any of them.
-fn meet<K, W>(inboxes: &mut [(usize, OpenInbox<'_, K, W>)]) -> u32 {
-    let seq = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0) + 1;
-    inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = seq);
-    seq as u32
 }

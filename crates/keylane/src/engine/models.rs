@@ -256,6 +256,8 @@ impl Shift {
             stack_size: None,
             on_panic: None,
             jobs: super::JobRules::default(),
+            // Their locks are innermost, and have no protocol.
+            statistics: Statistics::Off,
             #[cfg(feature = "tokio")]
             runtime: None,
         };
@@ -279,6 +281,14 @@ impl Shift {
             }
         };
         self.engine.submit(claims, Made(Box::new(work) as Work), Patience::None).is_ok()
+    }
+
+    /// So many tasks will not run.
+    fn discount(&self, tasks: usize) {
+        if tasks != 0 && self.left.fetch_sub(tasks, StdOrdering::Relaxed) == tasks {
+            self.engine.stopping.store(true, Ordering::Release);
+            self.engine.idle.wake_all();
+        }
     }
 
     /// Does what a worker does. It is counted as searching.
@@ -629,5 +639,61 @@ fn a_stopped_task_ran_or_came_back_or_was_refused() {
         worker.join().unwrap();
         assert_eq!(accepted, unrun + ran.load(StdOrdering::Relaxed));
         shift.assert_over();
+    });
+}
+
+/// A key is paused while a worker is on its lane, and more comes: what no worker had taken when
+/// `pause_key` returned does not begin until the key is resumed, and then all of it runs, in order.
+///
+/// Caught: `hold` that puts the phantom behind the line; `resume_key` that offers nothing.
+#[test]
+fn nothing_of_a_paused_key_begins() {
+    check(|| {
+        let shift = Shift::new(1, 3);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let task = |n: usize| {
+            let begun = begun.clone();
+            move || assert_eq!(begun.fetch_add(1, StdOrdering::Relaxed), n)
+        };
+        let (two, three) = (task(1), task(2));
+        assert!(shift.submit(Claims::exclusive(0), task(0)));
+        let begun = begun.clone();
+        shift.run_beside(move |shift| {
+            assert!(shift.submit(Claims::exclusive(0), two));
+            assert!(shift.engine.pause_key(&0));
+            let at_rest = shift.engine.held_key(&0).is_some_and(|held| held.running == 0);
+            let before = begun.load(StdOrdering::Relaxed);
+            assert!(shift.submit(Claims::exclusive(0), three));
+            let now = begun.load(StdOrdering::Relaxed);
+            assert!(now <= 2 && (now == before || !at_rest));
+            assert!(shift.engine.resume_key(&0));
+        });
+    });
+}
+
+/// What waits for a key is taken while a worker runs it, and a barrier waits for it: each task runs or
+/// is taken, and the barrier runs.
+///
+/// Caught: `take_key` that grants no fence, or hands no lane on.
+#[test]
+fn a_task_runs_or_is_taken() {
+    check(|| {
+        let shift = Shift::new(1, 3);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let count = |ran: &Arc<AtomicUsize>| {
+            let ran = ran.clone();
+            move || _ = ran.fetch_add(1, StdOrdering::Relaxed)
+        };
+        assert!(shift.submit(Claims::exclusive(0), count(&ran)));
+        assert!(shift.submit(Claims::exclusive(0), count(&ran)));
+        let taken = Arc::new(AtomicUsize::new(0));
+        let (barrier, take) = (count(&ran), taken.clone());
+        shift.run_beside(move |shift| {
+            assert!(shift.submit(Claims::barrier(), barrier));
+            let unrun = shift.engine.take_key(&0);
+            take.store(unrun.len(), StdOrdering::Relaxed);
+            shift.discount(unrun.len());
+        });
+        assert_eq!(ran.load(StdOrdering::Relaxed) + taken.load(StdOrdering::Relaxed), 3);
     });
 }

@@ -79,7 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Gives back what tasks have of the other bounds that will not run.
-    fn forget(&self, bounds: &Bounds<K>, unrun: &[Unrun<K, X::Work>]) {
+    pub(super) fn forget(&self, bounds: &Bounds<K>, unrun: &[Unrun<K, X::Work>]) {
         for task in unrun {
             self.leave_keys(bounds, &task.claims);
             if let Some(bytes) = &bounds.bytes {

@@ -237,6 +237,7 @@ where
         let mut count = Count::default();
         answering(self.cancelled.clone(), || {
             while let Some((number, work)) = batch.pop_front() {
+                site.begins_one();
                 let outcome = self.attempt(work, site);
                 site.ran_one();
                 count.add(&outcome);
@@ -304,7 +305,10 @@ where
         let run = || work.run(|| unreachable!("what goes on is not attempted"));
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Some(Ok(value))) => Outcome::Done(value),
-            Ok(Some(Err(error))) => Outcome::Failed(error),
+            Ok(Some(Err(error))) => {
+                site.failed();
+                Outcome::Failed(error)
+            }
             Ok(None) => unreachable!("what goes on is not attempted"),
             Err(payload) => {
                 site.panicked(&*payload);

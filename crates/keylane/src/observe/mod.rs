@@ -1,11 +1,21 @@
 //! Tells what the pool does: counts, ages, and snapshots.
 
 mod clock;
+mod histogram;
 mod snapshot;
+mod statistics;
+mod strata;
 mod tally;
+mod turns;
+mod waits;
 mod worker_tally;
 
 pub(crate) use clock::Clock;
+pub use histogram::Histogram;
 pub use snapshot::{LaneSnapshot, Snapshot, WorkerSnapshot};
+pub use statistics::Statistics;
+pub(crate) use strata::Chance;
 pub(crate) use tally::Tally;
-pub(crate) use worker_tally::WorkerTally;
+pub(crate) use turns::{Kept, Turns};
+pub(crate) use waits::Waits;
+pub(crate) use worker_tally::{Place, Present, WorkerTally};

@@ -9,15 +9,27 @@ use super::{Hand, Mode, Rollup};
 
 /// What the order remembers of a task besides its key: three words of half the usual size, so that
 /// an entry with an 8-byte key and 40 bytes of work is one cache line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Label {
     /// Half of the key's hash; the other half chose the shard.
     pub(crate) hash: u32,
     /// The place in the order of submission, as a Lamport clock: of two tasks that conflict, the
     /// later one has the larger number. Wraps round.
     pub(crate) seq: u32,
-    /// When the task was submitted, in milliseconds of the pool's coarse clock. Wraps round.
+    /// When the task was submitted, in milliseconds of the pool's coarse clock, in the lower 31 bits.
+    /// Wraps round. The highest bit is [`MEASURED`](Self::MEASURED).
     pub(crate) time: u32,
+}
+
+impl Label {
+    /// The mark of a task whose wait is measured, in its time.
+    pub(crate) const MEASURED: u32 = 1 << 31;
+
+    /// Whether the task's wait is measured.
+    #[inline(always)]
+    pub(crate) fn is_measured(self) -> bool {
+        self.time & Self::MEASURED != 0
+    }
 }
 
 /// One line of an inbox: a whole task, or the part of a rollup that concerns one key.

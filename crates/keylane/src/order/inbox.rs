@@ -23,6 +23,8 @@ pub(crate) struct Inbox<K, W> {
     pub(crate) clock: u64,
     /// Entries that were ever pushed.
     pub(crate) accepted: u64,
+    /// When so many have been, the wait of the next task is measured. Changed by whoever does so.
+    pub(crate) measure_at: u64,
     /// What has come since a worker last took over, oldest first.
     pub(crate) queue: FillQueue<Entry<K, W>>,
     /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
@@ -39,6 +41,7 @@ impl<K, W> Default for Inbox<K, W> {
             strangers: false,
             clock: 0,
             accepted: 0,
+            measure_at: u64::MAX,
             room: 0,
             closed: false,
         }
@@ -49,6 +52,12 @@ impl<K: Eq, W> Inbox<K, W> {
     /// Whether the work of any task here is of this kind.
     pub(crate) fn any(&self, is_target: impl Fn(&W) -> bool) -> bool {
         self.queue.iter().any(|entry| entry.is_for(&is_target))
+    }
+
+    /// Whether the wait of the next task is to be measured.
+    #[inline(always)]
+    pub(crate) fn is_due(&self) -> bool {
+        self.accepted >= self.measure_at
     }
 
     /// The next place in the order.

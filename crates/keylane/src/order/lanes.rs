@@ -6,17 +6,19 @@
 mod backlog;
 mod census;
 mod end;
+mod hold;
 mod look;
 mod stop;
 mod take;
 
 pub(crate) use self::stop::take_rollup;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+pub(crate) use self::hold::Reasons;
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
@@ -68,6 +70,8 @@ pub(crate) struct Lanes<K, W> {
     passed: bool,
     /// How many tasks the last refill brought.
     last_refill: usize,
+    /// The lanes that have a phantom, by their slots, and why.
+    held: BTreeMap<usize, Reasons>,
 }
 
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
@@ -92,13 +96,25 @@ enum Holders {
     Exclusive,
     /// So many that share it.
     Shared(usize),
+    /// A phantom, for the key is held.
+    Phantom,
 }
 
 /// A task behind the holders of a lane.
 #[derive(Debug)]
 enum Waiting<K, W> {
-    Task { label: Label, mode: Mode, key: K, work: W },
-    Part { rollup: Arc<Rollup<K, W>>, claim: usize },
+    Task {
+        label: Label,
+        mode: Mode,
+        key: K,
+        work: W,
+    },
+    Part {
+        rollup: Arc<Rollup<K, W>>,
+        claim: usize,
+    },
+    /// What holds the key next, and runs nothing: the key is held. Always the first of its line.
+    Phantom,
 }
 
 #[derive(Debug)]
@@ -114,7 +130,7 @@ struct Fence<K, W> {
 struct Ready<K, W> {
     work: W,
     key: Option<K>,
-    seq: u32,
+    label: Label,
     held: Held<K, W>,
 }
 
@@ -129,7 +145,7 @@ impl<K: Eq, W> Ready<K, W> {
     fn all_granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
         let work = rollup.take_work()?;
         let held = Held::Rollup(rollup.clone());
-        Some(Ready { work, key: None, seq: rollup.label.seq, held })
+        Some(Ready { work, key: None, label: rollup.label, held })
     }
 }
 
@@ -186,6 +202,7 @@ impl<K, W> Lanes<K, W> {
             parts: 0,
             passed: false,
             last_refill: 0,
+            held: BTreeMap::new(),
         }
     }
 }
@@ -195,12 +212,13 @@ impl Holders {
         match self {
             Holders::Exclusive => 1,
             Holders::Shared(count) => count,
+            Holders::Phantom => 0,
         }
     }
 
     fn mode(self) -> Mode {
         match self {
-            Holders::Exclusive => Mode::Exclusive,
+            Holders::Exclusive | Holders::Phantom => Mode::Exclusive,
             Holders::Shared(_) => Mode::Shared,
         }
     }
@@ -211,6 +229,12 @@ impl<K: Eq, W> Lane<K, W> {
     #[inline]
     fn is_of(&self, entry: &Entry<K, W>) -> bool {
         self.key.as_ref().is_some_and(|key| entry.is_exclusive_on(self.hash, key))
+    }
+
+    /// How many tasks hold it, or wait for it.
+    fn tasks(&self) -> usize {
+        let phantoms = usize::from(matches!(self.waiting.front(), Some(Waiting::Phantom)));
+        self.holders.count() + self.waiting.len() - phantoms
     }
 
     /// Lets a sharing task in beside the holders, if nobody waits that it would overtake.
@@ -239,6 +263,16 @@ impl<K, W> Waiting<K, W> {
                     unreachable!("it stands in no lane")
                 }
             },
+            Waiting::Phantom => Mode::Exclusive,
+        }
+    }
+
+    /// When the task was submitted, by the pool's clock.
+    fn time(&self) -> u32 {
+        match self {
+            Waiting::Task { label, .. } => label.time,
+            Waiting::Part { rollup, .. } => rollup.label.time,
+            Waiting::Phantom => unreachable!("a phantom is no task"),
         }
     }
 }

@@ -32,6 +32,10 @@ pub(crate) trait Inside: Send + Sync {
     /// A task that goes on elsewhere has panicked.
     #[cfg(feature = "tokio")]
     fn panicked(&self, payload: &(dyn Any + Send));
+
+    /// And another was cancelled there.
+    #[cfg(feature = "tokio")]
+    fn cancelled(&self);
 }
 
 /// A lane's shard and slot, or one of the marks below: what fits into a cell that is written for
@@ -170,6 +174,13 @@ impl Place {
         INSIDE.set(self.inside);
         SPOT.set(self.spot);
         IN_ROLLUP.set(self.rollup);
+    }
+
+    /// Tells the pool that the task was cancelled.
+    pub(crate) fn cancelled(&self) {
+        if let Some(inside) = &self.inside {
+            inside.cancelled();
+        }
     }
 
     /// Tells the pool that the task has panicked.

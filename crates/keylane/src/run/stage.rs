@@ -8,6 +8,12 @@ pub(crate) trait Stage {
     /// The body has panicked, and somebody else keeps the payload.
     fn panicked(&self, payload: &(dyn Any + Send));
 
+    /// The body has returned an error, which somebody else keeps.
+    fn failed(&self) {}
+
+    /// There was no body any more.
+    fn cancelled(&self) {}
+
     /// The turn is to last beyond the body, until the `Turn` is dropped.
     fn keep_turn(&mut self) -> Turn;
 }
@@ -61,6 +67,14 @@ impl<'a, T: Send + Sync + 'static> Keeping<'a, T> {
 impl<T: Send + Sync + 'static> Stage for Keeping<'_, T> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
         self.stage.panicked(payload);
+    }
+
+    fn failed(&self) {
+        self.stage.failed();
+    }
+
+    fn cancelled(&self) {
+        self.stage.cancelled();
     }
 
     fn keep_turn(&mut self) -> Turn {

@@ -48,6 +48,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     stride: sitting::Stride,
     /// Counted as searching.
     searching: bool,
+    /// Something is to be done before the next body: the worker was searching, or measures it.
+    alert: bool,
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
 }
@@ -91,7 +93,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = tally.now();
             let turn = LaneTurn { tasks: 0, started: now };
-            let pace = Pace::new(now);
+            let pace = Pace::new(now, engine.settings.statistics, id as u32);
             let hand = Hand::default();
             Worker {
                 engine,
@@ -107,6 +109,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 desk: Desk::default(),
                 stride: sitting::Stride::new(),
                 searching: true,
+                alert: true,
                 on_overtime: false,
             }
             .run();
@@ -181,13 +184,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
             let Some(Next { held, goes_on, in_place, passed, runs_dry }) = next else { break };
             if !in_place {
-                stand(shard, &held);
+                self.stand(shard, &held);
             }
-            self.found_work(shard);
+            if self.alert || self.hand.label.is_measured() {
+                self.attend(shard, &held);
+            }
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
-            stay = (!self.pace.tick(|| self.tally.now()) || self.end_slice(shard)) && stay;
+            stay = (!self.pace.tick() || self.look(shard)) && stay;
             // What could not run waits, directly or not, for rollups that wait for their parts in
             // other shards. Were this shard served on, more and more tasks would line up in it.
             stay = stay && !(passed && self.engine.board.any_but(shard));
@@ -198,16 +203,36 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.end_overtime();
     }
 
-    #[inline]
-    fn found_work(&mut self, shard: usize) {
+    /// Before the body of a task that was searched for, or is measured.
+    #[cold]
+    fn attend(&mut self, shard: usize, held: &Held<K, X::Work>) {
         if self.searching {
             self.searching = false;
             let engine = &self.engine;
             engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_for_certain());
             self.pace.restart(self.tally.now());
-            self.tally.looked(self.pace.now());
-            self.tally.set_busy(true);
+            self.tally.fell_busy(self.pace.now());
         }
+        let now = self.tally.now();
+        let label = self.hand.label;
+        if label.is_measured()
+            && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, label.seq)
+        {
+            self.tally.waited(now.saturating_sub(submitted), stands_for.into());
+        }
+        self.pace.begins(now);
+        self.alert = false;
+    }
+
+    /// Looks at the clock after a task. Returns whether to stay on the shard.
+    #[cold]
+    fn look(&mut self, shard: usize) -> bool {
+        let stop = self.pace.stop(|| self.tally.now());
+        if let Some((took, stands_for)) = stop.measured {
+            self.tally.took(took, stands_for);
+        }
+        self.alert = self.pace.is_timing();
+        !stop.slice_ended || self.end_slice(shard)
     }
 
     #[inline]
@@ -244,7 +269,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     /// At the end of a slice: whether to stay on the shard.
-    #[cold]
     fn end_slice(&mut self, shard: usize) -> bool {
         self.tally.looked(self.pace.now());
         !self.engine.board.any_but(shard) && !self.must_leave()
@@ -275,9 +299,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         drop_quietly(key);
         self.tally.ran_one();
         match held {
-            None => None,
+            None => {
+                self.pace.leave_out();
+                None
+            }
             Some(Held::Rollup(rollup)) => {
                 current::leave_rollup();
+                self.tally.leave_rollup();
                 self.engine.end_rollup(&rollup);
                 None
             }
@@ -290,9 +318,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn rest(&mut self) {
         if !self.searching {
             self.searching = true;
+            self.alert = true;
             self.engine.idle.start_searching();
-            self.tally.looked(self.tally.now());
-            self.tally.set_busy(false);
+            self.tally.fell_idle(self.tally.now());
         }
         for spin in 0..SPINS + YIELDS {
             if spin < SPINS {
@@ -305,6 +333,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 return;
             }
         }
+        let before = self.tally.now();
         let engine = &self.engine;
         engine.idle.sleep(|| {
             engine.board.any_for_certain()
@@ -312,15 +341,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 || engine.stopping()
                 || engine.crew.has_surplus()
         });
+        self.tally.has_slept(self.tally.now().saturating_sub(before));
     }
-}
 
-#[inline]
-fn stand<K: Key, W: Send + 'static>(shard: usize, held: &Held<K, W>) {
-    match held {
-        Held::Free => current::stand_free(),
-        Held::Lane(slot) => current::stand_in_lane(shard, *slot),
-        Held::Rollup(rollup) => current::stand_in_rollup(rollup.clone()),
+    /// Says where the task in the hand stands, to itself and to who looks from outside.
+    #[inline]
+    fn stand(&self, shard: usize, held: &Held<K, X::Work>) {
+        match held {
+            Held::Free => {
+                current::stand_free();
+                self.tally.stand_free();
+            }
+            Held::Lane(slot) => {
+                current::stand_in_lane(shard, *slot);
+                self.tally.stand_in_lane(shard, *slot);
+            }
+            Held::Rollup(rollup) => {
+                current::stand_in_rollup(rollup.clone());
+                self.tally.stand_in_rollup(rollup.clone());
+            }
+        }
     }
 }
 
@@ -360,9 +400,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
         self.engine.panicked(payload);
     }
 
+    fn failed(&self) {
+        self.engine.tally.count_failed();
+    }
+
+    fn cancelled(&self) {
+        self.engine.tally.count_cancelled();
+    }
+
     fn keep_turn(&mut self) -> Turn {
         let held = self.held.take().expect("a turn is kept once");
-        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, held })
+        let turn = self.engine.keep_turn(self.shard, held);
+        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn })
     }
 }
 
@@ -370,12 +419,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
 struct Kept<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     shard: usize,
-    held: Held<K, X::Work>,
+    /// What the shard knows it by.
+    turn: usize,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
     fn end(self: Box<Self>) {
-        self.engine.end(self.shard, self.held);
+        self.engine.end_kept(self.shard, self.turn);
     }
 }
 
@@ -402,5 +452,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
     #[cfg(feature = "tokio")]
     fn panicked(&self, payload: &(dyn Any + Send)) {
         self.0.panicked(payload);
+    }
+
+    #[cfg(feature = "tokio")]
+    fn cancelled(&self) {
+        self.0.tally.count_cancelled();
     }
 }

@@ -29,6 +29,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(Waiting::Task { label, key, work, .. }) = lane.waiting.pop_front() {
             hand.put(work);
             hand.key = Some(key);
+            hand.label = label;
             lane.since = label.time;
         }
         true
@@ -45,7 +46,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Some(Entry::Single { label, key, work, .. }) => {
                 hand.put(work);
                 hand.key = Some(key);
-                hand.seq = label.seq;
+                hand.label = label;
                 lane.since = label.time;
             }
             other => {
@@ -102,7 +103,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return None;
             }
             let (label, key) = Entry::unpack_single(next.take(), hand);
-            (hand.seq, hand.key) = (label.seq, Some(key));
+            (hand.label, hand.key) = (label, Some(key));
             lane.since = label.time;
             return Some(Replaced { goes_on: true, left: None });
         }
@@ -111,7 +112,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return None;
         }
         let (label, key) = Entry::unpack_single(next.take(), hand);
-        (hand.seq, hand.key) = (label.seq, if keep_key { Some(key.clone()) } else { None });
+        (hand.label, hand.key) = (label, if keep_key { Some(key.clone()) } else { None });
         self.index.rename(place, hash);
         lane.hash = hash;
         lane.since = label.time;
@@ -190,42 +191,60 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Gives a lane to who waits first, and to all who can share it with them.
     pub(super) fn hand_on(&mut self, slot: usize) {
-        let lane = &mut self.lanes[slot];
-        let mode = lane.waiting.front().expect("the caller has looked").mode();
+        let line = &mut self.lanes[slot].waiting;
+        let first = line.front().expect("the caller has looked");
+        if let Waiting::Phantom = first {
+            line.pop_front();
+            self.lanes[slot].holders = Holders::Phantom;
+            return;
+        }
+        let mode = first.mode();
         let mut holders = 0;
-        while let Some(first) = lane.waiting.front()
+        while let Some(first) = self.lanes[slot].waiting.front()
             && (holders == 0 || first.mode() == Mode::Shared)
         {
             holders += 1;
-            match lane.waiting.pop_front().expect("it has a front") {
-                Waiting::Task { label, key, work, .. } => {
-                    lane.since = label.time;
-                    let held = Held::Lane(slot);
-                    let ready = Ready { work, key: Some(key), seq: label.seq, held };
-                    self.ready.push_back(ready);
-                }
-                Waiting::Part { rollup, .. } => {
-                    lane.since = rollup.label.time;
-                    self.ready.extend(Ready::granted(&rollup));
-                }
-            }
+            self.grant_first(slot);
             if mode == Mode::Exclusive {
                 break;
             }
         }
-        lane.holders = match mode {
+        self.lanes[slot].holders = match mode {
             Mode::Exclusive => Holders::Exclusive,
             Mode::Shared => Holders::Shared(holders),
         };
     }
 
+    /// Takes the first of a line as one who has the key from now on.
+    pub(super) fn grant_first(&mut self, slot: usize) {
+        let lane = &mut self.lanes[slot];
+        match lane.waiting.pop_front().expect("the caller has looked") {
+            Waiting::Task { label, key, work, .. } => {
+                lane.since = label.time;
+                let held = Held::Lane(slot);
+                self.ready.push_back(Ready { work, key: Some(key), label, held });
+            }
+            Waiting::Part { rollup, .. } => {
+                lane.since = rollup.label.time;
+                self.ready.extend(Ready::granted(&rollup));
+            }
+            Waiting::Phantom => unreachable!("a phantom is granted nothing"),
+        }
+    }
+
     /// Grants a barrier its part once all before it has ended.
     #[inline]
     pub(super) fn grant_fence(&mut self) {
-        if let Some(fence) = &mut self.fence
-            && !fence.granted
-            && self.index.is_empty()
-            && self.free_running == 0
+        if self.fence.as_ref().is_some_and(|fence| !fence.granted) {
+            self.grant_reached_fence();
+        }
+    }
+
+    #[cold]
+    fn grant_reached_fence(&mut self) {
+        if self.free_running == 0
+            && self.all_at_rest()
+            && let Some(fence) = &mut self.fence
         {
             fence.granted = true;
             self.ready.extend(Ready::granted(&fence.rollup));

@@ -87,6 +87,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let mut scene = Scene {
             engine: &self.engine,
             tally: &self.tally,
+            pace: &mut self.pace,
             shard: self.round,
             id,
             take,
@@ -96,6 +97,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         };
         let sat = crowd.sit(take, most, &mut scene);
         let ran = scene.ran;
+        // What was not begun here may be measured elsewhere.
+        self.alert |= self.pace.is_timing();
         if alone && ran != 0 {
             let now = self.tally.now();
             self.stride.learn(ran, now - began);
@@ -111,8 +114,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             engine
                 .idle
                 .found(|| engine.sharing.offers_for_certain() || engine.board.any_for_certain());
-            self.tally.looked(self.tally.now());
-            self.tally.set_busy(true);
+            self.tally.fell_busy(self.tally.now());
         }
     }
 }
@@ -121,6 +123,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 struct Scene<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     tally: &'a WorkerTally,
+    pace: &'a mut Pace,
     /// Where subtasks without keys are marked.
     shard: usize,
     id: JobId,
@@ -158,6 +161,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
 
     fn begin_free(&mut self) -> bool {
         current::stand_free();
+        self.tally.stand_free();
         self.engine.begin_free(self.shard)
     }
 
@@ -169,9 +173,24 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
         self.engine.sharing.changes() != self.changes || self.engine.board.any()
     }
 
+    fn begins_one(&mut self) {
+        if self.pace.is_timing() {
+            self.pace.begins(self.tally.now());
+        }
+    }
+
     fn ran_one(&mut self) {
         self.ran += 1;
         self.tally.ran_one();
+        if self.pace.tick()
+            && let Some((took, stands_for)) = self.pace.stop(|| self.tally.now()).measured
+        {
+            self.tally.took(took, stands_for);
+        }
+    }
+
+    fn failed(&self) {
+        self.engine.tally.count_failed();
     }
 
     fn panicked(&self, payload: &(dyn Any + Send)) {

@@ -1,0 +1,114 @@
+//! Steering single keys while the pool runs: holding them, letting them go, taking what waits.
+//!
+//! Each is one section under the lock of the key's lanes, at no cost to other keys: see
+//! `../order/lanes/hold.rs`.
+
+use std::time::Duration;
+
+use super::*;
+use crate::order::{Reasons, Unrun};
+
+/// Why nothing of a key begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hold {
+    /// Somebody has paused it: see [`Pool::pause_key`](crate::Pool::pause_key).
+    Paused {
+        /// How long ago, to within about 10 ms.
+        since: Duration,
+    },
+}
+
+/// A key of which nothing begins until it is [resumed](crate::Pool::resume_key).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HeldKey<K> {
+    /// The key.
+    pub key: K,
+    /// Why.
+    pub hold: Hold,
+    /// How many tasks have the key all the same: those that run, or that a worker has just taken, and
+    /// rollups that have it and wait for another key. At zero the key is at rest.
+    pub running: usize,
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Pauses a key, and says whether it was not.
+    pub(crate) fn pause_key(&self, key: &K) -> bool {
+        let (shard, hash) = self.place_of(key);
+        let now = self.clock.now();
+        let mut lanes = self.shards[shard].lanes.lock();
+        let reasons = lanes.hold(hash, key, now);
+        let changes = reasons.paused.is_none();
+        reasons.paused.get_or_insert(now);
+        changes
+    }
+
+    /// Lets a key go on, whatever held it, and says whether anything did.
+    pub(crate) fn resume_key(&self, key: &K) -> bool {
+        let (shard, hash) = self.place_of(key);
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut held = false;
+        let left = lanes.let_go(hash, key, |reasons| {
+            held = true;
+            *reasons = Reasons::default();
+        });
+        let offer = lanes.has_offer();
+        drop(lanes);
+        // A key's own drop is user code.
+        drop(left);
+        if offer {
+            self.offer(shard);
+        }
+        held
+    }
+
+    /// Takes the tasks out that have this key alone and have not begun, in order, and gives back what
+    /// they had taken.
+    pub(crate) fn take_key(&self, key: &K) -> Vec<Unrun<K, X::Work>> {
+        let (shard, hash) = self.place_of(key);
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut inbox = self.shards[shard].inbox.lock();
+        let (taken, left) = lanes.take_key(&mut inbox, hash, key, X::may_take);
+        drop(inbox);
+        let offer = lanes.has_offer();
+        drop(lanes);
+        drop(left);
+        if offer {
+            self.offer(shard);
+        }
+        if let Some(bounds) = &self.bounds {
+            self.forget(bounds, &taken);
+        }
+        self.admission.give_back(taken.len());
+        taken
+    }
+
+    /// Why nothing of a key begins, if that is so.
+    pub(crate) fn held_key(&self, key: &K) -> Option<HeldKey<K>> {
+        let (shard, hash) = self.place_of(key);
+        let lanes = self.shards[shard].lanes.lock();
+        lanes.held_key(hash, key).and_then(|held| self.describe(held))
+    }
+
+    /// The keys of which nothing begins.
+    pub(crate) fn held_keys(&self) -> Vec<HeldKey<K>> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            let lanes = shard.lanes.lock();
+            keys.extend(lanes.held_keys().filter_map(|held| self.describe(held)));
+        }
+        keys
+    }
+
+    fn describe(&self, (key, running, why): (&K, usize, &Reasons)) -> Option<HeldKey<K>> {
+        let hold = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) })?;
+        Some(HeldKey { key: key.clone(), hold, running })
+    }
+
+    /// The shard of a key, and the half of its hash that its tasks' labels have.
+    fn place_of(&self, key: &K) -> (usize, u32) {
+        let hash = self.hasher.hash_one(key);
+        (self.shard_of(hash), hash as u32)
+    }
+}
