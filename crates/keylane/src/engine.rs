@@ -33,8 +33,8 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Statistics, Tally, Turns, Waits};
 use crate::order::{
-    Claim, Claims, Described, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced,
-    Repr, Rollup, Scope, Weighed, merge_claims,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr,
+    Rollup, Scope, Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};

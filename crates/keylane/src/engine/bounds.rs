@@ -203,7 +203,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 spots.sort_by_key(|spot| spot.part);
                 Spots::Many(spots)
             }
-            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(_) => Spots::None,
+            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => Spots::None,
         }
     }
 

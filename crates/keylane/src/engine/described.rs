@@ -17,11 +17,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// when nothing is locked.
     pub(super) fn enter_described<M: Make<X::Work>>(
         &self,
-        described: Described<K>,
+        claims: Option<Box<Repr<K>>>,
+        descriptor: Descriptor,
         task: M,
     ) -> Result<(), (Claims<K>, M)> {
-        let Described { claims, descriptor } = described;
-        let claims = merge_claims(listed(claims), |key| self.hasher.hash_one(key));
+        let claims = merge_claims(claims.map_or(Vec::new(), |claims| listed(*claims)), |key| {
+            self.hasher.hash_one(key)
+        });
         if claims.is_empty() {
             return self
                 .enter_unkeyed(descriptor, task)
@@ -102,7 +104,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (Some(mut inquiry), Some(member)) = (inquiry, &task.member) else { return };
         loop {
             let mut registry = self.registry.lock();
-            let (waits, asks) = registry.next_round(member.descriptor.kind, &mut inquiry, task);
+            let (waits, asks) = registry.next_round(member.descriptor.kind(), &mut inquiry, task);
             task.expect(waits);
             if asks.is_empty() {
                 *member.behind.lock() = inquiry.behind();
@@ -169,7 +171,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A task with a descriptor has ended.
     pub(super) fn leave_circle(&self, member: &Member) {
         let (released, ended) = self.registry.lock().end(member);
-        released.iter().for_each(|rollup| self.grant(rollup));
+        released.into_iter().for_each(|rollup| self.grant(&rollup));
         // What it has is the user's, and is dropped now that nothing is locked.
         drop(ended);
     }
@@ -186,10 +188,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 /// The keys of claims that have a descriptor.
 fn listed<K>(claims: Repr<K>) -> Vec<Claim<K>> {
     match claims {
-        Repr::None => Vec::new(),
         Repr::One(claim) => vec![claim],
         Repr::Many(claims) => claims,
-        Repr::Barrier | Repr::Weighed(_) | Repr::Described(_) => {
+        Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => {
             unreachable!("a descriptor is added to nothing but keys")
         }
     }

@@ -137,7 +137,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     .enter_other(claims, task)
                     .map_err(|(claims, task)| (claims.with_cost(bytes), task));
             }
-            Repr::Described(described) => self.enter_described(*described, task),
+            Repr::Described(descriptor, claims) => self.enter_described(claims, descriptor, task),
             Repr::None => self.enter_free(task).map_err(|task| (Claims::none(), task)),
             Repr::Barrier => self.enter_barrier(task).map_err(|task| (Claims::barrier(), task)),
             Repr::Many(claims) => {

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
+use super::few::Few;
+
 #[cfg(test)]
 mod tests;
 
@@ -49,12 +51,14 @@ struct Group<T> {
 struct Cohort<T> {
     /// The place of the first that was in it.
     opened: u64,
+    /// That one, unless it has ended.
+    opener: Option<T>,
     /// Somebody waits for it, so nobody joins it any more.
     sealed: bool,
-    /// Those that have not ended, with their places, which rise.
-    members: VecDeque<(u64, T)>,
+    /// The others that have not ended, with their places, which rise.
+    joined: VecDeque<(u64, T)>,
     /// Who waits until this cohort and those before it are gone.
-    waiters: Vec<T>,
+    waiters: Few<T>,
 }
 
 /// Where a task stands in its circle.
@@ -175,24 +179,20 @@ impl<T: Clone> Circle<T> {
     /// Has a task wait for what its group is known to conflict with.
     fn wait_for_rivals(&mut self, id: u64, task: &T) -> usize {
         let group = self.groups.get_mut(&id).expect("the caller has looked");
-        let alone = group.together == Some(false);
+        let alone = group.together == Some(false) && group.keep_waiting(u64::MAX, task);
+        if group.rivals.is_empty() {
+            return usize::from(alone);
+        }
         let mut rivals = std::mem::take(&mut group.rivals);
         rivals.retain(|rival| self.wait_for(*rival, u64::MAX, task));
         let waits = rivals.len();
         self.groups.get_mut(&id).expect("nobody has left it").rivals = rivals;
-        waits + usize::from(alone && self.wait_for(id, u64::MAX, task))
+        waits + usize::from(alone)
     }
 
     /// Has a task wait for those of a group that came before a place, if there are any.
     fn wait_for(&mut self, group: u64, before: u64, task: &T) -> bool {
-        let Some(group) = self.groups.get_mut(&group) else { return false };
-        let Some(cohort) = group.cohorts.iter_mut().rev().find(|cohort| cohort.opened < before)
-        else {
-            return false;
-        };
-        cohort.sealed = true;
-        cohort.waiters.push(task.clone());
-        true
+        self.groups.get_mut(&group).is_some_and(|group| group.keep_waiting(before, task))
     }
 
     fn join(&mut self, seat: Seat, class: Option<u64>, task: T) {
@@ -205,16 +205,16 @@ impl<T: Clone> Circle<T> {
         if let Some(class) = class.filter(|_| seat.group == seat.place) {
             self.classes.insert(class, seat.group);
         }
-        if seat.cohort == seat.place {
-            group.cohorts.push_back(Cohort {
+        match group.cohorts.back_mut().filter(|_| seat.cohort != seat.place) {
+            Some(last) => last.joined.push_back((seat.place, task)),
+            None => group.cohorts.push_back(Cohort {
                 opened: seat.place,
+                opener: Some(task),
                 sealed: false,
-                members: VecDeque::with_capacity(1),
-                waiters: Vec::new(),
-            });
+                joined: VecDeque::new(),
+                waiters: Few::new(),
+            }),
         }
-        let last = group.cohorts.back_mut().expect("it was there, or has been opened");
-        last.members.push_back((seat.place, task));
     }
 
     /// Has the task of an inquiry wait for those that were found in conflict since the last time, and
@@ -277,8 +277,8 @@ impl<T: Clone> Circle<T> {
 
     /// A task has ended. Returns who has one release less to wait for, and the task itself, to be
     /// dropped outside of locks.
-    pub(crate) fn end(&mut self, seat: Seat) -> (Vec<T>, Option<T>) {
-        let Some(group) = self.groups.get_mut(&seat.group) else { return (Vec::new(), None) };
+    pub(crate) fn end(&mut self, seat: Seat) -> (Few<T>, Option<T>) {
+        let Some(group) = self.groups.get_mut(&seat.group) else { return (Few::new(), None) };
         let (released, ended) = group.end(seat);
         if group.cohorts.is_empty() {
             if let Some(class) = group.class {
@@ -293,7 +293,7 @@ impl<T: Clone> Circle<T> {
     pub(crate) fn behind(&self, seat: Seat) -> Vec<T> {
         let Some(group) = self.groups.get(&seat.group) else { return Vec::new() };
         let cohorts = group.cohorts.iter().filter(|cohort| cohort.opened >= seat.cohort);
-        cohorts.flat_map(|cohort| &cohort.waiters).cloned().collect()
+        cohorts.flat_map(|cohort| cohort.waiters.iter()).cloned().collect()
     }
 
     /// Whether somebody who came before this place still asks.
@@ -308,39 +308,66 @@ impl<T: Clone> Circle<T> {
     /// All that has not ended, the oldest of each group first.
     pub(crate) fn into_tasks(self) -> impl Iterator<Item = T> {
         let cohorts = self.groups.into_values().flat_map(|group| group.cohorts);
-        cohorts.flat_map(|cohort| cohort.members.into_iter().map(|(_, task)| task))
+        cohorts.flat_map(|Cohort { opener, joined, .. }| {
+            opener.into_iter().chain(joined.into_iter().map(|(_, task)| task))
+        })
     }
 }
 
 impl<T: Clone> Group<T> {
+    /// Has a task wait for those that came before a place, if there are any.
+    fn keep_waiting(&mut self, before: u64, task: &T) -> bool {
+        let mut cohorts = self.cohorts.iter_mut().rev();
+        let Some(cohort) = cohorts.find(|cohort| cohort.opened < before) else { return false };
+        cohort.sealed = true;
+        cohort.waiters.push(task.clone());
+        true
+    }
+
     /// One to be asked in the name of all, if there is one but who asks.
     fn ask(&self, id: u64, asking: Seat) -> Option<Ask<T>> {
-        let (place, task) = self.cohorts.front()?.members.front()?;
-        let other = *place != asking.place;
+        let oldest = self.cohorts.front()?;
+        let (place, task) = match &oldest.opener {
+            Some(opener) => (oldest.opened, opener),
+            None => oldest.joined.front().map(|(place, task)| (*place, task))?,
+        };
+        let other = place != asking.place;
         other.then(|| Ask { group: id, is_single: self.class.is_none(), task: task.clone() })
     }
 
     /// A cohort that is gone passes its waiters on to the one before, for which they wait as well; the
     /// first one releases them.
-    fn end(&mut self, seat: Seat) -> (Vec<T>, Option<T>) {
+    fn end(&mut self, seat: Seat) -> (Few<T>, Option<T>) {
         let cohorts = &mut self.cohorts;
         let Ok(index) = cohorts.binary_search_by_key(&seat.cohort, |cohort| cohort.opened) else {
-            return (Vec::new(), None);
+            return (Few::new(), None);
         };
-        let members = &mut cohorts[index].members;
-        let at = members.binary_search_by_key(&seat.place, |(place, _)| *place);
-        let ended = at.ok().and_then(|at| members.remove(at)).map(|(_, task)| task);
-        if !members.is_empty() {
-            return (Vec::new(), ended);
+        let ended = cohorts[index].take(seat.place);
+        if !cohorts[index].is_empty() {
+            return (Few::new(), ended);
         }
-        let waiters = cohorts.remove(index).map_or(Vec::new(), |cohort| cohort.waiters);
+        let waiters = cohorts.remove(index).map_or(Few::new(), |cohort| cohort.waiters);
         if index == 0 {
             return (waiters, ended);
         }
         let before = &mut cohorts[index - 1];
         before.sealed |= !waiters.is_empty();
-        before.waiters.extend(waiters);
-        (Vec::new(), ended)
+        before.waiters.append(waiters);
+        (Few::new(), ended)
+    }
+}
+
+impl<T> Cohort<T> {
+    fn take(&mut self, place: u64) -> Option<T> {
+        if place == self.opened {
+            return self.opener.take();
+        }
+        let at = self.joined.binary_search_by_key(&place, |(place, _)| *place).ok()?;
+        self.joined.remove(at).map(|(_, task)| task)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.opener.is_none() && self.joined.is_empty()
     }
 }
 

@@ -46,16 +46,8 @@ pub(crate) enum Repr<K> {
     Barrier,
     /// One of the others, with its cost. Apart, so that those without one are no larger.
     Weighed(Box<Weighed<K>>),
-    /// One, many or none, with a descriptor.
-    Described(Box<Described<K>>),
-}
-
-/// Claims with a descriptor.
-#[derive(Clone, Debug)]
-pub(crate) struct Described<K> {
-    /// Neither weighed nor described themselves, nor a barrier.
-    pub(crate) claims: Repr<K>,
-    pub(crate) descriptor: Descriptor,
+    /// A descriptor, and one key or many, if there are any.
+    Described(Descriptor, Option<Box<Repr<K>>>),
 }
 
 /// Claims with a cost.
@@ -120,10 +112,11 @@ impl<K> Claims<K> {
                 let Weighed { claims, bytes } = *weighed;
                 return Claims(claims).describe(descriptor).with_cost(bytes);
             }
-            Repr::Described(described) => described.claims,
-            claims => claims,
+            Repr::Described(_, claims) => return Claims(Repr::Described(descriptor, claims)),
+            Repr::None => None,
+            claims => Some(Box::new(claims)),
         };
-        Claims(Repr::Described(Box::new(Described { claims, descriptor })))
+        Claims(Repr::Described(descriptor, claims))
     }
 
     /// Adds a key used alone. A barrier stays a barrier.
@@ -177,8 +170,8 @@ impl<K> Claims<K> {
                 let Weighed { claims, bytes } = *weighed;
                 return Claims(claims).and(claim).with_cost(bytes);
             }
-            Repr::Described(described) => {
-                let Described { claims, descriptor } = *described;
+            Repr::Described(descriptor, claims) => {
+                let claims = claims.map_or(Repr::None, |claims| *claims);
                 return Claims(claims).and(claim).describe(descriptor);
             }
         })
@@ -190,7 +183,7 @@ impl<K> Repr<K> {
     pub(crate) fn bare(&self) -> &Repr<K> {
         match self {
             Repr::Weighed(weighed) => weighed.claims.bare(),
-            Repr::Described(described) => &described.claims,
+            Repr::Described(_, claims) => claims.as_deref().unwrap_or(&Repr::None),
             claims => claims,
         }
     }

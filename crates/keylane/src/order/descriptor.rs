@@ -77,41 +77,57 @@ pub trait Compatibility: Send + Sync + 'static {
     }
 }
 
-/// A [`Compatibility`] of a type that is no longer known.
+/// A [`Compatibility`] of a type that is no longer known. Two words, so that claims are no larger.
 #[derive(Clone)]
-pub(crate) struct Descriptor {
-    /// Only those of one type are compared.
-    pub(crate) kind: TypeId,
-    pub(crate) class: Option<u64>,
-    value: Arc<dyn Comparable>,
+pub(crate) struct Descriptor(Arc<dyn Comparable>);
+
+/// A value, and what it was asked once.
+struct Classed<C> {
+    class: Option<u64>,
+    value: C,
 }
 
 trait Comparable: Any + Send + Sync {
+    fn class(&self) -> Option<u64>;
+
     fn is_compatible(&self, other: &dyn Any) -> bool;
 }
 
-impl<C: Compatibility> Comparable for C {
+impl<C: Compatibility> Comparable for Classed<C> {
+    fn class(&self) -> Option<u64> {
+        self.class
+    }
+
     fn is_compatible(&self, other: &dyn Any) -> bool {
         // Only those of one type are asked about each other.
-        other.downcast_ref().is_none_or(|other| Compatibility::is_compatible(self, other))
+        other.downcast_ref().is_none_or(|other: &Self| self.value.is_compatible(&other.value))
     }
 }
 
 impl Descriptor {
     pub(crate) fn new<C: Compatibility>(value: C) -> Self {
         let class = value.class();
-        Descriptor { kind: TypeId::of::<C>(), class, value: Arc::new(value) }
+        Descriptor(Arc::new(Classed { class, value }))
+    }
+
+    /// Only those of one kind are compared.
+    pub(crate) fn kind(&self) -> TypeId {
+        (&*self.0 as &dyn Any).type_id()
+    }
+
+    pub(crate) fn class(&self) -> Option<u64> {
+        self.0.class()
     }
 
     /// Whether either of the two says so. Calls what the user wrote.
     pub(crate) fn conflicts_with(&self, other: &Descriptor) -> bool {
-        let (one, two): (&dyn Comparable, &dyn Comparable) = (&*self.value, &*other.value);
+        let (one, two): (&dyn Comparable, &dyn Comparable) = (&*self.0, &*other.0);
         !one.is_compatible(two as &dyn Any) || !two.is_compatible(one as &dyn Any)
     }
 }
 
 impl fmt::Debug for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Descriptor").field("class", &self.class).finish_non_exhaustive()
+        f.debug_struct("Descriptor").field("class", &self.class()).finish_non_exhaustive()
     }
 }

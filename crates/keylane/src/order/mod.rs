@@ -6,6 +6,7 @@ mod circle;
 mod claims;
 mod descriptor;
 mod entry;
+mod few;
 mod hand;
 mod inbox;
 mod index;
@@ -16,7 +17,7 @@ mod registry;
 mod rollup;
 
 pub(crate) use circle::{Inquiry, Seated};
-pub(crate) use claims::{Claim, Described, Mode, Repr, Weighed};
+pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
 pub use descriptor::Compatibility;
 pub(crate) use descriptor::Descriptor;

@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 
 use super::Descriptor;
 use super::circle::{Ask, Circle, Inquiry, Seat, Seated};
+use super::few::Few;
 use crate::sync::Mutex;
 
 /// What a task with a descriptor has beyond other rollups.
@@ -45,8 +46,8 @@ impl<T: Clone> Registry<T> {
         make: impl FnOnce(Seat) -> T,
     ) -> Seated<T> {
         self.last = self.last.max(after) + 1;
-        let circle = self.circles.entry(descriptor.kind).or_default();
-        circle.seat(self.last, descriptor.class, make)
+        let circle = self.circles.entry(descriptor.kind()).or_default();
+        circle.seat(self.last, descriptor.class(), make)
     }
 
     pub(crate) fn next_round(
@@ -62,9 +63,9 @@ impl<T: Clone> Registry<T> {
         }
     }
 
-    pub(crate) fn end(&mut self, member: &Member) -> (Vec<T>, Option<T>) {
-        let kind = member.descriptor.kind;
-        let Some(circle) = self.circles.get_mut(&kind) else { return (Vec::new(), None) };
+    pub(crate) fn end(&mut self, member: &Member) -> (Few<T>, Option<T>) {
+        let kind = member.descriptor.kind();
+        let Some(circle) = self.circles.get_mut(&kind) else { return (Few::new(), None) };
         let ended = circle.end(member.seat);
         if circle.is_empty() {
             self.circles.remove(&kind);
@@ -75,7 +76,7 @@ impl<T: Clone> Registry<T> {
     /// Who waits, directly, for this one.
     pub(crate) fn behind(&self, member: &Member) -> Vec<T> {
         self.circles
-            .get(&member.descriptor.kind)
+            .get(&member.descriptor.kind())
             .map_or(Vec::new(), |circle| circle.behind(member.seat))
     }
 

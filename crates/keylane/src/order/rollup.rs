@@ -18,7 +18,7 @@ pub(crate) struct Rollup<K, W> {
     /// Its place in the order and its time; it has a hash for each key instead of one.
     pub(crate) label: Label,
     /// If it has a descriptor.
-    pub(crate) member: Option<Box<Member>>,
+    pub(crate) member: Option<Member>,
 }
 
 /// What a rollup claims.
@@ -45,7 +45,7 @@ impl<K: Eq, W> Rollup<K, W> {
 
     /// The same with a descriptor.
     pub(crate) fn with_member(self, member: Member) -> Self {
-        Rollup { member: Some(Box::new(member)), ..self }
+        Rollup { member: Some(member), ..self }
     }
 
     /// So many more grants are to be waited for. While this is called there is one that nobody gives.
