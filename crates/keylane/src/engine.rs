@@ -9,6 +9,7 @@ mod batch;
 mod behind;
 mod bounds;
 mod enter;
+mod explain;
 mod measure;
 #[cfg(all(test, loom))]
 mod models;

@@ -1,5 +1,7 @@
 //! The pool of messages: one handler, many keys.
 
+mod observe;
+
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;

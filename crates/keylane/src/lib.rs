@@ -71,7 +71,11 @@ pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{Histogram, LaneSnapshot, Snapshot, Statistics, WorkerSnapshot};
+pub use observe::{
+    Ahead, Histogram, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot, PoolExplanation,
+    PoolReason, Running, Snapshot, StallWatch, Stalled, Statistics, TaskExplanation, TaskState,
+    WorkerSnapshot,
+};
 pub use order::{Claims, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;

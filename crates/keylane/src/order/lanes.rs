@@ -6,6 +6,7 @@
 mod backlog;
 mod census;
 mod end;
+mod explain;
 mod look;
 mod stop;
 mod take;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+pub(crate) use self::explain::{Before, Found};
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
