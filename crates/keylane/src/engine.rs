@@ -12,6 +12,7 @@ mod conduct;
 mod controls;
 mod described;
 mod enter;
+mod explain;
 mod measure;
 #[cfg(all(test, loom))]
 mod models;
@@ -45,7 +46,6 @@ pub(crate) use share::{
 
 pub(crate) use self::bounds::{Bounds, Toll};
 pub use self::conduct::OnFailure;
-pub use self::controls::{HeldKey, Hold};
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {

@@ -71,11 +71,15 @@ mod sync;
 
 pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
-pub use engine::{HeldKey, Hold, OnFailure};
+pub use engine::OnFailure;
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{Histogram, LaneSnapshot, Snapshot, Statistics, WorkerSnapshot};
+pub use observe::{
+    Ahead, HeldKey, Histogram, Hold, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot,
+    PoolExplanation, PoolReason, Running, Snapshot, StallWatch, Stalled, Statistics,
+    TaskExplanation, TaskState, WorkerSnapshot,
+};
 pub use order::{Claims, Compatibility, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;

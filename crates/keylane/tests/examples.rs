@@ -36,6 +36,7 @@ macro_rules! examples {
 examples!(
     backpressure,
     closing,
+    explain,
     #[cfg(feature = "tokio")]
     futures,
     handler,

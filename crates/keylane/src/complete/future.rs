@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::slot::Watch;
-use super::slot::{AskedToStop, answering};
+use super::slot::{AskedToStop, Phase, answering};
 use super::{Outcome, PanicPayload, Slot};
 use crate::run::{Fate, Place, RunShared, Stage, Turn, drop_quietly};
 use crate::sync::Mutex;
@@ -182,6 +182,10 @@ where
 
     fn is_settled(&self) -> bool {
         self.slot.is_settled()
+    }
+
+    fn phase(&self) -> Phase {
+        self.slot.phase()
     }
 
     fn runs_here(&self) -> bool {

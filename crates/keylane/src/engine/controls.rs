@@ -3,41 +3,9 @@
 //! Each is one section under the lock of the key's lanes, at no cost to other keys: see
 //! `../order/lanes/hold.rs`.
 
-use std::time::Duration;
-
 use super::*;
+use crate::observe::{HeldKey, Hold};
 use crate::order::{Reasons, Stop, Unrun};
-
-/// Why nothing of a key begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Hold {
-    /// Somebody has paused it: see [`Pool::pause_key`](crate::Pool::pause_key).
-    Paused {
-        /// How long ago, to within about 10 ms.
-        since: Duration,
-    },
-    /// Its tasks have failed too often: see [`OnFailure::StopKey`](crate::OnFailure::StopKey).
-    Stopped {
-        /// So many in a row.
-        failures: u32,
-        /// How long ago the last of them did, to within about 10 ms.
-        since: Duration,
-    },
-}
-
-/// A key of which nothing begins until it is [resumed](crate::Pool::resume_key).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct HeldKey<K> {
-    /// The key.
-    pub key: K,
-    /// Why.
-    pub hold: Hold,
-    /// How many tasks have the key all the same: those that run, or that a worker has just taken, and
-    /// rollups that have it and wait for another key. At zero the key is at rest.
-    pub running: usize,
-}
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Pauses a key, and says whether it was not.
@@ -109,7 +77,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         keys
     }
 
-    fn describe(&self, (key, running, why): (&K, usize, &Reasons)) -> Option<HeldKey<K>> {
+    pub(super) fn describe(
+        &self,
+        (key, running, why): (&K, usize, &Reasons),
+    ) -> Option<HeldKey<K>> {
         let paused = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) });
         let stopped = why
             .stopped

@@ -3,7 +3,8 @@
 use std::hash::BuildHasher;
 
 use super::{HandlerPool, keyed};
-use crate::engine::{HeldKey, Hold, Key};
+use crate::engine::Key;
+use crate::observe::{HeldKey, Hold};
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     /// Pauses a key: once this has returned no worker takes any of its messages, until it is resumed. As [`Pool::pause_key`](crate::Pool::pause_key).

@@ -6,6 +6,7 @@
 mod backlog;
 mod census;
 mod end;
+mod explain;
 mod failures;
 mod hold;
 mod look;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+pub(crate) use self::explain::{Before, Found};
 use self::failures::Failures;
 pub(crate) use self::hold::{Reasons, Stop};
 use super::index::{Index, spread};
@@ -242,6 +244,11 @@ impl<K: Eq, W> Lane<K, W> {
         self.holders.count() + self.waiting.len() - phantoms
     }
 
+    /// Whether nothing of its key begins.
+    fn is_on_hold(&self) -> bool {
+        self.holders == Holders::Phantom || matches!(self.waiting.front(), Some(Waiting::Phantom))
+    }
+
     /// Lets a sharing task in beside the holders, if nobody waits that it would overtake.
     fn joins(&mut self, mode: Mode) -> bool {
         match &mut self.holders {
@@ -255,6 +262,10 @@ impl<K: Eq, W> Lane<K, W> {
 }
 
 impl<K, W> Waiting<K, W> {
+    fn is_task(&self) -> bool {
+        !matches!(self, Waiting::Phantom)
+    }
+
     fn is_part_of(&self, this: &Arc<Rollup<K, W>>) -> bool {
         matches!(self, Waiting::Part { rollup, .. } if Arc::ptr_eq(rollup, this))
     }

@@ -3,7 +3,8 @@
 use std::hash::BuildHasher;
 
 use super::{Pool, UnrunTask};
-use crate::engine::{HeldKey, Hold, Key};
+use crate::engine::Key;
+use crate::observe::{HeldKey, Hold};
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Pauses a key: once this has returned no worker takes any of its tasks, until it is

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
+use crate::sync::panicking;
+
 /// How a task ended, as far as it concerns its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -82,7 +84,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(turn) = self.0.take() {
-            turn.end(if std::thread::panicking() { Fate::Failed } else { Fate::Done });
+            turn.end(if panicking() { Fate::Failed } else { Fate::Done });
         }
     }
 }
