@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rows whose feature is not built yet.
-const TO_COME: [&str; 3] =
-    ["ordered close event", "coalesce to latest per key", "network front / ack of progress"];
+const TO_COME: [&str; 2] = ["ordered close event", "coalesce to latest per key"];
 
 #[test]
 fn every_feature_has_a_test_that_exists() {
