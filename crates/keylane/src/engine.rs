@@ -8,6 +8,7 @@ mod admit;
 mod batch;
 mod behind;
 mod bounds;
+mod conduct;
 mod controls;
 mod enter;
 #[cfg(all(test, loom))]
@@ -41,6 +42,7 @@ pub(crate) use share::{
 };
 
 pub(crate) use self::bounds::{Bounds, Toll};
+pub use self::conduct::OnFailure;
 pub use self::controls::{HeldKey, Hold};
 
 /// What the tasks of an engine are, and how one runs.
@@ -95,6 +97,8 @@ pub(crate) struct Settings {
     pub(crate) quantum_tasks: usize,
     /// or after so long.
     pub(crate) quantum_time: Duration,
+    /// A key is stopped after so many failures in a row, if at all.
+    pub(crate) stop_after: Option<u32>,
     /// Worker threads are called this, and their number.
     pub(crate) thread_name: String,
     /// Bytes of stack of a worker thread; the platform's default if absent.
@@ -119,6 +123,7 @@ impl std::fmt::Debug for Settings {
             .field("capacity_bytes", &self.bytes)
             .field("quantum_tasks", &self.quantum_tasks)
             .field("quantum_time", &self.quantum_time)
+            .field("stop_after", &self.stop_after)
             .field("thread_name", &self.thread_name)
             .field("stack_size", &self.stack_size)
             .finish_non_exhaustive()
@@ -155,6 +160,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     ending_barriers: AtomicUsize,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
+    /// Keys whose last task has failed and that go on. Changed under the lock of the key's lanes.
+    failing: AtomicUsize,
 }
 
 /// The tasks of a part of the keys.
@@ -254,6 +261,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             tally: Tally::default(),
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            failing: AtomicUsize::new(0),
         }
     }
 

@@ -7,6 +7,11 @@
 mod fences;
 mod lock;
 
+/// Whether this thread unwinds.
+pub(crate) fn is_panicking() -> bool {
+    std::thread::panicking()
+}
+
 #[cfg(not(loom))]
 mod primitives {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};

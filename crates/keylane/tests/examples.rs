@@ -43,6 +43,7 @@ examples!(
     jobs,
     ordered,
     pause,
+    quarantine,
     rollup,
     turns,
 );

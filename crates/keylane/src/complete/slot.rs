@@ -195,13 +195,17 @@ where
         let Some(body) = self.begin() else {
             // Cancelled meanwhile: the turn passes, and nothing runs in it. But not before the
             // captures are gone, which another thread may be dropping at this moment.
+            stage.is_void();
             return self.wait_settled();
         };
         let attempt = AssertUnwindSafe(|| body.attempt());
         let result = answering(self.clone(), || catch_unwind(attempt));
         self.settle(match result {
             Ok(Ok(value)) => Outcome::Done(value),
-            Ok(Err(error)) => Outcome::Failed(error),
+            Ok(Err(error)) => {
+                stage.failed();
+                Outcome::Failed(error)
+            }
             Err(payload) => {
                 stage.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::order::{Reasons, Unrun};
+use crate::order::{Reasons, Stop, Unrun};
 
 /// Why nothing of a key begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,13 @@ pub enum Hold {
     /// Somebody has paused it: see [`Pool::pause_key`](crate::Pool::pause_key).
     Paused {
         /// How long ago, to within about 10 ms.
+        since: Duration,
+    },
+    /// Its tasks have failed too often: see [`OnFailure::StopKey`](crate::OnFailure::StopKey).
+    Stopped {
+        /// So many in a row.
+        failures: u32,
+        /// How long ago the last of them did, to within about 10 ms.
         since: Duration,
     },
 }
@@ -44,7 +51,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         changes
     }
 
-    /// Lets a key go on, whatever held it, and says whether anything did.
+    /// Lets a key go on, whatever held it, and says whether anything did. Its failures are forgotten.
     pub(crate) fn resume_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
         let mut lanes = self.shards[shard].lanes.lock();
@@ -53,6 +60,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             held = true;
             *reasons = Reasons::default();
         });
+        self.absolve(&mut lanes, hash, key);
         let offer = lanes.has_offer();
         drop(lanes);
         // A key's own drop is user code.
@@ -102,7 +110,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     fn describe(&self, (key, running, why): (&K, usize, &Reasons)) -> Option<HeldKey<K>> {
-        let hold = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) })?;
+        let paused = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) });
+        let stopped = why
+            .stopped
+            .map(|Stop { failures, at }| Hold::Stopped { failures, since: self.clock.since(at) });
+        let hold = stopped.or(paused)?;
         Some(HeldKey { key: key.clone(), hold, running })
     }
 

@@ -6,6 +6,7 @@
 mod backlog;
 mod census;
 mod end;
+mod failures;
 mod hold;
 mod look;
 mod stop;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-pub(crate) use self::hold::Reasons;
+use self::failures::Failures;
+pub(crate) use self::hold::{Reasons, Stop};
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
@@ -70,6 +72,8 @@ pub(crate) struct Lanes<K, W> {
     last_refill: usize,
     /// The lanes that have a phantom, by their slots, and why.
     held: BTreeMap<usize, Reasons>,
+    /// Keys whose last task has failed, where that counts.
+    failures: HashTable<Failures<K>>,
 }
 
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
@@ -199,6 +203,7 @@ impl<K, W> Lanes<K, W> {
             passed: false,
             last_refill: 0,
             held: BTreeMap::new(),
+            failures: HashTable::new(),
         }
     }
 }

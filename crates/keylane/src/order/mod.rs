@@ -17,5 +17,5 @@ pub use claims::{Claims, IntoClaims};
 pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use lanes::{Held, Lanes, Reasons, Replaced, Unrun};
+pub(crate) use lanes::{Held, Lanes, Reasons, Replaced, Stop, Unrun};
 pub(crate) use rollup::{Rollup, Scope, merge_claims};

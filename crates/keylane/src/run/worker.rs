@@ -3,13 +3,14 @@
 mod sitting;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::current::{self, Inside, Position};
-use super::{EndTurn, Pace, Stage, Turn};
+use super::{EndTurn, Fate, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
 use crate::observe::WorkerTally;
 use crate::order::{Hand, Held};
@@ -50,6 +51,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     searching: bool,
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
+    /// Failures of a key count.
+    judges: bool,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -93,8 +96,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let turn = LaneTurn { tasks: 0, started: now };
             let pace = Pace::new(now);
             let hand = Hand::default();
+            let judges = engine.settings.stop_after.is_some();
             Worker {
                 engine,
+                judges,
                 id,
                 tally,
                 round,
@@ -264,16 +269,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
         let work = self.hand.open();
-        let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
+        let mut scene =
+            Scene { engine: &self.engine, shard, held: Some(held), fate: Cell::new(Fate::Done) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
         if let Err(payload) = catch_unwind(body) {
             scene.panicked(&*payload);
             drop_quietly(payload);
         }
-        let held = scene.held.take();
+        let (held, fate) = (scene.held.take(), scene.fate.get());
         drop_quietly(key);
         self.tally.ran_one();
+        if self.judges
+            && let Some(held) = &held
+        {
+            self.engine.judge(shard, held, fate);
+        }
         match held {
             None => None,
             Some(Held::Rollup(rollup)) => {
@@ -353,16 +364,28 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     shard: usize,
     /// What the task holds, until somebody keeps the turn.
     held: Option<Held<K, X::Work>>,
+    /// What has become of it so far.
+    fate: Cell<Fate>,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.failed();
         self.engine.panicked(payload);
+    }
+
+    fn failed(&self) {
+        self.fate.set(Fate::Failed);
+    }
+
+    fn is_void(&self) {
+        self.fate.set(Fate::Void);
     }
 
     fn keep_turn(&mut self) -> Turn {
         let held = self.held.take().expect("a turn is kept once");
-        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, held })
+        let is_void = self.fate.get() == Fate::Void;
+        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, held, is_void })
     }
 }
 
@@ -371,10 +394,13 @@ struct Kept<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     shard: usize,
     held: Held<K, X::Work>,
+    /// However it ends, it does not count for its keys.
+    is_void: bool,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
-    fn end(self: Box<Self>) {
+    fn end(self: Box<Self>, fate: Fate) {
+        self.engine.judge(self.shard, &self.held, if self.is_void { Fate::Void } else { fate });
         self.engine.end(self.shard, self.held);
     }
 }
