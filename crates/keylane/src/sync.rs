@@ -7,6 +7,11 @@
 mod fences;
 mod lock;
 
+/// Whether this thread unwinds.
+pub(crate) fn is_panicking() -> bool {
+    std::thread::panicking()
+}
+
 /// Which thread somebody is: an identity, which nobody waits for.
 pub(crate) type ThreadId = std::thread::ThreadId;
 
@@ -14,7 +19,7 @@ pub(crate) type ThreadId = std::thread::ThreadId;
 mod primitives {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
-    pub(crate) use std::thread::{Thread, current, panicking, park, yield_now};
+    pub(crate) use std::thread::{Thread, current, park, yield_now};
 
     pub(crate) fn park_timeout(timeout: std::time::Duration) {
         std::thread::park_timeout(timeout);
@@ -67,7 +72,6 @@ mod primitives {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
-    pub(crate) use std::thread::panicking;
 
     /// A thread that can be parked.
     ///

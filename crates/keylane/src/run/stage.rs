@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::sync::panicking;
+use crate::sync::is_panicking;
 
 /// How a task ended, as far as it concerns its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(turn) = self.0.take() {
-            turn.end(if panicking() { Fate::Failed } else { Fate::Done });
+            turn.end(if is_panicking() { Fate::Failed } else { Fate::Done });
         }
     }
 }
