@@ -11,6 +11,7 @@ mod bounds;
 mod conduct;
 mod controls;
 mod enter;
+mod latest;
 #[cfg(all(test, loom))]
 mod models;
 mod resize;
@@ -31,8 +32,8 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Tally};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Rollup, Scope,
-    Weighed, merge_claims,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Role, Rollup,
+    Scope, Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};

@@ -41,6 +41,7 @@ examples!(
     handler,
     handles,
     jobs,
+    latest,
     ordered,
     pause,
     quarantine,

@@ -22,7 +22,7 @@ pub(crate) use self::hold::{Reasons, Stop};
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
-use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
+use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Role, Rollup, Scope};
 
 /// The longest line whose memory is kept for the next lane in its slot.
 const KEPT_CAPACITY: usize = 256;
@@ -136,16 +136,40 @@ struct Ready<K, W> {
     held: Held<K, W>,
 }
 
-impl<K: Eq, W> Ready<K, W> {
-    /// Grants a part of a rollup. The last grant makes it a task to run, unless the pool was
-    /// stopped and somebody has its work.
-    fn granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
-        if !rollup.grant() {
-            return None;
+/// What has become of a task whose part in a lane comes to hold it.
+enum Granted<K, W> {
+    /// It holds all that it needs.
+    Ready(Ready<K, W>),
+    /// It has its part, and waits for others. Or the pool was stopped, and somebody has its work.
+    Pending,
+    /// It was a husk: it holds nothing.
+    Husk,
+}
+
+impl<K: Eq + Clone, W> Granted<K, W> {
+    /// Grants a part of a rollup. The last grant makes it a task to run.
+    fn part_of(rollup: &Arc<Rollup<K, W>>) -> Self {
+        let has_role = rollup.role != Role::None;
+        if !has_role && !rollup.grant() {
+            return Granted::Pending;
         }
-        let work = rollup.take_work()?;
+        let Some(work) = rollup.take_work() else {
+            return if has_role { Granted::Husk } else { Granted::Pending };
+        };
+        let key = has_role.then(|| rollup.claim(0).1.clone());
         let held = Held::Rollup(rollup.clone());
-        Some(Ready { work, key: None, seq: rollup.label.seq, held })
+        Granted::Ready(Ready { work, key, seq: rollup.label.seq, held })
+    }
+
+    fn is_husk(&self) -> bool {
+        matches!(self, Granted::Husk)
+    }
+
+    fn ready(self) -> Option<Ready<K, W>> {
+        match self {
+            Granted::Ready(ready) => Some(ready),
+            Granted::Pending | Granted::Husk => None,
+        }
     }
 }
 
@@ -234,8 +258,7 @@ impl<K: Eq, W> Lane<K, W> {
 
     /// How many tasks hold it, or wait for it.
     fn tasks(&self) -> usize {
-        let phantoms = usize::from(matches!(self.waiting.front(), Some(Waiting::Phantom)));
-        self.holders.count() + self.waiting.len() - phantoms
+        self.holders.count() + self.waiting.iter().filter(|waiting| waiting.is_task()).count()
     }
 
     /// Lets a sharing task in beside the holders, if nobody waits that it would overtake.
@@ -263,6 +286,18 @@ impl<K, W> Waiting<K, W> {
                 Scope::Everything { .. } => unreachable!("a barrier waits at a fence"),
             },
             Waiting::Phantom => Mode::Exclusive,
+        }
+    }
+
+    /// It is a task, and not a phantom or a husk.
+    fn is_task(&self) -> bool
+    where
+        K: Eq,
+    {
+        match self {
+            Waiting::Task { .. } => true,
+            Waiting::Part { rollup, .. } => !rollup.is_husk(),
+            Waiting::Phantom => false,
         }
     }
 

@@ -11,6 +11,7 @@ mod lanes;
 mod queue;
 mod recent;
 mod rollup;
+mod watch;
 
 pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
@@ -18,4 +19,4 @@ pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
 pub(crate) use lanes::{Held, Lanes, Reasons, Replaced, Stop, Unrun};
-pub(crate) use rollup::{Rollup, Scope, merge_claims};
+pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};

@@ -1,12 +1,14 @@
-//! A task that stands in several lanes at once, and becomes ready when it heads them all.
+//! A task that stands in several lanes at once, and becomes ready when it heads them all; or in one, if
+//! somebody must find it there while it waits.
 
 use super::{Claim, Claims, Label, Mode, Repr};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-/// A task with several keys, or a barrier.
+/// A task with several keys, or a barrier, or one with a *role*, which has one key.
 #[derive(Debug)]
 pub(crate) struct Rollup<K, W> {
-    /// The body; taken by the worker that runs it, or by whoever stops the pool.
+    /// The body; taken by whoever grants the last part, or stops the pool, or takes the task. Without
+    /// one a task with a role is a husk, which nobody counts: it is dropped when its turn comes.
     work: Mutex<Option<W>>,
     /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
     /// the shard that grants; whoever takes the last one off makes the task ready.
@@ -15,6 +17,17 @@ pub(crate) struct Rollup<K, W> {
     pub(crate) scope: Scope<K>,
     /// Its place in the order and its time; it has a hash for each key instead of one.
     pub(crate) label: Label,
+    pub(crate) role: Role,
+}
+
+/// What a task is beside its claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    None,
+    /// Its work may be replaced as long as it waits.
+    Latest,
+    /// The last of its key's life.
+    End,
 }
 
 /// What a rollup claims.
@@ -32,7 +45,34 @@ impl<K: Eq, W> Rollup<K, W> {
             Scope::Keys(claims) => claims.len(),
             Scope::Everything { shards } => *shards,
         };
-        Rollup { work: Mutex::new(Some(work)), pending: AtomicUsize::new(parts), scope, label }
+        let (work, pending) = (Mutex::new(Some(work)), AtomicUsize::new(parts));
+        Rollup { work, pending, scope, label, role: Role::None }
+    }
+
+    /// A task with a role, which has one key. It has no part but that one, so nothing is pending.
+    pub(crate) fn single(role: Role, hash: u64, claim: Claim<K>, label: Label, work: W) -> Self {
+        let scope = Scope::Keys(Box::new([(hash, claim)]));
+        Rollup { role, ..Rollup::new(scope, label, work) }
+    }
+
+    /// Replaces the work, unless it was taken.
+    pub(crate) fn swap_work(&self, make: &mut impl FnMut() -> W) -> Option<W> {
+        let mut work = self.work.lock();
+        match work.is_some() {
+            true => work.replace(make()),
+            false => None,
+        }
+    }
+
+    /// A task with a role that had been granted its key goes back to the line.
+    pub(crate) fn wait_again(&self, work: W) {
+        debug_assert!(self.role != Role::None);
+        *self.work.lock() = Some(work);
+    }
+
+    /// Whether it is a husk.
+    pub(crate) fn is_husk(&self) -> bool {
+        self.role != Role::None && self.with_work(|work| work.is_none())
     }
 
     /// Marks one part as granted, and says whether it was the last.
@@ -57,6 +97,7 @@ impl<K: Eq, W> Rollup<K, W> {
         K: Clone,
     {
         Claims(match &self.scope {
+            Scope::Keys(claims) if self.role != Role::None => Repr::One(claims[0].1.clone()),
             Scope::Keys(claims) => {
                 Repr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
             }
