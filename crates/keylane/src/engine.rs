@@ -13,6 +13,7 @@ mod controls;
 mod described;
 mod enter;
 mod explain;
+mod latest;
 mod measure;
 #[cfg(all(test, loom))]
 mod models;
@@ -34,7 +35,7 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Clock, Statistics, Tally, Turns, Waits};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr, Role,
     Rollup, Scope, Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};

@@ -18,6 +18,9 @@ pub enum SubmitErrorKind {
     /// The task weighs more than all tasks together may: see
     /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
     TooLarge,
+    /// One of the task's keys was finished, and is to take no more: see
+    /// [`Pool::finish_key`](crate::Pool::finish_key).
+    KeyFinished,
     /// There was no room in the time that the caller gave.
     TimedOut,
     /// The task is a future, and the pool was built without a runtime.
@@ -32,6 +35,7 @@ impl fmt::Display for SubmitErrorKind {
             SubmitErrorKind::Full => "the pool is full",
             SubmitErrorKind::KeyFull => "the key has as many unfinished tasks as it may have",
             SubmitErrorKind::TooLarge => "the task weighs more than all tasks together may",
+            SubmitErrorKind::KeyFinished => "the key was finished",
             SubmitErrorKind::TimedOut => "the pool had no room in time",
             #[cfg(feature = "tokio")]
             SubmitErrorKind::NoRuntime => {

@@ -47,6 +47,7 @@
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
 //! | holding a key back, or emptying it | [`Pool::pause_key`], [`Pool::take_key`] |
+//! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
@@ -81,7 +82,7 @@ pub use observe::{
     TaskExplanation, TaskState, WorkerSnapshot,
 };
 pub use order::{Claims, Compatibility, IntoClaims};
-pub use pool::{Pool, UnrunTask};
+pub use pool::{AfterFinish, Pool, UnrunTask};
 pub use run::Turn;
 
 /// The examples of the README are tests.

@@ -2,9 +2,11 @@
 
 mod controls;
 mod execute;
+mod finish;
 #[cfg(feature = "tokio")]
 mod future;
 mod jobs;
+mod latest;
 mod observe;
 mod submit;
 mod unrun;
@@ -14,6 +16,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::finish::AfterFinish;
 pub use self::unrun::UnrunTask;
 use crate::admit::Cost;
 use crate::builder::{Builder, KeyHasher};

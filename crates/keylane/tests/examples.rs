@@ -42,6 +42,7 @@ examples!(
     handler,
     handles,
     jobs,
+    latest,
     ordered,
     pause,
     predicate,

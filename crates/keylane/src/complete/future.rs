@@ -93,7 +93,11 @@ where
     }
 
     fn abandon(&self) {
-        self.slot.forgo();
+        self.slot.forgo(Outcome::Cancelled);
+    }
+
+    fn supersede(&self) {
+        self.slot.forgo(Outcome::Superseded);
     }
 }
 

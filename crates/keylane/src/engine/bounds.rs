@@ -34,6 +34,10 @@ impl<M: Make<W>, W> Make<W> for Charged<M, W> {
             Some(cost) => (self.charge)(work, cost),
         }
     }
+
+    fn peek(&self) -> Option<&W> {
+        self.task.peek()
+    }
 }
 
 /// The entrances of a task's keys, those in the earlier shards first.

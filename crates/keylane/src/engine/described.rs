@@ -20,19 +20,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claims: Option<Box<Repr<K>>>,
         descriptor: Descriptor,
         task: M,
-    ) -> Result<(), (Claims<K>, M)> {
+    ) -> Result<(), Unaccepted<K, M>> {
         let claims = merge_claims(claims.map_or(Vec::new(), |claims| listed(*claims)), |key| {
             self.hasher.hash_one(key)
         });
         if claims.is_empty() {
-            return self
-                .enter_unkeyed(descriptor, task)
-                .map_err(|(descriptor, task)| (Claims::none().describe(descriptor), task));
+            return self.enter_unkeyed(descriptor, task);
         }
         let (parts, mut inboxes) = self.open_inboxes(&claims);
-        if inboxes[0].1.closed {
+        if let Err(why) = self.pass_guards(&mut inboxes, &claims, &task) {
             let claims = Repr::Many(claims.into_iter().map(|(_, claim)| claim).collect());
-            return Err((Claims(claims).describe(descriptor), task));
+            return Err((why, Claims(claims).describe(descriptor), task));
         }
         let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         let scope = Scope::Keys(claims.into_boxed_slice());
@@ -49,11 +47,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         descriptor: Descriptor,
         task: M,
-    ) -> Result<(), (Descriptor, M)> {
+    ) -> Result<(), Unaccepted<K, M>> {
         let shard = self.tally.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
-            return Err((descriptor, task));
+            return Err((SubmitErrorKind::Closed, Claims::none().describe(descriptor), task));
         }
         let scope = Scope::Unkeyed { shard };
         let after = inbox.clock;

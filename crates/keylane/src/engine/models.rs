@@ -698,3 +698,73 @@ fn a_task_runs_or_is_taken() {
         assert_eq!(ran.load(StdOrdering::Relaxed) + taken.load(StdOrdering::Relaxed), 3);
     });
 }
+
+/// Two submitters replace the latest task of a key while a worker takes it: each runs or is superseded,
+/// the last that waits runs, no slot is lost, and what came between two of them is between them.
+///
+/// Caught: `swap_work` that does not look whether the work was taken; `part_of` that grants a husk;
+/// `enter_latest` that keeps its room.
+#[test]
+fn the_latest_runs_or_is_replaced() {
+    check(|| {
+        let shift = Shift::new(1, 4);
+        let last = Arc::new(Plain::<u32>::default());
+        let task = |n: u32| {
+            let (shift, last) = (shift.clone(), last.clone());
+            let run = move || {
+                last.change(|value| {
+                    assert!(*value < n);
+                    *value = n;
+                });
+                shift.discount(1);
+            };
+            Made(Box::new(run) as Work)
+        };
+        let submit = |shift: &Arc<Shift>, task| {
+            let replaced = shift.engine.submit_latest(0, task, Patience::None).ok();
+            shift.discount(usize::from(replaced.expect("there is room").is_some()));
+        };
+        let (one, two, four) = (task(1), task(2), task(4));
+        let three = last.clone();
+        submit(&shift, one);
+        shift.run_beside(move |shift| {
+            submit(shift, two);
+            let between = move || three.change(|value| *value = 3);
+            assert!(shift.submit(Claims::exclusive(0), between));
+            submit(shift, four);
+        });
+        assert_eq!(last.get(), 4);
+    });
+}
+
+/// A key is finished while another thread submits for it: what was accepted runs before the end, and
+/// nothing after it.
+///
+/// Caught: `enter_single` that does not look at `guarded`.
+#[test]
+fn nothing_comes_after_the_end_of_a_key() {
+    check(|| {
+        let shift = Shift::new(1, usize::MAX);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let (count, at_the_end) = (ran.clone(), Arc::new(AtomicUsize::new(usize::MAX)));
+        let producer = spawn({
+            let shift = shift.clone();
+            move || {
+                let count = move || _ = count.fetch_add(1, StdOrdering::Relaxed);
+                usize::from(shift.submit(Claims::exclusive(0), count))
+            }
+        });
+        let (seen, look) = (at_the_end.clone(), ran.clone());
+        let end = move || seen.store(look.load(StdOrdering::Relaxed), StdOrdering::Relaxed);
+        let end = Made(Box::new(end) as Work);
+        assert!(shift.engine.submit_end(0, true, end, Patience::None).is_ok());
+        let accepted = producer.join().unwrap();
+        shift.engine.idle.start_searching();
+        shift.serve(0, &mut true);
+        shift.engine.idle.start_searching();
+        shift.engine.idle.stop_searching();
+        assert_eq!(at_the_end.load(StdOrdering::Relaxed), accepted);
+        assert_eq!(ran.load(StdOrdering::Relaxed), accepted);
+        shift.assert_over();
+    });
+}

@@ -265,7 +265,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Gives back the lanes of a rollup, each in its shard.
     #[cold]
-    pub(crate) fn end_rollup(&self, rollup: &Rollup<K, X::Work>) {
+    pub(crate) fn end_rollup(&self, rollup: &Arc<Rollup<K, X::Work>>) {
+        if rollup.role != Role::None {
+            self.unwatch(rollup);
+        }
         self.end_parts(rollup);
         if let Some(member) = &rollup.member {
             self.leave_circle(member);

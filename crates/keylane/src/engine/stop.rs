@@ -57,7 +57,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         // First no inbox lets anything in, then all are emptied: a rollup is in all of its inboxes
         // or in none.
         for shard in &self.shards {
-            shard.inbox.lock().closed = true;
+            shard.inbox.lock().close();
         }
         let mut clock = 0;
         for shard in &self.shards {

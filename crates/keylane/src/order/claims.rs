@@ -157,6 +157,14 @@ impl<K> Claims<K> {
         }
     }
 
+    /// The key of claims that have just one.
+    pub(crate) fn into_only_key(self) -> K {
+        match self.0 {
+            Repr::One(claim) => claim.key,
+            _ => unreachable!("the claims have one key"),
+        }
+    }
+
     fn and(self, claim: Claim<K>) -> Self {
         Claims(match self.0 {
             Repr::None => Repr::One(claim),

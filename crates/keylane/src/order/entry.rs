@@ -85,6 +85,11 @@ impl<K: Eq, W> Entry<K, W> {
         }
     }
 
+    /// Whether it is what is left of a task that was replaced or taken.
+    pub(crate) fn is_husk(&self) -> bool {
+        matches!(self, Entry::Part { rollup, .. } if rollup.is_husk())
+    }
+
     /// Whether this is a task with exactly this exclusive key.
     #[inline]
     pub(crate) fn is_exclusive_on(&self, hash: u32, this_key: &K) -> bool {

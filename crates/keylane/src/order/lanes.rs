@@ -26,7 +26,7 @@ pub(crate) use self::hold::{Reasons, Stop};
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
-use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
+use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Role, Rollup, Scope};
 
 /// The longest line whose memory is kept for the next lane in its slot.
 const KEPT_CAPACITY: usize = 256;
@@ -140,18 +140,47 @@ struct Ready<K, W> {
     held: Held<K, W>,
 }
 
-impl<K: Eq, W> Ready<K, W> {
-    /// Grants a part of a rollup. The last grant makes it a task to run, unless the pool was
-    /// stopped and somebody has its work.
-    fn granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
-        if rollup.grant() { Self::all_granted(rollup) } else { None }
+/// What has become of a task whose part in a lane comes to hold it.
+enum Granted<K, W> {
+    /// It holds all that it needs.
+    Ready(Ready<K, W>),
+    /// It has its part, and waits for others. Or the pool was stopped, and somebody has its work.
+    Pending,
+    /// It was a husk: it holds nothing.
+    Husk,
+}
+
+impl<K: Eq + Clone, W> Granted<K, W> {
+    /// Grants a part of a rollup. The last grant makes it a task to run.
+    fn part_of(rollup: &Arc<Rollup<K, W>>) -> Self {
+        let has_role = rollup.role != Role::None;
+        if !has_role && !rollup.grant() {
+            return Granted::Pending;
+        }
+        match Self::all_of(rollup) {
+            Some(ready) => Granted::Ready(ready),
+            None if has_role => Granted::Husk,
+            None => Granted::Pending,
+        }
     }
 
-    /// A rollup that holds all its lanes, to be run.
-    fn all_granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
+    /// A rollup that waits for nothing any more, to be run.
+    fn all_of(rollup: &Arc<Rollup<K, W>>) -> Option<Ready<K, W>> {
         let work = rollup.take_work()?;
+        let key = (rollup.role != Role::None).then(|| rollup.claim(0).1.clone());
         let held = Held::Rollup(rollup.clone());
-        Some(Ready { work, key: None, label: rollup.label, held })
+        Some(Ready { work, key, label: rollup.label, held })
+    }
+
+    fn is_husk(&self) -> bool {
+        matches!(self, Granted::Husk)
+    }
+
+    fn ready(self) -> Option<Ready<K, W>> {
+        match self {
+            Granted::Ready(ready) => Some(ready),
+            Granted::Pending | Granted::Husk => None,
+        }
     }
 }
 
@@ -240,8 +269,7 @@ impl<K: Eq, W> Lane<K, W> {
 
     /// How many tasks hold it, or wait for it.
     fn tasks(&self) -> usize {
-        let phantoms = usize::from(matches!(self.waiting.front(), Some(Waiting::Phantom)));
-        self.holders.count() + self.waiting.len() - phantoms
+        self.holders.count() + self.waiting.iter().filter(|waiting| waiting.is_task()).count()
     }
 
     /// Whether nothing of its key begins.
@@ -262,10 +290,6 @@ impl<K: Eq, W> Lane<K, W> {
 }
 
 impl<K, W> Waiting<K, W> {
-    fn is_task(&self) -> bool {
-        !matches!(self, Waiting::Phantom)
-    }
-
     fn is_part_of(&self, this: &Arc<Rollup<K, W>>) -> bool {
         matches!(self, Waiting::Part { rollup, .. } if Arc::ptr_eq(rollup, this))
     }
@@ -280,6 +304,18 @@ impl<K, W> Waiting<K, W> {
                 }
             },
             Waiting::Phantom => Mode::Exclusive,
+        }
+    }
+
+    /// It is a task, and not a phantom or a husk.
+    fn is_task(&self) -> bool
+    where
+        K: Eq,
+    {
+        match self {
+            Waiting::Task { .. } => true,
+            Waiting::Part { rollup, .. } => !rollup.is_husk(),
+            Waiting::Phantom => false,
         }
     }
 

@@ -15,6 +15,7 @@ mod queue;
 mod recent;
 mod registry;
 mod rollup;
+mod watch;
 
 pub(crate) use circle::{Inquiry, Seated};
 pub(crate) use claims::{Claim, Mode, Repr, Weighed};
@@ -26,4 +27,4 @@ pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
 pub(crate) use lanes::{Before, Found, Held, Lanes, Reasons, Replaced, Stop, Unrun, take_rollup};
 pub(crate) use registry::{Member, Registry};
-pub(crate) use rollup::{Rollup, Scope, merge_claims};
+pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};

@@ -22,7 +22,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 let tasks = lane.tasks();
                 if tasks != 0 {
                     let (since, running) = match lane.holders {
-                        Holders::Phantom => (lane.waiting[0].time(), false),
+                        Holders::Phantom => {
+                            let first = lane.waiting.iter().find(|waiting| waiting.is_task());
+                            (first.map_or(lane.since, Waiting::time), false)
+                        }
                         _ => (lane.since, true),
                     };
                     count(lane.hash, key, tasks, since, running);
@@ -32,6 +35,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         for entry in self.backlog.iter().chain(inbox.queue.iter()) {
             match entry {
                 Entry::Single { label, key, .. } => count(label.hash, key, 1, label.time, false),
+                Entry::Part { rollup, .. } if rollup.is_husk() => {}
                 Entry::Part { rollup, claim } => {
                     let (hash, key, _) = rollup.claim(*claim);
                     count(hash, key, 1, rollup.label.time, false);
@@ -43,7 +47,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 }
 
-impl<K, W> Lanes<K, W> {
+impl<K: Eq, W> Lanes<K, W> {
     /// Where the tasks are that do not run. A rollup counts in each lane.
     pub(crate) fn whereabouts(&self, inbox: &Inbox<K, W>) -> Whereabouts {
         Whereabouts {

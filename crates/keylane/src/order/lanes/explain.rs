@@ -246,7 +246,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         });
         let queued = self.queued(inbox).enumerate().filter_map(move |(place, entry)| {
             let (at, its_key, mode) = entry.claim()?;
-            (at == hash && its_key == key).then_some((mode, Standing::Queued(place, entry)))
+            (at == hash && its_key == key && !entry.is_husk())
+                .then_some((mode, Standing::Queued(place, entry)))
         });
         holders.chain(waiting).chain(queued)
     }

@@ -23,6 +23,23 @@ pub(crate) struct Stop {
     pub(crate) at: u32,
 }
 
+/// Tasks that are taken out.
+struct Taken<K, W> {
+    tasks: Vec<Unrun<K, W>>,
+    /// Those of them that the inbox watches.
+    watched: Vec<Arc<Rollup<K, W>>>,
+}
+
+impl<K: Eq + Clone, W> Taken<K, W> {
+    /// A task that waits to be replaced, or a husk.
+    fn latest(&mut self, task: Arc<Rollup<K, W>>) {
+        if let Some(work) = task.take_work() {
+            self.tasks.push(Unrun { claims: task.claims(), work, seq: task.label.seq });
+            self.watched.push(task);
+        }
+    }
+}
+
 impl Reasons {
     fn is_empty(&self) -> bool {
         self.paused.is_none() && self.stopped.is_none()
@@ -100,7 +117,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Takes every task out that has this key alone, has not been given to a worker, and whose work may
-    /// be taken: here and in the inbox, in order. Also returns what is left of a lane that ended.
+    /// be taken: here and in the inbox, in order. The key's end stays. Also returns what is left of a
+    /// lane that ended.
     pub(crate) fn take_key(
         &mut self,
         inbox: &mut Inbox<K, W>,
@@ -108,14 +126,18 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         key: &K,
         may_take: impl Fn(&W) -> bool,
     ) -> (Vec<Unrun<K, W>>, Option<K>) {
-        let mut taken = Vec::new();
+        let mut taken = Taken { tasks: Vec::new(), watched: Vec::new() };
         let mut left = None;
         if let Some(slot) = self.find(hash, key) {
             let holders_left = self.recall(slot);
             for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
                 match waiting {
                     Waiting::Task { label, mode, key, work } if may_take(&work) => {
-                        taken.push(Unrun::single(label, Claim { key, mode }, work));
+                        taken.tasks.push(Unrun::single(label, Claim { key, mode }, work));
+                    }
+                    Waiting::Part { rollup, .. } if rollup.role == Role::Latest => {
+                        self.parts -= 1;
+                        taken.latest(rollup);
                     }
                     other => self.lanes[slot].waiting.push_back(other),
                 }
@@ -126,15 +148,24 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Entry::Single { label, mode, key: own, work }
                 if label.hash == hash && own == *key && may_take(&work) =>
             {
-                taken.push(Unrun::single(label, Claim { key: own, mode }, work));
+                taken.tasks.push(Unrun::single(label, Claim { key: own, mode }, work));
+                None
+            }
+            Entry::Part { rollup, claim } if rollup.role == Role::Latest => {
+                let (at, own, _) = rollup.claim(claim);
+                if at != hash || own != key {
+                    return Some(Entry::Part { rollup, claim });
+                }
+                taken.latest(rollup);
                 None
             }
             other => Some(other),
         };
         self.backlog.sift(&mut take);
         inbox.queue.sift(&mut take);
+        taken.watched.iter().for_each(|task| inbox.unwatch(task));
         self.grant_fence();
-        (taken, left)
+        (taken.tasks, left)
     }
 
     /// Puts the lane's tasks that wait for nothing but a worker back to the front of its line. Whether
@@ -149,6 +180,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     let key = key.expect("a held lane has a key");
                     back.push_back(Waiting::Task { label, mode, key, work });
                 }
+                Ready { work, held: Held::Rollup(rollup), .. }
+                    if self.is_alone_in(slot, &rollup) =>
+                {
+                    rollup.wait_again(work);
+                    back.push_back(Waiting::Part { rollup, claim: 0 });
+                }
                 other => self.ready.push_back(other),
             }
         }
@@ -162,6 +199,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left != 0 || lane.holders == Holders::Phantom
     }
 
+    /// Whether a task has a role, and this lane's key.
+    fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
+        let lane = &self.lanes[slot];
+        task.role != Role::None && {
+            let (hash, key, _) = task.claim(0);
+            hash == lane.hash && lane.key.as_ref() == Some(key)
+        }
+    }
+
     /// The line of a lane has changed at its front: whoever may have the key now gets it. Returns what
     /// is left of a lane that ended.
     fn settle_line(&mut self, slot: usize, has_holders: bool) -> Option<K> {
@@ -172,8 +218,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if self.lanes[slot].waiting.is_empty() {
             return self.close_lane(slot);
         }
-        self.hand_on(slot);
-        None
+        self.hand_on(slot)
     }
 
     /// Lets those in front of a line join the holders, if all of them share.
@@ -181,8 +226,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         while let Lane { holders: Holders::Shared(_), waiting, .. } = &self.lanes[slot]
             && waiting.front().is_some_and(|first| first.mode() == Mode::Shared)
         {
-            self.grant_first(slot);
-            if let Holders::Shared(count) = &mut self.lanes[slot].holders {
+            if self.grant_first(slot)
+                && let Holders::Shared(count) = &mut self.lanes[slot].holders
+            {
                 *count += 1;
             }
         }

@@ -36,6 +36,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(fence) = self.fence.take() {
             take_rollup(&fence.rollup, unrun);
         }
+        inbox.forget_watched();
         self.backlog.take_from(&mut inbox.queue);
         while let Some(entry) = self.backlog.pop() {
             match entry {
