@@ -18,6 +18,7 @@ mod serve;
 mod share;
 mod stop;
 mod survey;
+mod trace;
 
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};
@@ -29,7 +30,7 @@ use crossbeam_utils::CachePadded;
 use crate::admit::{Admission, ByteBound, Cost, KeyBound, Refused, Spot};
 use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
-use crate::observe::{Clock, Statistics, Tally, Turns, Waits};
+use crate::observe::{Clock, Statistics, Tally, Tracer, Turns, Waits};
 use crate::order::{
     Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Rollup, Scope,
     Weighed, merge_claims,
@@ -42,6 +43,7 @@ pub(crate) use share::{
 };
 
 pub(crate) use self::bounds::{Bounds, Toll};
+pub(crate) use self::trace::Traced;
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -147,6 +149,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) clock: Clock,
     /// What is counted by nobody else.
     pub(crate) tally: Tally,
+    /// Where it is recorded what runs, while that is wanted.
+    pub(crate) tracer: Tracer<K>,
     /// Barriers that have ended and still lower their fences, one shard after the other. Raised and
     /// lowered by who ends them, read by who asks what is behind a task.
     ending_barriers: AtomicUsize,
@@ -256,6 +260,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             settings,
             clock,
             tally: Tally::default(),
+            tracer: Tracer::default(),
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         }

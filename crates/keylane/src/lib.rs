@@ -73,8 +73,8 @@ pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use observe::{
     Ahead, Histogram, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot, PoolExplanation,
-    PoolReason, Running, Snapshot, StallWatch, Stalled, Statistics, TaskExplanation, TaskState,
-    WorkerSnapshot,
+    PoolReason, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled, Statistics,
+    TaskExplanation, TaskState, Trace, TracedKey, WorkerSnapshot,
 };
 pub use order::{Claims, IntoClaims};
 pub use pool::{Pool, UnrunTask};

@@ -45,6 +45,7 @@ examples!(
     ordered,
     rollup,
     statistics,
+    trace,
     turns,
 );
 

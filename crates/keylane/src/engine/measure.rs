@@ -37,7 +37,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// The shard whose inbox has measured a rollup.
-    fn first_shard(&self, scope: &Scope<K>) -> usize {
+    pub(super) fn first_shard(&self, scope: &Scope<K>) -> usize {
         match scope {
             Scope::Everything { .. } => 0,
             Scope::Keys(claims) => {
@@ -55,7 +55,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends such a turn.
     pub(crate) fn end_kept(&self, shard: usize, turn: usize) {
         let measure = self.settings.statistics != Statistics::Off;
-        let held = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
-        self.end(shard, held);
+        let kept = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
+        if let Some(recording) = self.tracer.recording() {
+            self.trace_kept(&recording, shard, &kept.held, kept.since);
+        }
+        self.end(shard, kept.held);
     }
 }

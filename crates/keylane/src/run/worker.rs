@@ -1,17 +1,20 @@
 //! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
 
 mod sitting;
+mod traced;
 
 use std::any::Any;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use self::traced::Seat;
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
-use crate::observe::WorkerTally;
+use crate::observe::{SliceEnd, WorkerTally};
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
 
@@ -52,6 +55,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     alert: bool,
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
+    /// Its part of the recording, while there is one.
+    seat: Option<Box<Seat<K>>>,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -111,6 +116,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 searching: true,
                 alert: true,
                 on_overtime: false,
+                seat: None,
             }
             .run();
         });
@@ -210,18 +216,39 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.searching = false;
             let engine = &self.engine;
             engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_for_certain());
+            self.join_trace();
             self.pace.restart(self.tally.now());
             self.tally.fell_busy(self.pace.now());
         }
         let now = self.tally.now();
         let label = self.hand.label;
+        let mut wait = None;
         if label.is_measured()
             && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, label.seq)
         {
-            self.tally.waited(now.saturating_sub(submitted), stands_for.into());
+            let nanos = now.saturating_sub(submitted);
+            self.tally.waited(nanos, stands_for.into());
+            wait = Some(Duration::from_nanos(nanos));
         }
-        self.pace.begins(now);
         self.alert = false;
+        if let Some(seat) = &mut self.seat
+            && self.pace.is_timing()
+        {
+            let traced = self.engine.trace(shard, held, Some(label.seq), wait);
+            let now = self.tally.now();
+            seat.begins(traced, now);
+            self.pace.begins(now);
+        } else {
+            self.pace.begins(now);
+        }
+    }
+
+    /// Takes part in a recording from the next slice on, or no longer.
+    fn join_trace(&mut self) {
+        if self.seat.is_some() || self.engine.tracer.is_on() {
+            self.seat = Seat::refresh(self.seat.take(), &self.engine, self.id);
+            self.pace.set_every(self.seat.is_some());
+        }
     }
 
     /// Looks at the clock after a task. Returns whether to stay on the shard.
@@ -230,6 +257,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let stop = self.pace.stop(|| self.tally.now());
         if let Some((took, stands_for)) = stop.measured {
             self.tally.took(took, stands_for);
+        }
+        if let Some(seat) = &mut self.seat {
+            seat.ends(self.tally.now(), stop.measured.is_some(), None);
+        }
+        if stop.slice_ended {
+            self.join_trace();
         }
         self.alert = self.pace.is_timing();
         !stop.slice_ended || self.end_slice(shard)
@@ -306,6 +339,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Some(Held::Rollup(rollup)) => {
                 current::leave_rollup();
                 self.tally.leave_rollup();
+                if let Some(seat) = &mut self.seat {
+                    // Before anybody else can have its keys.
+                    seat.ends(self.tally.now(), true, None);
+                }
                 self.engine.end_rollup(&rollup);
                 None
             }
@@ -379,6 +416,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     /// Counts a panic of a task and calls the hook.
     fn panicked(&self, payload: &(dyn Any + Send)) {
         self.tally.count_panic();
+        current::note_mishap(SliceEnd::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
@@ -402,10 +440,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
 
     fn failed(&self) {
         self.engine.tally.count_failed();
+        current::note_mishap(SliceEnd::Failed);
     }
 
     fn cancelled(&self) {
         self.engine.tally.count_cancelled();
+        current::note_mishap(SliceEnd::Cancelled);
     }
 
     fn keep_turn(&mut self) -> Turn {
