@@ -74,7 +74,7 @@ pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use observe::{
     Ahead, Histogram, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot, PoolExplanation,
     PoolReason, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled, Statistics,
-    TaskExplanation, TaskState, Trace, TracedKey, WorkerSnapshot,
+    TaskExplanation, TaskState, Trace, TracedKey, Violations, WorkerSnapshot,
 };
 pub use order::{Claims, IntoClaims};
 pub use pool::{Pool, UnrunTask};

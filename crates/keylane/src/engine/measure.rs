@@ -59,6 +59,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(recording) = self.tracer.recording() {
             self.trace_kept(&recording, shard, &kept.held, kept.since);
         }
+        self.check_end(shard, &kept.held);
         self.end(shard, kept.held);
     }
 }

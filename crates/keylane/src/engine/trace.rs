@@ -1,4 +1,4 @@
-//! Recording what runs where: on only for as long as somebody wants it.
+//! Recording what runs where, and checking it: on only where somebody wants it.
 
 use super::*;
 use crate::observe::{Recording, Slice, SliceEnd, Trace, TracedKey};
@@ -69,6 +69,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 };
                 Traced { keys, is_barrier, task, wait }
             }
+        }
+    }
+
+    /// A task begins, in a pool that checks itself.
+    pub(crate) fn check_begin(&self, shard: usize, held: &Held<K, X::Work>, seq: u32) {
+        if let Some(checker) = &self.checker {
+            let traced = self.trace(shard, held, None, None);
+            checker.begins(&traced.keys, traced.is_barrier, seq);
+        }
+    }
+
+    /// It is about to give back what it holds.
+    pub(crate) fn check_end(&self, shard: usize, held: &Held<K, X::Work>) {
+        if let Some(checker) = &self.checker {
+            let traced = self.trace(shard, held, None, None);
+            checker.ends(&traced.keys, traced.is_barrier);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tells what the pool does: counts, ages, and snapshots.
 
+mod check;
 mod clock;
 mod explain;
 mod histogram;
@@ -13,6 +14,8 @@ mod waits;
 mod watch;
 mod worker_tally;
 
+pub(crate) use check::Checker;
+pub use check::Violations;
 pub(crate) use clock::Clock;
 pub use explain::{
     Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Running,

@@ -14,7 +14,7 @@ use self::traced::Seat;
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
-use crate::observe::{SliceEnd, WorkerTally};
+use crate::observe::{SliceEnd, Statistics, WorkerTally};
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
 
@@ -98,7 +98,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = tally.now();
             let turn = LaneTurn { tasks: 0, started: now };
-            let pace = Pace::new(now, engine.settings.statistics, id as u32);
+            // Whoever checks each task looks at each of them.
+            let statistics = match engine.settings.self_check {
+                true => Statistics::Every,
+                false => engine.settings.statistics,
+            };
+            let pace = Pace::new(now, statistics, id as u32);
             let hand = Hand::default();
             Worker {
                 engine,
@@ -198,7 +203,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
-            stay = (!self.pace.tick() || self.look(shard)) && stay;
+            stay = (!self.pace.tick() || self.look(shard, &ended)) && stay;
             // What could not run waits, directly or not, for rollups that wait for their parts in
             // other shards. Were this shard served on, more and more tasks would line up in it.
             stay = stay && !(passed && self.engine.board.any_but(shard));
@@ -230,6 +235,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.tally.waited(nanos, stands_for.into());
             wait = Some(Duration::from_nanos(nanos));
         }
+        self.engine.check_begin(shard, held, label.seq);
         self.alert = false;
         if let Some(seat) = &mut self.seat
             && self.pace.is_timing()
@@ -253,7 +259,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Looks at the clock after a task. Returns whether to stay on the shard.
     #[cold]
-    fn look(&mut self, shard: usize) -> bool {
+    fn look(&mut self, shard: usize, ended: &Option<Held<K, X::Work>>) -> bool {
+        if let Some(ended) = ended {
+            self.engine.check_end(shard, ended);
+        }
         let stop = self.pace.stop(|| self.tally.now());
         if let Some((took, stands_for)) = stop.measured {
             self.tally.took(took, stands_for);
@@ -336,7 +345,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 self.pace.leave_out();
                 None
             }
-            Some(Held::Rollup(rollup)) => {
+            Some(held @ Held::Rollup(_)) => {
+                self.engine.check_end(shard, &held);
+                let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
                 current::leave_rollup();
                 self.tally.leave_rollup();
                 if let Some(seat) = &mut self.seat {
