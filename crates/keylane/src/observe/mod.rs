@@ -4,6 +4,8 @@ mod check;
 mod clock;
 mod explain;
 mod histogram;
+#[cfg(feature = "metrics")]
+mod prometheus;
 mod snapshot;
 mod statistics;
 mod strata;
