@@ -117,6 +117,7 @@ impl<K> Default for Builder<K> {
                 on_panic: None,
                 jobs: JobRules::default(),
                 statistics: Statistics::default(),
+                self_check: false,
                 #[cfg(feature = "tokio")]
                 runtime: None,
                 #[cfg(feature = "tokio")]
@@ -291,6 +292,30 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// ```
     pub fn statistics(mut self, statistics: Statistics) -> Self {
         self.settings.statistics = statistics;
+        self
+    }
+
+    /// Whether each task is checked against the pool's own promises when it begins: that none runs that
+    /// it conflicts with, and that none has begun of one of its keys that was submitted after it. By default
+    /// not. [`Snapshot::violations`](crate::Snapshot::violations) says how often that was not so, which must be
+    /// never; if it is not, please report it.
+    ///
+    /// For tests. Each task takes about a microsecond more, all workers share a lock, and every key that
+    /// was ever seen is remembered. Subtasks of jobs that have no keys are not checked.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().self_check(true).build()?;
+    /// for task in 0..100 {
+    ///     pool.execute(task % 10, || {})?;
+    /// }
+    /// pool.drain(None)?;
+    /// assert!(pool.snapshot(0).violations.is_some_and(|violations| violations.is_none()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn self_check(mut self, check: bool) -> Self {
+        self.settings.self_check = check;
         self
     }
 

@@ -22,6 +22,7 @@ mod serve;
 mod share;
 mod stop;
 mod survey;
+mod trace;
 
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};
@@ -33,7 +34,7 @@ use crossbeam_utils::CachePadded;
 use crate::admit::{Admission, ByteBound, Cost, KeyBound, Refused, Spot};
 use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
-use crate::observe::{Clock, Statistics, Tally, Turns, Waits};
+use crate::observe::{Checker, Clock, Statistics, Tally, Tracer, Turns, Waits};
 use crate::order::{
     Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr, Role,
     Rollup, Scope, Weighed, merge_claims,
@@ -47,6 +48,7 @@ pub(crate) use share::{
 
 pub(crate) use self::bounds::{Bounds, Toll};
 pub use self::conduct::OnFailure;
+pub(crate) use self::trace::Traced;
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -111,6 +113,8 @@ pub(crate) struct Settings {
     pub(crate) jobs: JobRules,
     /// What is measured.
     pub(crate) statistics: Statistics,
+    /// Every task is checked against the contract when it begins.
+    pub(crate) self_check: bool,
     /// Where futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
@@ -163,6 +167,10 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) clock: Clock,
     /// What is counted by nobody else.
     pub(crate) tally: Tally,
+    /// Where it is recorded what runs, while that is wanted.
+    pub(crate) tracer: Tracer<K>,
+    /// Checks each task against the contract, if that was asked for.
+    pub(crate) checker: Option<Box<Checker<K>>>,
     /// Barriers that have ended and still lower their fences, one shard after the other. Raised and
     /// lowered by who ends them, read by who asks what is behind a task.
     ending_barriers: AtomicUsize,
@@ -270,6 +278,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Self {
         let shards = shard_count(settings.workers);
         let clock = Clock::new();
+        let checker = settings.self_check.then(Box::default);
         let keys = settings.per_key.map(|most| KeyBound::new(most, shards));
         let bounds = (keys.is_some() || bytes.is_some()).then(|| Box::new(Bounds { keys, bytes }));
         Engine {
@@ -287,6 +296,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             settings,
             clock,
             tally: Tally::default(),
+            tracer: Tracer::default(),
+            checker,
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             failing: AtomicUsize::new(0),

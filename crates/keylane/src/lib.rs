@@ -78,8 +78,8 @@ pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use observe::{
     Ahead, HeldKey, Histogram, Hold, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot,
-    PoolExplanation, PoolReason, Running, Snapshot, StallWatch, Stalled, Statistics,
-    TaskExplanation, TaskState, WorkerSnapshot,
+    PoolExplanation, PoolReason, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled,
+    Statistics, TaskExplanation, TaskState, Trace, TracedKey, Violations, WorkerSnapshot,
 };
 pub use order::{Claims, Compatibility, IntoClaims};
 pub use pool::{AfterFinish, Pool, UnrunTask};

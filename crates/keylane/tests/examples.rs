@@ -49,6 +49,7 @@ examples!(
     quarantine,
     rollup,
     statistics,
+    trace,
     turns,
 );
 

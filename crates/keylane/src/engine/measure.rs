@@ -41,7 +41,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// The shard whose inbox has measured a rollup.
-    fn first_shard(&self, scope: &Scope<K>) -> usize {
+    pub(super) fn first_shard(&self, scope: &Scope<K>) -> usize {
         match scope {
             Scope::Everything { .. } => 0,
             Scope::Unkeyed { shard } => *shard,
@@ -60,8 +60,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends such a turn.
     pub(crate) fn end_kept(&self, shard: usize, turn: usize, fate: Fate) {
         let measure = self.settings.statistics != Statistics::Off;
-        let held = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
-        self.judge(shard, &held, fate);
-        self.end(shard, held);
+        let kept = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
+        if let Some(recording) = self.tracer.recording() {
+            self.trace_kept(&recording, shard, &kept.held, kept.since);
+        }
+        self.check_end(shard, &kept.held);
+        self.judge(shard, &kept.held, fate);
+        self.end(shard, kept.held);
     }
 }

@@ -259,6 +259,7 @@ impl Shift {
             jobs: super::JobRules::default(),
             // Their locks are innermost, and have no protocol.
             statistics: Statistics::Off,
+            self_check: false,
             #[cfg(feature = "tokio")]
             runtime: None,
         };

@@ -70,6 +70,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             running: workers.iter().filter(|worker| worker.busy).count() + on_their_way,
             wait_time,
             run_time,
+            violations: self.checker.as_ref().map(|checker| checker.violations()),
             workers_wanted: self.crew.wanted(),
             workers_asleep: self.idle.asleep(),
             workers,

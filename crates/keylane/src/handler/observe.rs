@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::HandlerPool;
 use crate::engine::Key;
-use crate::observe::{KeyExplanation, PoolExplanation, StallWatch, Stalled};
+use crate::observe::{KeyExplanation, PoolExplanation, StallWatch, Stalled, Trace};
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     /// Says what the messages of a key do, or why they wait. As
@@ -37,5 +37,21 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         on_stall: impl FnMut(&Stalled<K>) + Send + 'static,
     ) -> std::io::Result<StallWatch> {
         self.engine.watch_stalls(than, on_stall)
+    }
+
+    /// Records what runs where, from now on until [`take_trace`](Self::take_trace). As
+    /// [`Pool::record_trace`](crate::Pool::record_trace).
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is zero.
+    pub fn record_trace(&self, capacity: usize) {
+        assert!(capacity > 0, "a recording without room records nothing");
+        self.engine.begin_trace(capacity);
+    }
+
+    /// Ends the recording and returns it; nothing if there was none.
+    pub fn take_trace(&self) -> Option<Trace<K>> {
+        self.engine.end_trace()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Histogram;
+use super::{Histogram, Violations};
 
 /// A pool at a moment, or rather: each part of it at a moment of its own.
 ///
@@ -53,6 +53,9 @@ pub struct Snapshot<K> {
     /// How long their bodies ran; where the turn outlived the body, as for a future, how long that lasted.
     /// Subtasks of jobs count here too.
     pub run_time: Histogram,
+    /// How often the pool has broken its own promises, which must be never; if it
+    /// [checks](crate::Builder::self_check) that.
+    pub violations: Option<Violations>,
     /// The number of workers that was asked for.
     pub workers_wanted: usize,
     /// Workers that sleep for want of a ready task.

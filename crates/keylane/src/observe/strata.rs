@@ -32,6 +32,12 @@ impl Strata {
         Strata { most, row: 1, last: 0, behind: 0, chance: Chance::new(seed) }
     }
 
+    /// Begins anew, with rows of one from now on, or with rows that grow.
+    pub(crate) fn set_every(&mut self, every: bool) {
+        (self.row, self.behind) = (1, 0);
+        self.most = if every { 1 } else { MOST };
+    }
+
     /// A task is measured now. Returns for how many it stands, and how many tasks after it the next one
     /// is that will be measured.
     pub(crate) fn measured(&mut self, now: u64) -> (u32, u32) {

@@ -34,18 +34,18 @@ impl<H> Turns<H> {
         self.kept.insert(Kept { held, since: now })
     }
 
-    /// The turn is about to give back what it holds, which is returned.
-    pub(crate) fn end(&mut self, turn: usize, now: u64, measure: bool) -> H {
-        let Kept { held, since } = self.kept.remove(turn);
+    /// The turn is about to give back what it holds.
+    pub(crate) fn end(&mut self, turn: usize, now: u64, measure: bool) -> Kept<H> {
+        let kept = self.kept.remove(turn);
         if measure {
             let run = self.run.get_or_insert_with(|| Box::new(Recorder::new()));
-            run.record(now.saturating_sub(since), 1);
+            run.record(now.saturating_sub(kept.since), 1);
         }
         if self.kept.is_empty() && self.kept.capacity() > 1024 {
             // A burst's memory is given back.
             self.kept = Slab::new();
         }
-        held
+        kept
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept<H>> {

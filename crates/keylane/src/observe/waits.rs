@@ -33,6 +33,11 @@ impl Waits {
         Waits { strata: Strata::new(every, shard as u32), stamps: HashTable::new(), most }
     }
 
+    /// From now on no task is left out, or the usual ones are; the next one is measured.
+    pub(crate) fn set_every(&mut self, every: bool) {
+        self.strata.set_every(every);
+    }
+
     /// A task is submitted now, and its wait will be measured. Returns how many tasks after it the next
     /// such task is.
     pub(crate) fn begin(&mut self, seq: u32, now: u64) -> u32 {

@@ -28,7 +28,12 @@ pub(crate) struct Pace {
     last: u64,
     /// How far the slice is.
     phase: Phase,
+    /// Which tasks of the slice are measured,
     statistics: Statistics,
+    /// of those that follow, unless every one is,
+    usual: Statistics,
+    /// for a while.
+    every: bool,
     chance: Chance,
 }
 
@@ -61,6 +66,8 @@ impl Pace {
             last: now,
             phase: Phase::Through,
             statistics,
+            usual: statistics,
+            every: false,
             chance: Chance::new(seed),
         };
         pace.begin_slice();
@@ -150,8 +157,14 @@ impl Pace {
         self.begin_slice();
     }
 
+    /// From the next slice on every task is measured, or the usual ones are.
+    pub(crate) fn set_every(&mut self, every: bool) {
+        self.every = every;
+    }
+
     /// Chooses the task of the slice that is measured, if one is.
     fn begin_slice(&mut self) {
+        self.statistics = if self.every { Statistics::Every } else { self.usual };
         let place = match self.statistics {
             Statistics::Off => None,
             Statistics::Every => Some(0),

@@ -1,6 +1,7 @@
 //! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
 
 mod sitting;
+mod traced;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,11 +9,13 @@ use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use self::traced::Seat;
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Fate, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
-use crate::observe::WorkerTally;
+use crate::observe::{SliceEnd, Statistics, WorkerTally};
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
 
@@ -55,6 +58,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     on_overtime: bool,
     /// Failures of a key count.
     judges: bool,
+    /// Its part of the recording, while there is one.
+    seat: Option<Box<Seat<K>>>,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -96,7 +101,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = tally.now();
             let turn = LaneTurn { tasks: 0, started: now };
-            let pace = Pace::new(now, engine.settings.statistics, id as u32);
+            // Whoever checks each task looks at each of them.
+            let statistics = match engine.settings.self_check {
+                true => Statistics::Every,
+                false => engine.settings.statistics,
+            };
+            let pace = Pace::new(now, statistics, id as u32);
             let hand = Hand::default();
             let judges = engine.settings.stop_after.is_some();
             Worker {
@@ -116,6 +126,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 searching: true,
                 alert: true,
                 on_overtime: false,
+                seat: None,
             }
             .run();
         });
@@ -197,7 +208,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
-            stay = (!self.pace.tick() || self.look(shard)) && stay;
+            stay = (!self.pace.tick() || self.look(shard, &ended)) && stay;
             // What could not run waits, directly or not, for rollups that wait for their parts in
             // other shards. Were this shard served on, more and more tasks would line up in it.
             stay = stay && !(passed && self.engine.board.any_but(shard));
@@ -215,26 +226,57 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.searching = false;
             let engine = &self.engine;
             engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_for_certain());
+            self.join_trace();
             self.pace.restart(self.tally.now());
             self.tally.fell_busy(self.pace.now());
         }
         let now = self.tally.now();
         let label = self.hand.label;
+        let mut wait = None;
         if label.is_measured()
             && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, label.seq)
         {
-            self.tally.waited(now.saturating_sub(submitted), stands_for.into());
+            let nanos = now.saturating_sub(submitted);
+            self.tally.waited(nanos, stands_for.into());
+            wait = Some(Duration::from_nanos(nanos));
         }
-        self.pace.begins(now);
+        self.engine.check_begin(shard, held, label.seq);
         self.alert = false;
+        if let Some(seat) = &mut self.seat
+            && self.pace.is_timing()
+        {
+            let traced = self.engine.trace(shard, held, Some(label.seq), wait);
+            let now = self.tally.now();
+            seat.begins(traced, now);
+            self.pace.begins(now);
+        } else {
+            self.pace.begins(now);
+        }
+    }
+
+    /// Takes part in a recording from the next slice on, or no longer.
+    fn join_trace(&mut self) {
+        if self.seat.is_some() || self.engine.tracer.is_on() {
+            self.seat = Seat::refresh(self.seat.take(), &self.engine, self.id);
+            self.pace.set_every(self.seat.is_some());
+        }
     }
 
     /// Looks at the clock after a task. Returns whether to stay on the shard.
     #[cold]
-    fn look(&mut self, shard: usize) -> bool {
+    fn look(&mut self, shard: usize, ended: &Option<Held<K, X::Work>>) -> bool {
+        if let Some(ended) = ended {
+            self.engine.check_end(shard, ended);
+        }
         let stop = self.pace.stop(|| self.tally.now());
         if let Some((took, stands_for)) = stop.measured {
             self.tally.took(took, stands_for);
+        }
+        if let Some(seat) = &mut self.seat {
+            seat.ends(self.tally.now(), stop.measured.is_some(), None);
+        }
+        if stop.slice_ended {
+            self.join_trace();
         }
         self.alert = self.pace.is_timing();
         !stop.slice_ended || self.end_slice(shard)
@@ -314,9 +356,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 self.pace.leave_out();
                 None
             }
-            Some(Held::Rollup(rollup)) => {
+            Some(held @ Held::Rollup(_)) => {
+                self.engine.check_end(shard, &held);
+                let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
                 current::leave_rollup();
                 self.tally.leave_rollup();
+                if let Some(seat) = &mut self.seat {
+                    // Before anybody else can have its keys.
+                    seat.ends(self.tally.now(), true, None);
+                }
                 self.engine.end_rollup(&rollup);
                 None
             }
@@ -390,6 +438,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Counts a panic of a task, or of what is asked about one, and calls the hook.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         self.tally.count_panic();
+        current::note_mishap(SliceEnd::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
@@ -417,11 +466,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
     fn failed(&self) {
         self.fate.set(Fate::Failed);
         self.engine.tally.count_failed();
+        current::note_mishap(SliceEnd::Failed);
     }
 
     fn cancelled(&self) {
         self.is_void();
         self.engine.tally.count_cancelled();
+        current::note_mishap(SliceEnd::Cancelled);
     }
 
     fn is_void(&self) {

@@ -186,6 +186,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.lanes.get(slot)?.key.as_ref()
     }
 
+    /// Whether the holders of a lane share it.
+    pub(crate) fn is_shared(&self, slot: usize) -> bool {
+        self.lanes.get(slot).is_some_and(|lane| lane.holders.mode() == Mode::Shared)
+    }
+
     /// Whether the holder of a lane, or of all that a rollup claims, waits for a worker only.
     pub(crate) fn is_ready(&self, slot: usize) -> bool {
         let is_it = |held: &Held<K, W>| match held {

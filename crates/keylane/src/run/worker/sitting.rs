@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::*;
 use crate::allocate::{Claimant, End, JobId, Take};
-use crate::engine::{Back, Given, Sat, Site};
+use crate::engine::{Back, Given, Sat, Site, Traced};
 use crate::order::Claims;
 
 /// The most subtasks in a batch.
@@ -81,6 +81,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<Back> {
         self.found_job();
+        self.join_trace();
         let &(id, ref crowd) = self.desk.job().expect("the worker was given a job");
         let most = if alone { self.stride.of(id) } else { 1 };
         let began = if alone { self.tally.now() } else { 0 };
@@ -88,6 +89,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             engine: &self.engine,
             tally: &self.tally,
             pace: &mut self.pace,
+            seat: self.seat.as_deref_mut(),
+            job: crowd.name(),
             shard: self.round,
             id,
             take,
@@ -124,6 +127,9 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     tally: &'a WorkerTally,
     pace: &'a mut Pace,
+    /// Where subtasks are recorded, and the name of their job.
+    seat: Option<&'a mut Seat<K>>,
+    job: &'a Arc<str>,
     /// Where subtasks without keys are marked.
     shard: usize,
     id: JobId,
@@ -175,7 +181,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
 
     fn begins_one(&mut self) {
         if self.pace.is_timing() {
-            self.pace.begins(self.tally.now());
+            let now = self.tally.now();
+            self.pace.begins(now);
+            if let Some(seat) = &mut self.seat {
+                seat.begins(Traced::subtask(), now);
+            }
         }
     }
 
@@ -186,6 +196,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
             && let Some((took, stands_for)) = self.pace.stop(|| self.tally.now()).measured
         {
             self.tally.took(took, stands_for);
+            if let Some(seat) = &mut self.seat {
+                seat.ends(self.tally.now(), true, Some(self.job));
+            }
         }
     }
 
