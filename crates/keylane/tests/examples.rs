@@ -35,16 +35,26 @@ macro_rules! examples {
 
 examples!(
     backpressure,
+    barrier,
+    byte_bound,
+    cancel,
     closing,
+    fair_queue,
     #[cfg(feature = "tokio")]
     futures,
+    gate,
     handler,
     handles,
+    inside,
     jobs,
     ordered,
     pause,
+    per_key_bound,
     predicate,
+    resize,
     rollup,
+    shared,
+    snapshot,
     statistics,
     turns,
 );
