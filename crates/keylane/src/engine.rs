@@ -8,9 +8,11 @@ mod admit;
 mod batch;
 mod behind;
 mod bounds;
+mod conduct;
 mod controls;
 mod described;
 mod enter;
+mod explain;
 mod measure;
 #[cfg(all(test, loom))]
 mod models;
@@ -43,7 +45,7 @@ pub(crate) use share::{
 };
 
 pub(crate) use self::bounds::{Bounds, Toll};
-pub use self::controls::{HeldKey, Hold};
+pub use self::conduct::OnFailure;
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -97,6 +99,8 @@ pub(crate) struct Settings {
     pub(crate) quantum_tasks: usize,
     /// or after so long.
     pub(crate) quantum_time: Duration,
+    /// A key is stopped after so many failures in a row, if at all.
+    pub(crate) stop_after: Option<u32>,
     /// Worker threads are called this, and their number.
     pub(crate) thread_name: String,
     /// Bytes of stack of a worker thread; the platform's default if absent.
@@ -123,6 +127,7 @@ impl std::fmt::Debug for Settings {
             .field("capacity_bytes", &self.bytes)
             .field("quantum_tasks", &self.quantum_tasks)
             .field("quantum_time", &self.quantum_time)
+            .field("stop_after", &self.stop_after)
             .field("thread_name", &self.thread_name)
             .field("stack_size", &self.stack_size)
             .finish_non_exhaustive()
@@ -162,6 +167,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     ending_barriers: AtomicUsize,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
+    /// Keys whose last task has failed and that go on. Changed under the lock of the key's lanes.
+    failing: AtomicUsize,
 }
 
 /// The tasks of a part of the keys.
@@ -281,6 +288,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             tally: Tally::default(),
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            failing: AtomicUsize::new(0),
         }
     }
 

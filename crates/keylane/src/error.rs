@@ -158,6 +158,8 @@ pub enum BuildError {
     Bytes(usize),
     /// A turn must last for at least one task.
     QuantumTasks,
+    /// A key can't be stopped after no failure at all.
+    Failures,
     /// At least one future must be allowed to run at a time, and no more than a semaphore of tokio's
     /// has permits.
     #[cfg(feature = "tokio")]
@@ -191,6 +193,9 @@ impl fmt::Display for BuildError {
                 write!(f, "a capacity of {n} bytes: a pool has room for 1 to {}", crate::MAX_BYTES)
             }
             BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),
+            BuildError::Failures => {
+                f.write_str("a key stops after 0 failures: it must be at least 1")
+            }
             BuildError::Thread(_) => f.write_str("the operating system refused a worker thread"),
         }
     }

@@ -1,6 +1,7 @@
 //! The pool of messages: one handler, many keys.
 
 mod controls;
+mod observe;
 
 use std::fmt;
 use std::hash::BuildHasher;

@@ -28,7 +28,8 @@
 //!   is held by it holds nobody else up; where [`capacity_bytes`](Builder::capacity_bytes) is, no more
 //!   than so many bytes wait or run.
 //! - **Fair.** A key with much to do lets others in after its quantum.
-//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on.
+//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on; or its key
+//!   [stops](OnFailure), if that was asked for.
 //! - **Nothing stays.** A key without unfinished tasks costs no memory, and the captures of a task
 //!   are dropped before the next task of its key begins.
 //!
@@ -70,11 +71,15 @@ mod sync;
 
 pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
-pub use engine::{HeldKey, Hold};
+pub use engine::OnFailure;
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{Histogram, LaneSnapshot, Snapshot, Statistics, WorkerSnapshot};
+pub use observe::{
+    Ahead, HeldKey, Histogram, Hold, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot,
+    PoolExplanation, PoolReason, Running, Snapshot, StallWatch, Stalled, Statistics,
+    TaskExplanation, TaskState, WorkerSnapshot,
+};
 pub use order::{Claims, Compatibility, IntoClaims};
 pub use pool::{Pool, UnrunTask};
 pub use run::Turn;

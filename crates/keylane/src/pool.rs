@@ -5,6 +5,7 @@ mod execute;
 #[cfg(feature = "tokio")]
 mod future;
 mod jobs;
+mod observe;
 mod submit;
 mod unrun;
 

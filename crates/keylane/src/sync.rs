@@ -7,11 +7,14 @@
 mod fences;
 mod lock;
 
+/// Which thread somebody is: an identity, which nobody waits for.
+pub(crate) type ThreadId = std::thread::ThreadId;
+
 #[cfg(not(loom))]
 mod primitives {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
-    pub(crate) use std::thread::{Thread, current, park, yield_now};
+    pub(crate) use std::thread::{Thread, current, panicking, park, yield_now};
 
     pub(crate) fn park_timeout(timeout: std::time::Duration) {
         std::thread::park_timeout(timeout);
@@ -64,6 +67,7 @@ mod primitives {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
+    pub(crate) use std::thread::panicking;
 
     /// A thread that can be parked.
     ///

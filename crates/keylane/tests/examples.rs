@@ -39,6 +39,7 @@ examples!(
     byte_bound,
     cancel,
     closing,
+    explain,
     fair_queue,
     #[cfg(feature = "tokio")]
     futures,
@@ -51,6 +52,7 @@ examples!(
     pause,
     per_key_bound,
     predicate,
+    quarantine,
     resize,
     rollup,
     shared,

@@ -39,8 +39,8 @@ fn a_closed_pool_rejects() {
 fn a_busy_key_is_on_one_thread_at_a_time() {
     soon(|| {
         let pool = pool(4);
-        let on: Arc<Vec<Mutex<(Option<thread::ThreadId>, u32)>>> =
-            Arc::new((0..10).map(|_| Mutex::new((None, 0))).collect());
+        type Seen = Mutex<(Option<thread::ThreadId>, u32)>;
+        let on: Arc<Vec<Seen>> = Arc::new((0..10).map(|_| Mutex::new((None, 0))).collect());
         for n in 0..5_000_u32 {
             let on = on.clone();
             pool.execute(n % 10, move || {

@@ -218,6 +218,17 @@ where
     }
 }
 
+/// How far a task is, as its handle knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It has not begun.
+    Waiting,
+    /// It runs, on this thread if on any in particular.
+    Running(Option<ThreadId>),
+    /// It has ended, or never will begin.
+    Over,
+}
+
 /// A slot, as its handle sees it.
 pub(crate) trait Watch<T, E>: Send + Sync {
     /// The outcome, if it is known. Else the waker will be woken when it is.
@@ -227,6 +238,9 @@ pub(crate) trait Watch<T, E>: Send + Sync {
     fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>>;
 
     fn is_settled(&self) -> bool;
+
+    /// How far the task is.
+    fn phase(&self) -> Phase;
 
     /// Whether the calling thread runs the body.
     fn runs_here(&self) -> bool;
@@ -277,6 +291,16 @@ where
 
     fn is_settled(&self) -> bool {
         matches!(self.state.lock().state, State::Settled(_) | State::Taken)
+    }
+
+    fn phase(&self) -> Phase {
+        match self.state.lock().state {
+            State::Waiting(_) => Phase::Waiting,
+            State::Running(thread) => Phase::Running(Some(thread)),
+            #[cfg(feature = "tokio")]
+            State::RunningElsewhere => Phase::Running(None),
+            State::Settled(_) | State::Taken => Phase::Over,
+        }
     }
 
     fn runs_here(&self) -> bool {

@@ -3,34 +3,9 @@
 //! Each is one section under the lock of the key's lanes, at no cost to other keys: see
 //! `../order/lanes/hold.rs`.
 
-use std::time::Duration;
-
 use super::*;
-use crate::order::{Reasons, Unrun};
-
-/// Why nothing of a key begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Hold {
-    /// Somebody has paused it: see [`Pool::pause_key`](crate::Pool::pause_key).
-    Paused {
-        /// How long ago, to within about 10 ms.
-        since: Duration,
-    },
-}
-
-/// A key of which nothing begins until it is [resumed](crate::Pool::resume_key).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct HeldKey<K> {
-    /// The key.
-    pub key: K,
-    /// Why.
-    pub hold: Hold,
-    /// How many tasks have the key all the same: those that run, or that a worker has just taken, and
-    /// rollups that have it and wait for another key. At zero the key is at rest.
-    pub running: usize,
-}
+use crate::observe::{HeldKey, Hold};
+use crate::order::{Reasons, Stop, Unrun};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Pauses a key, and says whether it was not.
@@ -44,7 +19,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         changes
     }
 
-    /// Lets a key go on, whatever held it, and says whether anything did.
+    /// Lets a key go on, whatever held it, and says whether anything did. Its failures are forgotten.
     pub(crate) fn resume_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
         let mut lanes = self.shards[shard].lanes.lock();
@@ -53,6 +28,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             held = true;
             *reasons = Reasons::default();
         });
+        self.absolve(&mut lanes, hash, key);
         let offer = lanes.has_offer();
         drop(lanes);
         // A key's own drop is user code.
@@ -101,8 +77,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         keys
     }
 
-    fn describe(&self, (key, running, why): (&K, usize, &Reasons)) -> Option<HeldKey<K>> {
-        let hold = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) })?;
+    pub(super) fn describe(
+        &self,
+        (key, running, why): (&K, usize, &Reasons),
+    ) -> Option<HeldKey<K>> {
+        let paused = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) });
+        let stopped = why
+            .stopped
+            .map(|Stop { failures, at }| Hold::Stopped { failures, since: self.clock.since(at) });
+        let hold = stopped.or(paused)?;
         Some(HeldKey { key: key.clone(), hold, running })
     }
 

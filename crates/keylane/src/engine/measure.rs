@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::order::Scope;
+use crate::run::Fate;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The time in the label of the task that is about to be put into this inbox, with a mark if its
@@ -57,9 +58,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Ends such a turn.
-    pub(crate) fn end_kept(&self, shard: usize, turn: usize) {
+    pub(crate) fn end_kept(&self, shard: usize, turn: usize, fate: Fate) {
         let measure = self.settings.statistics != Statistics::Off;
         let held = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
+        self.judge(shard, &held, fate);
         self.end(shard, held);
     }
 }

@@ -252,6 +252,7 @@ impl Shift {
             bytes: None,
             quantum_tasks: 64,
             quantum_time: Duration::MAX,
+            stop_after: None,
             thread_name: String::new(),
             stack_size: None,
             on_panic: None,

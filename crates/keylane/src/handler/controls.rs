@@ -3,7 +3,8 @@
 use std::hash::BuildHasher;
 
 use super::{HandlerPool, keyed};
-use crate::engine::{HeldKey, Key};
+use crate::engine::Key;
+use crate::observe::{HeldKey, Hold};
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     /// Pauses a key: once this has returned no worker takes any of its messages, until it is resumed. As [`Pool::pause_key`](crate::Pool::pause_key).
@@ -24,6 +25,13 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// The keys that are held, in no particular order.
     pub fn held_keys(&self) -> Vec<HeldKey<K>> {
         self.engine.held_keys()
+    }
+
+    /// The keys that were stopped because their messages failed: see [`OnFailure`](crate::OnFailure).
+    pub fn stopped_keys(&self) -> Vec<HeldKey<K>> {
+        let mut held = self.engine.held_keys();
+        held.retain(|held| matches!(held.hold, Hold::Stopped { .. }));
+        held
     }
 
     /// Takes the messages of a key out of the pool that no worker has taken, in their order.

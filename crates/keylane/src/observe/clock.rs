@@ -48,8 +48,17 @@ impl Clock {
 
     /// The time since `then`, a reading of this clock less than 24 days ago. Its highest bit is ignored.
     pub(crate) fn since(&self, then: u32) -> Duration {
-        Duration::from_millis((self.now().wrapping_sub(then) & MASK).into())
+        Duration::from_millis(Self::passed(then, self.now()).into())
     }
+
+    /// The milliseconds from one reading of this clock to another; in the upper half of all that there
+    /// can be if it is the other that came first.
+    pub(crate) fn passed(from: u32, to: u32) -> u32 {
+        to.wrapping_sub(from) & MASK
+    }
+
+    /// The most that can pass, twice of what can be told from an earlier time.
+    pub(crate) const MOST: u32 = MASK;
 
     /// When the pool was built: where its exact times begin.
     pub(crate) fn epoch(&self) -> Instant {

@@ -20,6 +20,8 @@ pub(crate) struct WorkerTally {
     times: Option<Box<Times>>,
     /// When the pool was built; never changed.
     epoch: Instant,
+    /// A task that an onlooker has seen here, by its number, and when the first saw it.
+    noticed: Mutex<Option<(u64, u64)>>,
 }
 
 #[derive(Debug)]
@@ -68,8 +70,8 @@ pub(crate) struct Present {
     pub(crate) number: u64,
     /// It has run for no longer than this,
     pub(crate) at_most: Duration,
-    /// and for exactly so long, if this is true.
-    pub(crate) exact: bool,
+    /// and for no less than this.
+    pub(crate) at_least: Duration,
 }
 
 impl WorkerTally {
@@ -91,6 +93,7 @@ impl WorkerTally {
             rollup: Mutex::new(None),
             times: (statistics != Statistics::Off).then(times),
             epoch,
+            noticed: Mutex::new(None),
         }
     }
 
@@ -108,13 +111,14 @@ impl WorkerTally {
 
     /// The worker has looked at the clock, between two tasks.
     pub(crate) fn looked(&self, now: u64) {
-        let ran = self.fields.ran.load(Ordering::Relaxed);
-        self.fields.ran_then.store(ran, Ordering::Relaxed);
         if self.fields.busy.load(Ordering::Relaxed) {
             let before = self.fields.looked.load(Ordering::Relaxed);
             add(&self.fields.worked, now.saturating_sub(before));
         }
         self.fields.looked.store(now, Ordering::Release);
+        let ran = self.fields.ran.load(Ordering::Relaxed);
+        // Last: who sees this number sees when that was. See `present`.
+        self.fields.ran_then.store(ran, Ordering::Release);
     }
 
     /// It has found a task, and is about to run it.
@@ -204,8 +208,17 @@ impl WorkerTally {
         if !self.is_busy() {
             return None;
         }
-        let at_most = self.since_look();
+        // In this order: if the last look was after as many tasks as have run, then it was when this one
+        // began. Had there been another look since, and read here, then more tasks would have run.
+        let ran_then = self.fields.ran_then.load(Ordering::Acquire);
+        let looked = self.fields.looked.load(Ordering::Acquire);
         let number = self.ran();
+        let now = self.now();
+        let at_most = Duration::from_nanos(now.saturating_sub(looked));
+        let at_least = match ran_then == number {
+            true => at_most,
+            false => Duration::from_nanos(now.saturating_sub(self.notice(number, now))),
+        };
         let place = match self.fields.place.load(Ordering::Relaxed) {
             FREE => Place::Free,
             ROLLUP => Place::Rollup,
@@ -214,8 +227,19 @@ impl WorkerTally {
                 slot: (place & 0xffff_ffff_ffff) as usize,
             },
         };
-        let exact = self.fields.ran_then.load(Ordering::Relaxed) == number;
-        Some(Present { place, number, at_most, exact })
+        Some(Present { place, number, at_most, at_least })
+    }
+
+    /// When somebody first saw this task run.
+    fn notice(&self, number: u64, now: u64) -> u64 {
+        let mut noticed = self.noticed.lock();
+        match *noticed {
+            Some((it, since)) if it == number => since,
+            _ => {
+                *noticed = Some((number, now));
+                now
+            }
+        }
     }
 
     /// The rollup that it runs.

@@ -296,6 +296,20 @@ impl<T: Clone> Circle<T> {
         cohorts.flat_map(|cohort| cohort.waiters.iter()).cloned().collect()
     }
 
+    /// All that has not ended, the oldest of each group first.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = &T> {
+        let cohorts = self.groups.values().flat_map(|group| &group.cohorts);
+        cohorts.flat_map(|Cohort { opener, joined, .. }| {
+            opener.iter().chain(joined.iter().map(|(_, task)| task))
+        })
+    }
+
+    /// Whether such a task waits for others.
+    pub(crate) fn is_behind(&self, is_it: impl Fn(&T) -> bool) -> bool {
+        let mut cohorts = self.groups.values().flat_map(|group| &group.cohorts);
+        cohorts.any(|cohort| cohort.waiters.iter().any(&is_it))
+    }
+
     /// Whether somebody who came before this place still asks.
     pub(crate) fn asks_before(&self, place: u64) -> bool {
         self.asking.iter().any(|asking| *asking < place)

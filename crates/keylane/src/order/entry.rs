@@ -66,6 +66,25 @@ impl<K, W> Entry<K, W> {
 }
 
 impl<K: Eq, W> Entry<K, W> {
+    /// Its place and time.
+    pub(crate) fn label(&self) -> Label {
+        match self {
+            Entry::Single { label, .. } | Entry::Free { label, .. } => *label,
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
+                rollup.label
+            }
+        }
+    }
+
+    /// Half of the hash of the key that it stands here for, the key, and how it uses that.
+    pub(crate) fn claim(&self) -> Option<(u32, &K, Mode)> {
+        match self {
+            Entry::Single { label, mode, key, .. } => Some((label.hash, key, *mode)),
+            Entry::Part { rollup, claim } => Some(rollup.claim(*claim)),
+            Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => None,
+        }
+    }
+
     /// Whether this is a task with exactly this exclusive key.
     #[inline]
     pub(crate) fn is_exclusive_on(&self, hash: u32, this_key: &K) -> bool {

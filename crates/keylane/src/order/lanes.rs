@@ -6,6 +6,8 @@
 mod backlog;
 mod census;
 mod end;
+mod explain;
+mod failures;
 mod hold;
 mod look;
 mod stop;
@@ -18,7 +20,9 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-pub(crate) use self::hold::Reasons;
+pub(crate) use self::explain::{Before, Found};
+use self::failures::Failures;
+pub(crate) use self::hold::{Reasons, Stop};
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
@@ -72,6 +76,8 @@ pub(crate) struct Lanes<K, W> {
     last_refill: usize,
     /// The lanes that have a phantom, by their slots, and why.
     held: BTreeMap<usize, Reasons>,
+    /// Keys whose last task has failed, where that counts.
+    failures: HashTable<Failures<K>>,
 }
 
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
@@ -203,6 +209,7 @@ impl<K, W> Lanes<K, W> {
             passed: false,
             last_refill: 0,
             held: BTreeMap::new(),
+            failures: HashTable::new(),
         }
     }
 }
@@ -237,6 +244,11 @@ impl<K: Eq, W> Lane<K, W> {
         self.holders.count() + self.waiting.len() - phantoms
     }
 
+    /// Whether nothing of its key begins.
+    fn is_on_hold(&self) -> bool {
+        self.holders == Holders::Phantom || matches!(self.waiting.front(), Some(Waiting::Phantom))
+    }
+
     /// Lets a sharing task in beside the holders, if nobody waits that it would overtake.
     fn joins(&mut self, mode: Mode) -> bool {
         match &mut self.holders {
@@ -250,6 +262,10 @@ impl<K: Eq, W> Lane<K, W> {
 }
 
 impl<K, W> Waiting<K, W> {
+    fn is_task(&self) -> bool {
+        !matches!(self, Waiting::Phantom)
+    }
+
     fn is_part_of(&self, this: &Arc<Rollup<K, W>>) -> bool {
         matches!(self, Waiting::Part { rollup, .. } if Arc::ptr_eq(rollup, this))
     }

@@ -24,6 +24,6 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use lanes::{Held, Lanes, Reasons, Replaced, Unrun, take_rollup};
+pub(crate) use lanes::{Before, Found, Held, Lanes, Reasons, Replaced, Stop, Unrun, take_rollup};
 pub(crate) use registry::{Member, Registry};
 pub(crate) use rollup::{Rollup, Scope, merge_claims};

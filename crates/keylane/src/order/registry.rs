@@ -80,6 +80,17 @@ impl<T: Clone> Registry<T> {
             .map_or(Vec::new(), |circle| circle.behind(member.seat))
     }
 
+    /// All that has not ended.
+    pub(crate) fn tasks(&self) -> Vec<T> {
+        self.circles.values().flat_map(Circle::tasks).cloned().collect()
+    }
+
+    /// Whether a task waits for another of its circle.
+    pub(crate) fn is_behind(&self, member: &Member, is_it: impl Fn(&T) -> bool) -> bool {
+        let circle = self.circles.get(&member.descriptor.kind());
+        circle.is_some_and(|circle| circle.is_behind(is_it))
+    }
+
     /// The place before which everything has been submitted by now.
     pub(crate) fn now(&self) -> u64 {
         self.last + 1

@@ -3,7 +3,8 @@
 use std::hash::BuildHasher;
 
 use super::{Pool, UnrunTask};
-use crate::engine::{HeldKey, Key};
+use crate::engine::Key;
+use crate::observe::{HeldKey, Hold};
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Pauses a key: once this has returned no worker takes any of its tasks, until it is
@@ -41,7 +42,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 
     /// Lets a key go on that is held, for whatever reason, and says whether it was. Its tasks go on in
-    /// their order.
+    /// their order, and [failures](crate::OnFailure) that were counted are forgotten.
     pub fn resume_key(&self, key: &K) -> bool {
         self.engine.resume_key(key)
     }
@@ -54,6 +55,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// The keys that are held, in no particular order.
     pub fn held_keys(&self) -> Vec<HeldKey<K>> {
         self.engine.held_keys()
+    }
+
+    /// The keys that were stopped because their tasks failed: see [`OnFailure`](crate::OnFailure).
+    pub fn stopped_keys(&self) -> Vec<HeldKey<K>> {
+        let mut held = self.engine.held_keys();
+        held.retain(|held| matches!(held.hold, Hold::Stopped { .. }));
+        held
     }
 
     /// Takes the tasks of a key out of the pool that no worker has taken, in their order: none of them

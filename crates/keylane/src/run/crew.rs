@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::observe::{Histogram, Statistics, WorkerTally};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
 
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -170,6 +170,22 @@ impl Crew {
         wait.merge(&former.wait);
         run.merge(&former.run);
         former.ran
+    }
+
+    /// Every worker's number, its thread's name, and what it says of itself.
+    pub(crate) fn members(&self) -> Vec<(usize, Option<String>, Arc<WorkerTally>)> {
+        let roll = self.roll.lock();
+        let name = |member: &Member| member.thread.as_ref()?.thread().name().map(str::to_owned);
+        roll.members.iter().map(|it| (it.id, name(it), it.tally.clone())).collect()
+    }
+
+    /// The worker that this thread is.
+    pub(crate) fn member_on(&self, thread: ThreadId) -> Option<(usize, Arc<WorkerTally>)> {
+        let roll = self.roll.lock();
+        let is_it = |member: &&Member| {
+            member.thread.as_ref().is_some_and(|handle| handle.thread().id() == thread)
+        };
+        roll.members.iter().find(is_it).map(|member| (member.id, member.tally.clone()))
     }
 
     /// Looks at every worker.

@@ -48,7 +48,11 @@ impl<K, W> Lanes<K, W> {
     pub(crate) fn whereabouts(&self, inbox: &Inbox<K, W>) -> Whereabouts {
         Whereabouts {
             queued: self.backlog.len() + inbox.queue.len(),
-            blocked: self.lanes.iter().map(|lane| lane.waiting.len()).sum(),
+            blocked: self
+                .lanes
+                .iter()
+                .map(|lane| lane.waiting.iter().filter(|it| it.is_task()).count())
+                .sum(),
             ready: self.ready.len(),
         }
     }

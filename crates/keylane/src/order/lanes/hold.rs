@@ -12,11 +12,20 @@ use super::*;
 pub(crate) struct Reasons {
     /// Somebody has paused it, at this time of the pool's clock.
     pub(crate) paused: Option<u32>,
+    /// Its tasks have failed too often.
+    pub(crate) stopped: Option<Stop>,
+}
+
+/// A key was stopped after so many failures in a row, at this time of the pool's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    pub(crate) failures: u32,
+    pub(crate) at: u32,
 }
 
 impl Reasons {
     fn is_empty(&self) -> bool {
-        self.paused.is_none()
+        self.paused.is_none() && self.stopped.is_none()
     }
 }
 
