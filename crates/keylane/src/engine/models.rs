@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::{Engine, Execute, Made, Next, Patience, Settings, Wish};
 use crate::allocate::Board;
+use crate::observe::Statistics;
 use crate::order::{Claims, Hand, Held, InHand};
 use crate::run::{Idle, Stage};
 use crate::sync::model::{Plain, check, spawn};

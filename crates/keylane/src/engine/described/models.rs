@@ -1,7 +1,7 @@
 //! Tasks with descriptors beside workers, other submitters and a stop, in every order of events.
 //!
-//! The engine is the real one with a bare worker, as in `../models.rs`. Each model names the mistakes
-//! that it was seen to catch.
+//! The engine is the real one with a bare worker, as in `../models.rs`. Where mistakes are named, the model
+//! was seen to catch them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
@@ -81,6 +81,8 @@ fn who_joins_a_class_that_still_asks_asks_as_well() {
 
 /// Keys and descriptors have one order: two tasks that meet in both, from two submitters, do not wait
 /// for each other.
+///
+/// Caught: `seat` that does not have a task wait for its own inquiry.
 #[test]
 fn two_tasks_that_meet_twice_meet_in_one_order() {
     check(|| {
@@ -103,6 +105,8 @@ fn two_tasks_that_meet_twice_meet_in_one_order() {
 
 /// A stop while a described task waits for nothing but another one that ends: it ran, came back, or was
 /// refused, and just one of these.
+///
+/// Caught: `stop` that does not look at the circles.
 #[test]
 fn a_stopped_task_that_waits_in_no_lane_is_found() {
     check(|| {
@@ -132,6 +136,8 @@ fn a_stopped_task_that_waits_in_no_lane_is_found() {
 }
 
 /// A stop while a task is submitted that has to ask.
+///
+/// Caught: `stop` that does not look at the circles.
 #[test]
 fn a_stop_meets_a_task_that_asks() {
     check(|| {
