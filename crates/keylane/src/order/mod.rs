@@ -20,3 +20,4 @@ pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
 pub(crate) use lanes::{Held, Lanes, Reasons, Replaced, Stop, Unrun};
 pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
+pub(crate) use watch::Replacement;
