@@ -5,6 +5,7 @@
 //! section of the inbox, into which everything of the key comes.
 
 use super::*;
+use crate::order::Replacement;
 
 /// What came of a try to put a latest task into its inbox.
 enum Put<W> {
@@ -196,20 +197,34 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if inbox.refuses(hash as u32, key) {
             return Err(SubmitErrorKind::KeyFinished);
         }
-        let (put, tell, freed) = match inbox.replace_latest(hash, key, time, &mut make) {
-            Some((replaced, tell)) => (Put::Replaced(replaced), tell, None),
+        let (put, appended, freed) = match inbox.replace_latest(hash, key, time, &mut make) {
+            Some(Replacement { work, appended }) => (Put::Replaced(work), appended, None),
             None if !has_room => return Ok(Put::NeedsRoom),
             None => {
                 let freed = self.arrive(shard, hash, key);
-                (Put::Added, inbox.push_latest(hash, key, time, make()), freed)
+                (Put::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
             }
         };
         drop(inbox);
         drop(freed);
-        if tell {
+        if appended == Some(true) {
             self.offer(shard);
         }
+        if let (Put::Replaced(_), Some(_)) = (&put, appended) {
+            self.pass_husks(shard, hash as u32, key);
+        }
         Ok(put)
+    }
+
+    /// A task has become a husk: who has waited for it alone waits no longer.
+    fn pass_husks(&self, shard: usize, hash: u32, key: &K) {
+        let mut lanes = self.shards[shard].lanes.lock();
+        lanes.pass_husks(hash, key);
+        let offer = lanes.has_offer();
+        drop(lanes);
+        if offer {
+            self.offer(shard);
+        }
     }
 
     /// The one key of these claims, its hash and its shard.

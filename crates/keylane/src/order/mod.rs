@@ -28,3 +28,4 @@ pub(crate) use inbox::Inbox;
 pub(crate) use lanes::{Before, Found, Held, Lanes, Reasons, Replaced, Stop, Unrun, take_rollup};
 pub(crate) use registry::{Member, Registry};
 pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
+pub(crate) use watch::Replacement;

@@ -42,6 +42,15 @@ struct End<K, W> {
     refuses: bool,
 }
 
+/// A latest task has been replaced.
+pub(crate) struct Replacement<W> {
+    /// What will not run.
+    pub(crate) work: W,
+    /// The new one was appended, and there is a husk in the place of the old one: whether the workers
+    /// must be told. Else the new one is in that place.
+    pub(crate) appended: Option<bool>,
+}
+
 impl<K, W> Default for Watch<K, W> {
     fn default() -> Self {
         Watch(HashTable::new())
@@ -96,23 +105,23 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     }
 
     /// Replaces the key's latest task, if that waits: takes its place, or if something has come behind
-    /// it, goes to the end and leaves a husk. Returns the work that will not run, and whether the
-    /// workers must be told. Either way one task is in the place of one.
+    /// it, goes to the end and leaves a husk. Either way one task is there where one was.
     pub(crate) fn replace_latest(
         &mut self,
         hash: u64,
         key: &K,
         time: u32,
         make: &mut impl FnMut() -> W,
-    ) -> Option<(W, bool)> {
+    ) -> Option<Replacement<W>> {
         let latest = self.watch.find(hash as u32, key)?.latest.as_ref()?;
         if !latest.sealed {
-            let replaced = latest.task.swap_work(make)?;
+            let work = latest.task.swap_work(make)?;
             self.accepted += 1;
-            return Some((replaced, false));
+            return Some(Replacement { work, appended: None });
         }
-        let replaced = latest.task.take_work()?;
-        Some((replaced, self.push_latest(hash, key, time, make())))
+        let work = latest.task.take_work()?;
+        let appended = Some(self.push_latest(hash, key, time, make()));
+        Some(Replacement { work, appended })
     }
 
     /// Appends a task that may be replaced as long as it waits, and says whether the workers must be

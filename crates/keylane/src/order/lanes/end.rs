@@ -208,6 +208,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 holders += 1;
                 mode = next;
             }
+            self.drop_husks(slot);
         }
         if holders == 0 {
             return self.close_lane(slot);

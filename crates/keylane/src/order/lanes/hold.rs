@@ -221,16 +221,36 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.hand_on(slot)
     }
 
+    /// A task in this key's line, or on the way there, has become a husk. Those that have waited for that
+    /// alone are a sharing task behind it and a barrier.
+    pub(crate) fn pass_husks(&mut self, hash: u32, key: &K) {
+        if let Some(slot) = self.find(hash, key) {
+            self.let_join(slot);
+        }
+        self.grant_fence();
+    }
+
     /// Lets those in front of a line join the holders, if all of them share.
     fn let_join(&mut self, slot: usize) {
-        while let Lane { holders: Holders::Shared(_), waiting, .. } = &self.lanes[slot]
-            && waiting.front().is_some_and(|first| first.mode() == Mode::Shared)
+        self.drop_husks(slot);
+        while let Holders::Shared(count) = self.lanes[slot].holders
+            && let Some(first) = self.lanes[slot].waiting.front()
+            && first.mode() == Mode::Shared
         {
-            if self.grant_first(slot)
-                && let Holders::Shared(count) = &mut self.lanes[slot].holders
-            {
-                *count += 1;
-            }
+            self.grant_first(slot);
+            self.lanes[slot].holders = Holders::Shared(count + 1);
+            self.drop_husks(slot);
+        }
+    }
+
+    /// Drops the husks in front of a line.
+    pub(super) fn drop_husks(&mut self, slot: usize) {
+        let line = &mut self.lanes[slot].waiting;
+        while let Some(Waiting::Part { rollup, .. }) = line.front()
+            && rollup.is_husk()
+        {
+            line.pop_front();
+            self.parts -= 1;
         }
     }
 }
@@ -242,7 +262,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.index.len() <= self.held.len()
             && self.held.keys().all(|&slot| {
                 let lane = &self.lanes[slot];
-                lane.holders == Holders::Phantom && lane.waiting.is_empty()
+                lane.holders == Holders::Phantom && !lane.waiting.iter().any(Waiting::is_task)
             })
     }
 }
