@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 
 use super::time;
 
-/// Shows what the four rules do with some jobs, beside FIFO, round robin and SRPT, in virtual time.
+/// Shows what the rules for jobs do with some of them, beside FIFO, round robin and SRPT, in virtual time.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 #[command(group(ArgGroup::new("jobs").required(true).args(["file", "random"])))]
@@ -51,8 +51,9 @@ const AFTER_HELP: &str = "\
 Times are seconds, or 1:30, or 1:00:00. The length of a job's subtasks is one time, or several with \
 semicolons, which are used in turns. Nothing is really waited for.
 
-The four rules are Keylane's default. Shortest first is its other order: the job with the fewest \
-subtasks left, in the line or not, before rules 1 and 2.
+The four rules serve jobs in the order of their arrival. Balanced is the order that a pool has if nothing \
+else is said: two places, for the jobs with the fewest subtasks left, and one with fewer than six \
+workers. Shortest first has one place.
 
 SRPT always serves the job with the least work left, which only a simulation can know: it is the mark \
 that the others are measured against.";

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use keylane::allocate::Allocator;
+use keylane::allocate::{Allocator, Order};
 
 use super::SimulateArgs;
 use super::jobs::Job;
@@ -17,9 +17,10 @@ pub(super) fn schedules(jobs: &[Job], args: &SimulateArgs) -> Vec<Schedule> {
         None => Allocator::new(args.workers),
     };
     let rules = allocator().with_max_active(args.max_active.map(usize::from));
-    let mut policies: [Box<dyn Policy>; 5] = [
+    let mut policies: [Box<dyn Policy>; 6] = [
         Box::new(Keylane::new("four rules", rules)),
-        Box::new(Keylane::new("shortest first", allocator().with_shortest_first())),
+        Box::new(Keylane::new("balanced", allocator().with_order(Order::Balanced))),
+        Box::new(Keylane::new("shortest first", allocator().with_order(Order::Shortest))),
         Box::<Fifo>::default(),
         Box::<RoundRobin>::default(),
         Box::<ShortestFirst>::default(),
