@@ -11,7 +11,7 @@ use super::fold::Fold;
 use super::future::Later;
 use super::handle::Job;
 use super::sink::{Collect, Result as Shared, Sink};
-use super::source::{Piece, Source};
+use super::source::{Pieces, Source};
 use super::work::{Closure, Work};
 use crate::allocate::Supply;
 use crate::complete::{Outcome, Slot, Sure};
@@ -60,6 +60,7 @@ struct Settings {
     on_error: OnError,
     order: Option<ResultOrder>,
     expected: Option<u64>,
+    ahead: Option<usize>,
     /// Its subtasks need a runtime.
     #[cfg(feature = "tokio")]
     goes_on: bool,
@@ -78,6 +79,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             on_error: OnError::default(),
             order: None,
             expected: None,
+            ahead: None,
             #[cfg(feature = "tokio")]
             goes_on: false,
             most_waiting: MOST_WAITING,
@@ -109,6 +111,28 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// workers after those of which it is known. If it turns out wrong, nothing is lost.
     pub fn expected(mut self, subtasks: u64) -> Self {
         self.settings.expected = Some(subtasks);
+        self
+    }
+
+    /// How many tiny subtasks without keys may be taken from the iterator at a time, before the first of
+    /// them runs: at least one, and at most 64 are.
+    ///
+    /// By default that is 64 if the iterator knows its length, by its [`size_hint`](Iterator::size_hint), and
+    /// one if it does not, for then it may wait for its next item, as that of a channel does, and what was
+    /// taken before would wait with it. Say more for one that never waits: tiny subtasks then cost a
+    /// thirtieth.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let odd = (0..1000_u64).filter(|n| n % 2 == 1).map(|n| move || n);
+    /// let sum = pool.job("odd").split_ahead(64).each(odd).fold(0, |sum, n| sum + n)?;
+    /// assert_eq!(sum.wait()?.unwrap(), 250_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split_ahead(mut self, subtasks: usize) -> Self {
+        self.settings.ahead = Some(subtasks.max(1));
         self
     }
 
@@ -217,10 +241,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         T: Send + 'static,
         E: Send + 'static,
         F: Work<T, E>,
-        I: Iterator<Item = Piece<K, F>> + Send + 'static,
+        I: Pieces<K, F>,
     {
         let JobBuilder { engine, settings } = self;
-        Subtasks { engine, settings, plan: Box::new(Source::new(subtasks)) }
+        let source = Source::new(subtasks, settings.ahead);
+        Subtasks { engine, settings, plan: Box::new(source) }
     }
 }
 
@@ -246,7 +271,7 @@ type Started<K> = (Arc<dyn Crowd<K, Body>>, Arc<dyn Steer>);
 impl<K, I, F, T, E> Plan<K, T, E> for Source<K, I, F>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,

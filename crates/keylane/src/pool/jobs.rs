@@ -20,7 +20,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// - Subtasks with keys belong to the same order as everything else in the pool.
     /// - A panic in the iterator, in a subtask or in a fold ends its job at the most.
     /// - A worker changes jobs only between two subtasks. It may take up to 64 at a time where they are
-    ///   tiny and nobody else wants a worker.
+    ///   tiny and nobody else wants a worker; what of them waits behind a long one goes to whoever is idle.
     ///
     /// ```
     /// use keylane::Pool;
