@@ -89,3 +89,37 @@ fn jobs_are_read_from_standard_input_and_mistakes_are_named() {
     simulate(&["--random", "10", "--load", "0%"], "").expect(255, &["from 1% to 150%"]);
     simulate(&[], "").expect(255, &["--random"]);
 }
+
+/// What a pool recorded while it ran the article's example, its minutes a second each.
+const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/jobs/article.record");
+
+#[test]
+fn a_recording_is_shown_and_replayed_under_the_other_policies() {
+    let outcome = simulate(&[RECORDED], "");
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    for line in [
+        "    0:03  1:1.1 (admit)  2:1.2 (least)  3:1.3 (least)  4:0.13 (keep)",
+        // As recorded, then the rules, balanced, shortest first, FIFO, round robin, SRPT.
+        "0         0:00            0:06            0:06            0:06            0:06            0:05            0:06            0:06",
+        "1     0:02.010        0:02.990        0:02.990        0:01.990        0:01.990        0:03.990        0:02.990        0:01.990",
+    ] {
+        assert!(outcome.stdout.lines().any(|found| found == line), "{line}\n{}", outcome.stdout);
+    }
+    // With fewer workers than were recorded, all of those are still drawn.
+    simulate(&[RECORDED, "--workers", "2"], "").expect(0, &[]);
+}
+
+#[test]
+fn a_recording_that_is_wrong_is_named_by_its_line() {
+    let text = fs::read_to_string(RECORDED).unwrap();
+    let mangled = text.replacen("rule=least", "rule=mine", 1);
+    let line = 1 + mangled.lines().position(|line| line.contains("rule=mine")).unwrap();
+    simulate(&["-"], &mangled)
+        .expect(255, &["standard input", &format!("line {line}"), "`mine` is no value of `rule`"]);
+    simulate(&["-"], "keylane record 2\n").expect(255, &["line 1", "keylane record 1"]);
+    // What the rules would not have decided.
+    simulate(&["-"], &text.replacen("rule=least", "rule=keep", 1)).expect(255, &["entry 2 was"]);
+    // What cannot have happened.
+    let twice = text.clone() + "event at=9000 ended who=1/1 end=done\n";
+    simulate(&["-"], &twice).expect(255, &["cannot have happened"]);
+}

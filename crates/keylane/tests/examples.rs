@@ -42,6 +42,7 @@ examples!(
     handles,
     jobs,
     ordered,
+    record,
     rollup,
     turns,
 );

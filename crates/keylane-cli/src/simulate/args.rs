@@ -12,8 +12,8 @@ use super::time;
 #[command(after_long_help = AFTER_HELP)]
 #[command(group(ArgGroup::new("jobs").required(true).args(["file", "random"])))]
 pub(crate) struct SimulateArgs {
-    /// The jobs: CSV with the columns name,arrival,subtasks,length and, if you like, weight;
-    /// standard input for -.
+    /// The jobs: CSV with the columns name,arrival,subtasks,length and, if you like, weight, or the
+    /// decisions that a pool has recorded; standard input for -.
     pub(super) file: Option<PathBuf>,
 
     /// Random jobs instead of a file: so many.
@@ -28,9 +28,9 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N", default_value = "1", requires = "random")]
     pub(super) seed: u64,
 
-    /// How many workers there are.
-    #[arg(short, long, value_name = "N", default_value = "4", value_parser = workers)]
-    pub(super) workers: usize,
+    /// How many workers there are: 4, or as many as were recorded, if not given.
+    #[arg(short, long, value_name = "N", value_parser = workers)]
+    pub(super) workers: Option<usize>,
 
     /// How many jobs may be active at a time under the four rules; as many as there are workers if
     /// not given.

@@ -11,10 +11,10 @@ use super::schedule::Schedule;
 use super::{time, world};
 
 /// The four rules first.
-pub(super) fn schedules(jobs: &[Job], args: &SimulateArgs) -> Vec<Schedule> {
+pub(super) fn schedules(jobs: &[Job], workers: usize, args: &SimulateArgs) -> Vec<Schedule> {
     let allocator = || match args.patience {
-        Some(patience) => Allocator::new(args.workers).with_patience(patience),
-        None => Allocator::new(args.workers),
+        Some(patience) => Allocator::new(workers).with_patience(patience),
+        None => Allocator::new(workers),
     };
     let rules = allocator().with_max_active(args.max_active.map(usize::from));
     let mut policies: [Box<dyn Policy>; 6] = [
@@ -25,7 +25,7 @@ pub(super) fn schedules(jobs: &[Job], args: &SimulateArgs) -> Vec<Schedule> {
         Box::<RoundRobin>::default(),
         Box::<ShortestFirst>::default(),
     ];
-    policies.iter_mut().map(|policy| world::run(jobs, args.workers, policy.as_mut())).collect()
+    policies.iter_mut().map(|policy| world::run(jobs, workers, policy.as_mut())).collect()
 }
 
 /// How long each job took under each policy.

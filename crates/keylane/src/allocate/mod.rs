@@ -29,5 +29,5 @@ pub(crate) use board::{Board, MAX_SHARDS};
 pub use decision::{Claimant, Decision, End, JobId, Rule, Take};
 pub use job::{Progress, Supply};
 pub use order::Order;
-pub use record::{Divergence, Entry, Event, Record};
+pub use record::{Divergence, Entry, Event, ParseRecordError, Record};
 pub use sizing::{Machine, default_workers};

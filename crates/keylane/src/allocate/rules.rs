@@ -9,15 +9,15 @@ const NO_SLOT: u32 = u32::MAX;
 
 /// The work outside jobs, as one stream: nothing is known of its tasks but whether there are some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Loose {
-    ready: bool,
-    running: usize,
+pub(super) struct Loose {
+    pub(super) ready: bool,
+    pub(super) running: usize,
     /// As for a job: its place among those who offer something and have no worker.
-    needs_since: Option<Since>,
+    pub(super) needs_since: Option<Since>,
     /// The last that rule 2 let in was a loose task, so now it is the line's turn.
-    had_its_turn: bool,
+    pub(super) had_its_turn: bool,
     /// The last decision of all was for it.
-    was_last: bool,
+    pub(super) was_last: bool,
 }
 
 /// A job's slot, or the loose work; and why.
@@ -26,32 +26,32 @@ type Choice = (Option<u32>, Rule);
 /// All that decides. Two of them that were told the same decide the same.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    workers: usize,
+    pub(super) workers: usize,
     /// Rule 2's bound; as many as there are workers if nothing else was said.
-    max_active: Option<usize>,
+    pub(super) max_active: Option<usize>,
     /// For how long a job may be held at one worker, or at none for shorter jobs.
-    patience: Option<u64>,
-    order: Order,
+    pub(super) patience: Option<u64>,
+    pub(super) order: Order,
     /// How often somebody who waits was passed over since one of those who wait had a worker. Counted
     /// unless jobs are served by arrival.
-    passed_over: u32,
+    pub(super) passed_over: u32,
     /// Workers that were given to somebody and have not ended.
     busy: usize,
     /// Jobs that count against rule 2's bound.
     active: usize,
     /// The latest time that was passed in. Clocks are read outside of the caller's lock, and so come
     /// in a little out of order.
-    now: u64,
+    pub(super) now: u64,
     /// Jobs submitted so far.
-    serials: u64,
+    pub(super) serials: u64,
     /// The last decision let a job in, so those who need their first worker are next.
-    line_had_its_turn: bool,
+    pub(super) line_had_its_turn: bool,
     /// Places given out among those who offer something and have no worker.
-    needs: u64,
+    pub(super) needs: u64,
     /// The unfinished jobs, by slot.
-    jobs: Vec<Option<Job>>,
-    free: Vec<u32>,
-    loose: Loose,
+    pub(super) jobs: Vec<Option<Job>>,
+    pub(super) free: Vec<u32>,
+    pub(super) loose: Loose,
     /// Jobs that wait to be admitted, the oldest first.
     line: Ranked<Since>,
     /// The same, the least requirement first; kept only if that decides.
@@ -87,6 +87,33 @@ impl Rules {
             held_down: Ranked::new(),
             least: Ranked::new(),
         }
+    }
+
+    /// Puts new rules into a state that was written down. Nothing if the slots are not each there once.
+    pub(super) fn restore(
+        &mut self,
+        jobs: Vec<(u32, Job)>,
+        free: Vec<u32>,
+        loose: Loose,
+    ) -> Option<()> {
+        let slots = jobs.len() + free.len();
+        let mut seen = vec![false; slots];
+        for slot in jobs.iter().map(|(slot, _)| *slot).chain(free.iter().copied()) {
+            let seen = seen.get_mut(slot as usize)?;
+            if std::mem::replace(seen, true) {
+                return None;
+            }
+        }
+        (0..slots).for_each(|_| _ = self.add_slot());
+        self.free = free;
+        self.busy = loose.running + jobs.iter().map(|(_, job)| job.running as usize).sum::<usize>();
+        self.loose = loose;
+        for (slot, job) in jobs {
+            self.active += usize::from(job.counts_as_active());
+            self.jobs[slot as usize] = Some(job);
+            self.change(slot, |_| {});
+        }
+        Some(())
     }
 
     /// Who gets a free worker, if there is one.
@@ -412,6 +439,11 @@ impl Rules {
     pub(super) fn at(&mut self, now: u64) -> u64 {
         self.now = self.now.max(now);
         self.now
+    }
+
+    /// Whether the job is there and this is true of it.
+    pub(super) fn is_so(&self, id: JobId, question: impl FnOnce(&Job) -> bool) -> bool {
+        self.find(id).is_some_and(|slot| question(self.job(slot)))
     }
 
     pub(super) fn progress(&self, id: JobId) -> Option<Progress> {
