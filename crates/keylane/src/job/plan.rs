@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::{Core, Parts, Steer};
 use super::fold::Fold;
@@ -61,6 +62,8 @@ struct Settings {
     order: Option<ResultOrder>,
     expected: Option<u64>,
     ahead: Option<usize>,
+    /// For how long it waits for room: without end, unless somebody has said.
+    within: Option<Duration>,
     /// Its subtasks need a runtime.
     #[cfg(feature = "tokio")]
     goes_on: bool,
@@ -80,6 +83,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             order: None,
             expected: None,
             ahead: None,
+            within: None,
             #[cfg(feature = "tokio")]
             goes_on: false,
             most_waiting: MOST_WAITING,
@@ -133,6 +137,33 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// ```
     pub fn split_ahead(mut self, subtasks: usize) -> Self {
         self.settings.ahead = Some(subtasks.max(1));
+        self
+    }
+
+    /// For how long submitting it may wait for room in the pool: not at all if it is zero, as in async
+    /// code. By default as long as it takes. A job takes the room of one task, until it is over.
+    ///
+    /// Submitting then fails with [`TimedOut`](SubmitErrorKind::TimedOut), or with
+    /// [`Full`](SubmitErrorKind::Full) if it was zero, and the job comes back.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().workers(1).capacity(1).build()?;
+    /// let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    /// let busy = pool.submit(1, move || stopped.recv())?;
+    /// let job = pool.job("later").within(Duration::ZERO).each([|| 5]).collect();
+    /// let refused = job.unwrap_err();
+    /// assert_eq!(refused.kind(), SubmitErrorKind::Full);
+    /// drop(stop);
+    /// busy.wait()?;
+    /// pool.drain(None)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.settings.within = Some(timeout);
         self
     }
 
@@ -303,7 +334,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`Closed`](crate::SubmitErrorKind::Closed); the job comes back.
+    /// [`Closed`](SubmitErrorKind::Closed), and what [`within`](JobBuilder::within) says; the job comes
+    /// back.
     pub fn run(self) -> Result<Job<(), E>, SubmitError<Self>> {
         self.fold((), |(), _| ()).map_err(|refused| {
             let why = refused.kind();
@@ -372,7 +404,12 @@ where
         if self.settings.goes_on && self.engine.settings.runtime.is_none() {
             return Err(SubmitErrorKind::NoRuntime);
         }
-        self.engine.take_slot(Patience::Endless).map_err(SubmitErrorKind::from)
+        let patience = match self.settings.within {
+            None => Patience::Endless,
+            Some(Duration::ZERO) => Patience::None,
+            Some(timeout) => Patience::for_at_most(timeout),
+        };
+        self.engine.take_slot(patience).map_err(|refused| patience.explain(refused))
     }
 
     fn submit_fold<A, G>(self, init: A, step: G, takes_failures: bool) -> Job<A, E>
