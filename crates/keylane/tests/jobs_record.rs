@@ -196,3 +196,36 @@ fn a_record_of_version_1_is_read_and_written_as_ever() {
     let without_comments: Vec<_> = file.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(article().lines().collect::<Vec<_>>(), without_comments);
 }
+
+#[test]
+fn a_state_that_cannot_be_is_refused() {
+    let job = |id: &str, more: &str| {
+        format!(
+            "job id={id} weight=1 splitter=closed held=no {more} running=0 waiting=0 done=0 failed=0 \
+             admitted=no paused=no cancelled=no arrival=4 needs-since=- held-down-since=-\n"
+        )
+    };
+    let text = |jobs: &[String]| {
+        "keylane record 1\n\
+         rules workers=1 max-active=- patience=5 order=arrival\n\
+         state now=10 serials=2 needs=0 passed-over=0 line-had-its-turn=no dropped=3\n\
+         loose ready=no running=0 needs-since=- had-its-turn=no was-last=no\n"
+            .to_owned()
+            + &jobs.concat()
+    };
+    let error = |jobs: &[String]| text(jobs).parse::<Record>().unwrap_err().to_string();
+    let (one, two) = (job("0/0", "ready=1"), job("1/1", "ready=1"));
+    let right: Record = text(&[one.clone(), two.clone()]).parse().unwrap();
+    assert_eq!((right.dropped(), right.workers()), (3, 1));
+    right.replay().unwrap();
+    assert_eq!(right.to_string(), text(&[one.clone(), two.clone()]));
+
+    let twice = "a slot is missing, or there twice";
+    assert_eq!(error(&[one.clone(), job("1/0", "ready=1")]), format!("line 6: {twice}"));
+    assert_eq!(error(std::slice::from_ref(&two)), format!("line 5: {twice}"));
+    assert_eq!(error(&[one.clone(), "free slot=0\n".into()]), format!("line 6: {twice}"));
+    assert_eq!(error(&[one.replace("arrival=4", "arrival=11")]), "line 5: 11 is still to come");
+    assert_eq!(error(&[one.replace("since=-", "since=11/0")]), "line 5: 11 is still to come");
+    assert_eq!(error(&[job("2/0", "ready=1")]), "line 5: `job 2` was not submitted yet");
+    assert_eq!(error(&[job("0/0", "ready=0")]), "line 5: `job 0` is over");
+}
