@@ -131,3 +131,23 @@ fn a_subtask_does_not_wait_for_the_next_one_to_be_made() {
         assert!(job.wait().unwrap().is_done());
     });
 }
+
+#[test]
+fn a_small_job_begins_before_the_rest_of_a_batch_and_the_rest_is_not_lost() {
+    soon(|| {
+        for behind in [30, 40, 50, 60, 63] {
+            let pool = pool(1);
+            let gate = Gate::new();
+            let open = OpenAtLast(gate.clone());
+            let (begun, ran, pieces) = held_in_a_batch(behind, &gate);
+            let job = pool.job("huge").each(pieces).collect().unwrap();
+            begun.pass();
+            let small = pool.job("small").each([move || ran.load(Ordering::SeqCst)]);
+            let small = small.collect().unwrap();
+            drop(open);
+            // Nothing that was taken together with the long one came before it.
+            assert_eq!(small.wait().unwrap().unwrap(), [WARM_UP]);
+            assert_eq!(job.wait().unwrap().unwrap().len(), WARM_UP + 1 + behind);
+        }
+    });
+}

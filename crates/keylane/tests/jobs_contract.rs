@@ -111,7 +111,7 @@ impl World {
 
     fn run(&self, body: usize) -> usize {
         let began = self.now();
-        if began % 7 == 0 {
+        if began.is_multiple_of(7) {
             thread::yield_now();
         }
         let ended = self.now();

@@ -270,8 +270,7 @@ fn no_subtask_is_left_while_a_worker_sleeps() {
 /// Two subtasks that only end together, of which one worker has both: the other must come and take one, also
 /// if it was about to sleep, and the job is over when both have ended, and no earlier.
 ///
-/// Fails if nobody is woken for a batch; if a worker sleeps without a look at it; if the worker ends its
-/// sitting before the rules were told of what was taken from it.
+/// Fails if nobody is woken for a batch.
 #[test]
 fn no_subtask_is_left_in_a_batch_while_a_worker_sleeps() {
     check(|| {
