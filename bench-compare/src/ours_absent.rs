@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::record::Record;
 use crate::workloads::Setting;
+use crate::workloads::jobs_mix::Mix;
 use crate::workloads::w4_queue::Shape;
 use crate::workloads::w5_memory::Question;
 
@@ -12,6 +13,9 @@ pub(crate) const W3: &[&str] = &[];
 pub(crate) const W4: &[&str] = &[];
 pub(crate) const W4_GATE: &[&str] = &[];
 pub(crate) const W5: &[&str] = &[];
+pub(crate) const JOBS: &[&str] = &[];
+pub(crate) const JOBS_MIX: &[&str] = &[];
+pub(crate) const JOBS_START: &[&str] = &[];
 
 pub(crate) fn w1(setting: &Setting) -> Result<Record> {
     Err(setting.unknown_peer())
@@ -34,5 +38,17 @@ pub(crate) fn w4_gate(setting: &Setting, _is_handed: bool) -> Result<Record> {
 }
 
 pub(crate) fn w5(setting: &Setting, _question: Question) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn jobs_mix(setting: &Setting, _mix: Mix) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn jobs_start(setting: &Setting, _micros: u64) -> Result<Record> {
     Err(setting.unknown_peer())
 }

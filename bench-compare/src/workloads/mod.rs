@@ -1,5 +1,8 @@
 //! The workloads: what a run submits, what it measures, and which peers can run it.
 
+pub(crate) mod jobs_mix;
+pub(crate) mod jobs_start;
+pub(crate) mod jobs_tiny;
 pub(crate) mod w1_tiny;
 pub(crate) mod w2_sleeps;
 pub(crate) mod w3_rollups;
@@ -125,6 +128,12 @@ mod tests {
         let shared: Vec<&str> =
             rivals.into_iter().filter(|rival| !w4_queue::ONE_CONSUMER.contains(rival)).collect();
         every_rival_is_right(w4_queue::run, &shared, &[&flags[..], &["--workers", "3"]].concat());
+    }
+
+    #[test]
+    fn rivals_run_each_subtask_of_a_mix_of_jobs() {
+        let flags = ["--tasks", "50", "--load", "0.9"];
+        every_rival_is_right(jobs_mix::run, jobs_mix::RIVALS, &flags);
     }
 
     #[test]

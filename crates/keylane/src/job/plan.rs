@@ -124,7 +124,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// By default that is 64 if the iterator knows its length, by its [`size_hint`](Iterator::size_hint), and
     /// one if it does not, for then it may wait for its next item, as that of a channel does, and what was
     /// taken before would wait with it. Say more for one that never waits: tiny subtasks then cost a
-    /// thirtieth.
+    /// tenth.
     ///
     /// ```
     /// use keylane::Pool;
