@@ -5,9 +5,14 @@
 //! - `keylane-many`: `execute_many`, 64 closures at a time;
 //! - `keylane-typed`: a handler, `send`, one message at a time;
 //! - `keylane-typed-many`: a handler, `send_many`, 64 messages at a time;
-//! - `keylane-predicate`: `execute` with a descriptor instead of keys; `keylane-class`, with classes.
+//! - `keylane-predicate`: `execute` with a descriptor instead of keys; `keylane-class`, with classes;
+//! - `keylane-after-job`: `execute`, on a pool that has had a job.
+//!
+//! Jobs are in `ours/jobs.rs`.
 //!
 //! Pools are leaked: submitters refer to them, and the run ends with its process.
+
+mod jobs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +31,8 @@ use crate::workloads::{
 };
 use crate::world::World;
 
+pub(crate) use jobs::{JOBS, JOBS_MIX, JOBS_START, jobs, jobs_mix, jobs_start};
+
 pub(crate) const W1: &[&str] = &[
     "keylane",
     "keylane+mimalloc",
@@ -33,6 +40,7 @@ pub(crate) const W1: &[&str] = &[
     "keylane-many",
     "keylane-typed",
     "keylane-typed-many",
+    "keylane-after-job",
 ];
 pub(crate) const W2: &[&str] = &["keylane", "keylane-typed"];
 pub(crate) const W3: &[&str] = &["keylane"];
@@ -46,6 +54,12 @@ const BATCH: usize = 64;
 pub(crate) fn w1(setting: &Setting) -> Result<Record> {
     Ok(match setting.peer.as_str() {
         "keylane" => w1_tiny::measure(setting, |_| Closures(closures(setting))),
+        "keylane-after-job" => w1_tiny::measure(setting, |_| {
+            let pool = closures(setting);
+            let job = pool.job("before").each((0..1000).map(|_| || ())).run();
+            _ = job.expect("the pool is open").wait();
+            Closures(pool)
+        }),
         "keylane-handle" => w1_tiny::measure(setting, |_| Handles(closures(setting))),
         "keylane-many" => w1_tiny::measure(setting, |_| ClosureBatches(closures(setting))),
         "keylane-typed" => w1_tiny::measure(setting, |world| Messages(steps(setting, world))),

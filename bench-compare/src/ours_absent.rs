@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::record::Record;
 use crate::workloads::Setting;
+use crate::workloads::jobs_mix::Mix;
 use crate::workloads::w4_queue::Shape;
 use crate::workloads::w5_memory::Question;
 use crate::workloads::w6_predicate;
@@ -14,6 +15,9 @@ pub(crate) const W4: &[&str] = &[];
 pub(crate) const W4_GATE: &[&str] = &[];
 pub(crate) const W5: &[&str] = &[];
 pub(crate) const W6: &[&str] = &[];
+pub(crate) const JOBS: &[&str] = &[];
+pub(crate) const JOBS_MIX: &[&str] = &[];
+pub(crate) const JOBS_START: &[&str] = &[];
 
 pub(crate) fn w1(setting: &Setting) -> Result<Record> {
     Err(setting.unknown_peer())
@@ -40,5 +44,17 @@ pub(crate) fn w5(setting: &Setting, _question: Question) -> Result<Record> {
 }
 
 pub(crate) fn w6(setting: &Setting, _shape: &w6_predicate::Shape) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn jobs_mix(setting: &Setting, _mix: Mix) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn jobs_start(setting: &Setting, _micros: u64) -> Result<Record> {
     Err(setting.unknown_peer())
 }

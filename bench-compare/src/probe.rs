@@ -46,6 +46,16 @@ pub(crate) fn rss_bytes() -> f64 {
     pages.expect("the second field is the resident pages") * page as f64
 }
 
+/// The most resident memory that this process has had.
+pub(crate) fn peak_rss_bytes() -> f64 {
+    // SAFETY: all-zero bytes are a valid rusage, which has only integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid rusage that outlives the call.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    assert_eq!(status, 0, "the arguments are valid");
+    usage.ru_maxrss as f64 * 1024.0
+}
+
 /// The version of the C library, whose allocator is the system's.
 pub(crate) fn libc_version() -> String {
     // SAFETY: returns a pointer to a static, NUL-terminated string.

@@ -1,10 +1,12 @@
 //! The rivals: what people write, or use, to run work in order per key, and the
-//! bounded queues of W4. One file each.
+//! bounded queues of W4, and those who share workers among jobs. One file each.
 
 pub(crate) mod channels;
 pub(crate) mod grouped;
 pub(crate) mod java_queue;
+pub(crate) mod job_queues;
 pub(crate) mod kae;
+pub(crate) mod rayon_scope;
 pub(crate) mod shard;
 pub(crate) mod shard_batch;
 pub(crate) mod shard_meet;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::args::Args;
 use crate::rivals::java_queue;
 use crate::workloads::{
-    w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory, w6_predicate,
+    jobs_mix, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory, w6_predicate,
 };
 use crate::{Result, ours};
 
@@ -74,6 +74,25 @@ const W6_FIGURES: &[Figure] = &[
     figure("submit_ns", "nanoseconds per submission", true),
 ];
 
+const JOBS_FIGURES: &[Figure] = &[
+    figure("ns_per_task", "nanoseconds per subtask or task", true),
+    figure("cpu_ns_per_task", "CPU nanoseconds per subtask or task, all threads", false),
+    figure("peak_mib", "MiB of memory that the run added, at its peak", false),
+];
+const JOBS_MIX_FIGURES: &[Figure] = &[
+    figure("mean_ms", "mean time of a job, milliseconds", false),
+    figure("over_srpt", "the same over SRPT's, in virtual time", false),
+    figure("p99_ms", "99th percentile, milliseconds", false),
+    figure("longest_ms", "longest, milliseconds", false),
+    figure("srpt_ms", "mean time under SRPT in virtual time, milliseconds", false),
+];
+const JOBS_START_FIGURES: &[Figure] = &[
+    figure("p50_us", "median wait, microseconds", false),
+    figure("p90_us", "90th percentile, microseconds", false),
+    figure("p99_us", "99th percentile, microseconds", false),
+    figure("max_us", "longest, microseconds", false),
+];
+
 impl Spec {
     pub(crate) fn new(workload: &str, args: &mut Args) -> Result<Spec> {
         let (peers, against): (Vec<&str>, &[&str]) = match workload {
@@ -85,6 +104,9 @@ impl Spec {
                 let against = &["std-mutex", "park-unpark"];
                 ([ours::W4_GATE, w4_gate::RIVALS].concat(), against)
             }
+            "jobs" => (ours::JOBS.to_vec(), &["keylane-submit-many", "keylane-execute-many"]),
+            "jobs-mix" => ([ours::JOBS_MIX, jobs_mix::RIVALS].concat(), &[]),
+            "jobs-start" => (ours::JOBS_START.to_vec(), &[]),
             "w5" => ([ours::W5, w5_memory::RIVALS].concat(), &[]),
             "w6" => ([ours::W6, w6_predicate::RIVALS].concat(), &["grouped"]),
             _ => return Err(format!("there is no workload `{workload}`").into()),
@@ -95,6 +117,9 @@ impl Spec {
             "w3" => (w3_columns(), W3_FIGURES),
             "w4" => (w4_columns(), W4_FIGURES),
             "w4-gate" => (w4_gate_columns(), W4_GATE_FIGURES),
+            "jobs" => (jobs_columns(), JOBS_FIGURES),
+            "jobs-mix" => (jobs_mix_columns(), JOBS_MIX_FIGURES),
+            "jobs-start" => (jobs_start_columns(), JOBS_START_FIGURES),
             "w5" => (w5_columns(), W5_FIGURES),
             _ => (w6_columns(), W6_FIGURES),
         };
@@ -140,10 +165,11 @@ impl Spec {
     }
 }
 
-/// Peers so slow, or so hungry for memory without a bound, that they get fewer tasks.
+/// Peers so slow, or so hungry for memory without a bound, that they get fewer tasks than others.
 fn most_tasks(workload: &str, peer: &str) -> usize {
     match (workload, peer) {
         ("w1", "tokio-mutex-fair") => 2_000_000,
+        ("jobs", "keylane-job-keyed" | "keylane-job-unsized") => 2_000_000,
         // Quadratic in its backlog, so that more tasks would look worse still.
         ("w3", "grouped" | "grouped-window64") => 50_000,
         _ => usize::MAX,
@@ -255,10 +281,39 @@ fn w6_columns() -> Vec<Column> {
     vec![column(100, 20_000), column(1000, 10_000), column(10_000, 5000)]
 }
 
+fn jobs_columns() -> Vec<Column> {
+    let column =
+        |title: &str, tasks: usize| Column { title: title.to_owned(), tasks, ..Column::default() };
+    vec![column("1 million", 1_000_000), column("10 million", 10_000_000)]
+}
+
+fn jobs_mix_columns() -> Vec<Column> {
+    let column = |percent: usize| Column {
+        title: format!("{percent} %"),
+        flags: vec![("load", format!("{}", percent as f64 / 100.0))],
+        tasks: 5000,
+        ..Column::default()
+    };
+    [50, 70, 80, 90, 95].map(column).into()
+}
+
+fn jobs_start_columns() -> Vec<Column> {
+    let column = |title: &str, micros: usize| Column {
+        title: title.to_owned(),
+        flags: vec![("micros", micros.to_string())],
+        tasks: 1000,
+        ..Column::default()
+    };
+    vec![column("200 µs", 200), column("1 ms", 1000), column("tiny", 0)]
+}
+
+const WORKLOADS: [&str; 10] =
+    ["w1", "w2", "w3", "w4", "w4-gate", "w5", "w6", "jobs", "jobs-mix", "jobs-start"];
+
 /// The peers of all workloads, one workload a line.
 pub(crate) fn list_peers() -> String {
     let mut text = String::new();
-    for workload in ["w1", "w2", "w3", "w4", "w4-gate", "w5", "w6"] {
+    for workload in WORKLOADS {
         let spec = Spec::new(workload, &mut Args::none()).expect("the workload exists");
         writeln!(text, "{workload}: {}", spec.peers.join(" ")).expect("writing to a string");
     }

@@ -1,5 +1,8 @@
 //! The workloads: what a run submits, what it measures, and which peers can run it.
 
+pub(crate) mod jobs_mix;
+pub(crate) mod jobs_start;
+pub(crate) mod jobs_tiny;
 pub(crate) mod w1_tiny;
 pub(crate) mod w2_sleeps;
 pub(crate) mod w3_rollups;
@@ -133,6 +136,12 @@ mod tests {
         let flags = ["--tasks", "2000", "--keys", "20", "--every", "5", "--unfinished", "200"];
         every_rival_is_right(w6_predicate::run, w6_predicate::RIVALS, &flags);
         every_rival_is_right(w6_predicate::run, crate::ours::W6, &flags);
+    }
+
+    #[test]
+    fn rivals_run_each_subtask_of_a_mix_of_jobs() {
+        let flags = ["--tasks", "50", "--load", "0.9"];
+        every_rival_is_right(jobs_mix::run, jobs_mix::RIVALS, &flags);
     }
 
     #[test]

@@ -4,8 +4,9 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 
-use common::{Outcome, feed, subcommand};
+use common::{Outcome, feed, finish, subcommand};
 
 fn calibrate(words: &[&str]) -> Outcome {
     feed(subcommand("calibrate", words), b"")
@@ -60,11 +61,24 @@ fn a_command_is_measured_with_its_own_processes() {
 }
 
 #[test]
+fn a_reader_that_has_had_enough_ends_it_quietly() {
+    let words = ["--workload", "cpu", "--seconds", "0.01", "--max", "4096"];
+    let mut child = subcommand("calibrate", words).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert!(line.starts_with("cpu, "), "{line}");
+    drop(stdout);
+    let outcome = finish(child);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (141, ""));
+}
+
+#[test]
 fn what_goes_wrong_is_said() {
     calibrate(&["--", "no-such-command-here"])
         .expect(255, &["there is no program `no-such-command-here` in PATH"]);
     calibrate(&["--seconds", "3600", "--max", "1", "--", "sh", "-c", "exit 7"])
-        .expect(255, &["with 1 workers", "the command failed: exit status 7"]);
+        .expect(255, &["with 1 worker:", "the command failed: exit status 7"]);
     let unwritable = calibrate(&["--seconds", "3600", "--csv", "/no/such/folder/x.csv"]);
     unwritable.expect(255, &["cannot write /no/such/folder/x.csv"]);
     calibrate(&["--seconds", "0"]).expect(255, &["from 0.001 to 3600"]);

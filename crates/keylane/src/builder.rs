@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admit::ByteBound;
-use crate::allocate::default_workers;
+use crate::allocate::{Order, default_workers};
 #[cfg(feature = "tokio")]
 use crate::complete::MOST_FUTURES;
 use crate::engine::{Engine, Execute, JobRules, Key, OnFailure, Settings};
@@ -234,13 +234,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// How many jobs may be active at a time, at least one: by default as many as there are workers,
-    /// so that each of them can have one. A job that comes when so many are active waits for one of
-    /// them to end.
-    ///
-    /// With as many long jobs as workers the next one, however short, waits for a whole job. A larger
-    /// bound lets it in, and jobs beyond the number of workers take turns; so does
-    /// [`shortest_job_first`](Self::shortest_job_first).
+    /// How many jobs may be active at a time, at least one: those that have begun, and run or could. By
+    /// default there is no bound, but in [`Order::Arrival`], where there are as many places as workers.
+    /// A job that comes when so many are active waits for one of them to end.
     pub fn max_active_jobs(mut self, jobs: usize) -> Self {
         self.settings.jobs.max_active = Some(jobs);
         self
@@ -255,14 +251,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Gives each free worker to the job with the fewest subtasks left, instead of one to each active
-    /// job first, and bounds the active jobs only if [told to](Self::max_active_jobs).
+    /// Whom the rules for jobs put first: by default [`Order::Balanced`].
     ///
-    /// That comes near the least mean time that is possible, where subtasks take about equally long. A
-    /// long job gets nothing while there are shorter ones, unless there is a
-    /// [patience](Self::job_patience).
-    pub fn shortest_job_first(mut self) -> Self {
-        self.settings.jobs.shortest_first = true;
+    /// ```
+    /// use keylane::Pool;
+    /// use keylane::allocate::Order;
+    ///
+    /// let pool = Pool::<u32>::builder().job_order(Order::Arrival).build()?;
+    /// let job = pool.job("first come").each((0..10).map(|n| move || n)).collect()?;
+    /// assert_eq!(job.wait()?.unwrap().len(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn job_order(mut self, order: Order) -> Self {
+        self.settings.jobs.order = order;
         self
     }
 

@@ -38,6 +38,10 @@ use crate::run::{Keeping, Stage};
 /// pool.drain(None)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// It has no [jobs](crate::Pool::job): a job's subtasks are closures or futures with results, of which each
+/// job has its own types, and what a handler gets is one type of messages without results. Many messages
+/// at once are [`send_many`](Self::send_many); who wants both has two pools.
 pub struct HandlerPool<K: Key, M: Send + 'static, S = KeyHasher>
 where
     S: BuildHasher + Send + Sync + 'static,

@@ -169,7 +169,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Pool<K, S> {
 }
 
 impl Patience {
-    fn for_at_most(timeout: Duration) -> Self {
+    pub(crate) fn for_at_most(timeout: Duration) -> Self {
         Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until)
     }
 }

@@ -54,6 +54,7 @@ examples!(
     per_key_bound,
     predicate,
     quarantine,
+    record,
     resize,
     rollup,
     shared,

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use keylane::allocate::{Allocator, Claimant, End, Supply};
+use keylane::allocate::{Allocator, Claimant, End, Order, Supply};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -50,7 +50,7 @@ fn decisions_allocate_nothing_once_there_have_been_as_many_jobs() {
     let orders = [
         Allocator::new(8),
         Allocator::new(8).with_max_active(50).with_patience(20),
-        Allocator::new(8).with_shortest_first().with_patience(20),
+        Allocator::new(8).with_order(Order::Shortest).with_patience(20),
     ];
     for mut allocator in orders {
         allocator.record(64);

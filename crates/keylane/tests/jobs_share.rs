@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
 use common::{Gate, OpenAtLast, eventually, hold, pool, soon};
-use keylane::allocate::{Claimant, Event, Record, Rule};
+use keylane::allocate::{Claimant, Event, Order, Record, Rule};
 use keylane::{Job, KeyHasher, Pool};
 
 /// A job whose subtasks begin, say so, and end when they are told to.
@@ -66,7 +66,7 @@ fn decisions(record: &Record) -> Vec<(u64, Rule)> {
 #[test]
 fn the_articles_timeline_in_a_real_pool() {
     soon(|| {
-        let pool = pool(4);
+        let pool = Pool::<u32>::builder().workers(4).job_order(Order::Arrival).build().unwrap();
         pool.record_decisions(1000);
         let mut a = Steps::new(&pool, "A", 20);
         // Who of the four begins first is the machine's to say, until there is one end at a time.

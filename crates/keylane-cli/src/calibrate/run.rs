@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use keylane::allocate::Machine;
+use signal_hook::consts::SIGPIPE;
 
 use super::advice::advise;
 use super::curve::{Curve, sizes};
@@ -23,13 +24,17 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
         File::options().append(true).create(true).open(path).with_context(|| cannot_write(path))?;
     }
     let mut curves = Vec::new();
+    let mut table =
+        Table { reader_is_gone: false, has_files: args.csv.is_some() || args.svg.is_some() };
     for workload in Workload::all(args)? {
-        let curve = climb(&workload, &sizes, args, &machine)?;
+        let Some(curve) = climb(&workload, &sizes, args, &machine, &mut table)? else {
+            return Ok(Ending::Signalled { signal: SIGPIPE });
+        };
         let advice = advise(&curve, args.latency);
-        say(&format!("recommended: {advice}\n"))?;
+        table.say(&format!("recommended: {advice}\n"))?;
         curves.push((curve, advice.workers));
     }
-    say(&format!("default on this machine: {machine}"))?;
+    table.say(&format!("default on this machine: {machine}"))?;
     if let Some(path) = &args.csv {
         let curves: Vec<_> = curves.iter().map(|(curve, _)| curve.clone()).collect();
         write(path, &csv::write(&curves)?)?;
@@ -41,29 +46,51 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
 }
 
 /// Measures one workload at each size. The rows appear as they are known, so that nobody has to wonder
-/// whether anything happens.
+/// whether anything happens. Nothing comes back if nobody wants to know any more.
 fn climb(
     workload: &Workload,
     sizes: &[usize],
     args: &CalibrateArgs,
     machine: &Machine,
-) -> anyhow::Result<Curve> {
+    table: &mut Table,
+) -> anyhow::Result<Option<Curve>> {
     let mut curve = Curve { workload: workload.name(), points: Vec::new() };
-    say(&format!("{}, {:?} for each line", curve.workload, args.seconds))?;
-    say(&table::header())?;
+    table.say(&format!("{}, {:?} for each line", curve.workload, args.seconds))?;
+    table.say(&table::header())?;
     for &workers in sizes {
-        let point = measure(workload, workers, args.seconds)
-            .with_context(|| format!("measuring {} with {workers} workers", curve.workload))?;
+        if table.is_for_nobody() {
+            return Ok(None);
+        }
+        let plural = if workers == 1 { "" } else { "s" };
+        let doing = || format!("measuring {} with {workers} worker{plural}", curve.workload);
+        let point = measure(workload, workers, args.seconds).with_context(doing)?;
         curve.points.push(point);
         // Nothing is faster than all logical CPUs, so their bar is the longest that is likely.
-        say(&table::row(&curve, &point, machine.logical as f64))?;
+        table.say(&table::row(&curve, &point, machine.logical as f64))?;
     }
-    Ok(curve)
+    Ok(Some(curve))
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("cannot write the table")
+/// Where the table goes.
+struct Table {
+    /// Who reads only the beginning is content with it.
+    reader_is_gone: bool,
+    has_files: bool,
+}
+
+impl Table {
+    fn say(&mut self, line: &str) -> anyhow::Result<()> {
+        let mut stdout = io::stdout().lock();
+        match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.reader_is_gone = true,
+            written => written.context("cannot write the table")?,
+        }
+        Ok(())
+    }
+
+    fn is_for_nobody(&self) -> bool {
+        self.reader_is_gone && !self.has_files
+    }
 }
 
 fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {

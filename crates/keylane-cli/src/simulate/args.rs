@@ -7,13 +7,13 @@ use clap::{ArgGroup, Args};
 
 use super::time;
 
-/// Shows what the four rules do with some jobs, beside FIFO, round robin and SRPT, in virtual time.
+/// Shows what the rules for jobs do with some of them, beside FIFO, round robin and SRPT, in virtual time.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 #[command(group(ArgGroup::new("jobs").required(true).args(["file", "random"])))]
 pub(crate) struct SimulateArgs {
-    /// The jobs: CSV with the columns name,arrival,subtasks,length and, if you like, weight;
-    /// standard input for -.
+    /// The jobs: CSV with the columns name,arrival,subtasks,length and, if you like, weight, or the
+    /// decisions that a pool has recorded; standard input for -.
     pub(super) file: Option<PathBuf>,
 
     /// Random jobs instead of a file: so many.
@@ -28,9 +28,9 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N", default_value = "1", requires = "random")]
     pub(super) seed: u64,
 
-    /// How many workers there are.
-    #[arg(short, long, value_name = "N", default_value = "4", value_parser = workers)]
-    pub(super) workers: usize,
+    /// How many workers there are: 4, or as many as were recorded, if not given.
+    #[arg(short, long, value_name = "N", value_parser = workers)]
+    pub(super) workers: Option<usize>,
 
     /// How many jobs may be active at a time under the four rules; as many as there are workers if
     /// not given.
@@ -51,8 +51,9 @@ const AFTER_HELP: &str = "\
 Times are seconds, or 1:30, or 1:00:00. The length of a job's subtasks is one time, or several with \
 semicolons, which are used in turns. Nothing is really waited for.
 
-The four rules are Keylane's default. Shortest first is its other order: the job with the fewest \
-subtasks left, in the line or not, before rules 1 and 2.
+The four rules serve jobs in the order of their arrival. Balanced is the order that a pool has if nothing \
+else is said: two places, for the jobs with the fewest subtasks left, and one with fewer than six \
+workers. Shortest first has one place.
 
 SRPT always serves the job with the least work left, which only a simulation can know: it is the mark \
 that the others are measured against.";

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use keylane::allocate::Allocator;
+use keylane::allocate::{Allocator, Order};
 
 use super::SimulateArgs;
 use super::jobs::Job;
@@ -11,20 +11,21 @@ use super::schedule::Schedule;
 use super::{time, world};
 
 /// The four rules first.
-pub(super) fn schedules(jobs: &[Job], args: &SimulateArgs) -> Vec<Schedule> {
+pub(super) fn schedules(jobs: &[Job], workers: usize, args: &SimulateArgs) -> Vec<Schedule> {
     let allocator = || match args.patience {
-        Some(patience) => Allocator::new(args.workers).with_patience(patience),
-        None => Allocator::new(args.workers),
+        Some(patience) => Allocator::new(workers).with_patience(patience),
+        None => Allocator::new(workers),
     };
     let rules = allocator().with_max_active(args.max_active.map(usize::from));
-    let mut policies: [Box<dyn Policy>; 5] = [
+    let mut policies: [Box<dyn Policy>; 6] = [
         Box::new(Keylane::new("four rules", rules)),
-        Box::new(Keylane::new("shortest first", allocator().with_shortest_first())),
+        Box::new(Keylane::new("balanced", allocator().with_order(Order::Balanced))),
+        Box::new(Keylane::new("shortest first", allocator().with_order(Order::Shortest))),
         Box::<Fifo>::default(),
         Box::<RoundRobin>::default(),
         Box::<ShortestFirst>::default(),
     ];
-    policies.iter_mut().map(|policy| world::run(jobs, args.workers, policy.as_mut())).collect()
+    policies.iter_mut().map(|policy| world::run(jobs, workers, policy.as_mut())).collect()
 }
 
 /// How long each job took under each policy.

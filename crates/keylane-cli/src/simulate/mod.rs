@@ -10,6 +10,7 @@ mod gantt;
 mod jobs;
 mod mix;
 mod policy;
+mod recorded;
 mod report;
 mod schedule;
 mod time;

@@ -1,12 +1,13 @@
 //! Runs a simulation, and shows what came out of it.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use anyhow::Context;
 
 use super::jobs::{self, Job};
 use super::mix::Mix;
+use super::recorded::{self, Recorded};
 use super::schedule::Schedule;
 use super::{SimulateArgs, compare, gantt, time};
 use crate::exit::Ending;
@@ -16,41 +17,73 @@ const MOST_LISTED: usize = 200;
 const MOST_WORKERS_DRAWN: usize = 64;
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
-    let jobs = jobs(args)?;
-    let schedules = compare::schedules(&jobs, args);
+    let Input { jobs, workers, recorded } = input(args)?;
+    let mut schedules: Vec<_> = recorded.into_iter().collect();
+    schedules.extend(compare::schedules(&jobs, workers, args));
+    // A recording may have had more of them than are simulated.
+    let used = schedules.iter().flat_map(|schedule| &schedule.bars).map(|bar| bar.worker + 1);
+    let rows = used.max().unwrap_or(0).max(workers);
     if let Some(path) = &args.svg {
-        let drawing = gantt::svg(&schedules, &jobs, args.workers);
+        let drawing = gantt::svg(&schedules, &jobs, rows);
         fs::write(path, drawing).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    match io::stdout().lock().write_all(report(&jobs, &schedules, args.workers).as_bytes()) {
+    match io::stdout().lock().write_all(report(&jobs, &schedules, rows, workers).as_bytes()) {
         // Who reads only the beginning is content with it.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(Ending::Finished { failed: 0 }),
     }
 }
 
-fn jobs(args: &SimulateArgs) -> anyhow::Result<Vec<Job>> {
+/// What is simulated.
+struct Input {
+    jobs: Vec<Job>,
+    workers: usize,
+    /// What really happened, if it was recorded.
+    recorded: Option<Schedule>,
+}
+
+const DEFAULT_WORKERS: usize = 4;
+
+fn input(args: &SimulateArgs) -> anyhow::Result<Input> {
+    let workers = args.workers.unwrap_or(DEFAULT_WORKERS);
     if let Some(jobs) = args.random {
-        return Ok(Mix { jobs, load: args.load, workers: args.workers, seed: args.seed }.jobs());
+        let jobs = Mix { jobs, load: args.load, workers, seed: args.seed }.jobs();
+        return Ok(Input { jobs, workers, recorded: None });
     }
     let path = args.file.as_ref().expect("clap wants a file if there is no --random");
     if path.as_os_str() == "-" {
-        return jobs::read(io::stdin().lock()).context("standard input");
+        return read(io::stdin().lock(), args.workers).context("standard input");
     }
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    jobs::read(file).with_context(|| path.display().to_string())
+    read(file, args.workers).with_context(|| path.display().to_string())
 }
 
-fn report(jobs: &[Job], schedules: &[Schedule], workers: usize) -> String {
+/// Reads a record if it begins like one, else CSV.
+fn read(mut from: impl Read, workers: Option<usize>) -> anyhow::Result<Input> {
+    let mut head = Vec::new();
+    from.by_ref().take(recorded::MARK.len() as u64).read_to_end(&mut head)?;
+    let is_record = head == recorded::MARK.as_bytes();
+    let mut from = head.as_slice().chain(from);
+    if !is_record {
+        let jobs = jobs::read(from)?;
+        return Ok(Input { jobs, workers: workers.unwrap_or(DEFAULT_WORKERS), recorded: None });
+    }
+    let mut text = String::new();
+    from.read_to_string(&mut text)?;
+    let Recorded { jobs, schedule, workers: had } = recorded::read(&text)?;
+    Ok(Input { jobs, workers: workers.unwrap_or(had), recorded: Some(schedule) })
+}
+
+fn report(jobs: &[Job], schedules: &[Schedule], rows: usize, workers: usize) -> String {
     let mut parts = Vec::new();
     let rules = &schedules[0];
     if rules.bars.len() <= MOST_LISTED {
         parts.push(beginnings(rules, jobs));
     }
-    if jobs.len() <= MOST_LISTED && workers <= MOST_WORKERS_DRAWN {
+    if jobs.len() <= MOST_LISTED && rows <= MOST_WORKERS_DRAWN {
         let end = gantt::last_end(schedules);
         for schedule in schedules {
-            parts.push(format!("{}\n{}", schedule.policy, gantt::draw(schedule, workers, end)));
+            parts.push(format!("{}\n{}", schedule.policy, gantt::draw(schedule, rows, end)));
         }
         parts.push(legend(jobs));
         parts.push(format!("time from arrival to end:\n{}", compare::latencies(jobs, schedules)));
@@ -62,13 +95,15 @@ fn report(jobs: &[Job], schedules: &[Schedule], workers: usize) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// What began when, a line for each moment, as the four rules have it.
+/// What began when, a line for each moment: as it was recorded, or as the four rules have it.
 fn beginnings(schedule: &Schedule, jobs: &[Job]) -> String {
     let mut lines = vec!["what begins when, on which worker, and by which rule:".to_owned()];
     for moment in schedule.bars.chunk_by(|one, next| one.start == next.start) {
         let begun = moment.iter().map(|bar| {
             let rule = bar.rule.map_or(String::new(), |rule| format!(" {rule:?}").to_lowercase());
-            format!("{}:{}{} ({})", bar.worker + 1, jobs[bar.job].name, bar.subtask, rule.trim())
+            let name = &jobs[bar.job].name;
+            let dot = if name.ends_with(|c: char| c.is_ascii_digit()) { "." } else { "" };
+            format!("{}:{name}{dot}{} ({})", bar.worker + 1, bar.subtask, rule.trim())
         });
         let begun: Vec<_> = begun.collect();
         lines.push(format!("{:>8}  {}", time::show(moment[0].start), begun.join("  ")));

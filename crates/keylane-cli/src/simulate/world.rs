@@ -83,17 +83,18 @@ impl World<'_> {
 
 #[cfg(test)]
 mod tests {
-    use keylane::allocate::Allocator;
+    use keylane::allocate::{Allocator, Order};
 
     use super::super::mix::Mix;
     use super::super::policy::{Fifo, Keylane, RoundRobin, ShortestFirst};
     use super::*;
 
-    fn all_policies(workers: usize) -> [Box<dyn Policy>; 5] {
-        let shortest_first = Allocator::new(workers).with_shortest_first();
+    fn all_policies(workers: usize) -> [Box<dyn Policy>; 6] {
+        let rules = |order| Allocator::new(workers).with_order(order);
         [
-            Box::new(Keylane::new("four rules", Allocator::new(workers))),
-            Box::new(Keylane::new("shortest first", shortest_first)),
+            Box::new(Keylane::new("four rules", rules(Order::Arrival))),
+            Box::new(Keylane::new("balanced", rules(Order::Balanced))),
+            Box::new(Keylane::new("shortest first", rules(Order::Shortest))),
             Box::<Fifo>::default(),
             Box::<RoundRobin>::default(),
             Box::<ShortestFirst>::default(),

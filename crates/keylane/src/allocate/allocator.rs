@@ -2,7 +2,7 @@
 
 use super::record::{Entry, Event, Record};
 use super::rules::Rules;
-use super::{Claimant, Decision, End, JobId, Progress, Supply, Take};
+use super::{Claimant, Decision, End, JobId, Order, Progress, Supply, Take};
 
 /// Shares workers among jobs by the four rules: a plain state machine.
 ///
@@ -11,9 +11,10 @@ use super::{Claimant, Decision, End, JobId, Progress, Supply, Take};
 /// O(log jobs), and allocates only when there are more unfinished jobs than ever before.
 ///
 /// - A free worker stays free only if nobody offers anything, or rule 2 keeps a job out.
-/// - A job that has something to do gets a worker before any other gets its second.
-/// - No more jobs are admitted than rule 2 allows. A job that neither runs nor could run is not
+/// - No more jobs are active than rule 2 allows. A job that neither runs nor could run is not
 ///   counted: it keeps nobody out.
+/// - In the order of arrival, an active job that has something to do gets a worker before any other gets its
+///   second. In the other [`Order`]s, so do those who have a place, and nobody is passed over for ever.
 /// - Nothing is taken away: a worker changes jobs only between two subtasks.
 ///
 /// The order of the calls is the order of the events. Of several at the same time, call those of
@@ -43,7 +44,8 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// For so many workers, with as many active jobs at most, and no ageing bound.
+    /// For so many workers, with as many active jobs at most, in the order of arrival, and without an
+    /// ageing bound.
     pub fn new(workers: usize) -> Self {
         Allocator { rules: Rules::new(workers), record: None }
     }
@@ -69,17 +71,11 @@ impl Allocator {
         self
     }
 
-    /// Gives every free worker to the job with the least requirement, also where rules 1 and 2 would
-    /// serve another, and bounds the active jobs only if [told to](Self::with_max_active).
-    ///
-    /// The four rules are fair to those who are active, and slow for the others when as many long jobs
-    /// are active as there are workers. This order comes near the least mean time that is possible
-    /// (shortest remaining processing time first), with numbers of subtasks in the place of
-    /// times. A long job starves among ever new short ones unless there is a
-    /// [patience](Self::with_patience).
+    /// Serves the jobs in another [`Order`] than by their arrival. In those, active jobs are bounded
+    /// only if [told to](Self::with_max_active).
     #[must_use]
-    pub fn with_shortest_first(mut self) -> Self {
-        self.rules.put_shortest_first();
+    pub fn with_order(mut self, order: Order) -> Self {
+        self.rules.serve_by(order);
         self
     }
 

@@ -13,7 +13,7 @@ pub enum Supply {
     /// may be known before; if it makes more or fewer, then that holds.
     Split {
         /// How many it is expected to make. A job of which nobody knows how much it needs gets spare
-        /// workers after those of which it is known.
+        /// workers after those of which it is known; of several such, the one that has had least.
         expected: Option<u64>,
     },
 }
@@ -162,7 +162,8 @@ impl Job {
 
     pub(super) fn rank(&self) -> Rank {
         let requirement = self.progress().requirement();
-        Rank { requirement, weight: self.weight, serial: self.serial }
+        let had = self.done + self.failed + self.running;
+        Rank { requirement, had, weight: self.weight, serial: self.serial }
     }
 
     /// A worker begins here. What is ready goes first: it was split before what is still to come,
@@ -251,26 +252,31 @@ impl Job {
     }
 }
 
-/// Who gets spare workers first: the least requirement for its weight, then the older.
+/// Who gets spare workers first: the least requirement for its weight; of those of whom nobody knows it,
+/// who has had the least for its weight, which is as good a guess as there is where most jobs are small and
+/// a few huge, and lets two endless ones share (least attained service: Nuyens and Wierman, "The
+/// foreground-background queue: a survey", 2008). Then the older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rank {
     requirement: Option<u64>,
+    /// Subtasks that have begun, and do not wait.
+    had: u64,
     weight: u32,
     serial: u64,
 }
 
 impl Ord for Rank {
     fn cmp(&self, other: &Self) -> Ordering {
+        // mine / weight against others / weight, without rounding.
+        let compare = |mine: u64, others: u64| {
+            let mine = u128::from(mine) * u128::from(other.weight);
+            mine.cmp(&(u128::from(others) * u128::from(self.weight)))
+        };
         let by_need = match (self.requirement, other.requirement) {
-            (Some(mine), Some(others)) => {
-                // mine / weight against others / weight, without rounding.
-                let mine = u128::from(mine) * u128::from(other.weight);
-                mine.cmp(&(u128::from(others) * u128::from(self.weight)))
-            }
+            (Some(mine), Some(others)) => compare(mine, others),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            // Both without end, as far as anybody knows: the heavier first.
-            (None, None) => other.weight.cmp(&self.weight),
+            (None, None) => compare(self.had, other.had),
         };
         by_need.then(self.serial.cmp(&other.serial))
     }

@@ -8,6 +8,8 @@
 //! 2. Else the first job that waits becomes active, if fewer than the bound are, and gets one.
 //! 3. Else the active job with the least requirement that has something to do gets one.
 //!
+//! Those are the rules in the order of arrival; in the other [`Order`]s the places go to whoever needs least.
+//!
 //! The [`Allocator`] is these rules and nothing else: no clock, no lock, no thread. A pool calls it,
 //! and so does a simulation. What the rules come from, what they promise, and where the text that they
 //! come from contradicts itself is in the README beside the source.
@@ -16,6 +18,7 @@ mod allocator;
 mod board;
 mod decision;
 mod job;
+mod order;
 mod ranked;
 mod record;
 mod rules;
@@ -25,5 +28,6 @@ pub use allocator::Allocator;
 pub(crate) use board::{Board, MAX_SHARDS};
 pub use decision::{Claimant, Decision, End, JobId, Rule, Take};
 pub use job::{Progress, Supply};
-pub use record::{Divergence, Entry, Event, Record};
+pub use order::Order;
+pub use record::{Divergence, Entry, Event, ParseRecordError, Record};
 pub use sizing::{Machine, default_workers};

@@ -30,6 +30,11 @@ impl<K: Ord + Copy> Ranked<K> {
         self.heap.first().copied()
     }
 
+    /// The two slots with the least keys, the least first.
+    pub(super) fn first_two(&self) -> [Option<(K, u32)>; 2] {
+        [self.first(), self.heap.iter().skip(1).take(2).min().copied()]
+    }
+
     /// Gives the slot this key, or none.
     pub(super) fn set(&mut self, slot: u32, key: Option<K>) {
         match (self.place(slot), key) {
@@ -128,6 +133,9 @@ mod tests {
                 };
                 let least = model.iter().map(|(slot, key)| (*key, *slot)).min();
                 prop_assert_eq!(ranked.first(), least);
+                let mut all: Vec<_> = model.iter().map(|(slot, key)| (*key, *slot)).collect();
+                all.sort_unstable();
+                prop_assert_eq!(ranked.first_two(), [all.first().copied(), all.get(1).copied()]);
             }
         }
     }

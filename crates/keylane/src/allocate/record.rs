@@ -1,10 +1,15 @@
 //! Who got which worker when, by which rule, and what was known then: the last of it, replayable.
 
+mod text;
+
 use std::collections::VecDeque;
 use std::fmt;
 
+use super::job::Job;
 use super::rules::Rules;
 use super::{Claimant, Decision, End, JobId, Supply, Take};
+
+pub use text::ParseRecordError;
 
 /// Something that was told to an [`Allocator`](super::Allocator), or that it decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +76,30 @@ pub struct Entry {
 ///
 /// The state before the oldest entry is kept by applying each entry to it that is dropped, so that
 /// what is left can always be replayed.
+///
+/// # As text
+///
+/// [`Display`](fmt::Display) writes a line for each event, after some for the state before them, and
+/// [`FromStr`](std::str::FromStr) reads it back; `keylane simulate` does. The first line has the version
+/// of the format, 1, and what can be read today will be.
+///
+/// ```
+/// use keylane::allocate::{Allocator, Claimant, End, Record, Supply};
+///
+/// let mut allocator = Allocator::new(1);
+/// allocator.record(100);
+/// let job = allocator.submit(Supply::Ready(1), 1, 0);
+/// allocator.next(0);
+/// allocator.ended(Claimant::Job(job), End::Done, 60);
+/// let text = allocator.recorded().unwrap().to_string();
+/// assert!(text.ends_with("event at=60 ended who=0/0 end=done\n"));
+///
+/// let record: Record = text.parse()?;
+/// assert_eq!(record.entries().count(), 3);
+/// record.replay().unwrap();
+/// assert_eq!("keylane record 9".parse::<Record>().unwrap_err().line(), 1);
+/// # Ok::<(), keylane::allocate::ParseRecordError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Record {
     capacity: usize,
@@ -88,14 +117,20 @@ pub struct Divergence {
     pub entry: usize,
     /// What the record says.
     pub recorded: Entry,
-    /// What the rules say now.
+    /// What the rules say now: nothing if nobody gets a worker, or if the entry is no decision and cannot
+    /// have happened.
     pub replayed: Option<Decision>,
 }
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Divergence { entry, recorded, replayed } = self;
-        write!(f, "entry {entry} was {recorded:?}, and is now {replayed:?}")
+        match (recorded.event, replayed) {
+            (Event::Decided(_), Some(replayed)) => {
+                write!(f, "entry {entry} was {recorded:?}, and is now {replayed:?}")
+            }
+            _ => write!(f, "entry {entry} cannot have happened: {recorded:?}"),
+        }
     }
 }
 
@@ -120,6 +155,11 @@ impl Record {
         self.entries.iter()
     }
 
+    /// How many workers there were before the oldest entry.
+    pub fn workers(&self) -> usize {
+        self.base.workers()
+    }
+
     /// How many entries there were before the oldest that is left.
     pub fn dropped(&self) -> u64 {
         self.dropped
@@ -129,11 +169,14 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// The first entry where they do not, as with a record that was tampered with, or rules that
-    /// depend on something that they are not told.
+    /// The first entry where they do not, or that cannot have happened, as with a record that was tampered
+    /// with, or rules that depend on something that they are not told.
     pub fn replay(&self) -> Result<(), Divergence> {
         let mut rules = self.base.clone();
         for (entry, recorded) in self.entries.iter().enumerate() {
+            if !recorded.event.can_happen(&rules) {
+                return Err(Divergence { entry, recorded: *recorded, replayed: None });
+            }
             let replayed = recorded.event.apply(&mut rules, recorded.at);
             let agrees = match recorded.event {
                 Event::Decided(decision) => replayed == Some(decision),
@@ -148,6 +191,31 @@ impl Record {
 }
 
 impl Event {
+    /// Whether the rules can be told so as they stand. Whoever records them tells them nothing else.
+    fn can_happen(&self, rules: &Rules) -> bool {
+        let has_worker = |job| rules.is_so(job, |job| job.running > 0);
+        match *self {
+            Event::Submitted { job, .. } => rules.serials == job.serial(),
+            Event::Ended(Claimant::Loose, _) => rules.loose.running > 0,
+            Event::Ended(Claimant::Job(job), _) | Event::SplitMore(job, _) => has_worker(job),
+            Event::RanMore { job, take: Take::Split, .. } => has_worker(job),
+            Event::RanMore { job, take: Take::Ready, done, failed } => {
+                let enough = |job: &Job| job.cancelled || job.ready >= done + failed;
+                has_worker(job) && rules.is_so(job, enough)
+            }
+            // Told too late, it is forgotten.
+            Event::Ready(job, count) => {
+                rules.is_so(job, |job| job.cancelled || job.waiting >= count)
+                    || !rules.is_so(job, |_| true)
+            }
+            Event::Settled(job, _) => {
+                rules.is_so(job, |job| job.cancelled || job.waiting > 0)
+                    || !rules.is_so(job, |_| true)
+            }
+            _ => true,
+        }
+    }
+
     /// Tells the rules again what they were told, or has them decide again.
     fn apply(self, rules: &mut Rules, at: u64) -> Option<Decision> {
         rules.at(at);

@@ -2,20 +2,22 @@
 
 use super::job::{Job, Rank, Since, Splitter};
 use super::ranked::Ranked;
-use super::{Claimant, Decision, End, JobId, Progress, Rule, Supply, Take};
+use super::{Claimant, Decision, End, JobId, Order, Progress, Rule, Supply, Take};
 
 /// The slot of a job that was over as soon as it was submitted.
 const NO_SLOT: u32 = u32::MAX;
 
 /// The work outside jobs, as one stream: nothing is known of its tasks but whether there are some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Loose {
-    ready: bool,
-    running: usize,
+pub(super) struct Loose {
+    pub(super) ready: bool,
+    pub(super) running: usize,
     /// As for a job: its place among those who offer something and have no worker.
-    needs_since: Option<Since>,
+    pub(super) needs_since: Option<Since>,
     /// The last that rule 2 let in was a loose task, so now it is the line's turn.
-    had_its_turn: bool,
+    pub(super) had_its_turn: bool,
+    /// The last decision of all was for it.
+    pub(super) was_last: bool,
 }
 
 /// A job's slot, or the loose work; and why.
@@ -24,30 +26,32 @@ type Choice = (Option<u32>, Rule);
 /// All that decides. Two of them that were told the same decide the same.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    workers: usize,
+    pub(super) workers: usize,
     /// Rule 2's bound; as many as there are workers if nothing else was said.
-    max_active: Option<usize>,
+    pub(super) max_active: Option<usize>,
     /// For how long a job may be held at one worker, or at none for shorter jobs.
-    patience: Option<u64>,
-    /// Whether the shortest goes first even where rules 1 and 2 would serve another.
-    shortest_first: bool,
+    pub(super) patience: Option<u64>,
+    pub(super) order: Order,
+    /// How often somebody who waits was passed over since one of those who wait had a worker. Counted
+    /// unless jobs are served by arrival.
+    pub(super) passed_over: u32,
     /// Workers that were given to somebody and have not ended.
     busy: usize,
     /// Jobs that count against rule 2's bound.
     active: usize,
     /// The latest time that was passed in. Clocks are read outside of the caller's lock, and so come
     /// in a little out of order.
-    now: u64,
+    pub(super) now: u64,
     /// Jobs submitted so far.
-    serials: u64,
+    pub(super) serials: u64,
     /// The last decision let a job in, so those who need their first worker are next.
-    line_had_its_turn: bool,
+    pub(super) line_had_its_turn: bool,
     /// Places given out among those who offer something and have no worker.
-    needs: u64,
+    pub(super) needs: u64,
     /// The unfinished jobs, by slot.
-    jobs: Vec<Option<Job>>,
-    free: Vec<u32>,
-    loose: Loose,
+    pub(super) jobs: Vec<Option<Job>>,
+    pub(super) free: Vec<u32>,
+    pub(super) loose: Loose,
     /// Jobs that wait to be admitted, the oldest first.
     line: Ranked<Since>,
     /// The same, the least requirement first; kept only if that decides.
@@ -66,7 +70,8 @@ impl Rules {
             workers,
             max_active: None,
             patience: None,
-            shortest_first: false,
+            order: Order::Arrival,
+            passed_over: 0,
             busy: 0,
             active: 0,
             now: 0,
@@ -84,13 +89,42 @@ impl Rules {
         }
     }
 
+    /// Puts new rules into a state that was written down. Nothing if the slots are not each there once.
+    pub(super) fn restore(
+        &mut self,
+        jobs: Vec<(u32, Job)>,
+        free: Vec<u32>,
+        loose: Loose,
+    ) -> Option<()> {
+        let slots = jobs.len() + free.len();
+        let mut seen = vec![false; slots];
+        for slot in jobs.iter().map(|(slot, _)| *slot).chain(free.iter().copied()) {
+            let seen = seen.get_mut(slot as usize)?;
+            if std::mem::replace(seen, true) {
+                return None;
+            }
+        }
+        (0..slots).for_each(|_| _ = self.add_slot());
+        self.free = free;
+        self.busy = loose.running + jobs.iter().map(|(_, job)| job.running as usize).sum::<usize>();
+        self.loose = loose;
+        for (slot, job) in jobs {
+            self.active += usize::from(job.counts_as_active());
+            self.jobs[slot as usize] = Some(job);
+            self.change(slot, |_| {});
+        }
+        Some(())
+    }
+
     /// Who gets a free worker, if there is one.
     pub(super) fn decide(&mut self) -> Option<Decision> {
         if self.busy >= self.workers {
             return None;
         }
-        let (to, rule) = if self.shortest_first { self.by_length() } else { self.by_the_rules() }?;
+        let (to, rule) = self.choose()?;
         self.line_had_its_turn = rule == Rule::Admit && to.is_some();
+        self.loose.was_last = to.is_none();
+        self.count_passed_over(to);
         Some(match to {
             Some(slot) => self.give_to_job(slot, rule),
             None => self.give_to_loose(rule),
@@ -99,8 +133,14 @@ impl Rules {
 
     /// Whether `decide` would name somebody.
     pub(super) fn could_decide(&self) -> bool {
-        let choose = || if self.shortest_first { self.by_length() } else { self.by_the_rules() };
-        self.busy < self.workers && choose().is_some()
+        self.busy < self.workers && self.choose().is_some()
+    }
+
+    fn choose(&self) -> Option<Choice> {
+        match self.order {
+            Order::Arrival => self.by_the_rules(),
+            Order::Balanced | Order::Shortest => self.by_length(),
+        }
     }
 
     fn by_the_rules(&self) -> Option<Choice> {
@@ -153,11 +193,28 @@ impl Rules {
         Some((to, Rule::Admit))
     }
 
-    /// The other order: whoever needs least, in the line or not, but for those who have aged.
+    /// The other orders. Loose tasks need the least there is, and so go first; but where a job waits
+    /// for a worker as well, neither waits for the other twice in a row.
     fn by_length(&self) -> Option<Choice> {
-        if self.loose.needs_since.is_some() {
-            return Some((None, Rule::Keep));
+        let job = self.job_by_length();
+        let loose_is_needy = self.loose.needs_since.is_some();
+        let job_waits = |slot| self.job(slot).running == 0;
+        match job {
+            _ if !self.loose.ready => job,
+            Some((Some(slot), rule))
+                if (rule == Rule::Aged || job_waits(slot))
+                    && (!loose_is_needy || self.loose.was_last) =>
+            {
+                job
+            }
+            _ if loose_is_needy => Some((None, Rule::Keep)),
+            _ => Some((None, Rule::Admit)),
         }
+    }
+
+    /// Which job is next: who has aged; else a job that has a place and no worker; else who needs least.
+    /// Now and then who waits longest.
+    fn job_by_length(&self) -> Option<Choice> {
         if let Some(aged) = self.aged() {
             return Some(aged);
         }
@@ -167,19 +224,65 @@ impl Rules {
         {
             return Some((Some(slot), Rule::Admit));
         }
-        if self.loose.ready {
-            return Some((None, Rule::Admit));
+        let [first, second] = self.shortest_two();
+        let first = first?;
+        if self.passed_over >= Order::TURN - 1
+            && let Some(slot) = self.longest_waiting()
+        {
+            let rule = if self.job(slot).admitted { Rule::Aged } else { Rule::Admit };
+            return Some((Some(slot), rule));
         }
-        let active = self.least.first().map(|(rank, slot)| (rank, Some(slot), Rule::Least));
-        let newcomer = self.shortest_in_line.first().filter(|_| self.has_place());
-        let newcomer = newcomer.map(|(rank, slot)| (rank, Some(slot), Rule::Admit));
-        let shortest = active.into_iter().chain(newcomer).min_by_key(|(rank, ..)| *rank);
-        shortest.map(|(_, slot, rule)| (slot, rule))
+        let has_two = self.order.places(self.workers) == 2;
+        let second = second.filter(|&slot| has_two && self.job(slot).running == 0);
+        let (slot, rule) = match second {
+            Some(slot) if self.job(first).running > 0 => (slot, Rule::Keep),
+            _ => (first, Rule::Least),
+        };
+        let rule = if self.job(slot).admitted { rule } else { Rule::Admit };
+        Some((Some(slot), rule))
+    }
+
+    /// The two that need least of all that could be given a worker, in the line or not.
+    fn shortest_two(&self) -> [Option<u32>; 2] {
+        let [one, two] = self.least.first_two();
+        let [three, four] = match self.has_place() {
+            true => self.shortest_in_line.first_two(),
+            false => [None, None],
+        };
+        // Both pairs are in order.
+        let mut all =
+            [one, two, three, four].map(|it| it.map_or((true, None), |it| (false, Some(it))));
+        all.sort_unstable();
+        [all[0].1, all[1].1].map(|it| it.map(|(_, slot)| slot))
+    }
+
+    /// Of those who could be given a worker and have none, the one of whom that is true longest.
+    fn longest_waiting(&self) -> Option<u32> {
+        let needy = self.needy.first().map(|((since, _), slot)| (since, slot));
+        let in_line = self.line.first().filter(|_| self.has_place());
+        let in_line = in_line.map(|((since, _), slot)| (since, slot));
+        match (needy, in_line) {
+            (Some((needy, slot)), Some((arrival, _))) if needy <= arrival => Some(slot),
+            (needy, in_line) => in_line.or(needy).map(|(_, slot)| slot),
+        }
+    }
+
+    fn count_passed_over(&mut self, to: Option<u32>) {
+        if self.order == Order::Arrival {
+            return;
+        }
+        let waits = self.longest_waiting();
+        let is_passed_over = waits.is_some() && waits != to;
+        self.passed_over = if is_passed_over { (self.passed_over + 1).min(Order::TURN) } else { 0 };
+    }
+
+    fn job(&self, slot: u32) -> &Job {
+        self.jobs[slot as usize].as_ref().expect("who is ranked is not over")
     }
 
     /// Whether rule 2 lets another job in.
     fn has_place(&self) -> bool {
-        let most = if self.shortest_first { usize::MAX } else { self.workers };
+        let most = if self.order == Order::Arrival { self.workers } else { usize::MAX };
         self.active < self.max_active.unwrap_or(most)
     }
 
@@ -319,8 +422,8 @@ impl Rules {
         self.place_all();
     }
 
-    pub(super) fn put_shortest_first(&mut self) {
-        self.shortest_first = true;
+    pub(super) fn serve_by(&mut self, order: Order) {
+        self.order = order;
         self.place_all();
     }
 
@@ -336,6 +439,11 @@ impl Rules {
     pub(super) fn at(&mut self, now: u64) -> u64 {
         self.now = self.now.max(now);
         self.now
+    }
+
+    /// Whether the job is there and this is true of it.
+    pub(super) fn is_so(&self, id: JobId, question: impl FnOnce(&Job) -> bool) -> bool {
+        self.find(id).is_some_and(|slot| question(self.job(slot)))
     }
 
     pub(super) fn progress(&self, id: JobId) -> Option<Progress> {
@@ -398,7 +506,7 @@ impl Rules {
         self.needy.set(slot, job.needs_since);
         self.least.set(slot, rank.filter(|_| claims));
         self.held_down.set(slot, job.held_down_since.map(|since| (since, job.serial)));
-        if self.shortest_first {
+        if self.order != Order::Arrival {
             self.shortest_in_line.set(slot, rank.filter(|_| is_in_line));
         }
         self.active = self.active + usize::from(job.counts_as_active()) - usize::from(was_active);

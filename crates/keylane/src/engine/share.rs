@@ -12,6 +12,8 @@
 //!    released, as whoever sets a bit on the board does (`run/idle.rs`).
 //! 3. A worker that is given nothing falls asleep as ever, and reads `offers` with a read-modify-write
 //!    beside the board when it is on the list of sleepers.
+//!    A batch of a job that others may take from counts in the same word, and whoever opens one wakes a
+//!    worker alike (`job/core/lot.rs`).
 //! 4. Jobs that a section has ended are finished after it: their handles are told without the lock.
 //!
 //! # Why no subtask is left while a worker sleeps
@@ -38,17 +40,24 @@ use crossbeam_utils::CachePadded;
 
 use super::*;
 use crate::allocate::{Claimant, End, JobId, Take};
+use crate::sync::AtomicU64;
 use books::Books;
 
 pub(crate) use books::JobRules;
 pub(crate) use crowd::{Back, Crowd, Desk, Given, Office, Sat, Seat, Site, WeakOffice};
 
+/// A worker that asks may be given something.
+const COULD: usize = 1;
+/// Added for each open lot.
+const LOT: usize = 2;
+
 /// What an engine knows of jobs.
 pub(crate) struct Sharing<K, W> {
     /// Jobs that are not over. Changed under `books`; read by workers, between slices, without it.
     jobs: CachePadded<AtomicUsize>,
-    /// 1 if a worker that asks may be given something. Written at the end of every section of `books`;
-    /// read without it by workers that look for work.
+    /// What keeps a worker from falling asleep. `COULD` is set if one that asks may be given something:
+    /// written at the end of every section of `books`. `LOT` is added for each batch of a job from
+    /// which others may take: by the worker that has it, and taken off by whoever empties it.
     offers: CachePadded<AtomicUsize>,
     /// Raised by each section that tells a worker in the middle of a batch to ask again. Read by those.
     changes: CachePadded<AtomicUsize>,
@@ -86,6 +95,16 @@ impl<K, W> Sharing<K, W> {
         self.offers.fetch_or(0, Ordering::AcqRel) != 0
     }
 
+    /// Whether the last section said so. Under `books` it is exact.
+    fn could(&self) -> bool {
+        self.offers.load(Ordering::Relaxed) & COULD != 0
+    }
+
+    /// Whether somebody has a batch from which others may take.
+    pub(crate) fn has_lots(&self) -> bool {
+        self.offers.load(Ordering::Relaxed) >= LOT
+    }
+
     /// What `is_disturbed` is to be asked with.
     pub(crate) fn changes(&self) -> usize {
         self.changes.load(Ordering::Relaxed)
@@ -100,7 +119,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A section of the books; what follows from it is done after the lock is released.
     fn section<R>(&self, section: impl FnOnce(&mut Books<K, X::Work>, u64) -> R) -> R {
         let clock = self.clock.now();
-        let mut books = self.sharing.books.lock();
+        let mut books = self.sharing.books.lock_politely();
         let time = books.pass(clock);
         let result = section(&mut books, time);
         let (could, jobs) = match &books.allocator {
@@ -115,14 +134,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if self.sharing.jobs.load(Ordering::Relaxed) != jobs {
             self.sharing.jobs.store(jobs, Ordering::Relaxed);
         }
-        let could = usize::from(could);
-        let changed = self.sharing.offers.load(Ordering::Relaxed) != could;
-        if changed {
-            self.sharing.offers.swap(could, Ordering::AcqRel);
-        }
+        let changed = self.sharing.could() != could;
+        match could {
+            true if changed => self.sharing.offers.fetch_or(COULD, Ordering::AcqRel),
+            false if changed => self.sharing.offers.fetch_and(!COULD, Ordering::AcqRel),
+            _ => 0,
+        };
         let over = std::mem::take(&mut books.over);
         drop(books);
-        if changed && could == 1 {
+        if changed && could {
             self.idle.offered();
         }
         for (crowd, last) in over {
@@ -174,6 +194,48 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 allocator.split_more(id, count, time);
             }
         });
+    }
+
+    /// A worker has a batch from which others may take.
+    pub(crate) fn open_lot(&self) {
+        self.sharing.offers.fetch_add(LOT, Ordering::AcqRel);
+        self.idle.offered();
+    }
+
+    /// Nothing is left in so many of them.
+    pub(crate) fn close_lots(&self, count: usize) {
+        self.sharing.offers.fetch_sub(count * LOT, Ordering::AcqRel);
+    }
+
+    /// Tells the rules of subtasks that were taken out of a batch.
+    pub(crate) fn tell_untold(&self, id: JobId, untold: &AtomicU64) {
+        self.section(|books, time| {
+            // In the section, so that whoever finds nothing knows that it was told.
+            let count = untold.swap(0, Ordering::AcqRel);
+            if count != 0
+                && let Some(allocator) = &mut books.allocator
+            {
+                allocator.split_more(id, count, time);
+            }
+        });
+    }
+
+    /// Lets anybody have what waits behind other subtasks in the batches of workers: `job/core/lot.rs`.
+    /// False if there was nothing.
+    pub(crate) fn relieve(&self) -> bool {
+        let jobs: Vec<_> = self.section(|books, _| {
+            books.jobs.iter().flatten().map(|listed| (listed.id, listed.crowd.clone())).collect()
+        });
+        let mut any = false;
+        for (id, crowd) in jobs {
+            let closed = crowd.relieve();
+            if closed != 0 {
+                self.tell_untold(id, crowd.untold());
+                self.close_lots(closed);
+                any = true;
+            }
+        }
+        any
     }
 
     /// The workers are as many as the crew says.

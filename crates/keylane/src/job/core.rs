@@ -2,6 +2,8 @@
 
 #[cfg(feature = "tokio")]
 mod afloat;
+mod lot;
+mod run;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -12,18 +14,19 @@ use slab::Slab;
 
 #[cfg(feature = "tokio")]
 use afloat::Afloat;
+use lot::Lot;
 
 use super::entry::{Entry, Lined};
 use super::plan::OnError;
 use super::sink::{Ending, OnPanic, Sink};
-use super::source::{Numbered, Piece, Pulled, Source};
+use super::source::{Numbered, Pieces, Pulled, Source};
 use super::work::Work;
 use crate::allocate::{End, JobId, Progress, Take};
 use crate::complete::{Outcome, PanicPayload, answering};
 use crate::engine::{Crowd, Key, Office, Sat, Site, WeakOffice};
 use crate::order::Claims;
 use crate::run::{Body, Stage, Standing, Turn, drop_quietly};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 pub(super) struct Core<K, I, F, T, E> {
     me: Weak<Self>,
@@ -41,6 +44,11 @@ pub(super) struct Core<K, I, F, T, E> {
     lined: Mutex<Slab<Numbered<F>>>,
     /// Subtasks that wait for a worker only, the first to become ready first.
     granted: Mutex<VecDeque<Granted<F>>>,
+    /// Batches that workers are at.
+    lots: Mutex<Vec<Arc<Lot<F>>>>,
+    /// Granted subtasks that were taken out of a batch, and that the rules have not been told of yet.
+    /// Raised under the lock of the batch; taken to nothing in the section that tells them.
+    untold: AtomicU64,
     sink: Arc<dyn Sink<T, E>>,
     /// Its futures.
     #[cfg(feature = "tokio")]
@@ -82,7 +90,7 @@ pub(super) struct Parts<T, E> {
 impl<K, I, F, T, E> Core<K, I, F, T, E>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
@@ -98,6 +106,8 @@ where
             source: Mutex::new(Spot::Here(source)),
             lined: Mutex::new(Slab::new()),
             granted: Mutex::new(VecDeque::new()),
+            lots: Mutex::default(),
+            untold: AtomicU64::new(0),
             sink: parts.sink,
             #[cfg(feature = "tokio")]
             afloat: Mutex::default(),
@@ -139,6 +149,8 @@ where
         drop_quietly(source);
         let lined = std::mem::take(&mut *self.lined.lock());
         lined.into_iter().for_each(drop_quietly);
+        let lots = self.lots.lock().clone();
+        lots.iter().for_each(|lot| lot.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
         for Granted { subtask, place } in granted {
             drop_quietly(subtask);
@@ -149,226 +161,17 @@ where
         self.abort_futures();
     }
 
-    /// Asks the splitter, and runs what it yields.
-    fn split(&self, most: usize, site: &mut dyn Site<K, Body>) -> Option<Sat> {
-        let Spot::Here(mut source) = std::mem::replace(&mut *self.source.lock(), Spot::Out) else {
-            // Cancelled; what is said of a subtask then is forgotten.
-            *self.source.lock() = Spot::Gone;
-            return Some(Sat::ended(End::Waits));
-        };
-        let asked = catch_unwind(AssertUnwindSafe(|| {
-            let pulled = source.pull(most, F::GOES_ON);
-            let exhausted = source.expected() == Some(0);
-            (pulled, exhausted)
-        }));
-        match asked {
-            Err(payload) => {
-                site.panicked(&*payload);
-                *self.source.lock() = Spot::Gone;
-                drop_quietly(source);
-                self.end(Ending::Panicked(PanicPayload::new(payload)));
-                Some(Sat { cancels: true, ..Sat::ended(End::Waits) })
-            }
-            Ok((Pulled::End, _)) => {
-                *self.source.lock() = Spot::Gone;
-                drop_quietly(source);
-                Some(Sat::ended(End::Nothing))
-            }
-            Ok((Pulled::Keyed(claims, subtask), exhausted)) => {
-                self.put_back(source);
-                self.line_up(claims, subtask, exhausted, site)
-            }
-            Ok((Pulled::Free(batch), exhausted)) => {
-                self.put_back(source);
-                site.split(exhausted);
-                self.run_free(batch, site)
-            }
-        }
-    }
-
-    /// Before the splitter is said to be free.
-    fn put_back(&self, source: Source<K, I, F>) {
-        let mut spot = self.source.lock();
-        if self.is_cancelled() {
-            *spot = Spot::Gone;
-            drop(spot);
-            drop_quietly(source);
-        } else {
-            *spot = Spot::Here(source);
-        }
-    }
-
-    /// Puts a subtask into the order of the pool. Only then may another worker ask the splitter, whose
-    /// next subtask is to come after this one.
-    fn line_up(
-        &self,
-        claims: Claims<K>,
-        subtask: Numbered<F>,
-        exhausted: bool,
-        site: &mut dyn Site<K, Body>,
-    ) -> Option<Sat> {
-        let mut lined = self.lined.lock();
-        if self.is_cancelled() {
-            drop(lined);
-            drop_quietly((claims, subtask));
-            return Some(Sat::ended(End::Waits));
-        }
-        let place = lined.insert(subtask);
-        drop(lined);
-        let job = self.me.upgrade().expect("a job with a worker is alive");
-        site.enter(claims, Body::new(Entry { job, place }));
-        site.waits(exhausted);
-        None
-    }
-
-    /// Runs subtasks without keys.
-    fn run_free(
-        &self,
-        mut batch: VecDeque<Numbered<F>>,
-        site: &mut dyn Site<K, Body>,
-    ) -> Option<Sat> {
-        if !site.begin_free() {
-            // Behind a barrier: each has to stand in line like any task.
-            let first = batch.pop_front().expect("a batch has at least one");
-            self.leave(batch, site);
-            return self.line_up(Claims::none(), first, false, site);
-        }
-        let mut outcomes = Vec::with_capacity(batch.len());
-        let mut count = Count::default();
-        answering(self.cancelled.clone(), || {
-            while let Some((number, work)) = batch.pop_front() {
-                site.begins_one();
-                let outcome = self.attempt(work, site);
-                site.ran_one();
-                count.add(&outcome);
-                outcomes.push((number, outcome));
-                if count.failed != 0 && self.on_error == OnError::FailFast
-                    || site.is_disturbed()
-                    || self.is_cancelled()
-                {
-                    break;
-                }
-            }
-        });
-        let cancels = self
-            .deliver(&mut outcomes.drain(..), count.failed != 0, &|payload| site.panicked(payload));
-        site.end_free();
-        self.leave(batch, site);
-        Some(count.sat(cancels))
-    }
-
-    /// Leaves subtasks to whoever comes, unless nobody shall.
-    fn leave(&self, batch: VecDeque<Numbered<F>>, site: &mut dyn Site<K, Body>) {
-        let count = batch.len() as u64;
-        if count == 0 {
-            return;
-        }
-        let mut granted = self.granted.lock();
-        if self.is_cancelled() {
-            drop(granted);
-            return batch.into_iter().for_each(drop_quietly);
-        }
-        granted.extend(batch.into_iter().map(|subtask| Granted { subtask, place: None }));
-        drop(granted);
-        site.leave(count);
-    }
-
-    /// Runs a subtask that waited for a worker only.
-    fn run_granted(&self, site: &mut dyn Site<K, Body>) -> Option<Sat> {
-        let first = self.granted.lock().pop_front();
-        let Some(Granted { subtask, place }) = first else {
-            // Cancelled.
-            return Some(Sat::ended(End::Waits));
-        };
-        let Some((turn, standing)) = place else {
-            return self.run_free(VecDeque::from([subtask]), site);
-        };
-        #[cfg(feature = "tokio")]
-        if F::GOES_ON {
-            self.launch(subtask, turn, standing, site);
-            return None;
-        }
-        let (number, work) = subtask;
-        let mut count = Count::default();
-        let outcome =
-            standing.visit(|| answering(self.cancelled.clone(), || self.attempt(work, site)));
-        count.add(&outcome);
-        let cancels =
-            self.deliver(&mut std::iter::once((number, outcome)), count.failed != 0, &|payload| {
-                site.panicked(payload)
-            });
-        drop(turn);
-        Some(count.sat(cancels))
-    }
-
-    fn attempt(&self, work: F, site: &mut dyn Site<K, Body>) -> Outcome<T, E> {
-        let run = || work.run(|| unreachable!("what goes on is not attempted"));
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Some(Ok(value))) => Outcome::Done(value),
-            Ok(Some(Err(error))) => {
-                site.failed();
-                Outcome::Failed(error)
-            }
-            Ok(None) => unreachable!("what goes on is not attempted"),
-            Err(payload) => {
-                site.panicked(&*payload);
-                Outcome::Panicked(PanicPayload::new(payload))
-            }
-        }
-    }
-
     /// Tells the handle.
     fn tell(&self) {
         let ending = self.ending.lock().take().unwrap_or(Ending::Ended);
         self.sink.finish(ending);
-    }
-
-    /// Hands outcomes on, and says whether the job is to be cancelled.
-    fn deliver(
-        &self,
-        outcomes: &mut dyn Iterator<Item = (u64, Outcome<T, E>)>,
-        any_failed: bool,
-        on_panic: OnPanic<'_>,
-    ) -> bool {
-        let folds = self.sink.put(outcomes, on_panic);
-        let ends = !folds || any_failed && self.on_error == OnError::FailFast;
-        if ends {
-            self.end(Ending::Ended);
-        }
-        ends
-    }
-}
-
-/// What a worker has run.
-#[derive(Default)]
-struct Count {
-    done: u64,
-    failed: u64,
-}
-
-impl Count {
-    fn add<T, E>(&mut self, outcome: &Outcome<T, E>) {
-        match outcome {
-            Outcome::Done(_) => self.done += 1,
-            _ => self.failed += 1,
-        }
-    }
-
-    /// The last one is what the worker was given for.
-    fn sat(self, cancels: bool) -> Sat {
-        let Count { done, failed } = self;
-        let (end, more_done, more_failed) = match done {
-            0 => (End::Failed, 0, failed - 1),
-            _ => (End::Done, done - 1, failed),
-        };
-        Sat { end, more_done, more_failed, cancels }
     }
 }
 
 impl<K, I, F, T, E> Crowd<K, Body> for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
@@ -378,6 +181,14 @@ where
             Take::Ready => self.run_granted(site),
             Take::Split => self.split(most, site),
         }
+    }
+
+    fn relieve(&self) -> usize {
+        self.empty_lots()
+    }
+
+    fn untold(&self) -> &AtomicU64 {
+        &self.untold
     }
 
     fn is_full(&self) -> bool {
@@ -411,7 +222,7 @@ where
 impl<K, I, F, T, E> Lined for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
@@ -446,7 +257,7 @@ pub(super) trait Steer: Send + Sync {
 impl<K, I, F, T, E> Steer for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,

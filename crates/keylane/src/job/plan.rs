@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::{Core, Parts, Steer};
 use super::fold::Fold;
@@ -11,7 +12,7 @@ use super::fold::Fold;
 use super::future::Later;
 use super::handle::Job;
 use super::sink::{Collect, Result as Shared, Sink};
-use super::source::{Piece, Source};
+use super::source::{Pieces, Source};
 use super::work::{Closure, Work};
 use crate::allocate::Supply;
 use crate::complete::{Outcome, Slot, Sure};
@@ -60,6 +61,9 @@ struct Settings {
     on_error: OnError,
     order: Option<ResultOrder>,
     expected: Option<u64>,
+    ahead: Option<usize>,
+    /// For how long it waits for room: without end, unless somebody has said.
+    within: Option<Duration>,
     /// Its subtasks need a runtime.
     #[cfg(feature = "tokio")]
     goes_on: bool,
@@ -78,6 +82,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             on_error: OnError::default(),
             order: None,
             expected: None,
+            ahead: None,
+            within: None,
             #[cfg(feature = "tokio")]
             goes_on: false,
             most_waiting: MOST_WAITING,
@@ -109,6 +115,55 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// workers after those of which it is known. If it turns out wrong, nothing is lost.
     pub fn expected(mut self, subtasks: u64) -> Self {
         self.settings.expected = Some(subtasks);
+        self
+    }
+
+    /// How many tiny subtasks without keys may be taken from the iterator at a time, before the first of
+    /// them runs: at least one, and at most 64 are.
+    ///
+    /// By default that is 64 if the iterator knows its length, by its [`size_hint`](Iterator::size_hint), and
+    /// one if it does not, for then it may wait for its next item, as that of a channel does, and what was
+    /// taken before would wait with it. Say more for one that never waits: tiny subtasks then cost a
+    /// tenth.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let odd = (0..1000_u64).filter(|n| n % 2 == 1).map(|n| move || n);
+    /// let sum = pool.job("odd").split_ahead(64).each(odd).fold(0, |sum, n| sum + n)?;
+    /// assert_eq!(sum.wait()?.unwrap(), 250_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split_ahead(mut self, subtasks: usize) -> Self {
+        self.settings.ahead = Some(subtasks.max(1));
+        self
+    }
+
+    /// For how long submitting it may wait for room in the pool: not at all if it is zero, as in async
+    /// code. By default as long as it takes. A job takes the room of one task, until it is over.
+    ///
+    /// Submitting then fails with [`TimedOut`](SubmitErrorKind::TimedOut), or with
+    /// [`Full`](SubmitErrorKind::Full) if it was zero, and the job comes back.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().workers(1).capacity(1).build()?;
+    /// let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    /// let busy = pool.submit(1, move || stopped.recv())?;
+    /// let job = pool.job("later").within(Duration::ZERO).each([|| 5]).collect();
+    /// let refused = job.unwrap_err();
+    /// assert_eq!(refused.kind(), SubmitErrorKind::Full);
+    /// drop(stop);
+    /// busy.wait()?;
+    /// pool.drain(None)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.settings.within = Some(timeout);
         self
     }
 
@@ -217,10 +272,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         T: Send + 'static,
         E: Send + 'static,
         F: Work<T, E>,
-        I: Iterator<Item = Piece<K, F>> + Send + 'static,
+        I: Pieces<K, F>,
     {
         let JobBuilder { engine, settings } = self;
-        Subtasks { engine, settings, plan: Box::new(Source::new(subtasks)) }
+        let source = Source::new(subtasks, settings.ahead);
+        Subtasks { engine, settings, plan: Box::new(source) }
     }
 }
 
@@ -246,7 +302,7 @@ type Started<K> = (Arc<dyn Crowd<K, Body>>, Arc<dyn Steer>);
 impl<K, I, F, T, E> Plan<K, T, E> for Source<K, I, F>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
@@ -278,7 +334,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`Closed`](crate::SubmitErrorKind::Closed); the job comes back.
+    /// [`Closed`](SubmitErrorKind::Closed), and what [`within`](JobBuilder::within) says; the job comes
+    /// back.
     pub fn run(self) -> Result<Job<(), E>, SubmitError<Self>> {
         self.fold((), |(), _| ()).map_err(|refused| {
             let why = refused.kind();
@@ -347,7 +404,12 @@ where
         if self.settings.goes_on && self.engine.settings.runtime.is_none() {
             return Err(SubmitErrorKind::NoRuntime);
         }
-        self.engine.take_slot(Patience::Endless).map_err(SubmitErrorKind::from)
+        let patience = match self.settings.within {
+            None => Patience::Endless,
+            Some(Duration::ZERO) => Patience::None,
+            Some(timeout) => Patience::for_at_most(timeout),
+        };
+        self.engine.take_slot(patience).map_err(|refused| patience.explain(refused))
     }
 
     fn submit_fold<A, G>(self, init: A, step: G, takes_failures: bool) -> Job<A, E>

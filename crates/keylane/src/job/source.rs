@@ -10,12 +10,19 @@ pub(super) type Numbered<F> = (u64, F);
 /// What a splitter yields.
 pub(super) type Piece<K, F> = (Claims<K>, F);
 
+/// What a splitter is.
+pub(super) trait Pieces<K, F>: Iterator<Item = Piece<K, F>> + Send + 'static {}
+
+impl<K, F, I: Iterator<Item = Piece<K, F>> + Send + 'static> Pieces<K, F> for I {}
+
 pub(super) struct Source<K, I, F> {
     iter: I,
     /// A subtask with keys that came after some without, which were taken together.
     next: Option<Piece<K, F>>,
     /// How many were taken out.
     taken: u64,
+    /// The most that are taken before the first of them runs, if somebody has said.
+    ahead: Option<usize>,
 }
 
 /// What a splitter has made.
@@ -29,13 +36,19 @@ pub(super) enum Pulled<K, F> {
 }
 
 impl<K, I: Iterator<Item = Piece<K, F>>, F> Source<K, I, F> {
-    pub(super) fn new(iter: I) -> Self {
-        Source { iter, next: None, taken: 0 }
+    pub(super) fn new(iter: I, ahead: Option<usize>) -> Self {
+        Source { iter, next: None, taken: 0, ahead }
     }
 
     /// Takes up to `most` subtasks without keys, or one with keys. Where all `need_a_turn`, those without
     /// keys count as having some.
+    ///
+    /// If nothing else was said, it takes more than one only from an iterator that knows how many it has.
+    /// Another may wait for its next one, as that of a channel does, and what was taken before would
+    /// wait with it.
     pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> Pulled<K, F> {
+        let knows = self.expected().is_some();
+        let most = most.min(self.ahead.unwrap_or(if knows { usize::MAX } else { 1 }));
         let mut free = VecDeque::new();
         while free.len() < most {
             match self.next.take().or_else(|| self.iter.next()) {

@@ -10,16 +10,17 @@ use crate::job::{JobBuilder, JobInfo};
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Begins a job: many subtasks under one name, with one result.
     ///
-    /// Jobs share the workers by four rules, so that several make progress at once, none takes all
-    /// workers, and the one with the fewest subtasks left is done first; [`allocate`](crate::allocate)
-    /// has them. Work outside jobs shares as if each task were a job of its own.
+    /// Jobs share the workers by rules, so that the one with the fewest subtasks left is done first,
+    /// none starves, and with six workers or more none takes them all; [`Order`](crate::allocate::Order)
+    /// says how, and [`Builder::job_order`](crate::Builder::job_order) chooses another order. Work outside
+    /// jobs shares as if each task were a job of its own.
     ///
     /// - Subtasks are split lazily: the iterator is asked for one when a worker is free for it, and so
     ///   may be endless, or of millions, in little memory. It is asked by one worker at a time.
     /// - Subtasks with keys belong to the same order as everything else in the pool.
     /// - A panic in the iterator, in a subtask or in a fold ends its job at the most.
     /// - A worker changes jobs only between two subtasks. It may take up to 64 at a time where they are
-    ///   tiny and nobody else wants a worker.
+    ///   tiny and nobody else wants a worker; what of them waits behind a long one goes to whoever is idle.
     ///
     /// ```
     /// use keylane::Pool;

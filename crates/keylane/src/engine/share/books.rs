@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Back, Crowd, Desk, Given};
-use crate::allocate::{Allocator, Claimant, Decision, End, JobId, Progress, Take};
+use crate::allocate::{Allocator, Claimant, Decision, End, JobId, Order, Progress, Take};
 use crate::observe::Clock;
 
 pub(super) struct Books<K, W> {
@@ -36,22 +36,29 @@ pub(super) struct Listed<K, W> {
 }
 
 /// How jobs share the workers of a pool.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct JobRules {
-    /// Rule 2's bound, if not the number of workers.
+    /// Rule 2's bound, if it is another than that of the order.
     pub(crate) max_active: Option<usize>,
     /// The ageing bound, in milliseconds.
     pub(crate) patience: Option<u64>,
-    pub(crate) shortest_first: bool,
+    pub(crate) order: Order,
+}
+
+impl Default for JobRules {
+    fn default() -> Self {
+        JobRules { max_active: None, patience: None, order: Order::Balanced }
+    }
 }
 
 impl JobRules {
     pub(super) fn allocator(&self, workers: usize) -> Allocator {
-        let mut allocator = Allocator::new(workers).with_max_active(self.max_active);
-        if let Some(patience) = self.patience {
-            allocator = allocator.with_patience(patience);
+        let allocator =
+            Allocator::new(workers).with_max_active(self.max_active).with_order(self.order);
+        match self.patience {
+            Some(patience) => allocator.with_patience(patience),
+            None => allocator,
         }
-        if self.shortest_first { allocator.with_shortest_first() } else { allocator }
     }
 }
 

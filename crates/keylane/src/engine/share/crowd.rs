@@ -5,12 +5,20 @@ use std::sync::{Arc, Weak};
 
 use crate::allocate::{Claimant, End, JobId, Progress, Take};
 use crate::order::Claims;
+use crate::sync::AtomicU64;
 
 /// A job, as the engine sees it.
 pub(crate) trait Crowd<K, W>: Send + Sync {
     /// Takes what it is told to, up to `most` subtasks, and runs it. Nothing comes back if the site was
     /// told already that the worker is free again.
     fn sit(&self, take: Take, most: usize, site: &mut dyn Site<K, W>) -> Option<Sat>;
+
+    /// Lets anybody have the subtasks that wait behind another in some worker's batch. How many lots
+    /// that has closed. What they held is to be told to the rules: `untold`.
+    fn relieve(&self) -> usize;
+
+    /// Subtasks of it that are ready, and that the rules do not know of.
+    fn untold(&self) -> &AtomicU64;
 
     /// Whether it has so many results that nobody has folded that it should not be split on.
     fn is_full(&self) -> bool;
@@ -43,6 +51,15 @@ pub(crate) trait Site<K, W> {
 
     /// So many subtasks more than one have come from the splitter, and are left to whoever comes.
     fn leave(&mut self, count: u64);
+
+    /// The worker has a batch from which others may take.
+    fn open_lot(&mut self);
+
+    /// Nothing is left in it.
+    fn close_lot(&mut self);
+
+    /// Tells the rules of subtasks that others have taken out of the batch.
+    fn tell_untold(&mut self, untold: &AtomicU64);
 
     /// Whether subtasks without keys may run now; if so, until `end_free`.
     fn begin_free(&mut self) -> bool;

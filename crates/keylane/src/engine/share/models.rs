@@ -10,6 +10,7 @@ use super::super::models::{Meeting, Shift, Work};
 use super::*;
 use crate::allocate::{Progress, Supply};
 use crate::sync::model::{Plain, check, spawn};
+use crate::sync::yield_now;
 
 /// A job of so many subtasks, which are alike.
 struct Few {
@@ -33,6 +34,103 @@ impl Crowd<u64, Work> for Few {
         site.split(exhausted);
         (self.run)();
         Some(Sat::ended(End::Done))
+    }
+
+    fn relieve(&self) -> usize {
+        0
+    }
+
+    fn untold(&self) -> &AtomicU64 {
+        unreachable!("there are no batches")
+    }
+
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    fn most_waiting(&self) -> u64 {
+        1
+    }
+
+    fn finish(&self, _: Progress) {}
+
+    fn stop(&self) {}
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+/// Two subtasks that one worker takes together.
+struct Pair {
+    lot: Mutex<Lot>,
+    granted: Mutex<usize>,
+    untold: AtomicU64,
+    run: Box<dyn Fn() + Send + Sync>,
+    name: Arc<str>,
+}
+
+/// The second of them, as `job/core/lot.rs` has it.
+#[derive(Default)]
+struct Lot {
+    left: usize,
+    is_open: bool,
+    was_relieved: bool,
+}
+
+impl Pair {
+    fn new(run: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Pair {
+            lot: Mutex::default(),
+            granted: Mutex::new(0),
+            untold: AtomicU64::new(0),
+            run: Box::new(run),
+            name: "pair".into(),
+        })
+    }
+
+    /// Takes out what is left, and says whether that closed the lot.
+    fn empty(&self, relieves: bool) -> (usize, bool) {
+        let mut lot = self.lot.lock();
+        let left = std::mem::take(&mut lot.left);
+        if relieves && left != 0 {
+            lot.was_relieved = true;
+            self.untold.fetch_add(left as u64, Ordering::Relaxed);
+        }
+        (left, std::mem::take(&mut lot.is_open))
+    }
+}
+
+impl Crowd<u64, Work> for Pair {
+    fn sit(&self, take: Take, _: usize, site: &mut dyn Site<u64, Work>) -> Option<Sat> {
+        if take == Take::Ready {
+            *self.granted.lock() -= 1;
+            (self.run)();
+            return Some(Sat::ended(End::Done));
+        }
+        site.split(true);
+        *self.lot.lock() = Lot { left: 1, is_open: true, was_relieved: false };
+        site.open_lot();
+        (self.run)();
+        let (left, closes) = self.empty(false);
+        if closes {
+            site.close_lot();
+        }
+        (0..left).for_each(|_| (self.run)());
+        if self.lot.lock().was_relieved {
+            site.tell_untold(&self.untold);
+        }
+        Some(Sat { more_done: left as u64, ..Sat::ended(End::Done) })
+    }
+
+    fn relieve(&self) -> usize {
+        let (left, closes) = self.empty(true);
+        *self.granted.lock() += left;
+        usize::from(closes)
+    }
+
+    fn untold(&self) -> &AtomicU64 {
+        &self.untold
     }
 
     fn is_full(&self) -> bool {
@@ -64,6 +162,18 @@ impl Site<u64, Work> for Bare<'_> {
     fn enter(&mut self, _: Claims<u64>, _: Work) {}
     fn leave(&mut self, _: u64) {}
 
+    fn open_lot(&mut self) {
+        self.0.engine.open_lot();
+    }
+
+    fn close_lot(&mut self) {
+        self.0.engine.close_lots(1);
+    }
+
+    fn tell_untold(&mut self, untold: &AtomicU64) {
+        self.0.engine.tell_untold(self.1, untold);
+    }
+
     fn begin_free(&mut self) -> bool {
         true
     }
@@ -82,10 +192,9 @@ impl Site<u64, Work> for Bare<'_> {
 
 impl Shift {
     /// Submits a job as a pool does.
-    fn submit_few(&self, subtasks: usize, run: impl Fn() + Send + Sync + 'static) {
+    fn submit_job(&self, subtasks: u64, job: Arc<dyn Crowd<u64, Work>>) {
         self.engine.admission.force_for_accepted();
-        let supply = Supply::Split { expected: Some(subtasks as u64) };
-        self.engine.submit_job(Few::new(subtasks, run), supply, 1, |_| ());
+        self.engine.submit_job(job, Supply::Split { expected: Some(subtasks) }, 1, |_| ());
     }
 
     /// Counts a subtask; the last one ends the shift.
@@ -111,6 +220,11 @@ impl Shift {
                     back = sat.map(|sat| Back { who: Claimant::Job(id), take, sat });
                 }
                 Given::Loose => unreachable!("there is nothing outside of jobs"),
+                Given::Nothing if engine.sharing.has_lots() => {
+                    if !engine.relieve() {
+                        yield_now();
+                    }
+                }
                 Given::Nothing => {
                     if !std::mem::replace(&mut searching, true) {
                         engine.idle.start_searching();
@@ -142,15 +256,42 @@ fn no_subtask_is_left_while_a_worker_sleeps() {
         let submitter = shift.clone();
         let submitter = spawn(move || {
             let counter = Arc::downgrade(&submitter);
-            submitter.submit_few(2, move || {
+            let subtask = move || {
                 meeting.attend();
                 counter.upgrade().expect("the shift goes on").count();
-            });
+            };
+            submitter.submit_job(2, Few::new(2, subtask));
         });
         shift.share();
         worker.join().unwrap();
         submitter.join().unwrap();
         assert_eq!(shift.left.load(StdOrdering::Relaxed), 0);
+    });
+}
+
+/// Two subtasks that only end together, of which one worker has both: the other must come and take one, also
+/// if it was about to sleep, and the job is over when both have ended, and no earlier.
+///
+/// Fails if nobody is woken for a batch.
+#[test]
+fn no_subtask_is_left_in_a_batch_while_a_worker_sleeps() {
+    check(|| {
+        let shift = Shift::new(2, 2);
+        let meeting = Meeting::of(2);
+        shift.engine.idle.start_searching();
+        shift.engine.idle.start_searching();
+        let other = shift.clone();
+        let worker = spawn(move || other.share());
+        let counter = Arc::downgrade(&shift);
+        let subtask = move || {
+            meeting.attend();
+            counter.upgrade().expect("the shift goes on").count();
+        };
+        shift.submit_job(2, Pair::new(subtask));
+        shift.share();
+        worker.join().unwrap();
+        assert_eq!(shift.left.load(StdOrdering::Relaxed), 0);
+        assert!(!shift.engine.sharing.has_jobs() && !shift.engine.sharing.has_lots());
     });
 }
 

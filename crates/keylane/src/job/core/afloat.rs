@@ -37,7 +37,7 @@ impl Afloat {
 impl<K, I, F, T, E> Core<K, I, F, T, E>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,
@@ -83,7 +83,7 @@ where
 impl<K, I, F, T, E> Abroad<T, E> for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Iterator<Item = Piece<K, F>> + Send + 'static,
+    I: Pieces<K, F>,
     F: Work<T, E>,
     T: Send + 'static,
     E: Send + 'static,

@@ -6,6 +6,7 @@ use super::*;
 use crate::allocate::{Claimant, End, JobId, Take};
 use crate::engine::{Back, Given, Sat, Site, Traced};
 use crate::order::Claims;
+use crate::sync::AtomicU64;
 
 /// The most subtasks in a batch.
 const MOST_AT_ONCE: usize = 64;
@@ -50,7 +51,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let asks = !self.must_end();
             // Before the worker is told that nobody else wants one.
             let changes = self.engine.sharing.changes();
-            back = match self.engine.share(back.take(), asks, &mut self.desk) {
+            let given = self.engine.share(back.take(), asks, &mut self.desk);
+            // Who is alone with its job takes a batch of its own.
+            if !matches!(given, Given::Job { alone: true, .. })
+                && self.engine.sharing.has_lots()
+                && self.engine.relieve()
+                && given == Given::Nothing
+                && asks
+            {
+                continue;
+            }
+            back = match given {
                 Given::Nothing => break,
                 Given::Loose => Some(self.sit_outside()),
                 Given::Job { take, alone } => self.sit_at_desk(take, alone, changes),
@@ -163,6 +174,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
 
     fn leave(&mut self, count: u64) {
         self.engine.split_more(self.id, count);
+    }
+
+    fn open_lot(&mut self) {
+        self.engine.open_lot();
+    }
+
+    fn close_lot(&mut self) {
+        self.engine.close_lots(1);
+    }
+
+    fn tell_untold(&mut self, untold: &AtomicU64) {
+        self.engine.tell_untold(self.id, untold);
     }
 
     fn begin_free(&mut self) -> bool {

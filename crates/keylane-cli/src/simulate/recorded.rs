@@ -1,0 +1,152 @@
+//! The jobs of a recorded pool: when they came, how many subtasks they had and how long each took.
+//!
+//! A worker that was given to a job and came back has run a subtask; if it says that it ran several,
+//! they share its time. One that said that its subtask waits, or that there was none, has run nothing. What
+//! ran when the record ends is taken to end there, and a job that was there when it begins to come then.
+//! Work outside jobs is a job of its own for each sitting of a worker.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anyhow::ensure;
+use keylane::allocate::{Claimant, Decision, End, Event, Record, Rule};
+
+use super::jobs::Job;
+use super::schedule::{Bar, Schedule};
+
+/// What the first line of a record begins with; that of a CSV file is its header.
+pub(super) const MARK: &str = "keylane record ";
+
+/// What was recorded, and what it says of the jobs.
+pub(super) struct Recorded {
+    /// By arrival.
+    pub(super) jobs: Vec<Job>,
+    /// Who had which worker when.
+    pub(super) schedule: Schedule,
+    pub(super) workers: usize,
+}
+
+/// A worker that is out.
+struct Sitting {
+    worker: usize,
+    start: u64,
+    rule: Rule,
+    /// Subtasks that it has run beyond the one that it was given for.
+    more: u64,
+}
+
+#[derive(Default)]
+struct Reading {
+    /// By the jobs' numbers in the record; sittings of loose work have those behind them all.
+    jobs: BTreeMap<u64, Job>,
+    finished: BTreeMap<u64, u64>,
+    out: BTreeMap<Option<u64>, VecDeque<Sitting>>,
+    bars: Vec<(u64, Bar)>,
+    /// Workers that are not out, by number; those that were never out are not here.
+    idle: Vec<usize>,
+    most_out: usize,
+    loose: u64,
+}
+
+pub(super) fn read(text: &str) -> anyhow::Result<Recorded> {
+    let record: Record = text.parse()?;
+    record.replay()?;
+    let first = record.entries().next().map_or(0, |entry| entry.at);
+    let last = record.entries().next_back().map_or(0, |entry| entry.at);
+    let mut reading = Reading::default();
+    for entry in record.entries() {
+        reading.note(entry.at - first, &entry.event);
+    }
+    for (who, sittings) in std::mem::take(&mut reading.out) {
+        sittings.into_iter().for_each(|sitting| reading.end(who, sitting, last - first));
+    }
+    ensure!(!reading.jobs.is_empty(), "the record has no jobs");
+    Ok(reading.finish(record.workers()))
+}
+
+impl Reading {
+    fn note(&mut self, now: u64, event: &Event) {
+        match *event {
+            Event::Submitted { job, weight, .. } => {
+                let number = job.serial();
+                self.finished.insert(number, now);
+                self.jobs.insert(number, named(format!("{number}"), now, weight));
+            }
+            Event::Decided(Decision { to, rule, .. }) => {
+                let worker = self.idle.pop().unwrap_or_else(|| {
+                    self.most_out += 1;
+                    self.most_out - 1
+                });
+                let sitting = Sitting { worker, start: now, rule, more: 0 };
+                self.out.entry(number(to)).or_default().push_back(sitting);
+            }
+            Event::RanMore { job, done, failed, .. } => {
+                if let Some(sitting) = self.out.entry(Some(job.serial())).or_default().front_mut() {
+                    sitting.more += done + failed;
+                }
+            }
+            Event::Ended(who, end) => {
+                // Of several, that which began first.
+                let Some(sitting) = self.out.entry(number(who)).or_default().pop_front() else {
+                    // It began before the record.
+                    return;
+                };
+                match end {
+                    End::Done | End::Failed => self.end(number(who), sitting, now),
+                    End::Waits | End::Nothing => self.idle.push(sitting.worker),
+                }
+            }
+            _ => {}
+        }
+        self.idle.sort_unstable_by(|one, other| other.cmp(one));
+    }
+
+    fn end(&mut self, who: Option<u64>, sitting: Sitting, now: u64) {
+        let Sitting { worker, start, rule, more } = sitting;
+        self.idle.push(worker);
+        let number = who.unwrap_or_else(|| {
+            self.loose += 1;
+            u64::MAX - self.loose
+        });
+        let (took, subtasks) = (now - start, more + 1);
+        let outside = who.is_none();
+        let job = self.jobs.entry(number).or_insert_with(|| {
+            let name = if outside { "outside".to_owned() } else { format!("{number}") };
+            named(name, if outside { start } else { 0 }, 1)
+        });
+        for one in 0..subtasks {
+            let part = |n: u64| (u128::from(took) * u128::from(n) / u128::from(subtasks)) as u64;
+            job.lengths.push(part(one + 1) - part(one));
+            let subtask = job.lengths.len() as u64;
+            let (start, end) = (start + part(one), start + part(one + 1));
+            let bar = Bar { worker, job: 0, subtask, start, end, rule: Some(rule) };
+            self.bars.push((number, bar));
+        }
+        self.finished.insert(number, now);
+    }
+
+    fn finish(mut self, workers: usize) -> Recorded {
+        let mut order: Vec<u64> = self.jobs.keys().copied().collect();
+        order.sort_by_key(|number| (self.jobs[number].arrival, *number));
+        let place: BTreeMap<u64, usize> =
+            order.iter().enumerate().map(|(place, number)| (*number, place)).collect();
+        let mut bars: Vec<Bar> =
+            self.bars.iter().map(|(number, bar)| Bar { job: place[number], ..*bar }).collect();
+        bars.sort_by_key(|bar| (bar.start, bar.worker));
+        let finished = order.iter().map(|number| self.finished[number]).collect();
+        let jobs =
+            order.iter().map(|number| self.jobs.remove(number).expect("once each")).collect();
+        let schedule = Schedule { policy: "recorded", bars, finished };
+        Recorded { jobs, schedule, workers: workers.max(self.most_out) }
+    }
+}
+
+fn named(name: String, arrival: u64, weight: u32) -> Job {
+    Job { name, arrival, lengths: Vec::new(), weight }
+}
+
+fn number(who: Claimant) -> Option<u64> {
+    match who {
+        Claimant::Job(job) => Some(job.serial()),
+        Claimant::Loose => None,
+    }
+}

@@ -1,0 +1,547 @@
+//! The text of a record: version 1, a line for each thing, so that it can be kept, sent and read.
+//!
+//! ```text
+//! keylane record 1
+//! rules workers=4 max-active=- patience=- order=arrival
+//! state now=0 serials=0 needs=0 passed-over=0 line-had-its-turn=no dropped=0
+//! loose ready=no running=0 needs-since=- had-its-turn=no was-last=no
+//! event at=0 submitted job=0/0 supply=ready:20 weight=1
+//! event at=0 decided to=0/0 rule=admit take=ready
+//! event at=60 ended who=0/0 end=done
+//! ```
+//!
+//! - The first line is as it stands; then `rules`, `state` and `loose`, once each, in this order.
+//! - `job` and `free` lines say which jobs and which free slots there were before the first event, the
+//!   slots in ascending order, then the free ones again in the order in which they were freed. There are
+//!   none if nothing was dropped and recording began with the first job.
+//! - `event` lines follow, the oldest first. A job is `serial/slot`; the work outside jobs is `loose`.
+//! - Fields are `name=value`, all of them and in the order above. `-` is none. Times are in the unit of
+//!   whoever recorded, in a pool milliseconds. Numbers are decimal, and at most 2^48.
+//! - Lines that are empty or begin with `#` are skipped.
+//!
+//! Another version is refused. What is read has been checked as far as it must be to be replayed: a
+//! record that contradicts itself is a [`Divergence`](super::Divergence), never a panic.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::{FromStr, SplitAsciiWhitespace};
+
+use super::super::job::{Job, Splitter};
+use super::super::rules::{Loose, Rules};
+use super::super::{Claimant, Decision, End, JobId, Order, Rule, Supply, Take};
+use super::{Entry, Event, Record};
+
+const FIRST_LINE: &str = "keylane record 1";
+
+/// More than anything counts, and little enough that no sum overflows.
+const MOST: u64 = 1 << 48;
+
+impl fmt::Display for Record {
+    /// Writes the text that [`FromStr`] reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{FIRST_LINE}")?;
+        self.base.write(f, self.dropped)?;
+        self.entries.iter().try_for_each(|entry| {
+            write!(f, "event at={} ", entry.at)?;
+            write_event(f, &entry.event)?;
+            writeln!(f)
+        })
+    }
+}
+
+/// A value of a field, as it is written and read.
+trait Value: Sized {
+    fn show(&self) -> String;
+    fn read(text: &str) -> Option<Self>;
+}
+
+impl Value for u64 {
+    fn show(&self) -> String {
+        // Without end, and as long as that, are the same.
+        (*self).min(MOST).to_string()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        // Not "+5".
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|number| is_number && *number <= MOST)
+    }
+}
+
+impl Value for u32 {
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        u64::read(text)?.try_into().ok()
+    }
+}
+
+impl Value for usize {
+    fn show(&self) -> String {
+        (*self as u64).show()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        u64::read(text)?.try_into().ok()
+    }
+}
+
+impl Value for bool {
+    fn show(&self) -> String {
+        if *self { "yes" } else { "no" }.to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        [("yes", true), ("no", false)]
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, value)| *value)
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn show(&self) -> String {
+        self.as_ref().map_or("-".to_owned(), T::show)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        if text == "-" { Some(None) } else { T::read(text).map(Some) }
+    }
+}
+
+/// Two values with something between them.
+fn pair<A: Value, B: Value>(text: &str, between: char) -> Option<(A, B)> {
+    let (one, other) = text.split_once(between)?;
+    Some((A::read(one)?, B::read(other)?))
+}
+
+impl Value for (u64, u64) {
+    fn show(&self) -> String {
+        format!("{}/{}", self.0, self.1)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        pair(text, '/')
+    }
+}
+
+impl Value for JobId {
+    fn show(&self) -> String {
+        format!("{}/{}", self.serial, self.slot)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (serial, slot) = pair(text, '/')?;
+        Some(JobId { serial, slot })
+    }
+}
+
+impl Value for Claimant {
+    fn show(&self) -> String {
+        match self {
+            Claimant::Job(job) => job.show(),
+            Claimant::Loose => "loose".to_owned(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        if text == "loose" { Some(Claimant::Loose) } else { JobId::read(text).map(Claimant::Job) }
+    }
+}
+
+impl Value for Supply {
+    fn show(&self) -> String {
+        match self {
+            Supply::Ready(count) => format!("ready:{count}"),
+            Supply::Split { expected } => format!("split:{}", expected.show()),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        match text.split_once(':')? {
+            ("ready", count) => u64::read(count).map(Supply::Ready),
+            ("split", count) => Option::read(count).map(|expected| Supply::Split { expected }),
+            _ => None,
+        }
+    }
+}
+
+impl Value for Splitter {
+    fn show(&self) -> String {
+        match self {
+            Splitter::Closed => "closed".to_owned(),
+            Splitter::Open(expected) => expected.show(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        if text == "closed" {
+            Some(Splitter::Closed)
+        } else {
+            Option::read(text).map(Splitter::Open)
+        }
+    }
+}
+
+/// Values that have a word each.
+macro_rules! words {
+    ($type:ty: $($word:literal = $value:path),* $(,)?) => {
+        impl Value for $type {
+            fn show(&self) -> String {
+                match self { $($value => $word),* }.to_owned()
+            }
+
+            fn read(text: &str) -> Option<Self> {
+                match text { $($word => Some($value),)* _ => None }
+            }
+        }
+    };
+}
+
+words!(Order: "arrival" = Order::Arrival, "balanced" = Order::Balanced, "shortest" = Order::Shortest);
+words!(Rule: "keep" = Rule::Keep, "aged" = Rule::Aged, "admit" = Rule::Admit, "least" = Rule::Least);
+words!(Take: "ready" = Take::Ready, "split" = Take::Split);
+words!(End: "done" = End::Done, "failed" = End::Failed, "waits" = End::Waits, "nothing" = End::Nothing);
+
+/// Writes `name=value` for each.
+macro_rules! fields {
+    ($f:expr, $($name:literal = $value:expr),* $(,)?) => {{
+        $(write!($f, concat!(" ", $name, "={}"), Value::show(&$value))?;)*
+        Ok(())
+    }};
+}
+
+fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
+    write!(f, "{}", name(event))?;
+    match *event {
+        Event::Submitted { job, supply, weight } => {
+            fields!(f, "job" = job, "supply" = supply, "weight" = weight)
+        }
+        Event::Decided(Decision { to, rule, take }) => {
+            fields!(f, "to" = to, "rule" = rule, "take" = take)
+        }
+        Event::Ended(who, end) => fields!(f, "who" = who, "end" = end),
+        Event::RanMore { job, take, done, failed } => {
+            fields!(f, "job" = job, "take" = take, "done" = done, "failed" = failed)
+        }
+        Event::SplitMore(job, count) | Event::Ready(job, count) => {
+            fields!(f, "job" = job, "count" = count)
+        }
+        Event::Exhausted(job) | Event::Cancelled(job) => fields!(f, "job" = job),
+        Event::Settled(job, failed) => fields!(f, "job" = job, "failed" = failed),
+        Event::Held(job, held) => fields!(f, "job" = job, "held" = held),
+        Event::Paused(job, paused) => fields!(f, "job" = job, "paused" = paused),
+        Event::Weighed(job, weight) => fields!(f, "job" = job, "weight" = weight),
+        Event::LooseReady(ready) => fields!(f, "ready" = ready),
+        Event::Resized(workers) => fields!(f, "workers" = workers),
+        Event::Bounded(most) => fields!(f, "max-active" = most),
+    }
+}
+
+fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Submitted { .. } => "submitted",
+        Event::Decided(_) => "decided",
+        Event::Ended(..) => "ended",
+        Event::RanMore { .. } => "ran-more",
+        Event::SplitMore(..) => "split-more",
+        Event::Exhausted(_) => "exhausted",
+        Event::Ready(..) => "ready",
+        Event::Settled(..) => "settled",
+        Event::Held(..) => "held",
+        Event::Paused(..) => "paused",
+        Event::Cancelled(_) => "cancelled",
+        Event::Weighed(..) => "weighed",
+        Event::LooseReady(_) => "loose-ready",
+        Event::Resized(_) => "resized",
+        Event::Bounded(_) => "bounded",
+    }
+}
+
+impl Rules {
+    /// How they stand, for a record.
+    fn write(&self, f: &mut fmt::Formatter<'_>, dropped: u64) -> fmt::Result {
+        write!(f, "rules")?;
+        fields!(
+            f,
+            "workers" = self.workers,
+            "max-active" = self.max_active,
+            "patience" = self.patience,
+            "order" = self.order,
+        )?;
+        write!(f, "\nstate")?;
+        fields!(
+            f,
+            "now" = self.now,
+            "serials" = self.serials,
+            "needs" = self.needs,
+            "passed-over" = self.passed_over,
+            "line-had-its-turn" = self.line_had_its_turn,
+            "dropped" = dropped,
+        )?;
+        let Loose { ready, running, needs_since, had_its_turn, was_last } = self.loose;
+        write!(f, "\nloose")?;
+        fields!(
+            f,
+            "ready" = ready,
+            "running" = running,
+            "needs-since" = needs_since,
+            "had-its-turn" = had_its_turn,
+            "was-last" = was_last,
+        )?;
+        writeln!(f)?;
+        for (slot, job) in self.jobs.iter().enumerate() {
+            if let Some(job) = job {
+                job.write(f, slot as u32)?;
+            }
+        }
+        self.free.iter().try_for_each(|slot| writeln!(f, "free slot={slot}"))
+    }
+}
+
+impl Job {
+    fn write(&self, f: &mut fmt::Formatter<'_>, slot: u32) -> fmt::Result {
+        write!(f, "job")?;
+        fields!(
+            f,
+            "id" = JobId { serial: self.serial, slot },
+            "weight" = self.weight,
+            "splitter" = self.splitter,
+            "held" = self.held,
+            "ready" = self.ready,
+            "running" = self.running,
+            "waiting" = self.waiting,
+            "done" = self.done,
+            "failed" = self.failed,
+            "admitted" = self.admitted,
+            "paused" = self.paused,
+            "cancelled" = self.cancelled,
+            "arrival" = self.arrival,
+            "needs-since" = self.needs_since,
+            "held-down-since" = self.held_down_since,
+        )?;
+        writeln!(f)
+    }
+}
+
+/// A text is not that of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseRecordError {
+    line: usize,
+    what: String,
+}
+
+impl ParseRecordError {
+    /// Which line is wrong, from 1 on.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+}
+
+impl fmt::Display for ParseRecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl std::error::Error for ParseRecordError {}
+
+/// The fields of a line, which come in order.
+struct Fields<'a>(SplitAsciiWhitespace<'a>);
+
+impl Fields<'_> {
+    fn take<T: Value>(&mut self, name: &str) -> Result<T, String> {
+        let field = self.0.next().ok_or_else(|| format!("`{name}=` is missing"))?;
+        let value = field.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+        let value = value.ok_or_else(|| format!("expected `{name}=`, and found `{field}`"))?;
+        T::read(value).ok_or_else(|| format!("`{value}` is no value of `{name}`"))
+    }
+
+    fn end(mut self) -> Result<(), String> {
+        self.0.next().map_or(Ok(()), |field| Err(format!("`{field}` is too much")))
+    }
+}
+
+impl FromStr for Record {
+    type Err = ParseRecordError;
+
+    /// Reads what `Display` writes: version 1.
+    fn from_str(text: &str) -> Result<Self, ParseRecordError> {
+        let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
+        let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let mut reader = Reader::default();
+        let first = lines.next();
+        if first.is_none_or(|(_, line)| line != FIRST_LINE) {
+            let what = format!("a record begins with `{FIRST_LINE}`");
+            return Err(ParseRecordError { line: first.map_or(1, |(line, _)| line), what });
+        }
+        let mut last = 1;
+        for (number, line) in lines {
+            last = number;
+            reader.line(line).map_err(|what| ParseRecordError { line: number, what })?;
+        }
+        reader.finish().map_err(|what| ParseRecordError { line: last, what })
+    }
+}
+
+/// How far the text has been read.
+#[derive(Default)]
+struct Reader {
+    rules: Option<Rules>,
+    has_state: bool,
+    loose: Option<Loose>,
+    dropped: u64,
+    /// By slot.
+    jobs: Vec<(u32, Job)>,
+    free: Vec<u32>,
+    entries: VecDeque<Entry>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let mut words = line.split_ascii_whitespace();
+        let kind = words.next().expect("an empty line is skipped");
+        let mut fields = Fields(words);
+        let is_next = match kind {
+            "rules" => self.rules.is_none(),
+            "state" => self.rules.is_some() && !self.has_state,
+            "loose" => self.has_state && self.loose.is_none(),
+            "job" => self.loose.is_some() && self.free.is_empty() && self.entries.is_empty(),
+            "free" => self.loose.is_some() && self.entries.is_empty(),
+            "event" => self.loose.is_some(),
+            _ => return Err(format!("`{kind}` is no line of a record")),
+        };
+        if !is_next {
+            return Err(format!("`{kind}` does not belong here"));
+        }
+        match kind {
+            "rules" => self.read_rules(&mut fields)?,
+            "state" => self.read_state(&mut fields)?,
+            "loose" => self.loose = Some(self.read_loose(&mut fields)?),
+            "job" => {
+                let job = self.read_job(&mut fields)?;
+                self.jobs.push(job);
+            }
+            "free" => self.free.push(fields.take("slot")?),
+            _ => {
+                let at = fields.take("at")?;
+                self.entries.push_back(Entry { at, event: read_event(&mut fields)? });
+            }
+        }
+        fields.end()
+    }
+
+    fn base(&mut self) -> &mut Rules {
+        self.rules.as_mut().expect("the rules come first")
+    }
+
+    fn read_rules(&mut self, fields: &mut Fields<'_>) -> Result<(), String> {
+        let mut rules = Rules::new(fields.take("workers")?);
+        rules.bound(fields.take("max-active")?);
+        rules.patience = fields.take("patience")?;
+        rules.order = fields.take("order")?;
+        self.rules = Some(rules);
+        Ok(())
+    }
+
+    fn read_state(&mut self, fields: &mut Fields<'_>) -> Result<(), String> {
+        let rules = self.base();
+        rules.now = fields.take("now")?;
+        rules.serials = fields.take("serials")?;
+        rules.needs = fields.take("needs")?;
+        rules.passed_over = fields.take("passed-over")?;
+        rules.line_had_its_turn = fields.take("line-had-its-turn")?;
+        self.dropped = fields.take("dropped")?;
+        self.has_state = true;
+        Ok(())
+    }
+
+    fn read_loose(&mut self, fields: &mut Fields<'_>) -> Result<Loose, String> {
+        Ok(Loose {
+            ready: fields.take("ready")?,
+            running: fields.take("running")?,
+            needs_since: self.past(fields.take("needs-since")?)?,
+            had_its_turn: fields.take("had-its-turn")?,
+            was_last: fields.take("was-last")?,
+        })
+    }
+
+    fn read_job(&mut self, fields: &mut Fields<'_>) -> Result<(u32, Job), String> {
+        let id: JobId = fields.take("id")?;
+        let weight: u32 = fields.take("weight")?;
+        let splitter = fields.take("splitter")?;
+        let mut job = Job::new(id.serial, Supply::Ready(0), weight.max(1), 0);
+        job.splitter = splitter;
+        job.held = fields.take("held")?;
+        job.ready = fields.take("ready")?;
+        job.running = fields.take("running")?;
+        job.waiting = fields.take("waiting")?;
+        job.done = fields.take("done")?;
+        job.failed = fields.take("failed")?;
+        job.admitted = fields.take("admitted")?;
+        job.paused = fields.take("paused")?;
+        job.cancelled = fields.take("cancelled")?;
+        job.arrival = fields.take("arrival")?;
+        job.needs_since = self.past(fields.take("needs-since")?)?;
+        job.held_down_since = fields.take("held-down-since")?;
+        let since = [Some(job.arrival), job.held_down_since];
+        since.into_iter().flatten().try_for_each(|time| self.past(Some((time, 0))).map(|_| ()))?;
+        if id.serial >= self.base().serials {
+            return Err(format!("`{id}` was not submitted yet"));
+        }
+        if job.is_over() {
+            return Err(format!("`{id}` is over"));
+        }
+        Ok((id.slot, job))
+    }
+
+    /// A time that is not later than that of the state.
+    fn past(&mut self, since: Option<(u64, u64)>) -> Result<Option<(u64, u64)>, String> {
+        match since {
+            Some((time, _)) if time > self.base().now => Err(format!("{time} is still to come")),
+            since => Ok(since),
+        }
+    }
+
+    fn finish(mut self) -> Result<Record, String> {
+        let loose = self.loose.take().ok_or("`rules`, `state` or `loose` is missing")?;
+        let mut rules = self.rules.take().expect("they come before the loose work");
+        rules.restore(self.jobs, self.free, loose).ok_or("a slot is missing, or there twice")?;
+        let capacity = self.entries.len().max(1);
+        Ok(Record { capacity, entries: self.entries, base: rules, dropped: self.dropped })
+    }
+}
+
+fn read_event(fields: &mut Fields<'_>) -> Result<Event, String> {
+    let word = fields.0.next().ok_or("what happened is missing")?;
+    Ok(match word {
+        "submitted" => {
+            let (job, supply) = (fields.take("job")?, fields.take("supply")?);
+            Event::Submitted { job, supply, weight: fields.take::<u32>("weight")?.max(1) }
+        }
+        "decided" => {
+            let (to, rule) = (fields.take("to")?, fields.take("rule")?);
+            Event::Decided(Decision { to, rule, take: fields.take("take")? })
+        }
+        "ended" => Event::Ended(fields.take("who")?, fields.take("end")?),
+        "ran-more" => {
+            let (job, take) = (fields.take("job")?, fields.take("take")?);
+            let (done, failed) = (fields.take("done")?, fields.take("failed")?);
+            Event::RanMore { job, take, done, failed }
+        }
+        "split-more" => Event::SplitMore(fields.take("job")?, fields.take("count")?),
+        "exhausted" => Event::Exhausted(fields.take("job")?),
+        "ready" => Event::Ready(fields.take("job")?, fields.take("count")?),
+        "settled" => Event::Settled(fields.take("job")?, fields.take("failed")?),
+        "held" => Event::Held(fields.take("job")?, fields.take("held")?),
+        "paused" => Event::Paused(fields.take("job")?, fields.take("paused")?),
+        "cancelled" => Event::Cancelled(fields.take("job")?),
+        "weighed" => Event::Weighed(fields.take("job")?, fields.take::<u32>("weight")?.max(1)),
+        "loose-ready" => Event::LooseReady(fields.take("ready")?),
+        "resized" => Event::Resized(fields.take("workers")?),
+        "bounded" => Event::Bounded(fields.take("max-active")?),
+        _ => return Err(format!("`{word}` is nothing that happens")),
+    })
+}

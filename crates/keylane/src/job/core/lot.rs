@@ -1,0 +1,117 @@
+//! A batch of subtasks at the hands of one worker, from which others can take what has not begun.
+//!
+//! A worker takes several tiny subtasks at once. If one of them turns out to be long, those behind it
+//! in the batch would wait for it while other workers are idle. So the batch is kept here, and a worker
+//! that finds nothing else to do, or comes for somebody else, puts what is left among the subtasks that
+//! are granted, for anybody.
+//!
+//! # Protocol
+//! 1. A lot that is *open* is counted in `Sharing::offers`, so that no worker falls asleep beside it.
+//!    Whoever takes out its last subtask closes it, and counts it out: its worker, one that relieves
+//!    it, or its worker at the end of the sitting.
+//! 2. The rules know nothing of a batch but that its worker is busy; so who relieves it tells them that
+//!    so many have been split off and are ready. It raises `untold` under the lock of the lot, and takes
+//!    it to nothing in the section of the books that tells them.
+//! 3. Before its worker says that its sitting has ended, it looks whether the lot was relieved, under
+//!    the same lock, and then tells what is untold itself.
+//!
+//! # Why the rules hear of each subtask, once, while the job is there
+//! `untold` is taken by an exchange in a section, so nothing is told twice. What was relieved is either
+//! told by who did it, or was still untold when the lot's worker looked, which comes before that worker
+//! ends; in both cases the worker counts as running in that section, so the job is not over.
+
+use super::*;
+
+pub(super) struct Lot<F> {
+    state: Mutex<State<F>>,
+}
+
+struct State<F> {
+    /// What has not begun, the next first.
+    subtasks: VecDeque<Numbered<F>>,
+    /// It is counted in `Sharing::offers`. Then it has something, unless the job was cancelled.
+    is_open: bool,
+    /// Others have taken something out.
+    was_relieved: bool,
+}
+
+impl<F> Lot<F> {
+    /// The next subtask, for the lot's own worker.
+    pub(super) fn take_next<K>(&self, site: &mut dyn Site<K, Body>) -> Option<Numbered<F>> {
+        let mut state = self.state.lock();
+        let next = state.subtasks.pop_front();
+        let closes = state.subtasks.is_empty() && std::mem::take(&mut state.is_open);
+        drop(state);
+        if closes {
+            site.close_lot();
+        }
+        next
+    }
+
+    /// Drops what has not begun: the job is cancelled.
+    pub(super) fn drop_all(&self) {
+        let subtasks = std::mem::take(&mut self.state.lock().subtasks);
+        subtasks.into_iter().for_each(drop_quietly);
+    }
+}
+
+impl<K, I, F, T, E> Core<K, I, F, T, E>
+where
+    K: Key,
+    I: Pieces<K, F>,
+    F: Work<T, E>,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    /// Makes what its worker has not begun visible to others.
+    pub(super) fn open_lot(
+        &self,
+        subtasks: VecDeque<Numbered<F>>,
+        site: &mut dyn Site<K, Body>,
+    ) -> Arc<Lot<F>> {
+        let state = State { subtasks, is_open: true, was_relieved: false };
+        let lot = Arc::new(Lot { state: Mutex::new(state) });
+        self.lots.lock().push(lot.clone());
+        site.open_lot();
+        lot
+    }
+
+    /// The lot's worker is about to say that its sitting has ended.
+    pub(super) fn close_lot(&self, lot: &Arc<Lot<F>>, site: &mut dyn Site<K, Body>) {
+        let mut lots = self.lots.lock();
+        lots.retain(|other| !Arc::ptr_eq(other, lot));
+        drop(lots);
+        let mut state = lot.state.lock();
+        let rest = std::mem::take(&mut state.subtasks);
+        let was_open = std::mem::take(&mut state.is_open);
+        let was_relieved = state.was_relieved;
+        drop(state);
+        if was_open {
+            site.close_lot();
+        }
+        if was_relieved {
+            site.tell_untold(&self.untold);
+        }
+        self.leave(rest, site);
+    }
+
+    /// Grants everything that waits behind another subtask in a batch. How many lots it has closed.
+    pub(super) fn empty_lots(&self) -> usize {
+        let lots = self.lots.lock().clone();
+        let mut closed = 0;
+        for lot in lots {
+            let mut state = lot.state.lock();
+            let subtasks = std::mem::take(&mut state.subtasks);
+            closed += usize::from(std::mem::take(&mut state.is_open));
+            if !subtasks.is_empty() {
+                state.was_relieved = true;
+                self.untold.fetch_add(subtasks.len() as u64, Ordering::Relaxed);
+            }
+            drop(state);
+            if !subtasks.is_empty() {
+                self.grant(subtasks);
+            }
+        }
+        closed
+    }
+}

@@ -1,0 +1,228 @@
+//! What a worker does at a job's desk: asks the splitter, runs subtasks, hands on their outcomes.
+
+use super::*;
+
+impl<K, I, F, T, E> Core<K, I, F, T, E>
+where
+    K: Key,
+    I: Pieces<K, F>,
+    F: Work<T, E>,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    /// Asks the splitter, and runs what it yields.
+    pub(super) fn split(&self, most: usize, site: &mut dyn Site<K, Body>) -> Option<Sat> {
+        let Spot::Here(mut source) = std::mem::replace(&mut *self.source.lock(), Spot::Out) else {
+            // Cancelled; what is said of a subtask then is forgotten.
+            *self.source.lock() = Spot::Gone;
+            return Some(Sat::ended(End::Waits));
+        };
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let pulled = source.pull(most, F::GOES_ON);
+            let exhausted = source.expected() == Some(0);
+            (pulled, exhausted)
+        }));
+        match asked {
+            Err(payload) => {
+                site.panicked(&*payload);
+                *self.source.lock() = Spot::Gone;
+                drop_quietly(source);
+                self.end(Ending::Panicked(PanicPayload::new(payload)));
+                Some(Sat { cancels: true, ..Sat::ended(End::Waits) })
+            }
+            Ok((Pulled::End, _)) => {
+                *self.source.lock() = Spot::Gone;
+                drop_quietly(source);
+                Some(Sat::ended(End::Nothing))
+            }
+            Ok((Pulled::Keyed(claims, subtask), exhausted)) => {
+                self.put_back(source);
+                self.line_up(claims, subtask, exhausted, site)
+            }
+            Ok((Pulled::Free(batch), exhausted)) => {
+                self.put_back(source);
+                site.split(exhausted);
+                self.run_free(batch, site)
+            }
+        }
+    }
+
+    /// Before the splitter is said to be free.
+    fn put_back(&self, source: Source<K, I, F>) {
+        let mut spot = self.source.lock();
+        if self.is_cancelled() {
+            *spot = Spot::Gone;
+            drop(spot);
+            drop_quietly(source);
+        } else {
+            *spot = Spot::Here(source);
+        }
+    }
+
+    /// Puts a subtask into the order of the pool. Only then may another worker ask the splitter, whose
+    /// next subtask is to come after this one.
+    fn line_up(
+        &self,
+        claims: Claims<K>,
+        subtask: Numbered<F>,
+        exhausted: bool,
+        site: &mut dyn Site<K, Body>,
+    ) -> Option<Sat> {
+        let mut lined = self.lined.lock();
+        if self.is_cancelled() {
+            drop(lined);
+            drop_quietly((claims, subtask));
+            return Some(Sat::ended(End::Waits));
+        }
+        let place = lined.insert(subtask);
+        drop(lined);
+        let job = self.me.upgrade().expect("a job with a worker is alive");
+        site.enter(claims, Body::new(Entry { job, place }));
+        site.waits(exhausted);
+        None
+    }
+
+    /// Runs subtasks without keys.
+    fn run_free(
+        &self,
+        mut batch: VecDeque<Numbered<F>>,
+        site: &mut dyn Site<K, Body>,
+    ) -> Option<Sat> {
+        if !site.begin_free() {
+            // Behind a barrier: each has to stand in line like any task.
+            let first = batch.pop_front().expect("a batch has at least one");
+            self.leave(batch, site);
+            return self.line_up(Claims::none(), first, false, site);
+        }
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut count = Count::default();
+        let mut next = batch.pop_front();
+        let lot = (!batch.is_empty()).then(|| self.open_lot(batch, site));
+        answering(self.cancelled.clone(), || {
+            while let Some((number, work)) = next.take() {
+                site.begins_one();
+                let outcome = self.attempt(work, site);
+                site.ran_one();
+                count.add(&outcome);
+                outcomes.push((number, outcome));
+                let ends = count.failed != 0 && self.on_error == OnError::FailFast;
+                if !ends && !site.is_disturbed() && !self.is_cancelled() {
+                    next = lot.as_ref().and_then(|lot| lot.take_next(site));
+                }
+            }
+        });
+        let cancels = self
+            .deliver(&mut outcomes.drain(..), count.failed != 0, &|payload| site.panicked(payload));
+        site.end_free();
+        if let Some(lot) = lot {
+            self.close_lot(&lot, site);
+        }
+        Some(count.sat(cancels))
+    }
+
+    /// Leaves subtasks to whoever comes, unless nobody shall.
+    pub(super) fn leave(&self, batch: VecDeque<Numbered<F>>, site: &mut dyn Site<K, Body>) {
+        let count = batch.len() as u64;
+        if count != 0 && self.grant(batch) {
+            site.leave(count);
+        }
+    }
+
+    /// Puts subtasks without keys where any worker finds them. False if they were dropped instead,
+    /// for the job is cancelled.
+    pub(super) fn grant(&self, batch: VecDeque<Numbered<F>>) -> bool {
+        let mut granted = self.granted.lock();
+        if self.is_cancelled() {
+            drop(granted);
+            batch.into_iter().for_each(drop_quietly);
+            return false;
+        }
+        granted.extend(batch.into_iter().map(|subtask| Granted { subtask, place: None }));
+        true
+    }
+
+    /// Runs a subtask that waited for a worker only.
+    pub(super) fn run_granted(&self, site: &mut dyn Site<K, Body>) -> Option<Sat> {
+        let first = self.granted.lock().pop_front();
+        let Some(Granted { subtask, place }) = first else {
+            // Cancelled.
+            return Some(Sat::ended(End::Waits));
+        };
+        let Some((turn, standing)) = place else {
+            return self.run_free(VecDeque::from([subtask]), site);
+        };
+        #[cfg(feature = "tokio")]
+        if F::GOES_ON {
+            self.launch(subtask, turn, standing, site);
+            return None;
+        }
+        let (number, work) = subtask;
+        let mut count = Count::default();
+        let outcome =
+            standing.visit(|| answering(self.cancelled.clone(), || self.attempt(work, site)));
+        count.add(&outcome);
+        let cancels =
+            self.deliver(&mut std::iter::once((number, outcome)), count.failed != 0, &|payload| {
+                site.panicked(payload)
+            });
+        drop(turn);
+        Some(count.sat(cancels))
+    }
+
+    fn attempt(&self, work: F, site: &mut dyn Site<K, Body>) -> Outcome<T, E> {
+        let run = || work.run(|| unreachable!("what goes on is not attempted"));
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Some(Ok(value))) => Outcome::Done(value),
+            Ok(Some(Err(error))) => {
+                site.failed();
+                Outcome::Failed(error)
+            }
+            Ok(None) => unreachable!("what goes on is not attempted"),
+            Err(payload) => {
+                site.panicked(&*payload);
+                Outcome::Panicked(PanicPayload::new(payload))
+            }
+        }
+    }
+
+    /// Hands outcomes on, and says whether the job is to be cancelled.
+    pub(super) fn deliver(
+        &self,
+        outcomes: &mut dyn Iterator<Item = (u64, Outcome<T, E>)>,
+        any_failed: bool,
+        on_panic: OnPanic<'_>,
+    ) -> bool {
+        let folds = self.sink.put(outcomes, on_panic);
+        let ends = !folds || any_failed && self.on_error == OnError::FailFast;
+        if ends {
+            self.end(Ending::Ended);
+        }
+        ends
+    }
+}
+
+/// What a worker has run.
+#[derive(Default)]
+struct Count {
+    done: u64,
+    failed: u64,
+}
+
+impl Count {
+    fn add<T, E>(&mut self, outcome: &Outcome<T, E>) {
+        match outcome {
+            Outcome::Done(_) => self.done += 1,
+            _ => self.failed += 1,
+        }
+    }
+
+    /// The last one is what the worker was given for.
+    fn sat(self, cancels: bool) -> Sat {
+        let Count { done, failed } = self;
+        let (end, more_done, more_failed) = match done {
+            0 => (End::Failed, 0, failed - 1),
+            _ => (End::Done, done - 1, failed),
+        };
+        Sat { end, more_done, more_failed, cancels }
+    }
+}
