@@ -235,7 +235,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// How many jobs may be active at a time, at least one: those that have begun, and run or could. By
-    /// default there is no bound, but in [`Order::Arrival`], where there are as many places as workers.
+    /// default as many as there are workers; in another order than [`Order::Arrival`] there is no bound.
     /// A job that comes when so many are active waits for one of them to end.
     pub fn max_active_jobs(mut self, jobs: usize) -> Self {
         self.settings.jobs.max_active = Some(jobs);
@@ -251,14 +251,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Whom the rules for jobs put first: by default [`Order::Balanced`].
+    /// Whom the rules for jobs put first: by default [`Order::Arrival`], where each active job keeps a
+    /// worker. Where many jobs of different sizes come at a high load, [`Order::Balanced`] makes the
+    /// mean of their times many times shorter.
     ///
     /// ```
     /// use keylane::Pool;
     /// use keylane::allocate::Order;
     ///
-    /// let pool = Pool::<u32>::builder().job_order(Order::Arrival).build()?;
-    /// let job = pool.job("first come").each((0..10).map(|n| move || n)).collect()?;
+    /// let pool = Pool::<u32>::builder().job_order(Order::Balanced).build()?;
+    /// let job = pool.job("short ones first").each((0..10).map(|n| move || n)).collect()?;
     /// assert_eq!(job.wait()?.unwrap().len(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

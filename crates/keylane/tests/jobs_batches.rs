@@ -11,12 +11,11 @@ use common::{Gate, OpenAtLast, eventually, pool, soon};
 /// Until the workers take many subtasks at once.
 const WARM_UP: usize = 20_000;
 
+type Piece = Box<dyn FnOnce() + Send>;
+
 /// A job of many tiny subtasks and then one that passes this gate, `behind` others after it. Returns
 /// when it has come there, with how many others have run.
-fn held_in_a_batch(
-    behind: usize,
-    gate: &Gate,
-) -> (Gate, Arc<AtomicUsize>, Vec<Box<dyn FnOnce() + Send>>) {
+fn held_in_a_batch(behind: usize, gate: &Gate) -> (Gate, Arc<AtomicUsize>, Vec<Piece>) {
     let (ran, begun) = (Arc::new(AtomicUsize::new(0)), Gate::new());
     let pieces = (0..WARM_UP + 1 + behind).map(|n| {
         let (gate, begun, ran) = (gate.clone(), begun.clone(), ran.clone());

@@ -47,7 +47,7 @@ pub(crate) struct JobRules {
 
 impl Default for JobRules {
     fn default() -> Self {
-        JobRules { max_active: None, patience: None, order: Order::Balanced }
+        JobRules { max_active: None, patience: None, order: Order::Arrival }
     }
 }
 
