@@ -6,6 +6,8 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use super::Fate;
+
 /// Where the task that a thread runs stands in the order of its pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Position {
@@ -46,6 +48,8 @@ thread_local! {
     static SPOT: Cell<Spot> = const { Cell::new(FREE) };
     /// Set while `SPOT` is `ROLLUP`.
     static IN_ROLLUP: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
+    /// What has become of the task that this thread runs, or whose turn it ends; seldom written.
+    static FATE: Cell<Fate> = const { Cell::new(Fate::Done) };
     static INSIDE: RefCell<Option<Arc<dyn Inside>>> = const { RefCell::new(None) };
 }
 
@@ -66,6 +70,16 @@ pub(crate) fn leave_engine() {
     ENGINE.set(0);
     INSIDE.set(None);
     IN_ROLLUP.set(None);
+}
+
+/// Something has become of the task that this thread runs. Returns what was known of it.
+pub(crate) fn set_fate(fate: Fate) -> Fate {
+    FATE.replace(fate)
+}
+
+/// What has become of the task that this thread runs, and now ends.
+pub(crate) fn take_fate() -> Fate {
+    FATE.replace(Fate::Done)
 }
 
 #[inline]

@@ -3,7 +3,6 @@
 mod sitting;
 
 use std::any::Any;
-use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,8 +50,6 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     searching: bool,
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
-    /// Failures of a key count.
-    judges: bool,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -96,10 +93,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let turn = LaneTurn { tasks: 0, started: now };
             let pace = Pace::new(now);
             let hand = Hand::default();
-            let judges = engine.settings.stop_after.is_some();
             Worker {
                 engine,
-                judges,
                 id,
                 tally,
                 round,
@@ -269,24 +264,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
         let work = self.hand.open();
-        let mut scene =
-            Scene { engine: &self.engine, shard, held: Some(held), fate: Cell::new(Fate::Done) };
+        let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
         if let Err(payload) = catch_unwind(body) {
             scene.panicked(&*payload);
             drop_quietly(payload);
         }
-        let (held, fate) = (scene.held.take(), scene.fate.get());
+        let held = scene.held.take();
         drop_quietly(key);
         self.tally.ran_one();
-        if self.judges
-            && let Some(held) = &held
-        {
-            self.engine.judge(shard, held, fate);
-        }
         match held {
-            None => None,
+            None => {
+                // It is judged when the turn ends.
+                current::take_fate();
+                None
+            }
             Some(Held::Rollup(rollup)) => {
                 current::leave_rollup();
                 self.engine.end_rollup(&rollup);
@@ -364,8 +357,6 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     shard: usize,
     /// What the task holds, until somebody keeps the turn.
     held: Option<Held<K, X::Work>>,
-    /// What has become of it so far.
-    fate: Cell<Fate>,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
@@ -375,16 +366,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
     }
 
     fn failed(&self) {
-        self.fate.set(Fate::Failed);
+        current::set_fate(Fate::Failed);
     }
 
     fn is_void(&self) {
-        self.fate.set(Fate::Void);
+        current::set_fate(Fate::Void);
     }
 
     fn keep_turn(&mut self) -> Turn {
         let held = self.held.take().expect("a turn is kept once");
-        let is_void = self.fate.get() == Fate::Void;
+        let is_void = current::take_fate() == Fate::Void;
         Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, held, is_void })
     }
 }
@@ -400,8 +391,11 @@ struct Kept<K: Key, X: Execute<K>, S> {
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
     fn end(self: Box<Self>, fate: Fate) {
-        self.engine.judge(self.shard, &self.held, if self.is_void { Fate::Void } else { fate });
+        let fate = if self.is_void { Fate::Void } else { fate };
+        // The turn may be dropped by a task, whose own fate is another.
+        let outer = current::set_fate(fate);
         self.engine.end(self.shard, self.held);
+        current::set_fate(outer);
     }
 }
 
