@@ -206,7 +206,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// What becomes of a key whose tasks fail: by default it goes on.
+    /// What becomes of a key whose tasks fail: by default it goes on. A pool in which failures count
+    /// spends a little more on each task; others nothing.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.settings.stop_after = match on_failure {
             OnFailure::Continue => None,

@@ -280,13 +280,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let clock = Clock::new();
         let checker = settings.self_check.then(Box::default);
         let keys = settings.per_key.map(|most| KeyBound::new(most, shards));
-        let bounds = (keys.is_some() || bytes.is_some()).then(|| Box::new(Bounds { keys, bytes }));
+        let stop_after = settings.stop_after;
+        let restricts = keys.is_some() || bytes.is_some();
+        let bounds = (restricts || stop_after.is_some())
+            .then(|| Box::new(Bounds { stop_after, keys, bytes }));
         Engine {
             shards: (0..shards).map(|shard| Shard::new(shard, &settings)).collect(),
             registry: Mutex::new(Registry::default()),
             hasher,
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
-            admission: Admission::new(settings.capacity, if bounds.is_none() { shards } else { 0 }),
+            admission: Admission::new(settings.capacity, if restricts { 0 } else { shards }),
             bounds,
             board: Board::new(shards),
             sharing: Sharing::new(),

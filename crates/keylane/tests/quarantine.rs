@@ -24,6 +24,7 @@ with_every_hasher!(
     those_that_share_are_counted_as_they_end,
     a_key_that_is_paused_and_stopped_goes_on_when_it_is_resumed,
     messages_fail_by_panic_by_error_and_by_their_turn,
+    a_turn_that_another_task_fails_is_judged_alone,
     the_subtasks_of_a_job_do_not_count,
     the_next_task_never_begins_however_the_lane_goes_on,
 );
@@ -254,6 +255,22 @@ fn messages_fail_by_panic_by_error_and_by_their_turn<S: AnyHasher>() {
     eventually(|| turns.len() == 1);
     turns.take().into_iter().for_each(Turn::fail);
     eventually(|| pool.stopped_keys().len() == 1);
+}
+
+fn a_turn_that_another_task_fails_is_judged_alone<S: AnyHasher>() {
+    let turns: Log<Turn> = Log::new();
+    let keep = turns.clone();
+    let builder = Pool::<u32>::builder().workers(1).hasher(S::default());
+    let builder = builder.on_failure(OnFailure::StopKey { after: 1 });
+    let pool = builder.build_handler_with_turns(move |key, (), turn| match *key {
+        A => keep.push(turn),
+        _ => keep.take().into_iter().for_each(Turn::fail),
+    });
+    let pool = pool.unwrap();
+    pool.send_many([(A, ()), (B, ()), (B, ())]).unwrap();
+    eventually(|| pool.snapshot(0).unfinished == 0);
+    let stopped: Vec<_> = pool.stopped_keys().into_iter().map(|held| held.key).collect();
+    assert_eq!(stopped, [A]);
 }
 
 fn the_subtasks_of_a_job_do_not_count<S: AnyHasher>() {

@@ -31,7 +31,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         mut tasks: impl Iterator<Item = Incoming<K, M>>,
     ) -> Result<usize, Rest<K, M>> {
-        if self.bounds.is_some() {
+        if self.bounds.as_ref().is_some_and(|bounds| bounds.restrict()) {
             return self.enter_one_by_one(tasks);
         }
         let mut accepted = 0;

@@ -11,6 +11,8 @@ use crate::admit::{ByteBound, Cost, Freed, KeyBound, Spot};
 
 /// The bounds that were asked for, at least one.
 pub(crate) struct Bounds<K> {
+    /// A bound on failures: after so many in a row a key is stopped.
+    pub(crate) stop_after: Option<u32>,
     pub(crate) keys: Option<KeyBound<K>>,
     pub(crate) bytes: Option<Arc<ByteBound>>,
 }
@@ -217,6 +219,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 impl<K: Key> Bounds<K> {
+    /// Whether somebody who comes may have to wait for more than a slot.
+    pub(super) fn restrict(&self) -> bool {
+        self.keys.is_some() || self.bytes.is_some()
+    }
+
     /// Refuses whoever waits, and whoever comes.
     pub(super) fn close(&self) {
         self.keys.iter().for_each(KeyBound::close);

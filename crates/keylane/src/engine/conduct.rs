@@ -2,11 +2,12 @@
 //!
 //! A task is judged by whoever ends it, before it gives its lanes back. So whoever has the key next has
 //! gone through the lock under which the failures before it were counted, and a key that is stopped is
-//! held before anything else of it could be taken.
+//! held before anything else of it could be taken. What has become of a task is noted on its thread, and
+//! only if it is not the usual; so where failures don't count nothing is asked.
 
 use super::*;
 use crate::order::Stop;
-use crate::run::Fate;
+use crate::run::{Fate, take_fate};
 
 /// What becomes of a key whose tasks fail: see [`Builder::on_failure`](crate::Builder::on_failure).
 ///
@@ -60,35 +61,35 @@ pub enum OnFailure {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// A task has ended, and still holds its lanes.
-    pub(crate) fn judge(&self, shard: usize, held: &Held<K, X::Work>, fate: Fate) {
-        let Some(after) = self.settings.stop_after else { return };
-        let counts = match fate {
-            Fate::Void => false,
-            Fate::Failed => true,
+    /// A task that has at most one key has ended, and still holds its lane.
+    pub(super) fn judge(&self, shard: usize, held: &Held<K, X::Work>, after: u32) {
+        if let (Some(failed), Held::Lane(slot)) = (self.verdict(), held) {
+            let mut lanes = self.shards[shard].lanes.lock();
+            let (hash, key) = lanes.key_in(*slot);
+            let key = key.clone();
+            self.count(&mut lanes, hash, &key, failed, after);
+        }
+    }
+
+    /// The same of a rollup.
+    pub(super) fn judge_rollup(&self, rollup: &Rollup<K, X::Work>, after: u32) {
+        if let (Some(failed), Scope::Keys(claims)) = (self.verdict(), &rollup.scope) {
+            for (hash, claim) in claims {
+                let mut lanes = self.shards[self.shard_of(*hash)].lanes.lock();
+                self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
+            }
+        }
+    }
+
+    /// Whether the task that has ended on this thread has failed, if it makes a difference. Asked once
+    /// for each task.
+    fn verdict(&self) -> Option<bool> {
+        match take_fate() {
+            Fate::Void => None,
+            Fate::Failed => Some(true),
             // A failure of its own keys is seen: it was counted under a lock that this task's beginning
             // went through.
-            Fate::Done => self.failing.load(Ordering::Relaxed) != 0,
-        };
-        if !counts {
-            return;
-        }
-        let failed = fate == Fate::Failed;
-        match held {
-            Held::Free => {}
-            Held::Lane(slot) => {
-                let mut lanes = self.shards[shard].lanes.lock();
-                let (hash, key) = lanes.key_in(*slot);
-                let key = key.clone();
-                self.count(&mut lanes, hash, &key, failed, after);
-            }
-            Held::Rollup(rollup) => {
-                let Scope::Keys(claims) = &rollup.scope else { return };
-                for (hash, claim) in claims {
-                    let mut lanes = self.shards[self.shard_of(*hash)].lanes.lock();
-                    self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
-                }
-            }
+            Fate::Done => (self.failing.load(Ordering::Relaxed) != 0).then_some(false),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::order::Scope;
-use crate::run::Fate;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The time in the label of the task that is about to be put into this inbox, with a mark if its
@@ -58,14 +57,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Ends such a turn.
-    pub(crate) fn end_kept(&self, shard: usize, turn: usize, fate: Fate) {
+    pub(crate) fn end_kept(&self, shard: usize, turn: usize) {
         let measure = self.settings.statistics != Statistics::Off;
         let kept = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
         if let Some(recording) = self.tracer.recording() {
             self.trace_kept(&recording, shard, &kept.held, kept.since);
         }
         self.check_end(shard, &kept.held);
-        self.judge(shard, &kept.held, fate);
         self.end(shard, kept.held);
     }
 }

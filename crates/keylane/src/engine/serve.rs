@@ -43,7 +43,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.step_slowly(shard, lanes, ended, wish, hand)
     }
 
-    /// The same where more is bounded than the tasks of all keys together.
+    /// The same where more is bounded than the tasks of all keys together, or failures count.
     #[cold]
     fn step_within(
         &self,
@@ -53,6 +53,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         wish: Wish,
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Next<K, X::Work>> {
+        if let (Some(after), Some(ended)) = (bounds.stop_after, &ended) {
+            self.judge(shard, ended, after);
+        }
         let lanes = self.shards[shard].lanes.lock();
         let freed = match &ended {
             Some(Held::Lane(slot)) => {
@@ -266,6 +269,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Gives back the lanes of a rollup, each in its shard.
     #[cold]
     pub(crate) fn end_rollup(&self, rollup: &Arc<Rollup<K, X::Work>>) {
+        if let Some(after) = self.bounds.as_ref().and_then(|bounds| bounds.stop_after) {
+            self.judge_rollup(rollup, after);
+        }
         if rollup.role != Role::None {
             self.unwatch(rollup);
         }

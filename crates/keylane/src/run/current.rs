@@ -6,6 +6,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use super::Fate;
 use crate::observe::SliceEnd;
 
 /// Where the task that a thread runs stands in the order of its pool.
@@ -54,6 +55,8 @@ thread_local! {
     static IN_ROLLUP: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
     /// How the task has ended, if not well: for who records that.
     static MISHAP: Cell<Option<SliceEnd>> = const { Cell::new(None) };
+    /// What has become of the task that this thread runs, or whose turn it ends; seldom written.
+    static FATE: Cell<Fate> = const { Cell::new(Fate::Done) };
     static INSIDE: RefCell<Option<Arc<dyn Inside>>> = const { RefCell::new(None) };
 }
 
@@ -84,6 +87,16 @@ pub(crate) fn leave_engine() {
     ENGINE.set(0);
     INSIDE.set(None);
     IN_ROLLUP.set(None);
+}
+
+/// Something has become of the task that this thread runs. Returns what was known of it.
+pub(crate) fn set_fate(fate: Fate) -> Fate {
+    FATE.replace(fate)
+}
+
+/// What has become of the task that this thread runs, and now ends.
+pub(crate) fn take_fate() -> Fate {
+    FATE.replace(Fate::Done)
 }
 
 #[inline]

@@ -12,7 +12,7 @@ pub(crate) use body::{Body, Run, RunShared, name_of};
 pub(crate) use crew::Crew;
 #[cfg(feature = "tokio")]
 pub(crate) use current::Place;
-pub(crate) use current::{Position, Standing, current_inside, engine_of_this_thread};
+pub(crate) use current::{Position, Standing, current_inside, engine_of_this_thread, take_fate};
 pub(crate) use idle::Idle;
 pub(crate) use pace::Pace;
 pub use stage::Turn;

@@ -4,7 +4,6 @@ mod sitting;
 mod traced;
 
 use std::any::Any;
-use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -56,8 +55,6 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     alert: bool,
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
-    /// Failures of a key count.
-    judges: bool,
     /// Its part of the recording, while there is one.
     seat: Option<Box<Seat<K>>>,
 }
@@ -108,10 +105,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             };
             let pace = Pace::new(now, statistics, id as u32);
             let hand = Hand::default();
-            let judges = engine.settings.stop_after.is_some();
             Worker {
                 engine,
-                judges,
                 id,
                 tally,
                 round,
@@ -335,24 +330,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
         let work = self.hand.open();
-        let mut scene =
-            Scene { engine: &self.engine, shard, held: Some(held), fate: Cell::new(Fate::Done) };
+        let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
         if let Err(payload) = catch_unwind(body) {
             scene.panicked(&*payload);
             drop_quietly(payload);
         }
-        let (held, fate) = (scene.held.take(), scene.fate.get());
+        let held = scene.held.take();
         drop_quietly(key);
         self.tally.ran_one();
-        if self.judges
-            && let Some(held) = &held
-        {
-            self.engine.judge(shard, held, fate);
-        }
         match held {
             None => {
+                // It is judged when the turn ends.
+                current::take_fate();
                 self.pace.leave_out();
                 None
             }
@@ -453,18 +444,16 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     shard: usize,
     /// What the task holds, until somebody keeps the turn.
     held: Option<Held<K, X::Work>>,
-    /// What has become of it so far.
-    fate: Cell<Fate>,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
-        self.fate.set(Fate::Failed);
+        current::set_fate(Fate::Failed);
         self.engine.panicked(payload);
     }
 
     fn failed(&self) {
-        self.fate.set(Fate::Failed);
+        current::set_fate(Fate::Failed);
         self.engine.tally.count_failed();
         current::note_mishap(SliceEnd::Failed);
     }
@@ -476,12 +465,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
     }
 
     fn is_void(&self) {
-        self.fate.set(Fate::Void);
+        current::set_fate(Fate::Void);
     }
 
     fn keep_turn(&mut self) -> Turn {
         let held = self.held.take().expect("a turn is kept once");
-        let is_void = self.fate.get() == Fate::Void;
+        let is_void = current::take_fate() == Fate::Void;
         let turn = self.engine.keep_turn(self.shard, held);
         Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn, is_void })
     }
@@ -500,7 +489,10 @@ struct Kept<K: Key, X: Execute<K>, S> {
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
     fn end(self: Box<Self>, fate: Fate) {
         let fate = if self.is_void { Fate::Void } else { fate };
-        self.engine.end_kept(self.shard, self.turn, fate);
+        // The turn may be dropped by a task, whose own fate is another.
+        let outer = current::set_fate(fate);
+        self.engine.end_kept(self.shard, self.turn);
+        current::set_fate(outer);
     }
 }
 
