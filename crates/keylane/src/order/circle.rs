@@ -364,9 +364,8 @@ impl<T: Clone> Group<T> {
         if index == 0 {
             return (waiters, ended);
         }
-        let before = &mut cohorts[index - 1];
-        before.sealed |= !waiters.is_empty();
-        before.waiters.append(waiters);
+        // That one takes nobody in any more: it was closed when the one that is gone was opened.
+        cohorts[index - 1].waiters.append(waiters);
         (Few::new(), ended)
     }
 }

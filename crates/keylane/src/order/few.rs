@@ -25,10 +25,6 @@ impl<T> Few<T> {
         others.into_iter().for_each(|one| self.push(one));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.rest)
     }
