@@ -42,6 +42,8 @@ examples!(
     handler,
     handles,
     jobs,
+    #[cfg(feature = "metrics")]
+    metrics,
     ordered,
     rollup,
     statistics,

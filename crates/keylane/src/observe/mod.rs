@@ -2,8 +2,11 @@
 
 mod check;
 mod clock;
+mod events;
 mod explain;
 mod histogram;
+#[cfg(feature = "metrics")]
+mod prometheus;
 mod snapshot;
 mod statistics;
 mod strata;
@@ -17,6 +20,7 @@ mod worker_tally;
 pub(crate) use check::Checker;
 pub use check::Violations;
 pub(crate) use clock::Clock;
+pub(crate) use events::Told;
 pub use explain::{
     Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Running,
     Stalled, TaskExplanation, TaskState,

@@ -14,7 +14,7 @@ use self::traced::Seat;
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
-use crate::observe::{SliceEnd, Statistics, WorkerTally};
+use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
 
@@ -328,6 +328,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
     #[inline]
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
+        let _span = Told::task(&self.engine.settings.thread_name, self.id, self.hand.label.seq);
         let key = self.hand.key.take();
         let work = self.hand.open();
         let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
@@ -424,10 +425,16 @@ pub(crate) fn drop_quietly<T>(value: T) {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
+    /// The task that this thread runs has not ended well.
+    fn note(&self, how: SliceEnd) {
+        current::note_mishap(how);
+        Told::mishap(&self.settings.thread_name, how);
+    }
+
     /// Counts a panic of a task and calls the hook.
     fn panicked(&self, payload: &(dyn Any + Send)) {
         self.tally.count_panic();
-        current::note_mishap(SliceEnd::Panicked);
+        self.note(SliceEnd::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
@@ -451,12 +458,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
 
     fn failed(&self) {
         self.engine.tally.count_failed();
-        current::note_mishap(SliceEnd::Failed);
+        self.engine.note(SliceEnd::Failed);
     }
 
     fn cancelled(&self) {
         self.engine.tally.count_cancelled();
-        current::note_mishap(SliceEnd::Cancelled);
+        self.engine.note(SliceEnd::Cancelled);
     }
 
     fn keep_turn(&mut self) -> Turn {
