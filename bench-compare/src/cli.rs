@@ -5,13 +5,15 @@ use std::process::ExitCode;
 use crate::Result;
 use crate::args::Args;
 use crate::table;
-use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
+use crate::workloads::{
+    w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory, w6_predicate,
+};
 
 const USAGE: &str = "\
-usage: bench w1|w2|w3|w4|w4-gate|w5 --peer NAME [--keys N] [--tasks N] [--producers N] [--workers N]
+usage: bench w1|w2|w3|w4|w4-gate|w5|w6 --peer NAME [--keys N] [--tasks N] [--producers N] [--workers N]
                          [--capacity N] [--zipf S] [--every N] [--what idle-keys|queued-tasks]
-                         [--millis N] [--slow true|false] [--handed true|false]
-       bench table w1|w2|w3|w4|w4-gate|w5 [--rounds 5] [--peers A,B] [--against A,B] [--producers 1,2,4]
+                         [--millis N] [--slow true|false] [--handed true|false] [--unfinished N]
+       bench table w1|w2|w3|w4|w4-gate|w5|w6 [--rounds 5] [--peers A,B] [--against A,B] [--producers 1,2,4]
                          [--columns TITLE,TITLE]
                          [--keys 1,1000] [--scale 1.0] [--quiet-wait 10] [--raw FILE]
        bench machine     what the tables were measured on, as markdown
@@ -57,6 +59,7 @@ fn one(workload: &str, allocator: &str, args: Args) -> Result<ExitCode> {
         "w4" => w4_queue::run(args)?,
         "w4-gate" => w4_gate::run(args)?,
         "w5" => w5_memory::run(args)?,
+        "w6" => w6_predicate::run(args)?,
         _ => return Err(USAGE.into()),
     };
     record.allocator = allocator.to_owned();

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use crate::args::Args;
 use crate::rivals::java_queue;
-use crate::workloads::{w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
+use crate::workloads::{
+    w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory, w6_predicate,
+};
 use crate::{Result, ours};
 
 pub(crate) struct Spec {
@@ -67,6 +69,11 @@ const W5_FIGURES: &[Figure] = &[
     figure("fixed_mib", "MiB held by the pool itself, for its capacity", false),
 ];
 
+const W6_FIGURES: &[Figure] = &[
+    figure("ns_per_task", "nanoseconds per task, submitted and run", true),
+    figure("submit_ns", "nanoseconds per submission", true),
+];
+
 impl Spec {
     pub(crate) fn new(workload: &str, args: &mut Args) -> Result<Spec> {
         let (peers, against): (Vec<&str>, &[&str]) = match workload {
@@ -79,6 +86,7 @@ impl Spec {
                 ([ours::W4_GATE, w4_gate::RIVALS].concat(), against)
             }
             "w5" => ([ours::W5, w5_memory::RIVALS].concat(), &[]),
+            "w6" => ([ours::W6, w6_predicate::RIVALS].concat(), &["grouped"]),
             _ => return Err(format!("there is no workload `{workload}`").into()),
         };
         let (mut columns, figures) = match workload {
@@ -87,7 +95,8 @@ impl Spec {
             "w3" => (w3_columns(), W3_FIGURES),
             "w4" => (w4_columns(), W4_FIGURES),
             "w4-gate" => (w4_gate_columns(), W4_GATE_FIGURES),
-            _ => (w5_columns(), W5_FIGURES),
+            "w5" => (w5_columns(), W5_FIGURES),
+            _ => (w6_columns(), W6_FIGURES),
         };
         if let Some(titles) = args.take_list("columns") {
             columns.retain(|column| titles.contains(&column.title));
@@ -236,10 +245,20 @@ fn w5_columns() -> Vec<Column> {
     ]
 }
 
+fn w6_columns() -> Vec<Column> {
+    let column = |unfinished: usize, tasks: usize| Column {
+        title: format!("{unfinished} unfinished"),
+        flags: vec![("unfinished", unfinished.to_string())],
+        tasks,
+        ..Column::default()
+    };
+    vec![column(100, 20_000), column(1000, 10_000), column(10_000, 5000)]
+}
+
 /// The peers of all workloads, one workload a line.
 pub(crate) fn list_peers() -> String {
     let mut text = String::new();
-    for workload in ["w1", "w2", "w3", "w4", "w4-gate", "w5"] {
+    for workload in ["w1", "w2", "w3", "w4", "w4-gate", "w5", "w6"] {
         let spec = Spec::new(workload, &mut Args::none()).expect("the workload exists");
         writeln!(text, "{workload}: {}", spec.peers.join(" ")).expect("writing to a string");
     }

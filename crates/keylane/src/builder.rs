@@ -11,7 +11,7 @@ use crate::admit::ByteBound;
 use crate::allocate::default_workers;
 #[cfg(feature = "tokio")]
 use crate::complete::MOST_FUTURES;
-use crate::engine::{Engine, Execute, JobRules, Key, Settings};
+use crate::engine::{Engine, Execute, JobRules, Key, OnFailure, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
 use crate::observe::Statistics;
@@ -111,6 +111,7 @@ impl<K> Default for Builder<K> {
                 bytes: None,
                 quantum_tasks: 64,
                 quantum_time: Duration::from_millis(10),
+                stop_after: None,
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
@@ -202,6 +203,15 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     pub fn quantum(mut self, tasks: usize, time: Duration) -> Self {
         self.settings.quantum_tasks = tasks;
         self.settings.quantum_time = time;
+        self
+    }
+
+    /// What becomes of a key whose tasks fail: by default it goes on.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.settings.stop_after = match on_failure {
+            OnFailure::Continue => None,
+            OnFailure::StopKey { after } => Some(after),
+        };
         self
     }
 
@@ -339,6 +349,26 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
             .map(HandlerPool::new)
     }
 
+    /// The same for a handler that can fail. What it returns counts where failures of a key
+    /// [count](Self::on_failure), and is dropped: a handler that wants to keep it does so itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_fallible_handler<M: Send + 'static, E>(
+        self,
+        handler: impl Fn(&K, M) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        self.start(|_| {
+            Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
+                if handler(key, message).is_err() {
+                    stage.failed();
+                }
+            })
+        })
+        .map(HandlerPool::new)
+    }
+
     /// The same for a handler that only begins the work: the turn of the message lasts until the
     /// [`Turn`] is dropped, on whatever thread, and the worker is free as soon as the handler
     /// returns.
@@ -423,6 +453,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         }
         if quantum_tasks == 0 {
             return Err(BuildError::QuantumTasks);
+        }
+        if self.settings.stop_after == Some(0) {
+            return Err(BuildError::Failures);
         }
         #[cfg(feature = "tokio")]
         if !(1..=MOST_FUTURES).contains(&self.settings.concurrency) {

@@ -8,8 +8,12 @@ mod admit;
 mod batch;
 mod behind;
 mod bounds;
+mod conduct;
+mod controls;
+mod described;
 mod enter;
 mod explain;
+mod latest;
 mod measure;
 #[cfg(all(test, loom))]
 mod models;
@@ -32,8 +36,8 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Rollup, Scope,
-    Weighed, merge_claims,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr, Role,
+    Rollup, Scope, Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};
@@ -43,6 +47,7 @@ pub(crate) use share::{
 };
 
 pub(crate) use self::bounds::{Bounds, Toll};
+pub use self::conduct::OnFailure;
 pub(crate) use self::trace::Traced;
 
 /// What the tasks of an engine are, and how one runs.
@@ -58,6 +63,11 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
+
+    /// Whether a task may be taken out of the lanes, alone. Else it belongs to something larger.
+    fn may_take(_: &Self::Work) -> bool {
+        true
+    }
 
     /// What a task weighs besides what its claims say.
     fn weigh(&self, _: &Self::Work) -> usize {
@@ -92,6 +102,8 @@ pub(crate) struct Settings {
     pub(crate) quantum_tasks: usize,
     /// or after so long.
     pub(crate) quantum_time: Duration,
+    /// A key is stopped after so many failures in a row, if at all.
+    pub(crate) stop_after: Option<u32>,
     /// Worker threads are called this, and their number.
     pub(crate) thread_name: String,
     /// Bytes of stack of a worker thread; the platform's default if absent.
@@ -120,6 +132,7 @@ impl std::fmt::Debug for Settings {
             .field("capacity_bytes", &self.bytes)
             .field("quantum_tasks", &self.quantum_tasks)
             .field("quantum_time", &self.quantum_time)
+            .field("stop_after", &self.stop_after)
             .field("thread_name", &self.thread_name)
             .field("stack_size", &self.stack_size)
             .finish_non_exhaustive()
@@ -129,6 +142,9 @@ impl std::fmt::Debug for Settings {
 pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// A power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
+    /// The unfinished tasks that have a descriptor, each in one lock of a few words but for the look-ups.
+    /// Innermost: taken by submitters while they have inboxes, and by whoever ends such a task.
+    registry: Mutex<Circles<K, X::Work>>,
     /// Hashes keys; half of a hash chooses the shard, half the place in its table.
     hasher: S,
     /// A slot for each accepted and unfinished task.
@@ -160,6 +176,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     ending_barriers: AtomicUsize,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
+    /// Keys whose last task has failed and that go on. Changed under the lock of the key's lanes.
+    failing: AtomicUsize,
 }
 
 /// The tasks of a part of the keys.
@@ -229,6 +247,18 @@ impl<W> Make<W> for Made<W> {
     }
 }
 
+/// A task that stands in several places.
+type Shared<K, W> = Arc<Rollup<K, W>>;
+
+/// The tasks that have a descriptor.
+type Circles<K, W> = Registry<Shared<K, W>>;
+
+/// Which claims of a task, by their index, go to which shard.
+type Parts = Vec<(usize, usize)>;
+
+/// Several inboxes, each with its shard, under their locks.
+type OpenInboxes<'a, K, W> = Vec<(usize, OpenInbox<'a, K, W>)>;
+
 /// An inbox under its lock.
 type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
 
@@ -253,6 +283,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let bounds = (keys.is_some() || bytes.is_some()).then(|| Box::new(Bounds { keys, bytes }));
         Engine {
             shards: (0..shards).map(|shard| Shard::new(shard, &settings)).collect(),
+            registry: Mutex::new(Registry::default()),
             hasher,
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
             admission: Admission::new(settings.capacity, if bounds.is_none() { shards } else { 0 }),
@@ -269,6 +300,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             checker,
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            failing: AtomicUsize::new(0),
         }
     }
 

@@ -1,5 +1,8 @@
 //! The pool of messages: one handler, many keys.
 
+mod controls;
+mod finish;
+mod latest;
 mod observe;
 
 use std::fmt;
@@ -10,7 +13,9 @@ use std::time::{Duration, Instant};
 use crate::admit::ByteBound;
 use crate::builder::KeyHasher;
 use crate::engine::{Engine, Execute, Key, Made, Patience, Toll};
-use crate::error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+use crate::error::{BatchError, BuildError, DrainError, SubmitError};
 use crate::observe::Snapshot;
 use crate::order::{Claims, InHand, Repr};
 use crate::run::{Keeping, Stage};
@@ -193,9 +198,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
 
     #[inline(always)]
     fn enter(&self, claims: Claims<K>, message: M, toll: Toll) -> Result<(), SubmitError<(K, M)>> {
-        self.engine.enter(claims, Made(message), toll).map_err(|(claims, Made(message))| {
-            SubmitError::new(SubmitErrorKind::Closed, keyed((claims, message)))
-        })
+        self.engine
+            .enter(claims, Made(message), toll)
+            .map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
     }
 
     /// Refuses new messages from now on. What was accepted goes on.

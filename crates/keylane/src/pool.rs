@@ -1,9 +1,12 @@
 //! The pool of closures.
 
+mod controls;
 mod execute;
+mod finish;
 #[cfg(feature = "tokio")]
 mod future;
 mod jobs;
+mod latest;
 mod observe;
 mod submit;
 mod unrun;
@@ -13,6 +16,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::finish::AfterFinish;
 pub use self::unrun::UnrunTask;
 use crate::admit::Cost;
 use crate::builder::{Builder, KeyHasher};
@@ -65,6 +69,10 @@ impl<K: Key> Execute<K> for Closures {
 
     fn name(work: &Body) -> Option<usize> {
         work.name()
+    }
+
+    fn may_take(work: &Body) -> bool {
+        !work.is::<Entry>()
     }
 
     fn charge(work: Body, cost: Cost) -> Body {

@@ -7,6 +7,11 @@
 mod fences;
 mod lock;
 
+/// Whether this thread unwinds.
+pub(crate) fn is_panicking() -> bool {
+    std::thread::panicking()
+}
+
 /// Which thread somebody is: an identity, which nobody waits for.
 pub(crate) type ThreadId = std::thread::ThreadId;
 

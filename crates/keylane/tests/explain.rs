@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Gate, OpenAtLast, eventually, soon};
-use keylane::{Claims, Holder, IntoClaims, JobState, KeyState, Pool, PoolReason, TaskState};
+use keylane::{
+    Claims, Compatibility, Hold, Holder, IntoClaims, JobState, KeyState, Pool, PoolReason,
+    TaskState,
+};
 
 /// Occupies keys until the gate opens, and has begun when this returns.
 fn occupy(pool: &Pool<&'static str>, keys: impl IntoClaims<&'static str>, gate: &Gate) {
@@ -290,5 +293,68 @@ fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
         pool.drain(None).unwrap();
         // All of them conflict on key 0 or as barriers, so they ran in the order of submission.
         assert!(next.take().windows(2).all(|pair| pair[0] < pair[1]));
+    });
+}
+
+#[test]
+fn a_key_on_hold_says_so_and_so_do_its_tasks() {
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        pool.pause_key(&"a");
+        let idle = pool.explain_key(&"a");
+        assert_eq!((idle.tasks, &idle.state), (0, &KeyState::Idle));
+        assert!(matches!(idle.hold, Some(Hold::Paused { .. })), "{idle}");
+
+        let first = pool.submit("a", || {}).unwrap();
+        let both = pool.submit(["a", "b"], || {}).unwrap();
+        for (task, tasks) in [(&first, 0), (&both, 1)] {
+            let why = pool.explain_task(task);
+            let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
+            assert_eq!((ahead[0].key, ahead[0].tasks), ("a", tasks));
+            assert!(matches!(ahead[0].holder, Holder::OnHold(Hold::Paused { .. })), "{why:?}");
+            assert!(why.to_string().contains("paused"), "{why}");
+        }
+        let key = pool.explain_key(&"a");
+        assert_eq!(key.tasks, 2);
+        assert!(matches!(key.state, KeyState::Held(Holder::OnHold(_))), "{key:?}");
+        assert!(pool.explain().reasons.contains(&PoolReason::OnHold { keys: 1 }));
+
+        // A running task has its key to the end, hold or no hold.
+        occupy(&pool, "c", &gate);
+        pool.pause_key(&"c");
+        let key = pool.explain_key(&"c");
+        assert!(matches!(key.state, KeyState::Held(Holder::Running(_))), "{key:?}");
+        assert!(key.hold.is_some() && key.to_string().contains("paused"), "{key}");
+        gate.open();
+
+        pool.resume_key(&"a");
+        pool.resume_key(&"c");
+        first.wait().unwrap().unwrap();
+        both.wait().unwrap().unwrap();
+        assert_eq!(pool.explain_key(&"a").hold, None);
+    });
+}
+
+#[test]
+fn a_task_that_is_incompatible_with_another_says_so() {
+    struct Alone;
+    impl Compatibility for Alone {
+        fn is_compatible(&self, _: &Self) -> bool {
+            false
+        }
+    }
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        occupy(&pool, Claims::described(Alone), &gate);
+        let unkeyed = pool.submit(Claims::described(Alone), || {}).unwrap();
+        let keyed = pool.submit(Claims::exclusive("a").with_descriptor(Alone), || {}).unwrap();
+        // A worker may have to look at them first.
+        for task in [&unkeyed, &keyed] {
+            eventually(|| pool.explain_task(task).state == TaskState::BehindIncompatible);
+        }
+        gate.open();
+        unkeyed.wait().unwrap().unwrap();
+        eventually(|| pool.explain_task(&keyed).state == TaskState::Over);
+        keyed.wait().unwrap().unwrap();
     });
 }

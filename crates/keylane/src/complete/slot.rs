@@ -120,18 +120,20 @@ impl<T, E, F> Slot<T, E, F> {
         }
     }
 
-    /// Drops the body if the task has not begun, and says whether that was so.
-    pub(crate) fn forgo(&self) -> bool {
+    /// Drops the body if the task has not begun, and says whether that was so. It has ended like this.
+    pub(crate) fn forgo(&self, outcome: Outcome<T, E>) -> bool {
         /// Settles even if the drop of the captures panics: somebody may wait.
-        struct Settle<'a, T, E, F>(&'a Slot<T, E, F>);
+        struct Settle<'a, T, E, F>(&'a Slot<T, E, F>, Option<Outcome<T, E>>);
         impl<T, E, F> Drop for Settle<'_, T, E, F> {
             fn drop(&mut self) {
-                self.0.settle(Outcome::Cancelled);
+                if let Some(outcome) = self.1.take() {
+                    self.0.settle(outcome);
+                }
             }
         }
         // For as long as the drop takes it is this thread's, as if it ran.
         let Some(body) = self.begin() else { return false };
-        let _settle = Settle(self);
+        let _settle = Settle(self, Some(outcome));
         drop(body);
         true
     }
@@ -214,7 +216,11 @@ where
     }
 
     fn abandon(&self) {
-        self.forgo();
+        self.forgo(Outcome::Cancelled);
+    }
+
+    fn supersede(&self) {
+        self.forgo(Outcome::Superseded);
     }
 }
 
@@ -309,7 +315,7 @@ where
 
     fn cancel(&self) -> bool {
         // The captures go now; the task's place in the line stays, so no successor jumps.
-        let in_time = self.forgo();
+        let in_time = self.forgo(Outcome::Cancelled);
         if !in_time {
             self.cancel.store(true, Ordering::Release);
         }

@@ -70,7 +70,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let (state, unknown) = match found {
                 Found::Ready { ahead } => (TaskState::Ready { ahead }, None),
                 Found::Free { before } => (self.queued_behind(before), None),
-                Found::Single { before, .. } if before.tasks == 0 => {
+                Found::Single { before, .. } if before.tasks == 0 && !before.on_hold => {
                     (self.queued_behind(before), None)
                 }
                 Found::Single { hash, key, before } => {
@@ -94,13 +94,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             };
             return Some(TaskExplanation { state, age: Some(self.clock.since(since)) });
         }
-        None
+        // What waits for nothing but others with a descriptor is in no shard.
+        let described = self.registry.lock().tasks();
+        let found = described.iter().find(|it| it.with_work(|work| work.is_some_and(is_target)));
+        found.map(|rollup| self.explain_rollup(rollup))
     }
 
     fn explain_rollup(&self, rollup: &SharedRollup<K, X::Work>) -> TaskExplanation<K> {
         let age = Some(self.clock.since(rollup.label.time));
-        let Scope::Keys(claims) = &rollup.scope else {
-            return TaskExplanation { state: TaskState::IsBarrier, age };
+        let claims = match &rollup.scope {
+            Scope::Keys(claims) => &**claims,
+            Scope::Unkeyed { .. } => &[],
+            Scope::Everything { .. } => {
+                return TaskExplanation { state: TaskState::IsBarrier, age };
+            }
         };
         let (mut behind, mut queued) = (Vec::new(), Before::default());
         for (claim, (hash, Claim { key, .. })) in claims.iter().enumerate() {
@@ -110,7 +117,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let before = lanes.before_part(&inbox, rollup, claim);
             queued.entries = queued.entries.max(before.entries);
             queued.barrier |= before.barrier;
-            if before.tasks == 0 {
+            if before.tasks == 0 && !before.on_hold {
                 continue;
             }
             let holder = self.holder(shard, &lanes, &inbox, *hash as u32, key);
@@ -118,9 +125,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let holder = holder.unwrap_or_else(|| self.rollup_on(key));
             behind.push(Ahead { key: key.clone(), tasks: before.tasks, holder });
         }
+        let waits_for_others = match &rollup.member {
+            Some(member) => self.registry.lock().is_behind(member, |it| Arc::ptr_eq(it, rollup)),
+            None => false,
+        };
         let state = match behind.is_empty() {
-            true => self.queued_behind(queued),
             false => TaskState::Behind(behind),
+            true if waits_for_others => TaskState::BehindIncompatible,
+            true => self.queued_behind(queued),
         };
         TaskExplanation { state, age }
     }
@@ -139,8 +151,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let shard = self.shard_of(hash);
         let lanes = self.shards[shard].lanes.lock();
         let inbox = self.shards[shard].inbox.lock();
+        let held = lanes.held_key(hash as u32, key).and_then(|held| self.describe(held));
+        let hold = held.map(|held| held.hold);
         let Some(head) = lanes.head_of(&inbox, hash as u32, key) else {
-            return KeyExplanation { key: key.clone(), tasks: 0, age: None, state: KeyState::Idle };
+            let (key, state) = (key.clone(), KeyState::Idle);
+            return KeyExplanation { key, tasks: 0, age: None, state, hold };
         };
         let holder = match head.place {
             Ok(_) => self.holder(shard, &lanes, &inbox, hash as u32, key),
@@ -156,7 +171,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             (Err(before), _) => KeyState::Queued { ahead: before.entries },
         };
         let age = Some(self.clock.since(head.since));
-        KeyExplanation { key: key.clone(), tasks: head.tasks, age, state }
+        KeyExplanation { key: key.clone(), tasks: head.tasks, age, state, hold }
     }
 
     /// Who has a key, as far as that can be seen in its shard and of those who run. Nothing is seen of
@@ -169,7 +184,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         hash: u32,
         key: &K,
     ) -> Option<Holder<K>> {
-        let Ok(slot) = lanes.head_of(inbox, hash, key)?.place else { return Some(Holder::Nobody) };
+        let head = lanes.head_of(inbox, hash, key)?;
+        if head.at_rest
+            && let Some(held) = lanes.held_key(hash, key).and_then(|held| self.describe(held))
+        {
+            return Some(Holder::OnHold(held.hold));
+        }
+        let Ok(slot) = head.place else { return Some(Holder::Nobody) };
         if let Some(running) = self.runs_on(shard, slot, key) {
             return Some(Holder::Running(running));
         }
@@ -329,6 +350,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if seen.blocked != 0 {
             reasons.push(PoolReason::Behind { tasks: seen.blocked });
         }
+        let on_hold: usize = self.shards.iter().map(|it| it.lanes.lock().held_keys().count()).sum();
+        if on_hold != 0 {
+            reasons.push(PoolReason::OnHold { keys: on_hold });
+        }
         let not_admitted = jobs.iter().filter(|(_, job)| !job.admitted && !job.paused).count();
         if not_admitted != 0 {
             reasons.push(PoolReason::JobsNotAdmitted { jobs: not_admitted });
@@ -413,13 +438,14 @@ fn is_barrier_of<K, W>(rollup: &SharedRollup<K, W>) -> bool {
 
 fn has_key<K: Key>(scope: &Scope<K>, key: &K) -> bool {
     match scope {
-        Scope::Everything { .. } => false,
+        Scope::Unkeyed { .. } | Scope::Everything { .. } => false,
         Scope::Keys(claims) => claims.iter().any(|(_, claim)| claim.key == *key),
     }
 }
 
 fn keys_of<K: Key>(scope: &Scope<K>) -> (Vec<K>, bool) {
     match scope {
+        Scope::Unkeyed { .. } => (Vec::new(), false),
         Scope::Everything { .. } => (Vec::new(), true),
         Scope::Keys(claims) => (claims.iter().map(|(_, claim)| claim.key.clone()).collect(), false),
     }

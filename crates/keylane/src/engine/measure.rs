@@ -2,23 +2,27 @@
 
 use super::*;
 use crate::order::Scope;
+use crate::run::Fate;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The time in the label of the task that is about to be put into this inbox, with a mark if its
     /// wait is to be measured.
     #[inline(always)]
     pub(super) fn stamp(&self, shard: usize, inbox: &mut Inbox<K, X::Work>, time: u32) -> u32 {
-        if inbox.is_due() { self.begin_wait(shard, inbox, time) } else { time }
+        if !inbox.is_due() {
+            return time;
+        }
+        // Its place is the next of the inbox's clock.
+        self.begin_wait(shard, inbox, (inbox.clock + 1) as u32);
+        time | Label::MEASURED
     }
 
+    /// From now on the task with this place waits. It is in no inbox yet.
     #[cold]
     #[inline(never)]
-    fn begin_wait(&self, shard: usize, inbox: &mut Inbox<K, X::Work>, time: u32) -> u32 {
-        // Its place is the next of the inbox's clock.
-        let seq = (inbox.clock + 1) as u32;
+    pub(super) fn begin_wait(&self, shard: usize, inbox: &mut Inbox<K, X::Work>, seq: u32) {
         let ahead = self.shards[shard].waits.lock().begin(seq, self.clock.nanos());
         inbox.measure_at = inbox.accepted + u64::from(ahead);
-        time | Label::MEASURED
     }
 
     /// A task begins whose wait is measured. Returns when it was submitted, in nanoseconds, and how many
@@ -40,6 +44,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn first_shard(&self, scope: &Scope<K>) -> usize {
         match scope {
             Scope::Everything { .. } => 0,
+            Scope::Unkeyed { shard } => *shard,
             Scope::Keys(claims) => {
                 let shards = claims.iter().map(|(hash, _)| self.shard_of(*hash));
                 shards.min().expect("a rollup has several keys")
@@ -53,13 +58,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Ends such a turn.
-    pub(crate) fn end_kept(&self, shard: usize, turn: usize) {
+    pub(crate) fn end_kept(&self, shard: usize, turn: usize, fate: Fate) {
         let measure = self.settings.statistics != Statistics::Off;
         let kept = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
         if let Some(recording) = self.tracer.recording() {
             self.trace_kept(&recording, shard, &kept.held, kept.since);
         }
         self.check_end(shard, &kept.held);
+        self.judge(shard, &kept.held, fate);
         self.end(shard, kept.held);
     }
 }

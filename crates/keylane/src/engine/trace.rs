@@ -59,6 +59,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Held::Rollup(rollup) => {
                 let task = name(self.first_shard(&rollup.scope));
                 let (keys, is_barrier) = match &rollup.scope {
+                    Scope::Unkeyed { .. } => (Vec::new(), false),
                     Scope::Everything { .. } => (Vec::new(), true),
                     Scope::Keys(claims) => {
                         let traced = claims.iter().map(|(_, Claim { key, mode })| {

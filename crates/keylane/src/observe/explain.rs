@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::Hold;
+
 /// What a task does, or why it waits: see [`Pool::explain_task`](crate::Pool::explain_task).
 ///
 /// Its `Display` says so in a sentence.
@@ -38,6 +40,9 @@ pub enum TaskState<K> {
     },
     /// It waits behind others of its keys: those keys where somebody is before it.
     Behind(Vec<Ahead<K>>),
+    /// Its keys are free, and it waits for tasks that its descriptor is
+    /// [incompatible](crate::Compatibility) with.
+    BehindIncompatible,
     /// It waits for a barrier to end.
     BehindBarrier {
         /// The barrier runs; else that one waits, too.
@@ -53,7 +58,8 @@ pub enum TaskState<K> {
 pub struct Ahead<K> {
     /// The key.
     pub key: K,
-    /// How many tasks of the key must end before it: its position in the line, the first being 1.
+    /// How many tasks of the key must end before it: its position in the line, the first being 1. None if
+    /// the key is on hold and it is the first to go on.
     pub tasks: usize,
     /// Who has the key.
     pub holder: Holder<K>,
@@ -69,6 +75,8 @@ pub enum Holder<K> {
     Ready,
     /// A task with several keys that waits for others of them: these.
     Rollup(Vec<K>),
+    /// No task: the key is on hold.
+    OnHold(Hold),
     /// Nobody: no worker has looked at the first task of the key yet.
     Nobody,
 }
@@ -100,6 +108,8 @@ pub struct KeyExplanation<K> {
     pub age: Option<Duration>,
     /// What is with the first of them.
     pub state: KeyState<K>,
+    /// Why nothing more of it begins, if that is so.
+    pub hold: Option<Hold>,
 }
 
 /// What is with the first task of a key.
@@ -196,6 +206,11 @@ pub enum PoolReason {
         /// So many.
         tasks: usize,
     },
+    /// Keys are [on hold](crate::Pool::held_keys).
+    OnHold {
+        /// So many.
+        keys: usize,
+    },
     /// A barrier runs, or waits for what is before it: everything after it waits.
     Barrier {
         /// It runs.
@@ -243,6 +258,9 @@ impl<K: fmt::Debug> fmt::Display for TaskState<K> {
                 }
                 Ok(())
             }
+            TaskState::BehindIncompatible => {
+                f.write_str("waits for tasks that it is incompatible with")
+            }
             TaskState::BehindBarrier { running: true } => f.write_str("waits for a barrier to end"),
             TaskState::BehindBarrier { running: false } => {
                 f.write_str("waits behind a barrier that waits itself")
@@ -255,6 +273,12 @@ impl<K: fmt::Debug> fmt::Display for TaskState<K> {
 impl<K: fmt::Debug> fmt::Display for Ahead<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ahead { key, tasks, holder } = self;
+        if *tasks == 0 {
+            return write!(f, "the next of {key:?}, which {holder}");
+        }
+        if let Holder::OnHold(hold) = holder {
+            return write!(f, "behind {tasks} of {key:?}, which {hold}");
+        }
         write!(f, "behind {tasks} of {key:?}, of which the first {holder}")
     }
 }
@@ -265,6 +289,7 @@ impl<K: fmt::Debug> fmt::Display for Holder<K> {
             Holder::Running(running) => running.fmt(f),
             Holder::Ready => f.write_str("waits for a worker"),
             Holder::Rollup(keys) => write!(f, "waits for its other keys {keys:?}"),
+            Holder::OnHold(hold) => hold.fmt(f),
             Holder::Nobody => f.write_str("waits for a worker to look at it"),
         }
     }
@@ -288,12 +313,14 @@ impl<K: fmt::Debug> fmt::Display for KeyExplanation<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let KeyExplanation { key, tasks, .. } = self;
         if let KeyState::Idle = self.state {
-            return write!(f, "{key:?} has no unfinished tasks");
+            write!(f, "{key:?} has no unfinished tasks")?;
+            return self.hold.map_or(Ok(()), |hold| write!(f, ", and {hold}"));
         }
         let s = if *tasks == 1 { "" } else { "s" };
         write!(f, "{key:?} has {tasks} unfinished task{s}; the first ")?;
         match &self.state {
             KeyState::Idle => Ok(()),
+            KeyState::Held(Holder::OnHold(hold)) => write!(f, "waits, for the key {hold}"),
             KeyState::Held(holder) => holder.fmt(f),
             KeyState::Queued { ahead } => {
                 write!(f, "waits for a worker to look at it, {ahead} before it")
@@ -303,9 +330,12 @@ impl<K: fmt::Debug> fmt::Display for KeyExplanation<K> {
                 f.write_str("waits behind a barrier that waits itself")
             }
         }?;
-        match self.age {
-            Some(age) => write!(f, "; submitted {age:?} ago"),
-            None => Ok(()),
+        if let Some(age) = self.age {
+            write!(f, "; submitted {age:?} ago")?;
+        }
+        match (&self.state, self.hold) {
+            (KeyState::Held(Holder::OnHold(_)), _) | (_, None) => Ok(()),
+            (_, Some(hold)) => write!(f, "; the key {hold}"),
         }
     }
 }
@@ -356,6 +386,7 @@ impl fmt::Display for PoolReason {
             PoolReason::Behind { tasks } => {
                 write!(f, "{tasks} tasks wait behind others of their keys")
             }
+            PoolReason::OnHold { keys } => write!(f, "{keys} keys are on hold"),
             PoolReason::Barrier { running: true } => f.write_str("a barrier runs"),
             PoolReason::Barrier { running: false } => f.write_str("a barrier waits"),
             PoolReason::JobsNotAdmitted { jobs } => write!(f, "{jobs} jobs wait to be admitted"),

@@ -5,6 +5,7 @@ mod clock;
 mod events;
 mod explain;
 mod histogram;
+mod hold;
 #[cfg(feature = "metrics")]
 mod prometheus;
 mod snapshot;
@@ -26,6 +27,7 @@ pub use explain::{
     Stalled, TaskExplanation, TaskState,
 };
 pub use histogram::Histogram;
+pub use hold::{HeldKey, Hold};
 pub use snapshot::{LaneSnapshot, Snapshot, WorkerSnapshot};
 pub use statistics::Statistics;
 pub(crate) use strata::Chance;

@@ -41,6 +41,8 @@ pub(crate) enum Entry<K, W> {
     Free { label: Label, work: W },
     /// The claim with this index of a task with several keys.
     Part { rollup: Arc<Rollup<K, W>>, claim: usize },
+    /// A task with a descriptor and without keys.
+    Unkeyed { rollup: Arc<Rollup<K, W>> },
     /// A barrier: it stands in every inbox.
     Fence { rollup: Arc<Rollup<K, W>> },
 }
@@ -68,7 +70,9 @@ impl<K: Eq, W> Entry<K, W> {
     pub(crate) fn label(&self) -> Label {
         match self {
             Entry::Single { label, .. } | Entry::Free { label, .. } => *label,
-            Entry::Part { rollup, .. } | Entry::Fence { rollup } => rollup.label,
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
+                rollup.label
+            }
         }
     }
 
@@ -77,8 +81,13 @@ impl<K: Eq, W> Entry<K, W> {
         match self {
             Entry::Single { label, mode, key, .. } => Some((label.hash, key, *mode)),
             Entry::Part { rollup, claim } => Some(rollup.claim(*claim)),
-            Entry::Free { .. } | Entry::Fence { .. } => None,
+            Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => None,
         }
+    }
+
+    /// Whether it is what is left of a task that was replaced or taken.
+    pub(crate) fn is_husk(&self) -> bool {
+        matches!(self, Entry::Part { rollup, .. } if rollup.is_husk())
     }
 
     /// Whether this is a task with exactly this exclusive key.
@@ -94,7 +103,7 @@ impl<K: Eq, W> Entry<K, W> {
     pub(crate) fn is_for(&self, is_target: impl Fn(&W) -> bool) -> bool {
         match self {
             Entry::Single { work, .. } | Entry::Free { work, .. } => is_target(work),
-            Entry::Part { rollup, .. } | Entry::Fence { rollup } => {
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
                 rollup.with_work(|work| work.is_some_and(&is_target))
             }
         }

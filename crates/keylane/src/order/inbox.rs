@@ -1,6 +1,7 @@
 //! Where producers leave tasks: one lock, one append, and at most one wake-up for many tasks.
 
 use super::queue::FillQueue;
+use super::watch::Watch;
 use super::{Claim, Entry, Label, Mode};
 
 /// The tasks of a shard that no worker has looked at yet, oldest first.
@@ -15,6 +16,8 @@ pub(crate) struct Inbox<K, W> {
     pub(crate) strangers: bool,
     /// The pool is stopped: what would come in now would never run.
     pub(crate) closed: bool,
+    /// Whoever comes must look closer: the inbox is closed, or watches a key.
+    pub(crate) guarded: bool,
     /// Slots that are taken already, for tasks to come: a producer that finds one here needs not go
     /// to the gate. Whoever waits at the gate takes them back.
     pub(crate) room: u32,
@@ -30,6 +33,8 @@ pub(crate) struct Inbox<K, W> {
     /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
     /// run before that worker looks, so they are not worth a wake-up.
     pub(crate) resident: Option<(u32, K)>,
+    /// The keys that it watches.
+    pub(super) watch: Watch<K, W>,
 }
 
 impl<K, W> Default for Inbox<K, W> {
@@ -44,6 +49,8 @@ impl<K, W> Default for Inbox<K, W> {
             measure_at: u64::MAX,
             room: 0,
             closed: false,
+            guarded: false,
+            watch: Watch::default(),
         }
     }
 }

@@ -14,9 +14,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a future, which holds its turn until it ends. Waits for room, as
     /// [`submit`](Self::submit) does.
     ///
-    /// It runs on the runtime that was given to [`Builder::runtime`](crate::Builder::runtime), once it has its keys, as far
-    /// as that one's limit allows. It is not polled on a worker, and no worker waits for it.
-    /// Cancelling its handle drops the future at its next step; its turn ends then, not before.
+    /// It runs on the runtime that was given to [`Builder::runtime`](crate::Builder::runtime), once it
+    /// has its keys, as far as that one's limit allows. It is not polled on a worker, and no worker waits
+    /// for it. Cancelling its handle drops the future at its next step; its turn ends then, not before.
     ///
     /// ```
     /// use keylane::Pool;
@@ -117,10 +117,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let handle = Handle::new(task.clone());
         match self.engine.enter(claims, Made(Body::shared(task.clone())), toll) {
             Ok(()) => Ok(handle),
-            Err((claims, Made(body))) => {
+            Err((why, claims, Made(body))) => {
                 let future = task.take_future().expect("nobody else has seen the task");
                 drop(body);
-                Err(SubmitError::new(SubmitErrorKind::Closed, (claims, future)))
+                Err(SubmitError::new(why, (claims, future)))
             }
         }
     }

@@ -4,6 +4,7 @@ mod sitting;
 mod traced;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use self::traced::Seat;
 use super::current::{self, Inside, Position};
-use super::{EndTurn, Pace, Stage, Turn};
+use super::{EndTurn, Fate, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
 use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
@@ -55,6 +56,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     alert: bool,
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
+    /// Failures of a key count.
+    judges: bool,
     /// Its part of the recording, while there is one.
     seat: Option<Box<Seat<K>>>,
 }
@@ -105,8 +108,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             };
             let pace = Pace::new(now, statistics, id as u32);
             let hand = Hand::default();
+            let judges = engine.settings.stop_after.is_some();
             Worker {
                 engine,
+                judges,
                 id,
                 tally,
                 round,
@@ -331,16 +336,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let _span = Told::task(&self.engine.settings.thread_name, self.id, self.hand.label.seq);
         let key = self.hand.key.take();
         let work = self.hand.open();
-        let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
+        let mut scene =
+            Scene { engine: &self.engine, shard, held: Some(held), fate: Cell::new(Fate::Done) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
         if let Err(payload) = catch_unwind(body) {
             scene.panicked(&*payload);
             drop_quietly(payload);
         }
-        let held = scene.held.take();
+        let (held, fate) = (scene.held.take(), scene.fate.get());
         drop_quietly(key);
         self.tally.ran_one();
+        if self.judges
+            && let Some(held) = &held
+        {
+            self.engine.judge(shard, held, fate);
+        }
         match held {
             None => {
                 self.pace.leave_out();
@@ -424,15 +435,15 @@ pub(crate) fn drop_quietly<T>(value: T) {
     }
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The task that this thread runs has not ended well.
     fn note(&self, how: SliceEnd) {
         current::note_mishap(how);
         Told::mishap(&self.settings.thread_name, how);
     }
 
-    /// Counts a panic of a task and calls the hook.
-    fn panicked(&self, payload: &(dyn Any + Send)) {
+    /// Counts a panic of a task, or of what is asked about one, and calls the hook.
+    pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         self.tally.count_panic();
         self.note(SliceEnd::Panicked);
         if let Some(hook) = &self.settings.on_panic
@@ -449,27 +460,37 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     shard: usize,
     /// What the task holds, until somebody keeps the turn.
     held: Option<Held<K, X::Work>>,
+    /// What has become of it so far.
+    fate: Cell<Fate>,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.fate.set(Fate::Failed);
         self.engine.panicked(payload);
     }
 
     fn failed(&self) {
+        self.fate.set(Fate::Failed);
         self.engine.tally.count_failed();
         self.engine.note(SliceEnd::Failed);
     }
 
     fn cancelled(&self) {
+        self.is_void();
         self.engine.tally.count_cancelled();
         self.engine.note(SliceEnd::Cancelled);
     }
 
+    fn is_void(&self) {
+        self.fate.set(Fate::Void);
+    }
+
     fn keep_turn(&mut self) -> Turn {
         let held = self.held.take().expect("a turn is kept once");
+        let is_void = self.fate.get() == Fate::Void;
         let turn = self.engine.keep_turn(self.shard, held);
-        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn })
+        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn, is_void })
     }
 }
 
@@ -479,11 +500,14 @@ struct Kept<K: Key, X: Execute<K>, S> {
     shard: usize,
     /// What the shard knows it by.
     turn: usize,
+    /// However it ends, it does not count for its keys.
+    is_void: bool,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
-    fn end(self: Box<Self>) {
-        self.engine.end_kept(self.shard, self.turn);
+    fn end(self: Box<Self>, fate: Fate) {
+        let fate = if self.is_void { Fate::Void } else { fate };
+        self.engine.end_kept(self.shard, self.turn, fate);
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Before {
     pub(crate) entries: usize,
     /// One of them, or what the workers have reached, is a barrier.
     pub(crate) barrier: bool,
+    /// The key is held, or will be when the task that has it ends.
+    pub(crate) on_hold: bool,
 }
 
 /// The first task of a key.
@@ -34,6 +36,8 @@ pub(crate) struct Head {
     pub(crate) since: u32,
     /// The lane's slot, if it has one; else what stands before the first in the backlog and inbox.
     pub(crate) place: Result<usize, Before>,
+    /// Only a phantom has the key.
+    pub(crate) at_rest: bool,
 }
 
 /// One task of a key, in the order of its lane.
@@ -64,9 +68,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 match waiting {
                     Waiting::Task { label, mode, key, work } if is_target(work) => {
                         let holders = (0..lane.holders.count()).map(|_| lane.holders.mode());
-                        let line = lane.waiting.iter().take(place).map(Waiting::mode);
+                        let line = lane.waiting.iter().take(place);
+                        let line = line.filter(|other| other.is_task()).map(Waiting::mode);
                         let tasks = conflicting(holders.chain(line), *mode);
-                        let before = Before { tasks, ..Before::default() };
+                        let on_hold = lane.is_on_hold();
+                        let before = Before { tasks, on_hold, ..Before::default() };
                         let found = Found::Single { hash: lane.hash, key: key.clone(), before };
                         return Some((found, label.time));
                     }
@@ -94,13 +100,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 let line = self.line_of(inbox, label.hash, key);
                 let line = line.take_while(|(_, standing)| standing.is_before(place));
                 let tasks = conflicting(line.map(|(mode, _)| mode), *mode);
-                let before = Before { tasks, ..self.before(inbox, place) };
+                let on_hold = self.is_on_hold(label.hash, key);
+                let before = Before { tasks, on_hold, ..self.before(inbox, place) };
                 (Found::Single { hash: label.hash, key: key.clone(), before }, label.time)
             }
             Entry::Free { label, .. } => {
                 (Found::Free { before: self.before(inbox, place) }, label.time)
             }
-            Entry::Part { rollup, .. } | Entry::Fence { rollup } => {
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
                 (Found::Several(rollup.clone()), rollup.label.time)
             }
         })
@@ -114,18 +121,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         claim: usize,
     ) -> Before {
         let (hash, key, mode) = rollup.claim(claim);
+        let on_hold = self.is_on_hold(hash, key);
         let mut modes = Vec::new();
         for (others, standing) in self.line_of(inbox, hash, key) {
             match standing {
                 Standing::Waiting(waiting) if waiting.is_part_of(rollup) => {
                     let tasks = conflicting(modes.into_iter(), mode);
-                    return Before { tasks, ..Before::default() };
+                    return Before { tasks, on_hold, ..Before::default() };
                 }
                 Standing::Queued(place, Entry::Part { rollup: other, .. })
                     if Arc::ptr_eq(other, rollup) =>
                 {
                     let tasks = conflicting(modes.into_iter(), mode);
-                    return Before { tasks, ..self.before(inbox, place) };
+                    return Before { tasks, on_hold, ..self.before(inbox, place) };
                 }
                 _ => modes.push(others),
             }
@@ -153,17 +161,24 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// The first task of a key, if it has any here.
     pub(crate) fn head_of(&self, inbox: &Inbox<K, W>, hash: u32, key: &K) -> Option<Head> {
-        let tasks = self.line_of(inbox, hash, key).count();
-        if let Some(slot) = self.find(hash, key) {
-            return Some(Head { tasks, since: self.lanes[slot].since, place: Ok(slot) });
-        }
-        match self.line_of(inbox, hash, key).next()?.1 {
-            Standing::Queued(place, entry) => {
-                let since = entry.label().time;
-                Some(Head { tasks, since, place: Err(self.before(inbox, place)) })
+        let mut line = self.line_of(inbox, hash, key);
+        let slot = self.find(hash, key);
+        let (since, place) = match (line.next()?.1, slot) {
+            (Standing::Holder, Some(slot)) => (self.lanes[slot].since, Ok(slot)),
+            (Standing::Waiting(first), Some(slot)) => (first.time(), Ok(slot)),
+            (Standing::Queued(_, entry), Some(slot)) => (entry.label().time, Ok(slot)),
+            (Standing::Queued(place, entry), None) => {
+                (entry.label().time, Err(self.before(inbox, place)))
             }
-            Standing::Holder | Standing::Waiting(_) => unreachable!("that would be a lane"),
-        }
+            (Standing::Holder | Standing::Waiting(_), None) => unreachable!("that is a lane"),
+        };
+        let at_rest = slot.is_some_and(|slot| self.lanes[slot].holders == Holders::Phantom);
+        Some(Head { tasks: 1 + line.count(), since, place, at_rest })
+    }
+
+    /// Whether nothing of a key begins.
+    fn is_on_hold(&self, hash: u32, key: &K) -> bool {
+        self.find(hash, key).is_some_and(|slot| self.lanes[slot].is_on_hold())
     }
 
     /// The key of the lane in a slot, unless the slot is free.
@@ -197,7 +212,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let in_line = self.lanes.iter().flat_map(|lane| &lane.waiting);
         let in_line = in_line.filter_map(|waiting| match waiting {
             Waiting::Part { rollup, .. } => Some((false, rollup)),
-            Waiting::Task { .. } => None,
+            Waiting::Task { .. } | Waiting::Phantom => None,
         });
         let queued = self.queued(inbox).filter_map(|entry| match entry {
             Entry::Part { rollup, .. } => Some((false, rollup)),
@@ -216,7 +231,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let mut earlier = self.queued(inbox).take(place);
         let barrier =
             self.fence.is_some() || earlier.any(|entry| matches!(entry, Entry::Fence { .. }));
-        Before { tasks: 0, entries: place, barrier }
+        Before { tasks: 0, entries: place, barrier, on_hold: false }
     }
 
     /// All tasks of a key, in their order, and how each uses it.
@@ -231,11 +246,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             (0..lane.holders.count()).map(|_| (lane.holders.mode(), Standing::Holder))
         });
         let waiting = lane.into_iter().flat_map(|lane| {
-            lane.waiting.iter().map(|waiting| (waiting.mode(), Standing::Waiting(waiting)))
+            let tasks = lane.waiting.iter().filter(|waiting| waiting.is_task());
+            tasks.map(|waiting| (waiting.mode(), Standing::Waiting(waiting)))
         });
         let queued = self.queued(inbox).enumerate().filter_map(move |(place, entry)| {
             let (at, its_key, mode) = entry.claim()?;
-            (at == hash && its_key == key).then_some((mode, Standing::Queued(place, entry)))
+            (at == hash && its_key == key && !entry.is_husk())
+                .then_some((mode, Standing::Queued(place, entry)))
         });
         holders.chain(waiting).chain(queued)
     }

@@ -100,6 +100,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 self.enter_part(rollup, claim);
                 None
             }
+            Entry::Unkeyed { rollup } => {
+                self.free_running += 1;
+                self.ready.extend(Granted::part_of(&rollup).ready());
+                None
+            }
             Entry::Fence { rollup } => {
                 self.fence = Some(Fence { rollup, granted: false });
                 self.grant_fence();
@@ -136,22 +141,33 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         None
     }
 
+    /// A rollup whose last grant came from elsewhere is to be run.
+    pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
+        self.ready.extend(Granted::all_of(rollup));
+    }
+
     #[cold]
     pub(super) fn enter_part(&mut self, rollup: Arc<Rollup<K, W>>, claim: usize) {
-        self.parts += 1;
         let (hash, key, mode) = rollup.claim(claim);
-        match self.find(hash, key) {
-            None => {
-                let key = key.clone();
-                self.open_lane(hash, key, mode, rollup.label.time);
-            }
-            Some(slot) if self.lanes[slot].joins(mode) => {}
-            Some(slot) => {
+        let slot = self.find(hash, key);
+        if let Some(slot) = slot
+            && !self.lanes[slot].joins(mode)
+        {
+            if !rollup.is_husk() {
+                self.parts += 1;
                 self.lanes[slot].waiting.push_back(Waiting::Part { rollup, claim });
-                return;
             }
+            return;
         }
-        self.ready.extend(Ready::granted(&rollup));
+        let granted = Granted::part_of(&rollup);
+        if granted.is_husk() {
+            return;
+        }
+        self.parts += 1;
+        if slot.is_none() {
+            self.open_lane(hash, key.clone(), mode, rollup.label.time);
+        }
+        self.ready.extend(granted.ready());
     }
 
     #[inline]
