@@ -34,7 +34,7 @@ use crossbeam_utils::CachePadded;
 use crate::admit::{Admission, ByteBound, Cost, KeyBound, Refused, Spot};
 use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
-use crate::observe::{Checker, Clock, Statistics, Tally, Tracer, Turns, Waits};
+use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
 use crate::order::{
     Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr, Role,
     Rollup, Scope, Weighed, merge_claims,

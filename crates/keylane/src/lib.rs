@@ -50,6 +50,10 @@
 //! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
+//! | counts and times of a running pool | [`Pool::snapshot`] |
+//! | why something waits, what is stuck | [`Pool::explain_task`], [`Pool::explain_key`], [`Pool::stalled`] |
+//! | a picture of what ran where | [`Pool::record_trace`] |
+//! | Prometheus (feature `metrics`), `tracing` (feature `tracing`) | `Snapshot::write_prometheus` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
 //! | sharing workers among jobs, in a pool or a simulation of yours | [`allocate`] |
 //!

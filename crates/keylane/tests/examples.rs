@@ -49,6 +49,8 @@ examples!(
     inside,
     jobs,
     latest,
+    #[cfg(feature = "metrics")]
+    metrics,
     ordered,
     pause,
     per_key_bound,

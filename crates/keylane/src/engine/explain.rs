@@ -39,6 +39,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         // A watch must not keep its engine.
         let engine = Arc::downgrade(self);
         let mut known: Vec<TaskId> = Vec::new();
+        let pool = self.settings.thread_name.clone();
         let look = move || {
             let Some(engine) = engine.upgrade() else { return false };
             let stalled = engine.stalled(than);
@@ -47,6 +48,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
             for (id, stalled) in &stalled {
                 if !known.contains(id) {
                     known.push(*id);
+                    Told::stalled(&pool, stalled.thread.as_deref(), stalled.at_least);
                     on_stall(stalled);
                 }
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Engine, Execute, Key};
 use crate::builder::{MAX_CAPACITY, MAX_WORKERS};
 use crate::error::BuildError;
+use crate::observe::Told;
 use crate::run::CrewControl;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
@@ -14,6 +15,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
             return Err(BuildError::Workers(workers));
         }
         self.crew.set_wanted(workers);
+        Told::workers(&self.settings.thread_name, workers);
         self.share_anew();
         // Those who sleep learn only so that they are too many.
         self.idle.wake_all();
@@ -24,6 +26,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             return Err(BuildError::Capacity(capacity));
         }
+        Told::capacity(&self.settings.thread_name, capacity);
         self.admission.set_capacity(capacity, || self.collect());
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Bounds, Engine, Execute, Key};
 use crate::error::DrainError;
+use crate::observe::Told;
 use crate::order::{Unrun, take_rollup};
 use crate::run::drop_quietly;
 use crate::sync::Ordering;
@@ -12,6 +13,9 @@ use crate::sync::Ordering;
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Refuses new work from now on.
     pub(crate) fn close(&self) {
+        if !self.admission.is_closed() {
+            Told::closed(&self.settings.thread_name);
+        }
         self.admission.close();
         if let Some(bounds) = &self.bounds {
             bounds.close();
@@ -75,6 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.forget(bounds, &unrun);
         }
         self.admission.give_back(unrun.len());
+        Told::stopped(&self.settings.thread_name, unrun.len());
         unrun
     }
 

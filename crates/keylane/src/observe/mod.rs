@@ -2,6 +2,7 @@
 
 mod check;
 mod clock;
+mod events;
 mod explain;
 mod histogram;
 mod hold;
@@ -20,6 +21,7 @@ mod worker_tally;
 pub(crate) use check::Checker;
 pub use check::Violations;
 pub(crate) use clock::Clock;
+pub(crate) use events::Told;
 pub use explain::{
     Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Running,
     Stalled, TaskExplanation, TaskState,

@@ -19,6 +19,6 @@ pub enum Statistics {
     ///   right on average, whatever pattern there is in the tasks.
     #[default]
     Sampled,
-    /// Every task is measured, whatever that costs: tiny tasks take twice as long and more.
+    /// Every task is measured, whatever that costs: tiny tasks take several times as long.
     Every,
 }

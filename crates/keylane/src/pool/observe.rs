@@ -114,7 +114,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// `capacity` tasks, and as many turns without a worker. A recording that goes on already is dropped.
     ///
     /// A worker takes part from its next slice of tasks on, which is at most 64 later. A task then costs about
-    /// half a microsecond more, and a clone of its keys; as long as nothing is recorded it costs nothing.
+    /// 2,000 instructions more, and a clone of its keys; as long as nothing is recorded it costs nothing.
     ///
     /// ```
     /// use keylane::Pool;

@@ -14,7 +14,7 @@ use self::traced::Seat;
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Fate, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
-use crate::observe::{SliceEnd, Statistics, WorkerTally};
+use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
 
@@ -328,6 +328,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
     #[inline]
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
+        let _span = Told::task(&self.engine.settings.thread_name, self.id, self.hand.label.seq);
         let key = self.hand.key.take();
         let work = self.hand.open();
         let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
@@ -426,10 +427,16 @@ pub(crate) fn drop_quietly<T>(value: T) {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// The task that this thread runs has not ended well.
+    fn note(&self, how: SliceEnd) {
+        current::note_mishap(how);
+        Told::mishap(&self.settings.thread_name, how);
+    }
+
     /// Counts a panic of a task, or of what is asked about one, and calls the hook.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         self.tally.count_panic();
-        current::note_mishap(SliceEnd::Panicked);
+        self.note(SliceEnd::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
@@ -455,13 +462,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
     fn failed(&self) {
         current::set_fate(Fate::Failed);
         self.engine.tally.count_failed();
-        current::note_mishap(SliceEnd::Failed);
+        self.engine.note(SliceEnd::Failed);
     }
 
     fn cancelled(&self) {
         self.is_void();
         self.engine.tally.count_cancelled();
-        current::note_mishap(SliceEnd::Cancelled);
+        self.engine.note(SliceEnd::Cancelled);
     }
 
     fn is_void(&self) {

@@ -227,6 +227,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
 
     fn failed(&self) {
         self.engine.tally.count_failed();
+        self.engine.note(SliceEnd::Failed);
     }
 
     fn panicked(&self, payload: &(dyn Any + Send)) {

@@ -1,0 +1,103 @@
+//! What is told to `tracing`, with the feature of that name; without it, nothing is.
+//!
+//! | what | is |
+//! |---|---|
+//! | a task that runs | a span `task` at the level TRACE, with its pool, worker and place in the order |
+//! | a panic, an error, a cancelled task | an event inside that, WARN, DEBUG and DEBUG |
+//! | a stalled task, if one is watched for | WARN |
+//! | the pool is closed, stopped, or has another size | INFO |
+//!
+//! A pool is called what its threads are, before their number.
+
+/// Tells of what happens.
+pub(crate) struct Told;
+
+#[cfg(feature = "tracing")]
+mod told {
+    use std::time::Duration;
+
+    use tracing::{debug, info, trace_span, warn};
+
+    use super::super::SliceEnd;
+    use super::Told;
+
+    /// A task runs for as long as this lives.
+    pub(crate) struct TaskSpan {
+        _entered: tracing::span::EnteredSpan,
+    }
+
+    impl Told {
+        #[inline]
+        pub(crate) fn task(pool: &str, worker: usize, place: u32) -> TaskSpan {
+            TaskSpan {
+                _entered: trace_span!(target: "keylane", "task", pool, worker, place).entered(),
+            }
+        }
+
+        pub(crate) fn mishap(pool: &str, how: SliceEnd) {
+            let outcome = how.name();
+            match how {
+                SliceEnd::Panicked => {
+                    warn!(target: "keylane", pool, outcome, "a task has panicked")
+                }
+                _ => debug!(target: "keylane", pool, outcome, "a task has not ended well"),
+            }
+        }
+
+        pub(crate) fn stalled(pool: &str, thread: Option<&str>, at_least: Duration) {
+            let seconds = at_least.as_secs_f64();
+            warn!(target: "keylane", pool, seconds, thread, "a task holds its keys for long");
+        }
+
+        pub(crate) fn closed(pool: &str) {
+            info!(target: "keylane", pool, "closed");
+        }
+
+        pub(crate) fn stopped(pool: &str, unrun: usize) {
+            info!(target: "keylane", pool, unrun, "stopped");
+        }
+
+        pub(crate) fn workers(pool: &str, workers: usize) {
+            info!(target: "keylane", pool, workers, "the number of workers was changed");
+        }
+
+        pub(crate) fn capacity(pool: &str, capacity: usize) {
+            info!(target: "keylane", pool, capacity, "the capacity was changed");
+        }
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+mod told {
+    use std::time::Duration;
+
+    use super::super::SliceEnd;
+    use super::Told;
+
+    pub(crate) struct TaskSpan;
+
+    impl Told {
+        #[inline(always)]
+        pub(crate) fn task(_: &str, _: usize, _: u32) -> TaskSpan {
+            TaskSpan
+        }
+
+        #[inline(always)]
+        pub(crate) fn mishap(_: &str, _: SliceEnd) {}
+
+        #[inline(always)]
+        pub(crate) fn stalled(_: &str, _: Option<&str>, _: Duration) {}
+
+        #[inline(always)]
+        pub(crate) fn closed(_: &str) {}
+
+        #[inline(always)]
+        pub(crate) fn stopped(_: &str, _: usize) {}
+
+        #[inline(always)]
+        pub(crate) fn workers(_: &str, _: usize) {}
+
+        #[inline(always)]
+        pub(crate) fn capacity(_: &str, _: usize) {}
+    }
+}
