@@ -6,6 +6,7 @@ use std::time::Duration;
 use keylane::{MAX_CAPACITY, Turn};
 
 use super::attempt::{Ack, Attempt, Flight};
+use super::batch::{Batch, Together};
 use super::burial::Burials;
 use super::failure::Failure;
 use super::handler::{Beginning, Blocking, Handler};
@@ -205,6 +206,33 @@ impl Builder {
         self.start_with(Beginning(handler), Some(1))
     }
 
+    /// Starts a consumer whose handler gets several records at once, and has handled them when it
+    /// returns. As many batches are handled at a time as there are [threads](Self::threads).
+    ///
+    /// - A batch has records of different keys: of each key, or partition where that is what order is
+    ///   kept for, one at the most, since the next one waits for it. They may be of different partitions.
+    /// - If it fails, an attempt at each of its records has failed, and each goes its way by the policy:
+    ///   the next time it may have other company. With [`split`](Batch::split) each of them is handled
+    ///   alone first, so that one that is bad does not count against the others; those that were good are
+    ///   then handled twice.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_batches<E>(
+        self,
+        batch: Batch,
+        handler: impl Fn(&[Attempt]) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<Consumer, StartError>
+    where
+        E: Into<Failure> + 'static,
+    {
+        let threads = self.threads.unwrap_or_else(default_threads);
+        let handler = move |attempts: &[Attempt]| handler(attempts).map_err(Into::into);
+        let together = Together::start(batch, threads, handler).map_err(StartError::Thread)?;
+        // One is enough to put records into the line.
+        self.threads(1).start_with(together, None)
+    }
+
     fn start_with(
         self,
         handler: impl Handler,
@@ -240,6 +268,10 @@ impl Builder {
             .map_err(StartError::Thread)?;
         Ok(Consumer::new(shared, owner))
     }
+}
+
+fn default_threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl std::fmt::Debug for Builder {

@@ -1,14 +1,15 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why an attempt failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
     /// The handler said so. What it said can be had with
     /// [`downcast_ref`](Failure::downcast_ref).
-    Error(Box<dyn Error + Send + Sync>),
+    Error(Arc<dyn Error + Send + Sync>),
     /// The handler has panicked: its message, if it was text.
     Panicked(String),
     /// The handler's [`Ack`](super::Ack) was dropped without an answer, or its runtime has ended.
@@ -58,6 +59,6 @@ fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Failure::Error(error.into())
+        Failure::Error(Arc::from(error.into()))
     }
 }

@@ -96,6 +96,7 @@
 
 mod assignment;
 mod attempt;
+mod batch;
 mod builder;
 mod burial;
 mod failure;
@@ -115,6 +116,7 @@ mod threads;
 mod timer;
 
 pub use self::attempt::{Ack, Attempt};
+pub use self::batch::Batch;
 pub use self::builder::Builder;
 pub use self::failure::Failure;
 pub use self::handle::{Consumer, Ended, Remote, StartError, Stopped, Why};
