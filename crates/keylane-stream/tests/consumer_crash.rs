@@ -81,6 +81,8 @@ fn say(line: std::fmt::Arguments<'_>) {
 /// What was seen of all lives.
 #[derive(Default)]
 struct Ledger {
+    /// For each position the one before it of its key.
+    before: HashMap<u64, u64>,
     /// How often each position was done.
     done: HashMap<u64, u32>,
     /// Per key: what runs in this life, and the last that was done in it.
@@ -106,10 +108,9 @@ impl Ledger {
                 assert_eq!(other, None, "{position} began while another of its key ran");
                 let last = self.last.get(&key);
                 assert!(last.is_none_or(|last| *last < position), "{position} after {last:?}");
-                // Whatever is before it has been done in this life or in an earlier one.
-                let before = (0..position).filter(|before| key_of(*before) == key);
-                for before in before {
-                    assert!(self.done.contains_key(&before), "{position} before {before}");
+                // The one before it has been done, in this life or in an earlier one, and so have all.
+                if let Some(before) = self.before.get(&position) {
+                    assert!(self.done.contains_key(before), "{position} before {before}");
                 }
             }
             "fail" => assert_eq!(self.running.remove(&key), Some(position)),
@@ -156,6 +157,12 @@ fn nothing_is_lost_and_little_repeated_however_often_it_is_killed() {
 
     let key_of = |position: u64| keys[position as usize];
     let mut ledger = Ledger::default();
+    let mut last_of_key = HashMap::new();
+    for position in 0..records {
+        if let Some(before) = last_of_key.insert(key_of(position), position) {
+            ledger.before.insert(position, before);
+        }
+    }
     let mut killed = 0;
     while !ledger.ended {
         let mut child = child(&path);
