@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use consuming::{Book, Dice, Door, PATIENCE, Watched, eventually, keyed, number, quick};
+use consuming::{Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick};
 use keylane_stream::Position;
 use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, Why};
 use keylane_stream::memory::MemoryStream;
@@ -244,6 +244,28 @@ fn a_second_request_to_stop_hurries_the_first() {
     assert_eq!(consumer.wait().abandoned, 1);
     assert!(remote.survey(PATIENCE).is_none());
     door.open();
+}
+
+/// A consumer that was stopping gave a partition back at once when it was wanted back then, though its
+/// last record still ran.
+#[test]
+fn a_partition_that_is_wanted_back_while_its_consumer_stops_is_awaited_too() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("slow", 0));
+    let (door, began) = (Door::closed(), Watched::new(0));
+    let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
+    began.until(|began| *began == 1);
+    consumer.remote().stop(Duration::from_secs(3600));
+    stream.move_to(0, 1);
+    // Since then the source has been polled a few times.
+    let idle = || held(&consumer, 0).without_progress;
+    let since = idle();
+    eventually(|| idle() > since + Duration::from_millis(200));
+    assert_eq!(stream.owner(0), Some(0));
+    door.open();
+    let ended = consumer.wait();
+    assert_eq!((ended.counts.handled, ended.counts.fenced), (1, 0));
+    assert_eq!(stream.committed(0).watermark(), Position::new(1));
 }
 
 #[test]

@@ -511,8 +511,8 @@ impl Owner {
 
     fn revoked(&mut self, partitions: Vec<Partition>) {
         let slots = partitions.iter().filter_map(|partition| self.slot_of.get(partition).copied());
-        let ours = |slot: &usize| self.slots[*slot].as_ref().is_some_and(|held| !held.closing);
-        let slots: Vec<_> = slots.filter(ours).collect();
+        // Those that are leaving already are awaited for this as well: only then are they released.
+        let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
         self.begin_leaving(slots, Instant::now() + self.plan.stop_within, partitions);
     }
 
