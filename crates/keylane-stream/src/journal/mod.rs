@@ -11,9 +11,11 @@ mod error;
 mod handle;
 mod read;
 mod settings;
+mod source;
 mod store;
 mod writer;
 
 pub use error::{Damage, OpenError, ReadError, WriteError};
 pub use handle::{Journal, Pending};
-pub use settings::{Report, Retain, Settings};
+pub use settings::{Outline, Report, Retain, Settings};
+pub use source::JournalSource;
