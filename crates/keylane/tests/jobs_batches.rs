@@ -11,16 +11,15 @@ use common::{Gate, OpenAtLast, eventually, pool, soon};
 /// Until the workers take many subtasks at once.
 const WARM_UP: usize = 20_000;
 
-/// A job of many tiny subtasks and then one that passes this gate, `behind` others after it. Returns
-/// when it has come there, with how many others have run.
-fn held_in_a_batch(
-    behind: usize,
-    gate: &Gate,
-) -> (Gate, Arc<AtomicUsize>, Vec<Box<dyn FnOnce() + Send>>) {
+type Piece = Box<dyn FnOnce() + Send>;
+
+/// Many tiny subtasks, then one that passes this gate, and `behind` others after it. With a gate that is open
+/// once the long one has begun, and how many of the others have run.
+fn held_in_a_batch(behind: usize, gate: &Gate) -> (Gate, Arc<AtomicUsize>, Vec<Piece>) {
     let (ran, begun) = (Arc::new(AtomicUsize::new(0)), Gate::new());
     let pieces = (0..WARM_UP + 1 + behind).map(|n| {
         let (gate, begun, ran) = (gate.clone(), begun.clone(), ran.clone());
-        let piece: Box<dyn FnOnce() + Send> = Box::new(move || {
+        let piece: Piece = Box::new(move || {
             if n == WARM_UP {
                 begun.open();
                 gate.pass();
