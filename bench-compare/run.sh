@@ -14,7 +14,7 @@ cargo build --release --features "$FEATURES" >&2
 bench=${CARGO_TARGET_DIR:-target}/release/bench
 
 "$bench" machine
-for workload in w1 w2 w3 w4 w4-gate w5 jobs jobs-mix jobs-start; do
+for workload in w1 w2 w3 w4 w4-gate w5 w6 jobs jobs-mix jobs-start; do
   "$bench" table "$workload" ${RAW:+--raw "$RAW"} "$@"
 done
 

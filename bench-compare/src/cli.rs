@@ -7,14 +7,15 @@ use crate::args::Args;
 use crate::table;
 use crate::workloads::{
     jobs_mix, jobs_start, jobs_tiny, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory,
+    w6_predicate,
 };
 
 const USAGE: &str = "\
-usage: bench w1|w2|w3|w4|w4-gate|w5|jobs|jobs-mix|jobs-start --peer NAME [--keys N] [--tasks N] [--producers N] [--workers N]
-                         [--capacity N] [--zipf S] [--every N] [--what idle-keys|queued-tasks]
-                         [--millis N] [--slow true|false] [--handed true|false]
+usage: bench w1|w2|w3|w4|w4-gate|w5|w6|jobs|jobs-mix|jobs-start --peer NAME [--keys N] [--tasks N] [--producers N]
+                         [--workers N] [--capacity N] [--zipf S] [--every N] [--what idle-keys|queued-tasks]
+                         [--millis N] [--slow true|false] [--handed true|false] [--unfinished N]
                          [--load 0.8] [--seed N] [--csv FILE] [--micros N]
-       bench table w1|w2|w3|w4|w4-gate|w5|jobs|jobs-mix|jobs-start
+       bench table w1|w2|w3|w4|w4-gate|w5|w6|jobs|jobs-mix|jobs-start
                          [--rounds 5] [--peers A,B] [--against A,B] [--producers 1,2,4]
                          [--columns TITLE,TITLE]
                          [--keys 1,1000] [--scale 1.0] [--quiet-wait 10] [--raw FILE]
@@ -61,6 +62,7 @@ fn one(workload: &str, allocator: &str, args: Args) -> Result<ExitCode> {
         "w4" => w4_queue::run(args)?,
         "w4-gate" => w4_gate::run(args)?,
         "w5" => w5_memory::run(args)?,
+        "w6" => w6_predicate::run(args)?,
         "jobs" => jobs_tiny::run(args)?,
         "jobs-mix" => jobs_mix::run(args)?,
         "jobs-start" => jobs_start::run(args)?,

@@ -5,6 +5,7 @@
 //! - `keylane-many`: `execute_many`, 64 closures at a time;
 //! - `keylane-typed`: a handler, `send`, one message at a time;
 //! - `keylane-typed-many`: a handler, `send_many`, 64 messages at a time;
+//! - `keylane-predicate`: `execute` with a descriptor instead of keys; `keylane-class`, with classes;
 //! - `keylane-after-job`: `execute`, on a pool that has had a job.
 //!
 //! Jobs are in `ours/jobs.rs`.
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keylane::admit::{FairQueue, Gate as Slots};
-use keylane::{HandlerPool, Pool as Keylane};
+use keylane::{Claims, Compatibility, HandlerPool, Pool as Keylane};
 
 use crate::Result;
 use crate::job::{Gate, Job, Sleep, Tiny};
@@ -25,7 +26,9 @@ use crate::pool::{Pool, Submit, SubmitGroup};
 use crate::record::Record;
 use crate::workloads::w4_queue::{Put, Shape, Take};
 use crate::workloads::w5_memory::Question;
-use crate::workloads::{Setting, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
+use crate::workloads::{
+    Setting, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory, w6_predicate,
+};
 use crate::world::World;
 
 pub(crate) use jobs::{JOBS, JOBS_MIX, JOBS_START, jobs, jobs_mix, jobs_start};
@@ -44,6 +47,7 @@ pub(crate) const W3: &[&str] = &["keylane"];
 pub(crate) const W4: &[&str] = &["keylane"];
 pub(crate) const W4_GATE: &[&str] = &["keylane-gate"];
 pub(crate) const W5: &[&str] = &["keylane", "keylane-handle", "keylane-typed"];
+pub(crate) const W6: &[&str] = &["keylane-class", "keylane-predicate", "keylane"];
 
 const BATCH: usize = 64;
 
@@ -124,6 +128,16 @@ pub(crate) fn w5(setting: &Setting, question: Question) -> Result<Record> {
     })
 }
 
+pub(crate) fn w6(setting: &Setting, shape: &w6_predicate::Shape) -> Result<Record> {
+    let pool = || closures(setting);
+    Ok(match setting.peer.as_str() {
+        "keylane" => w6_predicate::measure(setting, shape, Closures(pool())),
+        "keylane-class" => w6_predicate::measure(setting, shape, Described::<true>(pool())),
+        "keylane-predicate" => w6_predicate::measure(setting, shape, Described::<false>(pool())),
+        _ => return Err(setting.unknown_peer()),
+    })
+}
+
 type ClosurePool = &'static Keylane<u64>;
 
 /// The message is the task's place; the key comes with it, the world is the handler's.
@@ -176,6 +190,61 @@ impl<J: Job> SubmitGroup<J> for Closures {
     #[inline]
     fn submit_group(&mut self, keys: [u64; 4], job: J) {
         assert!(self.0.execute(keys, move || job.run()).is_ok(), "the pool stays open");
+    }
+}
+
+/// `execute` with a descriptor, which has classes or not.
+#[derive(Clone, Copy)]
+struct Described<const CLASSES: bool>(ClosurePool);
+
+/// Compatible with what has no key in common.
+enum KeySet<const CLASSES: bool> {
+    One([u64; 1]),
+    Four([u64; 4]),
+}
+
+impl<const CLASSES: bool> KeySet<CLASSES> {
+    fn keys(&self) -> &[u64] {
+        match self {
+            KeySet::One(keys) => keys,
+            KeySet::Four(keys) => keys,
+        }
+    }
+}
+
+impl<const CLASSES: bool> Compatibility for KeySet<CLASSES> {
+    fn is_compatible(&self, other: &Self) -> bool {
+        let others = other.keys();
+        !self.keys().iter().any(|key| others.contains(key))
+    }
+
+    fn class(&self) -> Option<u64> {
+        match self {
+            KeySet::One(keys) if CLASSES => Some(keys[0]),
+            _ => None,
+        }
+    }
+}
+
+impl<const CLASSES: bool> Pool for Described<CLASSES> {
+    type Submitter = Self;
+
+    fn submitter(&self) -> Self {
+        *self
+    }
+}
+
+impl<J: Job, const CLASSES: bool> Submit<J> for Described<CLASSES> {
+    fn submit(&mut self, key: u64, job: J) {
+        let claims = Claims::described(KeySet::<CLASSES>::One([key]));
+        assert!(self.0.execute(claims, move || job.run()).is_ok(), "the pool stays open");
+    }
+}
+
+impl<J: Job, const CLASSES: bool> SubmitGroup<J> for Described<CLASSES> {
+    fn submit_group(&mut self, keys: [u64; 4], job: J) {
+        let claims = Claims::described(KeySet::<CLASSES>::Four(keys));
+        assert!(self.0.execute(claims, move || job.run()).is_ok(), "the pool stays open");
     }
 }
 

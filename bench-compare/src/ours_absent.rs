@@ -6,6 +6,7 @@ use crate::workloads::Setting;
 use crate::workloads::jobs_mix::Mix;
 use crate::workloads::w4_queue::Shape;
 use crate::workloads::w5_memory::Question;
+use crate::workloads::w6_predicate;
 
 pub(crate) const W1: &[&str] = &[];
 pub(crate) const W2: &[&str] = &[];
@@ -13,6 +14,7 @@ pub(crate) const W3: &[&str] = &[];
 pub(crate) const W4: &[&str] = &[];
 pub(crate) const W4_GATE: &[&str] = &[];
 pub(crate) const W5: &[&str] = &[];
+pub(crate) const W6: &[&str] = &[];
 pub(crate) const JOBS: &[&str] = &[];
 pub(crate) const JOBS_MIX: &[&str] = &[];
 pub(crate) const JOBS_START: &[&str] = &[];
@@ -38,6 +40,10 @@ pub(crate) fn w4_gate(setting: &Setting, _is_handed: bool) -> Result<Record> {
 }
 
 pub(crate) fn w5(setting: &Setting, _question: Question) -> Result<Record> {
+    Err(setting.unknown_peer())
+}
+
+pub(crate) fn w6(setting: &Setting, _shape: &w6_predicate::Shape) -> Result<Record> {
     Err(setting.unknown_peer())
 }
 

@@ -27,7 +27,7 @@ pub(crate) const JOBS: &[&str] = &[
     "keylane-job-keyed",
     "keylane-execute-many-keyed",
 ];
-pub(crate) const JOBS_MIX: &[&str] = &["keylane", "keylane-shortest", "keylane-arrival"];
+pub(crate) const JOBS_MIX: &[&str] = &["keylane", "keylane-balanced", "keylane-shortest"];
 pub(crate) const JOBS_START: &[&str] = &["keylane"];
 
 pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
@@ -101,9 +101,9 @@ fn keyed(setting: &Setting, submit: impl FnOnce(&'static World, Steps)) -> Recor
 
 pub(crate) fn jobs_mix(setting: &Setting, mix: Mix) -> Result<Record> {
     let order = match setting.peer.as_str() {
-        "keylane" => Order::Balanced,
+        "keylane" => Order::Arrival,
+        "keylane-balanced" => Order::Balanced,
         "keylane-shortest" => Order::Shortest,
-        "keylane-arrival" => Order::Arrival,
         _ => return Err(setting.unknown_peer()),
     };
     let pool = Pool::<u64>::builder().workers(setting.workers).job_order(order).build()?;

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use crate::args::Args;
 use crate::rivals::java_queue;
-use crate::workloads::{jobs_mix, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory};
+use crate::workloads::{
+    jobs_mix, w1_tiny, w2_sleeps, w3_rollups, w4_gate, w4_queue, w5_memory, w6_predicate,
+};
 use crate::{Result, ours};
 
 pub(crate) struct Spec {
@@ -67,6 +69,11 @@ const W5_FIGURES: &[Figure] = &[
     figure("fixed_mib", "MiB held by the pool itself, for its capacity", false),
 ];
 
+const W6_FIGURES: &[Figure] = &[
+    figure("ns_per_task", "nanoseconds per task, submitted and run", true),
+    figure("submit_ns", "nanoseconds per submission", true),
+];
+
 const JOBS_FIGURES: &[Figure] = &[
     figure("ns_per_task", "nanoseconds per subtask or task", true),
     figure("cpu_ns_per_task", "CPU nanoseconds per subtask or task, all threads", false),
@@ -101,6 +108,7 @@ impl Spec {
             "jobs-mix" => ([ours::JOBS_MIX, jobs_mix::RIVALS].concat(), &[]),
             "jobs-start" => (ours::JOBS_START.to_vec(), &[]),
             "w5" => ([ours::W5, w5_memory::RIVALS].concat(), &[]),
+            "w6" => ([ours::W6, w6_predicate::RIVALS].concat(), &["grouped"]),
             _ => return Err(format!("there is no workload `{workload}`").into()),
         };
         let (mut columns, figures) = match workload {
@@ -112,7 +120,8 @@ impl Spec {
             "jobs" => (jobs_columns(), JOBS_FIGURES),
             "jobs-mix" => (jobs_mix_columns(), JOBS_MIX_FIGURES),
             "jobs-start" => (jobs_start_columns(), JOBS_START_FIGURES),
-            _ => (w5_columns(), W5_FIGURES),
+            "w5" => (w5_columns(), W5_FIGURES),
+            _ => (w6_columns(), W6_FIGURES),
         };
         if let Some(titles) = args.take_list("columns") {
             columns.retain(|column| titles.contains(&column.title));
@@ -262,6 +271,16 @@ fn w5_columns() -> Vec<Column> {
     ]
 }
 
+fn w6_columns() -> Vec<Column> {
+    let column = |unfinished: usize, tasks: usize| Column {
+        title: format!("{unfinished} unfinished"),
+        flags: vec![("unfinished", unfinished.to_string())],
+        tasks,
+        ..Column::default()
+    };
+    vec![column(100, 20_000), column(1000, 10_000), column(10_000, 5000)]
+}
+
 fn jobs_columns() -> Vec<Column> {
     let column =
         |title: &str, tasks: usize| Column { title: title.to_owned(), tasks, ..Column::default() };
@@ -288,8 +307,8 @@ fn jobs_start_columns() -> Vec<Column> {
     vec![column("200 µs", 200), column("1 ms", 1000), column("tiny", 0)]
 }
 
-const WORKLOADS: [&str; 9] =
-    ["w1", "w2", "w3", "w4", "w4-gate", "w5", "jobs", "jobs-mix", "jobs-start"];
+const WORKLOADS: [&str; 10] =
+    ["w1", "w2", "w3", "w4", "w4-gate", "w5", "w6", "jobs", "jobs-mix", "jobs-start"];
 
 /// The peers of all workloads, one workload a line.
 pub(crate) fn list_peers() -> String {

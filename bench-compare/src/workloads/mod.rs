@@ -9,6 +9,7 @@ pub(crate) mod w3_rollups;
 pub(crate) mod w4_gate;
 pub(crate) mod w4_queue;
 pub(crate) mod w5_memory;
+pub(crate) mod w6_predicate;
 
 use std::time::Duration;
 
@@ -128,6 +129,13 @@ mod tests {
         let shared: Vec<&str> =
             rivals.into_iter().filter(|rival| !w4_queue::ONE_CONSUMER.contains(rival)).collect();
         every_rival_is_right(w4_queue::run, &shared, &[&flags[..], &["--workers", "3"]].concat());
+    }
+
+    #[test]
+    fn rivals_keep_apart_what_a_predicate_says() {
+        let flags = ["--tasks", "2000", "--keys", "20", "--every", "5", "--unfinished", "200"];
+        every_rival_is_right(w6_predicate::run, w6_predicate::RIVALS, &flags);
+        every_rival_is_right(w6_predicate::run, crate::ours::W6, &flags);
     }
 
     #[test]

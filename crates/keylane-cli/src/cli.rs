@@ -68,6 +68,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEMPLATE", requires = "worker")]
     pub(crate) worker_line: Option<OsString>,
 
+    /// Where a trace of the run goes: which record ran when and in which slot, for Perfetto and other
+    /// viewers of the Trace Event Format.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
     /// What is said on standard error while running.
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     pub(crate) progress: ProgressMode,

@@ -11,9 +11,10 @@ use crate::admit::ByteBound;
 use crate::allocate::{Order, default_workers};
 #[cfg(feature = "tokio")]
 use crate::complete::MOST_FUTURES;
-use crate::engine::{Engine, Execute, JobRules, Key, Settings};
+use crate::engine::{Engine, Execute, JobRules, Key, OnFailure, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
+use crate::observe::Statistics;
 use crate::pool::{Closures, Pool};
 use crate::run::{CrewControl, Stage, Turn};
 
@@ -110,10 +111,13 @@ impl<K> Default for Builder<K> {
                 bytes: None,
                 quantum_tasks: 64,
                 quantum_time: Duration::from_millis(10),
+                stop_after: None,
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
                 jobs: JobRules::default(),
+                statistics: Statistics::default(),
+                self_check: false,
                 #[cfg(feature = "tokio")]
                 runtime: None,
                 #[cfg(feature = "tokio")]
@@ -202,6 +206,15 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
+    /// What becomes of a key whose tasks fail: by default it goes on.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.settings.stop_after = match on_failure {
+            OnFailure::Continue => None,
+            OnFailure::StopKey { after } => Some(after),
+        };
+        self
+    }
+
     /// What the worker threads are called, before their number: by default `keylane`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.settings.thread_name = name.into();
@@ -222,7 +235,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// How many jobs may be active at a time, at least one: those that have begun, and run or could. By
-    /// default there is no bound, but in [`Order::Arrival`], where there are as many places as workers.
+    /// default as many as there are workers; in another order than [`Order::Arrival`] there is no bound.
     /// A job that comes when so many are active waits for one of them to end.
     pub fn max_active_jobs(mut self, jobs: usize) -> Self {
         self.settings.jobs.max_active = Some(jobs);
@@ -238,14 +251,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Whom the rules for jobs put first: by default [`Order::Balanced`].
+    /// Whom the rules for jobs put first: by default [`Order::Arrival`], where each active job keeps a
+    /// worker. Where many jobs of different sizes come at a high load, [`Order::Balanced`] makes the
+    /// mean of their times many times shorter.
     ///
     /// ```
     /// use keylane::Pool;
     /// use keylane::allocate::Order;
     ///
-    /// let pool = Pool::<u32>::builder().job_order(Order::Arrival).build()?;
-    /// let job = pool.job("first come").each((0..10).map(|n| move || n)).collect()?;
+    /// let pool = Pool::<u32>::builder().job_order(Order::Balanced).build()?;
+    /// let job = pool.job("short ones first").each((0..10).map(|n| move || n)).collect()?;
     /// assert_eq!(job.wait()?.unwrap().len(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -264,6 +279,46 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         // What is out of its range is refused by `build`.
         let permits = concurrency.clamp(1, MOST_FUTURES);
         self.settings.runtime = Some(crate::complete::Runtime::new(handle, permits));
+        self
+    }
+
+    /// How much is measured while the pool runs: by default as much as can be for next to nothing,
+    /// which is [`Statistics::Sampled`]. `docs/observe.md` has what each costs.
+    ///
+    /// ```
+    /// use keylane::{Pool, Statistics};
+    ///
+    /// let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    /// pool.submit(7, || {})?.wait()?;
+    /// assert_eq!(pool.snapshot(0).wait_time.count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn statistics(mut self, statistics: Statistics) -> Self {
+        self.settings.statistics = statistics;
+        self
+    }
+
+    /// Whether each task is checked against the pool's own promises when it begins: that none runs that
+    /// it conflicts with, and that none has begun of one of its keys that was submitted after it. By default
+    /// not. [`Snapshot::violations`](crate::Snapshot::violations) says how often that was not so, which must be
+    /// never; if it is not, please report it.
+    ///
+    /// For tests. Each task takes about a microsecond more, all workers share a lock, and every key that
+    /// was ever seen is remembered. Subtasks of jobs that have no keys are not checked.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().self_check(true).build()?;
+    /// for task in 0..100 {
+    ///     pool.execute(task % 10, || {})?;
+    /// }
+    /// pool.drain(None)?;
+    /// assert!(pool.snapshot(0).violations.is_some_and(|violations| violations.is_none()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn self_check(mut self, check: bool) -> Self {
+        self.settings.self_check = check;
         self
     }
 
@@ -295,6 +350,26 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
         self.start(|_| Messages::new(move |key: &K, message, _| handler(key, message)))
             .map(HandlerPool::new)
+    }
+
+    /// The same for a handler that can fail. What it returns counts where failures of a key
+    /// [count](Self::on_failure), and is dropped: a handler that wants to keep it does so itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_fallible_handler<M: Send + 'static, E>(
+        self,
+        handler: impl Fn(&K, M) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        self.start(|_| {
+            Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
+                if handler(key, message).is_err() {
+                    stage.failed();
+                }
+            })
+        })
+        .map(HandlerPool::new)
     }
 
     /// The same for a handler that only begins the work: the turn of the message lasts until the
@@ -381,6 +456,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         }
         if quantum_tasks == 0 {
             return Err(BuildError::QuantumTasks);
+        }
+        if self.settings.stop_after == Some(0) {
+            return Err(BuildError::Failures);
         }
         #[cfg(feature = "tokio")]
         if !(1..=MOST_FUTURES).contains(&self.settings.concurrency) {

@@ -8,7 +8,13 @@ mod admit;
 mod batch;
 mod behind;
 mod bounds;
+mod conduct;
+mod controls;
+mod described;
 mod enter;
+mod explain;
+mod latest;
+mod measure;
 #[cfg(all(test, loom))]
 mod models;
 mod resize;
@@ -16,6 +22,7 @@ mod serve;
 mod share;
 mod stop;
 mod survey;
+mod trace;
 
 use std::any::Any;
 use std::hash::{BuildHasher, Hash};
@@ -27,10 +34,10 @@ use crossbeam_utils::CachePadded;
 use crate::admit::{Admission, ByteBound, Cost, KeyBound, Refused, Spot};
 use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
-use crate::observe::{Clock, Tally};
+use crate::observe::{Checker, Clock, Statistics, Tally, Tracer, Turns, Waits};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Replaced, Repr, Rollup, Scope,
-    Weighed, merge_claims,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr, Role,
+    Rollup, Scope, Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};
@@ -40,6 +47,8 @@ pub(crate) use share::{
 };
 
 pub(crate) use self::bounds::{Bounds, Toll};
+pub use self::conduct::OnFailure;
+pub(crate) use self::trace::Traced;
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -54,6 +63,11 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
+
+    /// Whether a task may be taken out of the lanes, alone. Else it belongs to something larger.
+    fn may_take(_: &Self::Work) -> bool {
+        true
+    }
 
     /// What a task weighs besides what its claims say.
     fn weigh(&self, _: &Self::Work) -> usize {
@@ -88,6 +102,8 @@ pub(crate) struct Settings {
     pub(crate) quantum_tasks: usize,
     /// or after so long.
     pub(crate) quantum_time: Duration,
+    /// A key is stopped after so many failures in a row, if at all.
+    pub(crate) stop_after: Option<u32>,
     /// Worker threads are called this, and their number.
     pub(crate) thread_name: String,
     /// Bytes of stack of a worker thread; the platform's default if absent.
@@ -95,6 +111,10 @@ pub(crate) struct Settings {
     pub(crate) on_panic: Option<Box<PanicHook>>,
     /// How jobs share the workers.
     pub(crate) jobs: JobRules,
+    /// What is measured.
+    pub(crate) statistics: Statistics,
+    /// Every task is checked against the contract when it begins.
+    pub(crate) self_check: bool,
     /// Where futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
@@ -112,6 +132,7 @@ impl std::fmt::Debug for Settings {
             .field("capacity_bytes", &self.bytes)
             .field("quantum_tasks", &self.quantum_tasks)
             .field("quantum_time", &self.quantum_time)
+            .field("stop_after", &self.stop_after)
             .field("thread_name", &self.thread_name)
             .field("stack_size", &self.stack_size)
             .finish_non_exhaustive()
@@ -121,6 +142,9 @@ impl std::fmt::Debug for Settings {
 pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// A power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
+    /// The unfinished tasks that have a descriptor, each in one lock of a few words but for the look-ups.
+    /// Innermost: taken by submitters while they have inboxes, and by whoever ends such a task.
+    registry: Mutex<Circles<K, X::Work>>,
     /// Hashes keys; half of a hash chooses the shard, half the place in its table.
     hasher: S,
     /// A slot for each accepted and unfinished task.
@@ -143,11 +167,17 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) clock: Clock,
     /// What is counted by nobody else.
     pub(crate) tally: Tally,
+    /// Where it is recorded what runs, while that is wanted.
+    pub(crate) tracer: Tracer<K>,
+    /// Checks each task against the contract, if that was asked for.
+    pub(crate) checker: Option<Box<Checker<K>>>,
     /// Barriers that have ended and still lower their fences, one shard after the other. Raised and
     /// lowered by who ends them, read by who asks what is behind a task.
     ending_barriers: AtomicUsize,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
+    /// Keys whose last task has failed and that go on. Changed under the lock of the key's lanes.
+    failing: AtomicUsize,
 }
 
 /// The tasks of a part of the keys.
@@ -157,6 +187,12 @@ struct Shard<K, W> {
     /// Taken by workers, twice a task or less. A worker that holds it may take the inbox's lock;
     /// never the other way round.
     lanes: CachePadded<Lock<Lanes<K, W>>>,
+    /// When the tasks were submitted whose wait is measured. Taken under the inbox's lock when such a
+    /// task comes, and alone when it begins.
+    waits: CachePadded<Mutex<Waits>>,
+    /// The turns that have outlived their bodies; Taken
+    /// alone, or under the lock of the lanes.
+    turns: CachePadded<Mutex<Turns<Held<K, W>>>>,
 }
 
 /// What a worker wants of a shard after a task has ended.
@@ -211,6 +247,18 @@ impl<W> Make<W> for Made<W> {
     }
 }
 
+/// A task that stands in several places.
+type Shared<K, W> = Arc<Rollup<K, W>>;
+
+/// The tasks that have a descriptor.
+type Circles<K, W> = Registry<Shared<K, W>>;
+
+/// Which claims of a task, by their index, go to which shard.
+type Parts = Vec<(usize, usize)>;
+
+/// Several inboxes, each with its shard, under their locks.
+type OpenInboxes<'a, K, W> = Vec<(usize, OpenInbox<'a, K, W>)>;
+
 /// An inbox under its lock.
 type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
 
@@ -229,10 +277,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         executor: X,
     ) -> Self {
         let shards = shard_count(settings.workers);
+        let clock = Clock::new();
+        let checker = settings.self_check.then(Box::default);
         let keys = settings.per_key.map(|most| KeyBound::new(most, shards));
         let bounds = (keys.is_some() || bytes.is_some()).then(|| Box::new(Bounds { keys, bytes }));
         Engine {
-            shards: (0..shards).map(|_| Shard::new(settings.quantum_tasks)).collect(),
+            shards: (0..shards).map(|shard| Shard::new(shard, &settings)).collect(),
+            registry: Mutex::new(Registry::default()),
             hasher,
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
             admission: Admission::new(settings.capacity, if bounds.is_none() { shards } else { 0 }),
@@ -240,13 +291,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             board: Board::new(shards),
             sharing: Sharing::new(),
             idle: Idle::new(),
-            crew: Crew::new(settings.workers),
+            crew: Crew::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
             settings,
-            clock: Clock::new(),
+            clock,
             tally: Tally::default(),
+            tracer: Tracer::default(),
+            checker,
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            failing: AtomicUsize::new(0),
         }
     }
 
@@ -295,10 +349,18 @@ impl From<Refused> for SubmitErrorKind {
 }
 
 impl<K, W> Shard<K, W> {
-    fn new(quantum: usize) -> Self {
+    fn new(index: usize, settings: &Settings) -> Self {
+        let every = settings.statistics == Statistics::Every;
+        let mut inbox = Inbox::default();
+        if settings.statistics != Statistics::Off {
+            // The first one is.
+            inbox.measure_at = 0;
+        }
         Shard {
-            inbox: CachePadded::new(Lock::new(Inbox::default())),
-            lanes: CachePadded::new(Lock::new(Lanes::new(quantum))),
+            inbox: CachePadded::new(Lock::new(inbox)),
+            lanes: CachePadded::new(Lock::new(Lanes::new(settings.quantum_tasks))),
+            waits: CachePadded::new(Mutex::new(Waits::new(every, index, settings.capacity))),
+            turns: CachePadded::new(Mutex::default()),
         }
     }
 }

@@ -18,6 +18,9 @@ pub enum SubmitErrorKind {
     /// The task weighs more than all tasks together may: see
     /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
     TooLarge,
+    /// One of the task's keys was finished, and is to take no more: see
+    /// [`Pool::finish_key`](crate::Pool::finish_key).
+    KeyFinished,
     /// There was no room in the time that the caller gave.
     TimedOut,
     /// The task is a future, and the pool was built without a runtime.
@@ -32,6 +35,7 @@ impl fmt::Display for SubmitErrorKind {
             SubmitErrorKind::Full => "the pool is full",
             SubmitErrorKind::KeyFull => "the key has as many unfinished tasks as it may have",
             SubmitErrorKind::TooLarge => "the task weighs more than all tasks together may",
+            SubmitErrorKind::KeyFinished => "the key was finished",
             SubmitErrorKind::TimedOut => "the pool had no room in time",
             #[cfg(feature = "tokio")]
             SubmitErrorKind::NoRuntime => {
@@ -158,6 +162,8 @@ pub enum BuildError {
     Bytes(usize),
     /// A turn must last for at least one task.
     QuantumTasks,
+    /// A key can't be stopped after no failure at all.
+    Failures,
     /// At least one future must be allowed to run at a time, and no more than a semaphore of tokio's
     /// has permits.
     #[cfg(feature = "tokio")]
@@ -191,6 +197,9 @@ impl fmt::Display for BuildError {
                 write!(f, "a capacity of {n} bytes: a pool has room for 1 to {}", crate::MAX_BYTES)
             }
             BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),
+            BuildError::Failures => {
+                f.write_str("a key stops after 0 failures: it must be at least 1")
+            }
             BuildError::Thread(_) => f.write_str("the operating system refused a worker thread"),
         }
     }

@@ -1,5 +1,10 @@
 //! The pool of messages: one handler, many keys.
 
+mod controls;
+mod finish;
+mod latest;
+mod observe;
+
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -8,7 +13,9 @@ use std::time::{Duration, Instant};
 use crate::admit::ByteBound;
 use crate::builder::KeyHasher;
 use crate::engine::{Engine, Execute, Key, Made, Patience, Toll};
-use crate::error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+use crate::error::{BatchError, BuildError, DrainError, SubmitError};
 use crate::observe::Snapshot;
 use crate::order::{Claims, InHand, Repr};
 use crate::run::{Keeping, Stage};
@@ -195,9 +202,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
 
     #[inline(always)]
     fn enter(&self, claims: Claims<K>, message: M, toll: Toll) -> Result<(), SubmitError<(K, M)>> {
-        self.engine.enter(claims, Made(message), toll).map_err(|(claims, Made(message))| {
-            SubmitError::new(SubmitErrorKind::Closed, keyed((claims, message)))
-        })
+        self.engine
+            .enter(claims, Made(message), toll)
+            .map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
     }
 
     /// Refuses new messages from now on. What was accepted goes on.
@@ -227,8 +234,8 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 
     /// Looks at the running pool. As [`Pool::snapshot`](crate::Pool::snapshot).
-    pub fn snapshot(&self, hottest: usize) -> Snapshot<K> {
-        self.engine.survey(hottest)
+    pub fn snapshot(&self, top: usize) -> Snapshot<K> {
+        self.engine.survey(top)
     }
 
     /// Changes the number of workers. Surplus workers end after the message that they handle.

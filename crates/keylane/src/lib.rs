@@ -28,22 +28,26 @@
 //!   is held by it holds nobody else up; where [`capacity_bytes`](Builder::capacity_bytes) is, no more
 //!   than so many bytes wait or run.
 //! - **Fair.** A key with much to do lets others in after its quantum.
-//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on.
+//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on; or its key
+//!   [stops](OnFailure), if that was asked for.
 //! - **Nothing stays.** A key without unfinished tasks costs no memory, and the captures of a task
 //!   are dropped before the next task of its key begins.
 //!
-//! Two tasks *conflict* if they have a key in common, unless both only share it, or if one of them
-//! is a barrier: see [`Claims`].
+//! Two tasks *conflict* if they have a key in common, unless both only share it, if one of them is a
+//! barrier, or if a value of your own type that one has says so: see [`Claims`] and [`Compatibility`].
 //!
 //! # What to use
 //!
 //! | for | there is |
 //! |---|---|
 //! | closures, each with its key or keys | [`Pool`] |
+//! | order by what overlaps rather than by keys | [`Compatibility`] |
 //! | many messages for one handler | [`HandlerPool`] |
 //! | the result, cancelling, waiting | [`Handle`], from `submit` |
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
+//! | holding a key back, or emptying it | [`Pool::pause_key`], [`Pool::take_key`] |
+//! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
@@ -68,12 +72,17 @@ mod sync;
 
 pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
+pub use engine::OnFailure;
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
-pub use order::{Claims, IntoClaims};
-pub use pool::{Pool, UnrunTask};
+pub use observe::{
+    Ahead, HeldKey, Histogram, Hold, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot,
+    PoolExplanation, PoolReason, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled,
+    Statistics, TaskExplanation, TaskState, Trace, TracedKey, Violations, WorkerSnapshot,
+};
+pub use order::{Claims, Compatibility, IntoClaims};
+pub use pool::{AfterFinish, Pool, UnrunTask};
 pub use run::Turn;
 
 /// The examples of the README are tests.

@@ -1,9 +1,13 @@
 //! The pool of closures.
 
+mod controls;
 mod execute;
+mod finish;
 #[cfg(feature = "tokio")]
 mod future;
 mod jobs;
+mod latest;
+mod observe;
 mod submit;
 mod unrun;
 
@@ -12,6 +16,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::finish::AfterFinish;
 pub use self::unrun::UnrunTask;
 use crate::admit::Cost;
 use crate::builder::{Builder, KeyHasher};
@@ -64,6 +69,10 @@ impl<K: Key> Execute<K> for Closures {
 
     fn name(work: &Body) -> Option<usize> {
         work.name()
+    }
+
+    fn may_take(work: &Body) -> bool {
+        !work.is::<Entry>()
     }
 
     fn charge(work: Body, cost: Cost) -> Body {
@@ -119,12 +128,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         unrun.map(|task| UnrunTask { claims: task.claims, body: task.work }).collect()
     }
 
-    /// Looks at the running pool, with the `hottest` keys that have the most unfinished tasks.
+    /// Looks at the running pool, with the `top` keys that have the most unfinished tasks, and as many of
+    /// those whose tasks have waited longest.
     ///
-    /// Costs a pass over all unfinished tasks, unless `hottest` is 0; during that submissions and
+    /// Costs a pass over all unfinished tasks, unless `top` is 0; during that submissions and
     /// the end of tasks wait, in one shard of the keys at a time.
-    pub fn snapshot(&self, hottest: usize) -> Snapshot<K> {
-        self.engine.survey(hottest)
+    pub fn snapshot(&self, top: usize) -> Snapshot<K> {
+        self.engine.survey(top)
     }
 
     /// Changes the number of workers. Surplus workers end after the task that they run.

@@ -7,6 +7,14 @@
 mod fences;
 mod lock;
 
+/// Whether this thread unwinds.
+pub(crate) fn is_panicking() -> bool {
+    std::thread::panicking()
+}
+
+/// Which thread somebody is: an identity, which nobody waits for.
+pub(crate) type ThreadId = std::thread::ThreadId;
+
 #[cfg(not(loom))]
 mod primitives {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};

@@ -28,7 +28,7 @@ const ARROWS: [(&str, &str); 5] = [
 const BELOW_THE_STAGES: [&str; 2] = ["sync", "error"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
-const HARMLESS: [(&str, &str); 7] = [
+const HARMLESS: [(&str, &str); 10] = [
     // How many workers a pool has unless told.
     ("allocate/sizing.rs", "std::thread::available_parallelism"),
     // Who runs a body, to be compared with who asks: an identity, not a wait.
@@ -36,6 +36,10 @@ const HARMLESS: [(&str, &str); 7] = [
     ("complete/slot.rs", "std::thread::current().id()"),
     // How many futures run at a time is counted where they run; no lane and no slot depends on it.
     ("complete/future.rs", "tokio::sync::Semaphore"),
+    // A thread that only looks, and takes part in no protocol.
+    ("observe/watch.rs", "std::thread::JoinHandle"),
+    ("observe/watch.rs", "std::thread::Builder"),
+    ("observe/watch.rs", "std::thread::current().id()"),
     // Workers are real threads with a name and a stack, which loom's have not.
     ("run/crew.rs", "std::thread::JoinHandle"),
     ("run/worker.rs", "std::thread::JoinHandle"),

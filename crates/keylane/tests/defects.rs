@@ -2,18 +2,15 @@
 //! connection), seed 001 (a pool with key affinity), seed 003 (a grouped thread pool), the striped
 //! executor, and what their relatives got wrong.
 //!
-//! Those that do not apply:
+//! That which does not apply:
 //! - 001 1a, 1b: there is no mode that replaces a waiting task by a newer one yet.
-//! - 001 1h: keys are not placed on workers, so no two can choose the same one.
-//! - 001 1l: a key that changes its hash while it is in the pool is excluded by `Hash` and ownership;
-//!   a bad hash is what `all_keys_collide` stands for in the other files.
-//! - 003 3h, count 0: `resize.rs` refuses it; its scans and mirrors have no counterpart, and its
-//!   over-wait and its blocked workers are 3e here.
-//! - 003 3d, interrupts: threads of Rust have no interrupt flag.
-//! - 004: the fair queue itself is not built yet. What it got wrong at its gate is in `bounded.rs`.
+//!
+//! Elsewhere: 003 with a predicate, as it had one, in `defects_grouped.rs`; 004 in `queue_defects.rs`; 002 in
+//! `jobs_timeline.rs`.
 
 mod common;
 
+use std::hash::{Hash, Hasher};
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -320,6 +317,26 @@ fn seed_001_1g_shrinking_rests_on_a_sleep() {
     });
 }
 
+/// Two new keys that came at the same moment chose the same least loaded worker, while another was idle.
+/// Here keys are not placed: each pair runs at the same time, for each waits for the other.
+#[test]
+fn seed_001_1h_two_new_keys_choose_the_same_worker() {
+    soon(|| {
+        let pool = pool(2);
+        for round in 0..300 {
+            let meet = Arc::new(Barrier::new(2));
+            thread::scope(|scope| {
+                for key in [2 * round, 2 * round + 1] {
+                    let (pool, meet) = (&pool, meet.clone());
+                    let meets = move || _ = meet.wait();
+                    scope.spawn(move || pool.submit(key, meets).unwrap().wait().unwrap().unwrap());
+                }
+            });
+        }
+        pool.drain(None).unwrap();
+    });
+}
+
 /// Submitters that were blocked by a full queue overtook each other. `bounded.rs` has threads and
 /// futures in one line.
 #[test]
@@ -379,6 +396,39 @@ fn seed_001_1k_a_thread_dies_with_each_failure() {
         }
         assert_eq!(id(), before);
         assert_eq!(pool.snapshot(0).workers[0].id, 0);
+    });
+}
+
+/// With a key whose hash had changed meanwhile the count of its tasks never fell, and `close` waited for
+/// ever. Such a key has no order to be kept; all else goes on, and ends.
+#[test]
+fn seed_001_1l_a_key_that_changes_its_hash_hangs_the_close() {
+    /// Never twice the same.
+    #[derive(Clone, PartialEq, Eq)]
+    struct Restless(u32);
+
+    impl Hash for Restless {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            static CALLS: AtomicUsize = AtomicUsize::new(0);
+            CALLS.fetch_add(1, Ordering::Relaxed).hash(state);
+        }
+    }
+
+    soon(|| {
+        let pool = Pool::<Restless>::builder().workers(2).build().unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        for n in 0..3_000 {
+            let ran = ran.clone();
+            let work = move || _ = ran.fetch_add(1, Ordering::SeqCst);
+            match n % 3 {
+                0 => pool.execute([Restless(1), Restless(2), Restless(1)], work).unwrap(),
+                1 => pool.execute(Claims::shared(Restless(1)), work).unwrap(),
+                _ => pool.execute(Restless(n % 2), work).unwrap(),
+            }
+        }
+        pool.drain(None).unwrap();
+        assert_eq!(ran.load(Ordering::SeqCst), 3_000);
+        assert!(pool.snapshot(9).hottest.is_empty(), "nothing is left of any key");
     });
 }
 

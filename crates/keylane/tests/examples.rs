@@ -35,15 +35,32 @@ macro_rules! examples {
 
 examples!(
     backpressure,
+    barrier,
+    byte_bound,
+    cancel,
     closing,
+    explain,
+    fair_queue,
     #[cfg(feature = "tokio")]
     futures,
+    gate,
     handler,
     handles,
+    inside,
     jobs,
+    latest,
     ordered,
+    pause,
+    per_key_bound,
+    predicate,
+    quarantine,
     record,
+    resize,
     rollup,
+    shared,
+    snapshot,
+    statistics,
+    trace,
     turns,
 );
 

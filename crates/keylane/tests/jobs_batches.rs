@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use common::{Gate, OpenAtLast, eventually, pool, soon};
+use keylane::Pool;
+use keylane::allocate::Order;
 
 /// Until the workers take many subtasks at once.
 const WARM_UP: usize = 20_000;
@@ -135,7 +137,9 @@ fn a_subtask_does_not_wait_for_the_next_one_to_be_made() {
 fn a_small_job_begins_before_the_rest_of_a_batch_and_the_rest_is_not_lost() {
     soon(|| {
         for behind in [30, 40, 50, 60, 63] {
-            let pool = pool(1);
+            // By arrival, the huge one would have the only place.
+            let pool = Pool::<u32>::builder().workers(1).job_order(Order::Shortest);
+            let pool = pool.build().unwrap();
             let gate = Gate::new();
             let open = OpenAtLast(gate.clone());
             let (begun, ran, pieces) = held_in_a_batch(behind, &gate);

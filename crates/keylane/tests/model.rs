@@ -15,7 +15,9 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 
 use common::{AnyHasher, Collide, LONG, Rng, Wakes, block_on, eventually, poll, soon};
-use keylane::{Claims, Handle, KeyHasher, Outcome, Pool, SubmitErrorKind, UnrunTask};
+use keylane::{
+    Claims, Compatibility, Handle, KeyHasher, Outcome, Pool, SubmitErrorKind, UnrunTask,
+};
 use proptest::prelude::*;
 
 /// What a task claims, to be looked at.
@@ -23,8 +25,13 @@ use proptest::prelude::*;
 enum Keys {
     /// Each with whether it is shared. Duplicates are welcome.
     Some(Vec<(u32, bool)>),
+    /// And a descriptor.
+    Described(Vec<(u32, bool)>, Mark),
     All,
 }
+
+/// The keys of a task, and its descriptor.
+type Parts<'a> = (&'a [(u32, bool)], Option<&'a Mark>);
 
 impl Keys {
     fn claims(&self) -> Claims<u32> {
@@ -33,14 +40,81 @@ impl Keys {
             Keys::Some(keys) => keys.iter().fold(Claims::none(), |claims, &(key, shared)| {
                 if shared { claims.and_shared(key) } else { claims.and_exclusive(key) }
             }),
+            Keys::Described(keys, mark) => {
+                let claims = Keys::Some(keys.clone()).claims();
+                match mark.other_type {
+                    true => claims.with_descriptor(OtherMark(*mark)),
+                    false => claims.with_descriptor(*mark),
+                }
+            }
         }
     }
 
     fn conflicts(&self, other: &Keys) -> bool {
-        let (Keys::Some(these), Keys::Some(those)) = (self, other) else { return true };
-        these.iter().any(|(key, shared)| {
+        let (Some((these, this)), Some((those, that))) = (self.parts(), other.parts()) else {
+            return true;
+        };
+        let by_key = these.iter().any(|(key, shared)| {
             those.iter().any(|(also, with)| key == also && !(*shared && *with))
-        })
+        });
+        by_key || this.zip(that).is_some_and(|(this, that)| this.conflicts(that))
+    }
+
+    /// The keys and the descriptor, unless it is a barrier.
+    fn parts(&self) -> Option<Parts<'_>> {
+        match self {
+            Keys::All => None,
+            Keys::Some(keys) => Some((keys, None)),
+            Keys::Described(keys, mark) => Some((keys, Some(mark))),
+        }
+    }
+}
+
+/// A descriptor: what it conflicts with has no rule to it, and only one of two says so.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Mark {
+    kind: u64,
+    other_type: bool,
+}
+
+/// The kinds of descriptors; those below `CLASSES` are classes.
+const KINDS: u64 = 6;
+const CLASSES: u64 = 3;
+
+impl Mark {
+    fn conflicts(&self, other: &Mark) -> bool {
+        self.other_type == other.other_type && !(self.agrees(other) && other.agrees(self))
+    }
+
+    fn agrees(&self, other: &Mark) -> bool {
+        self.kind > other.kind || !(self.kind * 5 + other.kind).is_multiple_of(3)
+    }
+
+    fn class(&self) -> Option<u64> {
+        (self.kind < CLASSES).then_some(self.kind)
+    }
+}
+
+impl Compatibility for Mark {
+    fn is_compatible(&self, other: &Self) -> bool {
+        self.agrees(other)
+    }
+
+    fn class(&self) -> Option<u64> {
+        Mark::class(self)
+    }
+}
+
+/// Descriptors of another type conflict with their own only.
+struct OtherMark(Mark);
+
+impl Compatibility for OtherMark {
+    fn is_compatible(&self, other: &Self) -> bool {
+        self.0.agrees(&other.0)
+    }
+
+    fn class(&self) -> Option<u64> {
+        self.0.class()
     }
 }
 
@@ -50,8 +124,14 @@ fn some_keys() -> impl Strategy<Value = Keys> {
         6 => key().prop_map(|key| Keys::Some(vec![key])),
         4 => prop::collection::vec(key(), 2..4).prop_map(Keys::Some),
         1 => Just(Keys::Some(Vec::new())),
+        5 => (prop::collection::vec(key(), 0..3), some_mark())
+            .prop_map(|(keys, mark)| Keys::Described(keys, mark)),
         1 => Just(Keys::All),
     ]
+}
+
+fn some_mark() -> impl Strategy<Value = Mark> {
+    (0..KINDS, prop::bool::weighted(0.2)).prop_map(|(kind, other_type)| Mark { kind, other_type })
 }
 
 #[derive(Clone, Debug)]
@@ -630,6 +710,10 @@ fn random_keys(rng: &mut Rng) -> Keys {
     match rng.below(40) {
         0 => Keys::All,
         1..4 => Keys::Some(Vec::new()),
+        30..36 => Keys::Described(
+            (0..rng.below(3)).map(|_| (rng.below(5) as u32, rng.below(3) == 0)).collect(),
+            Mark { kind: rng.below(KINDS), other_type: rng.below(5) == 0 },
+        ),
         4..28 => Keys::Some(vec![(rng.below(5) as u32, rng.below(3) == 0)]),
         _ => Keys::Some(
             (0..2 + rng.below(2)).map(|_| (rng.below(5) as u32, rng.below(3) == 0)).collect(),

@@ -194,6 +194,7 @@ fn two_million_messages() {
         let pool = Pool::<u32>::builder()
             .workers(2)
             .capacity(10_000)
+            .self_check(true)
             .build_handler(move |&key, (producer, n): (u64, u64)| {
                 own[key as usize].write(producer, n);
                 count.fetch_add(1, Ordering::Relaxed);
@@ -221,6 +222,7 @@ fn two_million_messages() {
         });
         pool.drain(None).unwrap();
         assert_eq!(pool.snapshot(0).panicked, 0);
+        assert!(pool.snapshot(0).violations.unwrap().is_none());
         assert_eq!(handled.load(Ordering::Relaxed), 2 * MESSAGES);
     });
 }

@@ -24,6 +24,7 @@ use super::event::Event;
 use super::plan::Plan;
 use super::reader::Reader;
 use super::supervisor::Supervisor;
+use super::trace::TraceFile;
 
 /// Runs the command for every record.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
@@ -45,6 +46,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
         Plan::command(&args.command, source.layout())?
     };
 
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
+
     // Not before: until here a signal ends the program as it ends any other,
     // even while the first line is waited for.
     signals::watch(sender.clone())?;
@@ -57,12 +60,18 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
         processes(&plan, &ledger, &sender)?
     };
     let pool = Arc::new(engine.pool(jobs, args.buffer.get())?);
+    if let Some(trace) = &trace {
+        trace.record(&pool, engine.threads(jobs));
+    }
     let shown = progress.show(&ledger, &pool);
 
     let reader = Reader { source, key_rule, plan, ledger: Arc::clone(&ledger) };
     start_reading(reader, &pool, &sender)?;
-    let ending = Supervisor::new(pool, Arc::new(engine), sender).follow(&events);
+    let ending = Supervisor::new(pool.clone(), Arc::new(engine), sender).follow(&events);
     shown.finish(&ledger, ending);
+    if let Some(trace) = trace {
+        trace.write(&pool)?;
+    }
     Ok(ending)
 }
 

@@ -23,12 +23,10 @@ pub(super) enum Engine {
 impl Engine {
     /// Builds the pool in front of it.
     pub(super) fn pool(&self, jobs: usize, buffer: usize) -> anyhow::Result<Pool> {
-        let threads = match self {
-            Self::Processes(_) => jobs,
-            Self::Workers(..) => DISPATCHERS,
-        };
-        let builder =
-            keylane::Pool::builder().workers(threads).capacity(buffer).thread_name("keylane-run");
+        let builder = keylane::Pool::builder()
+            .workers(self.threads(jobs))
+            .capacity(buffer)
+            .thread_name("keylane-run");
         match self {
             Self::Processes(processes) => {
                 let processes = Arc::clone(processes);
@@ -46,6 +44,14 @@ impl Engine {
                     },
                 )?)
             }
+        }
+    }
+
+    /// How many threads the pool has for so many slots.
+    pub(super) fn threads(&self, jobs: usize) -> usize {
+        match self {
+            Self::Processes(_) => jobs,
+            Self::Workers(..) => DISPATCHERS,
         }
     }
 

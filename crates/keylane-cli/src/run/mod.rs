@@ -18,6 +18,7 @@ mod event;
 mod plan;
 mod reader;
 mod supervisor;
+mod trace;
 mod work;
 
 pub(crate) use compose::run;

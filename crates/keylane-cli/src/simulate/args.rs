@@ -51,9 +51,9 @@ const AFTER_HELP: &str = "\
 Times are seconds, or 1:30, or 1:00:00. The length of a job's subtasks is one time, or several with \
 semicolons, which are used in turns. Nothing is really waited for.
 
-The four rules serve jobs in the order of their arrival. Balanced is the order that a pool has if nothing \
-else is said: two places, for the jobs with the fewest subtasks left, and one with fewer than six \
-workers. Shortest first has one place.
+The four rules serve jobs in the order of their arrival, as a pool does if nothing else is said. Balanced \
+has two places, for the jobs with the fewest subtasks left, and one with fewer than six workers. Shortest \
+first has one place.
 
 SRPT always serves the job with the least work left, which only a simulation can know: it is the mark \
 that the others are measured against.";

@@ -17,9 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::slot::Watch;
-use super::slot::{AskedToStop, answering};
+use super::slot::{AskedToStop, Phase, answering};
 use super::{Outcome, PanicPayload, Slot};
-use crate::run::{Place, RunShared, Stage, Turn, drop_quietly};
+use crate::run::{Fate, Place, RunShared, Stage, Turn, drop_quietly};
 use crate::sync::Mutex;
 
 /// Where the futures of a pool run, and how many at a time.
@@ -79,9 +79,9 @@ where
     F: Future<Output = T> + Send + 'static,
 {
     fn run(self: Arc<Self>, stage: &mut dyn Stage) {
-        let Some(future) = self.slot.begin() else { return };
+        let Some(future) = self.slot.begin() else { return stage.cancelled() };
         self.slot.leave_thread();
-        let end = End { task: self.clone(), place: Place::here(), _turn: stage.keep_turn() };
+        let end = End { task: self.clone(), place: Place::here(), turn: Some(stage.keep_turn()) };
         let driven = Driven { future: Some(Box::pin(future)), outcome: None, end };
         let handle = self.runtime.spawn(driven.run());
         let mut abort = self.abort.lock();
@@ -93,7 +93,11 @@ where
     }
 
     fn abandon(&self) {
-        self.slot.forgo();
+        self.slot.forgo(Outcome::Cancelled);
+    }
+
+    fn supersede(&self) {
+        self.slot.forgo(Outcome::Superseded);
     }
 }
 
@@ -112,8 +116,8 @@ where
 struct End<T, F> {
     task: Arc<FutureTask<T, F>>,
     place: Place,
-    /// Dropped with the rest of this, after the handle was told.
-    _turn: Turn,
+    /// There until the handle was told.
+    turn: Option<Turn>,
 }
 
 impl<T, F> Driven<T, F>
@@ -151,7 +155,19 @@ where
     fn drop(&mut self) {
         let future = self.future.take();
         self.end.place.visit(|| drop_quietly(future));
-        self.end.task.slot.settle(self.outcome.take().unwrap_or(Outcome::Cancelled));
+        let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
+        let fate = match outcome {
+            Outcome::Done(_) => Fate::Done,
+            Outcome::Cancelled => Fate::Void,
+            _ => Fate::Failed,
+        };
+        if fate == Fate::Void {
+            self.end.place.cancelled();
+        }
+        self.end.task.slot.settle(outcome);
+        if let Some(turn) = self.end.turn.take() {
+            turn.end(fate);
+        }
     }
 }
 
@@ -170,6 +186,10 @@ where
 
     fn is_settled(&self) -> bool {
         self.slot.is_settled()
+    }
+
+    fn phase(&self) -> Phase {
+        self.slot.phase()
     }
 
     fn runs_here(&self) -> bool {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::Outcome;
-use super::slot::Watch;
+use super::slot::{Phase, Watch};
 use crate::run::current_inside;
 
 /// Waits for a task, or cancels it.
@@ -88,6 +88,15 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     /// - Ended: nothing happens. Returns false.
     pub fn cancel(&self) -> bool {
         self.slot.cancel()
+    }
+
+    /// What it waits for is called so in its pool.
+    pub(crate) fn name(&self) -> usize {
+        self.name
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.slot.phase()
     }
 
     fn waits_for_ever(&self) -> bool {

@@ -15,4 +15,4 @@ pub(crate) use future::{FutureTask, MOST_FUTURES, Runtime};
 pub use handle::{Handle, WouldDeadlock};
 pub use outcome::{Outcome, PanicPayload};
 pub use slot::is_cancelled;
-pub(crate) use slot::{Slot, Watch, answering};
+pub(crate) use slot::{Phase, Slot, Watch, answering};

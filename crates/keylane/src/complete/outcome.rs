@@ -25,6 +25,9 @@ pub enum Outcome<T, E = Infallible> {
     Panicked(PanicPayload),
     /// The task was cancelled before it began, its future was cancelled, or its pool was stopped.
     Cancelled,
+    /// A later task took its place before it began: see
+    /// [`Pool::submit_latest`](crate::Pool::submit_latest).
+    Superseded,
 }
 
 impl<T, E> Outcome<T, E> {
@@ -46,6 +49,11 @@ impl<T, E> Outcome<T, E> {
         matches!(self, Outcome::Cancelled)
     }
 
+    /// Whether a later task took its place.
+    pub fn is_superseded(&self) -> bool {
+        matches!(self, Outcome::Superseded)
+    }
+
     /// What the body returned.
     ///
     /// # Panics
@@ -61,6 +69,7 @@ impl<T, E> Outcome<T, E> {
             Outcome::Panicked(payload) => std::panic::resume_unwind(payload.into_inner()),
             Outcome::Failed(error) => panic!("the task failed: {error:?}"),
             Outcome::Cancelled => panic!("the task was cancelled"),
+            Outcome::Superseded => panic!("the task was superseded"),
         }
     }
 }

@@ -120,18 +120,20 @@ impl<T, E, F> Slot<T, E, F> {
         }
     }
 
-    /// Drops the body if the task has not begun, and says whether that was so.
-    pub(crate) fn forgo(&self) -> bool {
+    /// Drops the body if the task has not begun, and says whether that was so. It has ended like this.
+    pub(crate) fn forgo(&self, outcome: Outcome<T, E>) -> bool {
         /// Settles even if the drop of the captures panics: somebody may wait.
-        struct Settle<'a, T, E, F>(&'a Slot<T, E, F>);
+        struct Settle<'a, T, E, F>(&'a Slot<T, E, F>, Option<Outcome<T, E>>);
         impl<T, E, F> Drop for Settle<'_, T, E, F> {
             fn drop(&mut self) {
-                self.0.settle(Outcome::Cancelled);
+                if let Some(outcome) = self.1.take() {
+                    self.0.settle(outcome);
+                }
             }
         }
         // For as long as the drop takes it is this thread's, as if it ran.
         let Some(body) = self.begin() else { return false };
-        let _settle = Settle(self);
+        let _settle = Settle(self, Some(outcome));
         drop(body);
         true
     }
@@ -195,13 +197,17 @@ where
         let Some(body) = self.begin() else {
             // Cancelled meanwhile: the turn passes, and nothing runs in it. But not before the
             // captures are gone, which another thread may be dropping at this moment.
+            stage.cancelled();
             return self.wait_settled();
         };
         let attempt = AssertUnwindSafe(|| body.attempt());
         let result = answering(self.clone(), || catch_unwind(attempt));
         self.settle(match result {
             Ok(Ok(value)) => Outcome::Done(value),
-            Ok(Err(error)) => Outcome::Failed(error),
+            Ok(Err(error)) => {
+                stage.failed();
+                Outcome::Failed(error)
+            }
             Err(payload) => {
                 stage.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))
@@ -210,8 +216,23 @@ where
     }
 
     fn abandon(&self) {
-        self.forgo();
+        self.forgo(Outcome::Cancelled);
     }
+
+    fn supersede(&self) {
+        self.forgo(Outcome::Superseded);
+    }
+}
+
+/// How far a task is, as its handle knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It has not begun.
+    Waiting,
+    /// It runs, on this thread if on any in particular.
+    Running(Option<ThreadId>),
+    /// It has ended, or never will begin.
+    Over,
 }
 
 /// A slot, as its handle sees it.
@@ -223,6 +244,9 @@ pub(crate) trait Watch<T, E>: Send + Sync {
     fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>>;
 
     fn is_settled(&self) -> bool;
+
+    /// How far the task is.
+    fn phase(&self) -> Phase;
 
     /// Whether the calling thread runs the body.
     fn runs_here(&self) -> bool;
@@ -275,13 +299,23 @@ where
         matches!(self.state.lock().state, State::Settled(_) | State::Taken)
     }
 
+    fn phase(&self) -> Phase {
+        match self.state.lock().state {
+            State::Waiting(_) => Phase::Waiting,
+            State::Running(thread) => Phase::Running(Some(thread)),
+            #[cfg(feature = "tokio")]
+            State::RunningElsewhere => Phase::Running(None),
+            State::Settled(_) | State::Taken => Phase::Over,
+        }
+    }
+
     fn runs_here(&self) -> bool {
         matches!(self.state.lock().state, State::Running(on) if on == std::thread::current().id())
     }
 
     fn cancel(&self) -> bool {
         // The captures go now; the task's place in the line stays, so no successor jumps.
-        let in_time = self.forgo();
+        let in_time = self.forgo(Outcome::Cancelled);
         if !in_time {
             self.cancel.store(true, Ordering::Release);
         }

@@ -12,13 +12,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         weight: usize,
         patience: Patience,
     ) -> Result<Toll, SubmitErrorKind> {
-        if let Some(bounds) = &self.bounds {
-            return self.admit_within(bounds, claims, claims.cost() + weight, patience);
+        let admitted = match &self.bounds {
+            Some(bounds) => self.admit_within(bounds, claims, claims.cost() + weight, patience),
+            None => match self.take_slot(patience) {
+                Ok(()) => Ok(Toll::none()),
+                Err(refused) => Err(patience.explain(refused)),
+            },
+        };
+        if admitted.is_err() {
+            self.tally.count_refused(1);
         }
-        match self.take_slot(patience) {
-            Ok(()) => Ok(Toll::none()),
-            Err(refused) => Err(patience.explain(refused)),
-        }
+        admitted
     }
 
     /// The same, without blocking the thread. Dropped before it is ready, it has taken nothing.
@@ -27,11 +31,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claims: &Claims<K>,
         weight: usize,
     ) -> Result<Toll, SubmitErrorKind> {
-        if let Some(bounds) = &self.bounds {
-            return self.admit_within_async(bounds, claims, claims.cost() + weight).await;
+        let admitted = match &self.bounds {
+            Some(bounds) => self.admit_within_async(bounds, claims, claims.cost() + weight).await,
+            None => match self.take_slot_async().await {
+                Ok(()) => Ok(Toll::none()),
+                Err(refused) => Err(refused.into()),
+            },
+        };
+        if admitted.is_err() {
+            self.tally.count_refused(1);
         }
-        self.take_slot_async().await?;
-        Ok(Toll::none())
+        admitted
     }
 
     /// Takes a slot for a task. A task of this pool gets one whether there is room or not, for it

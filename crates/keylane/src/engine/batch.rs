@@ -1,5 +1,6 @@
 //! Putting many tasks into their inboxes in one pass: those of one inbox under one lock.
 
+use super::enter::pass_guard;
 use super::*;
 
 /// The most tasks that are entered in one pass.
@@ -40,11 +41,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if piece.is_empty() {
                 return Ok(accepted);
             }
-            let entered = self.enter_piece(&mut piece);
+            let (entered, why) = self.enter_piece(&mut piece);
             accepted += entered;
             if entered != piece.len() {
+                self.tally.count_refused(piece.iter().flatten().count());
                 let rest = piece.into_iter().flatten().map(|staged| (staged.claims, staged.task));
-                return Err((accepted, rest.chain(tasks).collect(), SubmitErrorKind::Closed));
+                return Err((accepted, rest.chain(tasks).collect(), why));
             }
             piece.clear();
         }
@@ -76,26 +78,35 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Admits and enters the tasks of a piece of at most `BATCH`. What the pool refuses, because it is
-    /// closed, stays in the piece. Returns how many were accepted.
-    fn enter_piece<M: Make<X::Work>>(&self, piece: &mut [Option<Staged<K, M>>]) -> usize {
+    /// closed or a key was finished, stays in the piece. Returns how many were accepted, and why others
+    /// were not.
+    fn enter_piece<M: Make<X::Work>>(
+        &self,
+        piece: &mut [Option<Staged<K, M>>],
+    ) -> (usize, SubmitErrorKind) {
         let mut start = 0;
+        let mut why = SubmitErrorKind::Closed;
         while start < piece.len() {
             let Ok(slots) = self.take_slots(piece.len() - start) else { break };
-            self.enter_admitted(&mut piece[start..start + slots]);
+            self.enter_admitted(&mut piece[start..start + slots], &mut why);
             start += slots;
         }
-        piece.iter().filter(|staged| staged.is_none()).count()
+        (piece.iter().filter(|staged| staged.is_none()).count(), why)
     }
 
     /// Enters tasks that have been admitted: those with one key in rows, and each of the others after
     /// all that is before it, for it must come after that in all of its lanes.
-    fn enter_admitted<M: Make<X::Work>>(&self, mut tasks: &mut [Option<Staged<K, M>>]) {
+    fn enter_admitted<M: Make<X::Work>>(
+        &self,
+        mut tasks: &mut [Option<Staged<K, M>>],
+        why: &mut SubmitErrorKind,
+    ) {
         while !tasks.is_empty() {
             let row = tasks.iter().position(|task| !has_one_key(task)).unwrap_or(tasks.len());
             let (singles, others) = tasks.split_at_mut(row);
-            self.enter_row(singles);
+            self.enter_row(singles, why);
             if let [other, rest @ ..] = others {
-                self.enter_staged(other);
+                self.enter_staged(other, why);
                 tasks = rest;
             } else {
                 return;
@@ -103,17 +114,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Enters a task that is no single; it stays where it is if the pool is stopped.
-    fn enter_staged<M: Make<X::Work>>(&self, place: &mut Option<Staged<K, M>>) {
+    /// Enters a task that is no single; it stays where it is if it is refused.
+    fn enter_staged<M: Make<X::Work>>(
+        &self,
+        place: &mut Option<Staged<K, M>>,
+        why: &mut SubmitErrorKind,
+    ) {
         let Some(Staged { claims, task, hash, next }) = place.take() else { return };
-        if let Err((claims, task)) = self.enter(claims, task, Toll::none()) {
+        if let Err((refused, claims, task)) = self.enter(claims, task, Toll::none()) {
+            *why = refused;
             *place = Some(Staged { claims, task, hash, next });
         }
     }
 
-    /// Puts tasks with one key each into their inboxes. Those of one key keep their order. What a
-    /// stopped pool refuses stays where it is.
-    fn enter_row<M: Make<X::Work>>(&self, row: &mut [Option<Staged<K, M>>]) {
+    /// Puts tasks with one key each into their inboxes. Those of one key keep their order. What is
+    /// refused stays where it is.
+    fn enter_row<M: Make<X::Work>>(
+        &self,
+        row: &mut [Option<Staged<K, M>>],
+        why: &mut SubmitErrorKind,
+    ) {
         debug_assert!(row.len() <= BATCH);
         let mut first = [END; MAX_SHARDS];
         let mut last = [END; MAX_SHARDS];
@@ -131,7 +151,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let time = self.clock.now();
         for (shard, &first) in first[..self.shards.len()].iter().enumerate() {
-            if first != END && self.enter_chain(shard, row, first, time) {
+            if first != END && self.enter_chain(shard, row, first, time, why) {
                 self.offer(shard);
             }
         }
@@ -150,10 +170,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         row: &mut [Option<Staged<K, M>>],
         first: u16,
         time: u32,
+        why: &mut SubmitErrorKind,
     ) -> bool {
         let mut inbox = self.shards[shard].inbox.lock();
-        if inbox.closed {
-            return false;
+        if inbox.guarded {
+            return enter_guarded_chain(&mut inbox, row, first, time, why);
         }
         let mut tell = false;
         let mut index = first;
@@ -161,11 +182,41 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             && let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, next }) =
                 place.take()
         {
+            let time = self.stamp(shard, &mut inbox, time);
             tell |= inbox.push_single(hash as u32, time, claim, || task.make());
             index = next;
         }
         tell
     }
+}
+
+/// The same where something about the inbox must be looked at for each task.
+#[cold]
+fn enter_guarded_chain<K: Key, W, M: Make<W>>(
+    inbox: &mut Inbox<K, W>,
+    row: &mut [Option<Staged<K, M>>],
+    first: u16,
+    time: u32,
+    why: &mut SubmitErrorKind,
+) -> bool {
+    let mut tell = false;
+    let mut index = first;
+    while let Some(place) = row.get_mut(usize::from(index))
+        && let Some(staged) = place.take()
+    {
+        index = staged.next;
+        let Repr::One(claim) = &staged.claims.0 else { unreachable!("a row has single keys") };
+        // A batch comes from outside, so the end of a key concerns all of it.
+        if let Err(refused) = pass_guard(inbox, staged.hash, &claim.key, true) {
+            *why = refused;
+            *place = Some(staged);
+            continue;
+        }
+        if let Staged { claims: Claims(Repr::One(claim)), task, hash, .. } = staged {
+            tell |= inbox.push_single(hash as u32, time, claim, || task.make());
+        }
+    }
+    tell
 }
 
 fn has_one_key<K, M>(task: &Option<Staged<K, M>>) -> bool {

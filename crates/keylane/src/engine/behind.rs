@@ -8,7 +8,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::{Engine, Execute, Key};
+use super::{Engine, Execute, Key, Shared};
 use crate::order::{Lanes, Rollup, Scope};
 use crate::run::Position;
 use crate::sync::{LockGuard, Ordering, yield_now};
@@ -19,6 +19,8 @@ enum Front<K, W> {
     Slot { shard: usize, slot: usize },
     /// After this rollup, which stands in the lane of its claim with this index.
     Rollup { rollup: Arc<Rollup<K, W>>, claim: usize },
+    /// After this one, by what its descriptor says.
+    Circle { rollup: Arc<Rollup<K, W>> },
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -30,6 +32,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         while self.ending_barriers.load(Ordering::Acquire) != 0 {
             yield_now();
         }
+        self.await_inquiries();
         self.is_behind_barrier(name) || self.is_behind_lanes(position, name)
     }
 
@@ -63,6 +66,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     let shard = self.shard_of(claims[claim].0);
                     self.entered(shard).behind_rollup(&rollup, claim, is_target)
                 }
+                Front::Circle { rollup } => self.behind_in_circle(&rollup, is_target),
             };
             let Some(rollups) = behind else { return true };
             for rollup in rollups {
@@ -73,6 +77,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         }
         false
+    }
+
+    /// The rollups that wait for this one because of what the descriptors say; or nothing, if the target
+    /// does.
+    fn behind_in_circle(
+        &self,
+        rollup: &Rollup<K, X::Work>,
+        is_target: impl Fn(&X::Work) -> bool,
+    ) -> Option<Vec<Shared<K, X::Work>>> {
+        let member = rollup.member.as_ref()?;
+        let behind = self.registry.lock().behind(member);
+        let is_it =
+            |rollup: &Shared<K, X::Work>| rollup.with_work(|work| work.is_some_and(&is_target));
+        (!behind.iter().any(is_it)).then_some(behind)
     }
 
     fn fronts_of(&self, position: &Position) -> Vec<Front<K, X::Work>> {
@@ -102,10 +120,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 fn fronts_of_rollup<K: Key, W>(rollup: &Arc<Rollup<K, W>>) -> Vec<Front<K, W>> {
-    match &rollup.scope {
-        Scope::Keys(claims) => {
-            (0..claims.len()).map(|claim| Front::Rollup { rollup: rollup.clone(), claim }).collect()
-        }
-        Scope::Everything { .. } => Vec::new(),
-    }
+    let claims = match &rollup.scope {
+        Scope::Keys(claims) => claims.len(),
+        Scope::Unkeyed { .. } | Scope::Everything { .. } => 0,
+    };
+    let lanes = (0..claims).map(|claim| Front::Rollup { rollup: rollup.clone(), claim });
+    let circle = rollup.member.is_some().then(|| Front::Circle { rollup: rollup.clone() });
+    lanes.chain(circle).collect()
 }

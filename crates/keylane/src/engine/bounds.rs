@@ -34,6 +34,10 @@ impl<M: Make<W>, W> Make<W> for Charged<M, W> {
             Some(cost) => (self.charge)(work, cost),
         }
     }
+
+    fn peek(&self) -> Option<&W> {
+        self.task.peek()
+    }
 }
 
 /// The entrances of a task's keys, those in the earlier shards first.
@@ -191,7 +195,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Spots::None;
         }
         let spot = |claim: &'a Claim<K>| self.spot(self.hasher.hash_one(&claim.key), &claim.key);
-        match claims.0.unweighed() {
+        match claims.0.bare() {
             Repr::One(claim) => Spots::One([spot(claim)]),
             Repr::Many(claims) => {
                 let mut spots: Vec<Spot<'a, K>> = Vec::with_capacity(claims.len());
@@ -203,7 +207,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 spots.sort_by_key(|spot| spot.part);
                 Spots::Many(spots)
             }
-            Repr::None | Repr::Barrier | Repr::Weighed(_) => Spots::None,
+            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => Spots::None,
         }
     }
 

@@ -29,13 +29,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let time = self.clock.now();
         let shard = self.shard_of(hash);
         let mut inbox = self.shards[shard].inbox.lock();
-        if inbox.room == 0 || inbox.closed || !self.admission.may_keep() {
+        if inbox.room == 0 || inbox.guarded || !self.admission.may_keep() {
             drop(inbox);
             let rest = self.submit_other(Claims(Repr::One(claim)), task, patience);
             self.restock(shard);
             return rest;
         }
         inbox.room -= 1;
+        let time = self.stamp(shard, &mut inbox, time);
         let tell = inbox.push_single(hash as u32, time, claim, || task.make());
         drop(inbox);
         if tell {
@@ -53,9 +54,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<(), Unaccepted<K, M>> {
         let weight = task.peek().map_or(0, |work| self.executor.weigh(work));
         match self.admit(&claims, weight, patience) {
-            Ok(toll) => self
-                .enter(claims, task, toll)
-                .map_err(|(claims, task)| (SubmitErrorKind::Closed, claims, task)),
+            Ok(toll) => self.enter(claims, task, toll),
             Err(why) => Err((why, claims, task)),
         }
     }
@@ -67,7 +66,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return;
         }
         let mut inbox = self.shards[shard].inbox.lock();
-        let keeps = inbox.room == 0 && !inbox.closed && self.admission.may_keep();
+        let keeps = inbox.room == 0 && !inbox.guarded && self.admission.may_keep();
         if keeps {
             inbox.room += reserved;
         }
@@ -77,21 +76,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped it
-    /// comes back, and all that it had taken is given back.
+    /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped, or one of
+    /// its keys was finished, it comes back, and all that it had taken is given back.
     #[inline(always)]
     pub(crate) fn enter<M: Make<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
         toll: Toll,
-    ) -> Result<(), (Claims<K>, M)> {
+    ) -> Result<(), Unaccepted<K, M>> {
         match claims.0 {
             Repr::One(claim) if toll.is_none() => self.enter_single(claim, task),
             // Whether it has a cost or not, so that there is one kind of these.
             other => self
                 .enter_other(other, toll.charge::<M, K, X>(task))
-                .map_err(|(claims, charged)| (claims, charged.task)),
+                .map_err(|(why, claims, charged)| (why, claims, charged.task)),
         }
     }
 
@@ -100,18 +99,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         claim: Claim<K>,
         task: M,
-    ) -> Result<(), (Claims<K>, M)> {
+    ) -> Result<(), Unaccepted<K, M>> {
         let hash = self.hasher.hash_one(&claim.key);
         let time = self.clock.now();
         let shard = self.shard_of(hash);
         let mut inbox = self.shards[shard].inbox.lock();
-        if inbox.closed {
+        if inbox.guarded
+            && let Err(why) = pass_guard(&mut inbox, hash, &claim.key, is_bound::<K, X, M>(&task))
+        {
             drop(inbox);
             let claims = Claims(Repr::One(claim));
             self.retract(&claims);
-            return Err((claims, task));
+            return Err((why, claims, task));
         }
         let freed = self.arrive(shard, hash, &claim.key);
+        let time = self.stamp(shard, &mut inbox, time);
         let tell = inbox.push_single(hash as u32, time, claim, || task.make());
         drop(inbox);
         drop(freed);
@@ -126,36 +128,38 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         claims: Repr<K>,
         task: M,
-    ) -> Result<(), (Claims<K>, M)> {
+    ) -> Result<(), Unaccepted<K, M>> {
         let entered = match claims {
             Repr::One(claim) => return self.enter_single(claim, task),
             Repr::Weighed(weighed) => {
                 let Weighed { claims, bytes } = *weighed;
                 return self
                     .enter_other(claims, task)
-                    .map_err(|(claims, task)| (claims.with_cost(bytes), task));
+                    .map_err(|(why, claims, task)| (why, claims.with_cost(bytes), task));
             }
-            Repr::None => self.enter_free(task).map_err(|task| (Claims::none(), task)),
-            Repr::Barrier => self.enter_barrier(task).map_err(|task| (Claims::barrier(), task)),
+            Repr::Described(descriptor, claims) => self.enter_described(claims, descriptor, task),
+            Repr::None => self.enter_free(task),
+            Repr::Barrier => self.enter_barrier(task),
             Repr::Many(claims) => {
                 let mut claims = merge_claims(claims, |key| self.hasher.hash_one(key));
                 match claims.len() {
-                    0 => self.enter_free(task).map_err(|task| (Claims::none(), task)),
+                    0 => self.enter_free(task),
                     1 => return self.enter_single(claims.remove(0).1, task),
                     _ => self.enter_rollup(claims, task),
                 }
             }
         };
-        entered.inspect_err(|(claims, _)| self.retract(claims))
+        entered.inspect_err(|(_, claims, _)| self.retract(claims))
     }
 
-    pub(super) fn enter_free<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
+    pub(super) fn enter_free<M: Make<X::Work>>(&self, task: M) -> Result<(), Unaccepted<K, M>> {
         let shard = self.tally.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
-            return Err(task);
+            return Err((SubmitErrorKind::Closed, Claims::none(), task));
         }
-        let label = Label { hash: 0, seq: inbox.tick(), time: self.clock.now() };
+        let time = self.stamp(shard, &mut inbox, self.clock.now());
+        let label = Label { hash: 0, seq: inbox.tick(), time };
         let tell = inbox.push(Entry::Free { label, work: task.make() });
         drop(inbox);
         if tell {
@@ -170,23 +174,43 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         claims: Vec<(u64, Claim<K>)>,
         task: M,
-    ) -> Result<(), (Claims<K>, M)> {
-        let mut parts: Vec<(usize, usize)> =
+    ) -> Result<(), Unaccepted<K, M>> {
+        let (parts, mut inboxes) = self.open_inboxes(&claims);
+        if let Err(why) = self.pass_guards(&mut inboxes, &claims, &task) {
+            let claims = claims.into_iter().map(|(_, claim)| claim).collect();
+            return Err((why, Claims(Repr::Many(claims)), task));
+        }
+        let label = self.label_of_several(&mut inboxes);
+        let scope = Scope::Keys(claims.into_boxed_slice());
+        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
+        self.push_parts(&rollup, parts, inboxes);
+        Ok(())
+    }
+
+    /// Locks the inboxes of these keys, in the order of the shards, and says which claims go to which.
+    pub(super) fn open_inboxes(
+        &self,
+        claims: &[(u64, Claim<K>)],
+    ) -> (Parts, OpenInboxes<'_, K, X::Work>) {
+        let mut parts: Parts =
             claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
         parts.sort_unstable();
-        let mut inboxes: Vec<(usize, OpenInbox<'_, K, X::Work>)> = Vec::new();
+        let mut inboxes: OpenInboxes<'_, K, X::Work> = Vec::new();
         for &(shard, _) in &parts {
             if inboxes.last().is_none_or(|(last, _)| *last != shard) {
                 inboxes.push((shard, self.shards[shard].inbox.lock()));
             }
         }
-        if inboxes[0].1.closed {
-            let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-            return Err((Claims(Repr::Many(claims)), task));
-        }
-        let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
-        let scope = Scope::Keys(claims.into_boxed_slice());
-        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
+        (parts, inboxes)
+    }
+
+    /// Puts each part of a rollup into its inbox, unlocks all, and tells the workers.
+    pub(super) fn push_parts(
+        &self,
+        rollup: &Shared<K, X::Work>,
+        parts: Parts,
+        mut inboxes: OpenInboxes<'_, K, X::Work>,
+    ) {
         // All inboxes are locked: who is let in now comes after this in each of them.
         let freed: Vec<_> = match &rollup.scope {
             Scope::Keys(claims) if self.bounds.is_some() => claims
@@ -207,28 +231,76 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         drop(inboxes);
         drop(freed);
         tell.into_iter().for_each(|shard| self.offer(shard));
+    }
+
+    /// Lets a task with these keys in, all of whose inboxes are locked, or refuses it.
+    #[inline]
+    pub(super) fn pass_guards<M: Make<X::Work>>(
+        &self,
+        inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
+        claims: &[(u64, Claim<K>)],
+        task: &M,
+    ) -> Result<(), SubmitErrorKind> {
+        match inboxes.iter().any(|(_, inbox)| inbox.guarded) {
+            true => self.pass_guarded(inboxes, claims, is_bound::<K, X, M>(task)),
+            false => Ok(()),
+        }
+    }
+
+    /// Looks closer at the keys. It passes all or none.
+    #[cold]
+    fn pass_guarded(
+        &self,
+        inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
+        claims: &[(u64, Claim<K>)],
+        is_bound: bool,
+    ) -> Result<(), SubmitErrorKind> {
+        for (hash, claim) in claims {
+            let inbox = inbox_of(inboxes, self.shard_of(*hash));
+            if inbox.closed {
+                return Err(SubmitErrorKind::Closed);
+            }
+            if is_bound && inbox.refuses(*hash as u32, &claim.key) {
+                return Err(SubmitErrorKind::KeyFinished);
+            }
+        }
+        for (hash, claim) in claims {
+            inbox_of(inboxes, self.shard_of(*hash)).pass(*hash as u32, &claim.key);
+        }
         Ok(())
     }
 
     /// A barrier stands in every inbox.
-    pub(super) fn enter_barrier<M: Make<X::Work>>(&self, task: M) -> Result<(), M> {
+    pub(super) fn enter_barrier<M: Make<X::Work>>(&self, task: M) -> Result<(), Unaccepted<K, M>> {
         // Before it is anywhere: see `begin_free`.
         self.sharing.barriers.fetch_add(1, Ordering::AcqRel);
         let mut inboxes: Vec<_> =
             self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
         if inboxes[0].1.closed {
             self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
-            return Err(task);
+            return Err((SubmitErrorKind::Closed, Claims::barrier(), task));
         }
-        let label = Label { hash: 0, seq: meet(&mut inboxes), time: self.clock.now() };
+        let label = self.label_of_several(&mut inboxes);
         let scope = Scope::Everything { shards: self.shards.len() };
         let rollup = Arc::new(Rollup::new(scope, label, task.make()));
         for (_, inbox) in &mut inboxes {
+            inbox.pass_barrier();
             inbox.push(Entry::Fence { rollup: rollup.clone() });
         }
         drop(inboxes);
         (0..self.shards.len()).for_each(|shard| self.offer(shard));
         Ok(())
+    }
+
+    /// Gives a task that enters several inboxes a place after all that is in any of them. The first of
+    /// them says whether its wait is measured.
+    fn label_of_several(&self, inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)]) -> Label {
+        let clock = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
+        inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock);
+        let (shard, first) = &mut inboxes[0];
+        let time = self.stamp(*shard, first, self.clock.now());
+        inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock + 1);
+        Label { hash: 0, seq: (clock + 1) as u32, time }
     }
 
     /// Uses bits of the hash that neither `Label::hash` nor the lanes' table look at.
@@ -246,9 +318,34 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-/// Gives a task that enters several inboxes a place after all that is in any of them.
-fn meet<K, W>(inboxes: &mut [(usize, OpenInbox<'_, K, W>)]) -> u32 {
-    let seq = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0) + 1;
-    inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = seq);
-    seq as u32
+/// One of several inboxes under their locks.
+fn inbox_of<'a, K, W>(
+    inboxes: &'a mut [(usize, OpenInbox<'_, K, W>)],
+    shard: usize,
+) -> &'a mut Inbox<K, W> {
+    let found = inboxes.iter_mut().find(|(of, _)| *of == shard);
+    &mut found.expect("the inboxes of all keys are locked").1
+}
+
+/// Looks closer at a task that is about to be appended to a guarded inbox.
+#[cold]
+pub(super) fn pass_guard<K: Key, W>(
+    inbox: &mut Inbox<K, W>,
+    hash: u64,
+    key: &K,
+    is_bound: bool,
+) -> Result<(), SubmitErrorKind> {
+    if inbox.closed {
+        return Err(SubmitErrorKind::Closed);
+    }
+    if is_bound && inbox.refuses(hash as u32, key) {
+        return Err(SubmitErrorKind::KeyFinished);
+    }
+    inbox.pass(hash as u32, key);
+    Ok(())
+}
+
+/// Whether the end of a key concerns a task. A job's subtasks were accepted with their job.
+pub(super) fn is_bound<K, X: Execute<K>, M: Make<X::Work>>(task: &M) -> bool {
+    task.peek().is_none_or(X::may_take)
 }

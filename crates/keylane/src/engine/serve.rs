@@ -265,8 +265,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Gives back the lanes of a rollup, each in its shard.
     #[cold]
-    pub(crate) fn end_rollup(&self, rollup: &Rollup<K, X::Work>) {
+    pub(crate) fn end_rollup(&self, rollup: &Arc<Rollup<K, X::Work>>) {
+        if rollup.role != Role::None {
+            self.unwatch(rollup);
+        }
         self.end_parts(rollup);
+        if let Some(member) = &rollup.member {
+            self.leave_circle(member);
+        }
         if let Some(bounds) = &self.bounds {
             self.leave_scope(bounds, &rollup.scope);
         }
@@ -284,6 +290,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
                 self.ending_barriers.fetch_sub(1, Ordering::AcqRel);
                 self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
+            }
+            Scope::Unkeyed { shard } => {
+                self.end_unkeyed(*shard);
             }
             Scope::Keys(claims) => {
                 for (hash, claim) in claims {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Bounds, Engine, Execute, Key};
 use crate::error::DrainError;
-use crate::order::Unrun;
+use crate::order::{Unrun, take_rollup};
 use crate::run::drop_quietly;
 use crate::sync::Ordering;
 
@@ -57,7 +57,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         // First no inbox lets anything in, then all are emptied: a rollup is in all of its inboxes
         // or in none.
         for shard in &self.shards {
-            shard.inbox.lock().closed = true;
+            shard.inbox.lock().close();
         }
         let mut clock = 0;
         for shard in &self.shards {
@@ -66,6 +66,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             clock = clock.max(inbox.clock);
             lanes.take_unrun(&mut inbox, &mut unrun);
         }
+        // What waits for nothing but tasks that its descriptor conflicts with is in no shard.
+        let described = self.registry.lock().clear();
+        described.iter().for_each(|rollup| take_rollup(rollup, &mut unrun));
         // Labels have the lower half of the clock; how far they lie back is what counts.
         unrun.sort_by_key(|task| std::cmp::Reverse((clock as u32).wrapping_sub(task.seq)));
         if let Some(bounds) = &self.bounds {
@@ -76,7 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Gives back what tasks have of the other bounds that will not run.
-    fn forget(&self, bounds: &Bounds<K>, unrun: &[Unrun<K, X::Work>]) {
+    pub(super) fn forget(&self, bounds: &Bounds<K>, unrun: &[Unrun<K, X::Work>]) {
         for task in unrun {
             self.leave_keys(bounds, &task.claims);
             if let Some(bytes) = &bounds.bytes {

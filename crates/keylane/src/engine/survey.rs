@@ -4,53 +4,137 @@ use std::hash::BuildHasher;
 
 use super::{Engine, Execute, Key};
 use crate::admit::{ByteBound, KeyBound};
-use crate::observe::{LaneSnapshot, Snapshot, WorkerSnapshot};
+use crate::observe::{Histogram, LaneSnapshot, Snapshot, WorkerSnapshot};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// A snapshot with the `hottest` longest lanes.
-    pub(crate) fn survey(&self, hottest: usize) -> Snapshot<K> {
-        let capacity = self.admission.capacity();
+    /// A snapshot with the `top` longest lanes, and as many of those that wait longest.
+    pub(crate) fn survey(&self, top: usize) -> Snapshot<K> {
         let mut lanes = Vec::new();
-        let mut accepted = 0;
+        let (mut accepted, mut queued, mut blocked, mut ready, mut on_their_way) = (0, 0, 0, 0, 0);
+        let (mut wait_time, mut run_time) = (Histogram::default(), Histogram::default());
         for shard in &self.shards {
             let order = shard.lanes.lock();
             let inbox = shard.inbox.lock();
             accepted += inbox.accepted;
-            let counts = if hottest == 0 { Vec::new() } else { order.census(&inbox) };
+            let whereabouts = order.whereabouts(&inbox);
+            let counts = if top == 0 { Vec::new() } else { order.census(&inbox) };
             drop(inbox);
             drop(order);
+            let turns = shard.turns.lock();
+            on_their_way += turns.len();
+            turns.add_times_to(&mut run_time);
+            drop(turns);
+            queued += whereabouts.queued;
+            blocked += whereabouts.blocked;
+            ready += whereabouts.ready;
             lanes.extend(counts.into_iter().map(|count| LaneSnapshot {
                 len: count.tasks,
                 head_age: self.clock.since(count.since),
                 running: count.running,
                 key: count.key,
             }));
-            lanes.sort_by(|a, b| b.len.cmp(&a.len).then(b.head_age.cmp(&a.head_age)));
-            lanes.truncate(hottest);
+            keep_extremes(&mut lanes, top);
         }
         self.admission.give_back(self.collect());
-        let workers = self.crew.survey(|id, tally| WorkerSnapshot {
-            id,
-            finished: tally.ran(),
-            busy: tally.is_busy(),
-            since: tally.since_look(),
+        let former = self.crew.add_former_to(&mut wait_time, &mut run_time);
+        let workers = self.crew.survey(|id, tally| {
+            tally.add_times_to(&mut wait_time, &mut run_time);
+            WorkerSnapshot {
+                id,
+                finished: tally.ran(),
+                busy: tally.is_busy(),
+                since: tally.since_look(),
+                busy_time: tally.worked(),
+                asleep_time: tally.slept(),
+            }
         });
         let bounds = self.bounds.as_deref();
         let bytes = bounds.and_then(|bounds| bounds.bytes.as_deref());
         let keys = bounds.and_then(|bounds| bounds.keys.as_ref());
         Snapshot {
-            capacity,
+            capacity: self.admission.capacity(),
             capacity_bytes: bytes.map(ByteBound::most),
             bytes: bytes.map_or(0, ByteBound::in_use),
             submitters_held: keys.map_or(0, KeyBound::held),
             unfinished: self.admission.in_use(),
             submitters_waiting: self.admission.waiting() + bytes.map_or(0, ByteBound::waiting),
             accepted,
-            panicked: self.tally.panicked() as u64,
+            refused: self.tally.refused(),
+            finished: former + workers.iter().map(|worker| worker.finished).sum::<u64>(),
+            panicked: self.tally.panicked(),
+            failed: self.tally.failed(),
+            cancelled: self.tally.cancelled(),
+            queued,
+            blocked,
+            ready,
+            running: workers.iter().filter(|worker| worker.busy).count() + on_their_way,
+            wait_time,
+            run_time,
+            violations: self.checker.as_ref().map(|checker| checker.violations()),
             workers_wanted: self.crew.wanted(),
             workers_asleep: self.idle.asleep(),
             workers,
-            hottest: lanes,
+            oldest: by_age(lanes.clone(), top),
+            hottest: by_length(lanes, top),
         }
+    }
+}
+
+/// Drops what is neither among the `top` longest nor among the `top` oldest.
+fn keep_extremes<K: Clone>(lanes: &mut Vec<LaneSnapshot<K>>, top: usize) {
+    if lanes.len() <= 2 * top {
+        return;
+    }
+    lanes.sort_by(longer);
+    let mut rest = lanes.split_off(top);
+    rest.sort_by(older);
+    rest.truncate(top);
+    lanes.append(&mut rest);
+}
+
+fn by_length<K>(mut lanes: Vec<LaneSnapshot<K>>, top: usize) -> Vec<LaneSnapshot<K>> {
+    lanes.sort_by(longer);
+    lanes.truncate(top);
+    lanes
+}
+
+fn by_age<K>(mut lanes: Vec<LaneSnapshot<K>>, top: usize) -> Vec<LaneSnapshot<K>> {
+    lanes.sort_by(older);
+    lanes.truncate(top);
+    lanes
+}
+
+fn longer<K>(a: &LaneSnapshot<K>, b: &LaneSnapshot<K>) -> std::cmp::Ordering {
+    b.len.cmp(&a.len).then(b.head_age.cmp(&a.head_age))
+}
+
+fn older<K>(a: &LaneSnapshot<K>, b: &LaneSnapshot<K>) -> std::cmp::Ordering {
+    b.head_age.cmp(&a.head_age).then(b.len.cmp(&a.len))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn neither_the_longest_nor_the_oldest_lanes_are_lost_on_the_way() {
+        // The longest are the youngest, so that none is among the first by both.
+        let lane = |n: u64| LaneSnapshot {
+            key: n,
+            len: n as usize,
+            head_age: Duration::from_millis(1000 - n),
+            running: false,
+        };
+        let mut lanes = Vec::new();
+        for n in 0..500 {
+            lanes.push(lane(n * 7 % 500));
+            keep_extremes(&mut lanes, 3);
+            assert!(lanes.len() <= 6);
+        }
+        let keys = |lanes: Vec<LaneSnapshot<u64>>| lanes.iter().map(|l| l.key).collect::<Vec<_>>();
+        assert_eq!(keys(by_length(lanes.clone(), 3)), [499, 498, 497]);
+        assert_eq!(keys(by_age(lanes, 3)), [0, 1, 2]);
     }
 }

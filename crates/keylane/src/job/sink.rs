@@ -136,6 +136,7 @@ pub(super) fn failed<T, R, E>(outcome: Outcome<T, E>) -> std::result::Result<T, 
         Outcome::Failed(error) => Outcome::Failed(error),
         Outcome::Panicked(payload) => Outcome::Panicked(payload),
         Outcome::Cancelled => Outcome::Cancelled,
+        Outcome::Superseded => Outcome::Superseded,
     })
 }
 

@@ -1,8 +1,6 @@
 //! A clock that is cheap enough to be read for every task, and no more exact than that asks for.
 
-use std::time::Duration;
-#[cfg(not(target_os = "linux"))]
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Milliseconds since the pool was built, to within the operating system's tick (1 to 10 ms).
 ///
@@ -12,9 +10,12 @@ use std::time::Instant;
 pub(crate) struct Clock {
     #[cfg(target_os = "linux")]
     start: u32,
-    #[cfg(not(target_os = "linux"))]
-    start: Instant,
+    /// When the pool was built.
+    epoch: Instant,
 }
+
+/// A coarse time fits below the mark that a task's label has in the highest bit.
+const MASK: u32 = u32::MAX >> 1;
 
 #[cfg(target_os = "linux")]
 fn coarse_millis() -> u32 {
@@ -25,28 +26,47 @@ fn coarse_millis() -> u32 {
 impl Clock {
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> Self {
-        Clock { start: coarse_millis() }
+        Clock { start: coarse_millis(), epoch: Instant::now() }
     }
 
     #[cfg(target_os = "linux")]
     #[inline]
     pub(crate) fn now(&self) -> u32 {
-        coarse_millis().wrapping_sub(self.start)
+        coarse_millis().wrapping_sub(self.start) & MASK
     }
 
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn new() -> Self {
-        Clock { start: Instant::now() }
+        Clock { epoch: Instant::now() }
     }
 
     #[cfg(not(target_os = "linux"))]
     #[inline]
     pub(crate) fn now(&self) -> u32 {
-        self.start.elapsed().as_millis() as u32
+        self.epoch.elapsed().as_millis() as u32 & MASK
     }
 
-    /// The time since `then`, a reading of this clock less than 49 days ago.
+    /// The time since `then`, a reading of this clock less than 24 days ago. Its highest bit is ignored.
     pub(crate) fn since(&self, then: u32) -> Duration {
-        Duration::from_millis(self.now().wrapping_sub(then).into())
+        Duration::from_millis(Self::passed(then, self.now()).into())
+    }
+
+    /// The milliseconds from one reading of this clock to another; in the upper half of all that there
+    /// can be if it is the other that came first.
+    pub(crate) fn passed(from: u32, to: u32) -> u32 {
+        to.wrapping_sub(from) & MASK
+    }
+
+    /// The most that can pass, twice of what can be told from an earlier time.
+    pub(crate) const MOST: u32 = MASK;
+
+    /// When the pool was built: where its exact times begin.
+    pub(crate) fn epoch(&self) -> Instant {
+        self.epoch
+    }
+
+    /// The exact time: nanoseconds since the pool was built.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::{Histogram, Violations};
+
 /// A pool at a moment, or rather: each part of it at a moment of its own.
 ///
 /// Taking one stops nothing but, for as long as it takes to count them, the tasks of one shard after
@@ -25,8 +27,35 @@ pub struct Snapshot<K> {
     /// Tasks that were ever accepted; a rollup counts once for each of its keys, a barrier once for
     /// each shard.
     pub accepted: u64,
+    /// Tasks that were not accepted: no room, not in time, too large, or the pool was closed.
+    pub refused: u64,
+    /// Tasks whose bodies were run by workers, those that panicked or failed among them; a future, or a
+    /// message whose turn is kept, counts when it has begun.
+    pub finished: u64,
     /// Tasks that panicked.
     pub panicked: u64,
+    /// Tasks that returned an error to their handle or job.
+    pub failed: u64,
+    /// Tasks that were cancelled before they began, and whose place in the line was reached; and futures
+    /// that were cancelled while they ran.
+    pub cancelled: u64,
+    /// Tasks that no worker has looked at yet, so that nobody knows whether they could start. A rollup
+    /// counts once for each of its keys, a barrier once for each shard, here and in what follows.
+    pub queued: usize,
+    /// Tasks that wait behind another one of their key.
+    pub blocked: usize,
+    /// Tasks that hold their keys and wait for nothing but a worker.
+    pub ready: usize,
+    /// Tasks that run: workers that have one, and turns that go on without a worker.
+    pub running: usize,
+    /// How long tasks waited, from submission, once they were admitted, to the start of the body.
+    pub wait_time: Histogram,
+    /// How long their bodies ran; where the turn outlived the body, as for a future, how long that lasted.
+    /// Subtasks of jobs count here too.
+    pub run_time: Histogram,
+    /// How often the pool has broken its own promises, which must be never; if it
+    /// [checks](crate::Builder::self_check) that.
+    pub violations: Option<Violations>,
     /// The number of workers that was asked for.
     pub workers_wanted: usize,
     /// Workers that sleep for want of a ready task.
@@ -35,6 +64,8 @@ pub struct Snapshot<K> {
     pub workers: Vec<WorkerSnapshot>,
     /// The keys with the most unfinished tasks, longest lane first.
     pub hottest: Vec<LaneSnapshot<K>>,
+    /// The keys whose first unfinished task was submitted longest ago, oldest first.
+    pub oldest: Vec<LaneSnapshot<K>>,
 }
 
 /// A worker at a moment.
@@ -50,6 +81,10 @@ pub struct WorkerSnapshot {
     /// How long it has been idle, or on its task. A worker with tiny tasks looks at the clock once
     /// in a while: up to 64 of them count as one.
     pub since: Duration,
+    /// How long it has had tasks, in all.
+    pub busy_time: Duration,
+    /// How long it has slept for want of a task, up to when it last woke.
+    pub asleep_time: Duration,
 }
 
 /// A key's unfinished tasks at a moment.

@@ -4,21 +4,24 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicUsize, Ordering};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Where the next task without keys goes; spreads them over the shards.
     free: CachePadded<AtomicUsize>,
-    /// Tasks that have panicked. Written by any worker.
-    panicked: CachePadded<AtomicUsize>,
+    /// What did not go well. Each written by any worker or submitter, and seldom.
+    mishaps: CachePadded<Mishaps>,
 }
 
-impl Default for Tally {
-    fn default() -> Self {
-        Tally {
-            free: CachePadded::new(AtomicUsize::new(0)),
-            panicked: CachePadded::new(AtomicUsize::new(0)),
-        }
-    }
+#[derive(Debug, Default)]
+struct Mishaps {
+    /// Tasks that have panicked.
+    panicked: AtomicUsize,
+    /// Tasks that have returned an error.
+    failed: AtomicUsize,
+    /// Tasks that were cancelled before they began, or while they were futures.
+    cancelled: AtomicUsize,
+    /// Tasks that were not accepted.
+    refused: AtomicUsize,
 }
 
 impl Tally {
@@ -27,10 +30,35 @@ impl Tally {
     }
 
     pub(crate) fn count_panic(&self) {
-        self.panicked.fetch_add(1, Ordering::Relaxed);
+        self.mishaps.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn panicked(&self) -> usize {
-        self.panicked.load(Ordering::Relaxed)
+    pub(crate) fn count_failed(&self) {
+        self.mishaps.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_cancelled(&self) {
+        self.mishaps.cancelled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    pub(crate) fn count_refused(&self, tasks: usize) {
+        self.mishaps.refused.fetch_add(tasks, Ordering::Relaxed);
+    }
+
+    pub(crate) fn panicked(&self) -> u64 {
+        self.mishaps.panicked.load(Ordering::Relaxed) as u64
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.mishaps.failed.load(Ordering::Relaxed) as u64
+    }
+
+    pub(crate) fn cancelled(&self) -> u64 {
+        self.mishaps.cancelled.load(Ordering::Relaxed) as u64
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.mishaps.refused.load(Ordering::Relaxed) as u64
     }
 }

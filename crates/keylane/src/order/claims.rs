@@ -1,4 +1,7 @@
-//! What a task asks of the order: no key, one, many, each exclusive or shared, or all of them.
+//! What a task asks of the order: no key, one, many, each exclusive or shared, or all of them; and what
+//! its descriptor says.
+
+use super::{Compatibility, Descriptor};
 
 /// How a task uses a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +21,8 @@ pub(crate) struct Claim<K> {
 
 /// The keys of a task, which say what it must stay in order with.
 ///
-/// Two tasks conflict if they have a key in common, unless both only share it, or if one of them is
-/// a barrier. A task with one exclusive key needs no `Claims`: the key itself will do, as will an
+/// Two tasks conflict if they have a key in common, unless both only share it, if one of them is a
+/// barrier, or if one of their [descriptors](Compatibility) says so. A task with one exclusive key needs no `Claims`: the key itself will do, as will an
 /// array or a vector of keys.
 ///
 /// ```
@@ -43,6 +46,8 @@ pub(crate) enum Repr<K> {
     Barrier,
     /// One of the others, with its cost. Apart, so that those without one are no larger.
     Weighed(Box<Weighed<K>>),
+    /// A descriptor, and one key or many, if there are any.
+    Described(Descriptor, Option<Box<Repr<K>>>),
 }
 
 /// Claims with a cost.
@@ -72,6 +77,46 @@ impl<K> Claims<K> {
     /// A task that conflicts with every other task of the pool.
     pub fn barrier() -> Self {
         Claims(Repr::Barrier)
+    }
+
+    /// No key, but a value of your own type, which says what the task conflicts with: see
+    /// [`Compatibility`].
+    pub fn described(descriptor: impl Compatibility) -> Self {
+        Claims::none().with_descriptor(descriptor)
+    }
+
+    /// Adds a value of your own type, which says what the task conflicts with beyond its keys: see
+    /// [`Compatibility`]. It takes the place of an earlier one. A barrier stays a barrier.
+    ///
+    /// ```
+    /// # use keylane::Compatibility;
+    /// use keylane::Claims;
+    ///
+    /// # struct Span { from: u64, to: u64 }
+    /// # impl Compatibility for Span {
+    /// #     fn is_compatible(&self, other: &Self) -> bool {
+    /// #         self.to <= other.from || other.to <= self.from
+    /// #     }
+    /// # }
+    /// let write = Claims::exclusive("file").with_descriptor(Span { from: 0, to: 100 });
+    /// # drop(write);
+    /// ```
+    pub fn with_descriptor(self, descriptor: impl Compatibility) -> Self {
+        self.describe(Descriptor::new(descriptor))
+    }
+
+    pub(crate) fn describe(self, descriptor: Descriptor) -> Self {
+        let claims = match self.0 {
+            Repr::Barrier => return Claims::barrier(),
+            Repr::Weighed(weighed) => {
+                let Weighed { claims, bytes } = *weighed;
+                return Claims(claims).describe(descriptor).with_cost(bytes);
+            }
+            Repr::Described(_, claims) => return Claims(Repr::Described(descriptor, claims)),
+            Repr::None => None,
+            claims => Some(Box::new(claims)),
+        };
+        Claims(Repr::Described(descriptor, claims))
     }
 
     /// Adds a key used alone. A barrier stays a barrier.
@@ -112,6 +157,14 @@ impl<K> Claims<K> {
         }
     }
 
+    /// The key of claims that have just one.
+    pub(crate) fn into_only_key(self) -> K {
+        match self.0 {
+            Repr::One(claim) => claim.key,
+            _ => unreachable!("the claims have one key"),
+        }
+    }
+
     fn and(self, claim: Claim<K>) -> Self {
         Claims(match self.0 {
             Repr::None => Repr::One(claim),
@@ -125,15 +178,20 @@ impl<K> Claims<K> {
                 let Weighed { claims, bytes } = *weighed;
                 return Claims(claims).and(claim).with_cost(bytes);
             }
+            Repr::Described(descriptor, claims) => {
+                let claims = claims.map_or(Repr::None, |claims| *claims);
+                return Claims(claims).and(claim).describe(descriptor);
+            }
         })
     }
 }
 
 impl<K> Repr<K> {
-    /// The claims without their cost.
-    pub(crate) fn unweighed(&self) -> &Repr<K> {
+    /// The claims without their cost and their descriptor.
+    pub(crate) fn bare(&self) -> &Repr<K> {
         match self {
-            Repr::Weighed(weighed) => &weighed.claims,
+            Repr::Weighed(weighed) => weighed.claims.bare(),
+            Repr::Described(_, claims) => claims.as_deref().unwrap_or(&Repr::None),
             claims => claims,
         }
     }

@@ -9,15 +9,27 @@ use super::{Hand, Mode, Rollup};
 
 /// What the order remembers of a task besides its key: three words of half the usual size, so that
 /// an entry with an 8-byte key and 40 bytes of work is one cache line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Label {
     /// Half of the key's hash; the other half chose the shard.
     pub(crate) hash: u32,
     /// The place in the order of submission, as a Lamport clock: of two tasks that conflict, the
     /// later one has the larger number. Wraps round.
     pub(crate) seq: u32,
-    /// When the task was submitted, in milliseconds of the pool's coarse clock. Wraps round.
+    /// When the task was submitted, in milliseconds of the pool's coarse clock, in the lower 31 bits.
+    /// Wraps round. The highest bit is [`MEASURED`](Self::MEASURED).
     pub(crate) time: u32,
+}
+
+impl Label {
+    /// The mark of a task whose wait is measured, in its time.
+    pub(crate) const MEASURED: u32 = 1 << 31;
+
+    /// Whether the task's wait is measured.
+    #[inline(always)]
+    pub(crate) fn is_measured(self) -> bool {
+        self.time & Self::MEASURED != 0
+    }
 }
 
 /// One line of an inbox: a whole task, or the part of a rollup that concerns one key.
@@ -29,6 +41,8 @@ pub(crate) enum Entry<K, W> {
     Free { label: Label, work: W },
     /// The claim with this index of a task with several keys.
     Part { rollup: Arc<Rollup<K, W>>, claim: usize },
+    /// A task with a descriptor and without keys.
+    Unkeyed { rollup: Arc<Rollup<K, W>> },
     /// A barrier: it stands in every inbox.
     Fence { rollup: Arc<Rollup<K, W>> },
 }
@@ -52,6 +66,30 @@ impl<K, W> Entry<K, W> {
 }
 
 impl<K: Eq, W> Entry<K, W> {
+    /// Its place and time.
+    pub(crate) fn label(&self) -> Label {
+        match self {
+            Entry::Single { label, .. } | Entry::Free { label, .. } => *label,
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
+                rollup.label
+            }
+        }
+    }
+
+    /// Half of the hash of the key that it stands here for, the key, and how it uses that.
+    pub(crate) fn claim(&self) -> Option<(u32, &K, Mode)> {
+        match self {
+            Entry::Single { label, mode, key, .. } => Some((label.hash, key, *mode)),
+            Entry::Part { rollup, claim } => Some(rollup.claim(*claim)),
+            Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => None,
+        }
+    }
+
+    /// Whether it is what is left of a task that was replaced or taken.
+    pub(crate) fn is_husk(&self) -> bool {
+        matches!(self, Entry::Part { rollup, .. } if rollup.is_husk())
+    }
+
     /// Whether this is a task with exactly this exclusive key.
     #[inline]
     pub(crate) fn is_exclusive_on(&self, hash: u32, this_key: &K) -> bool {
@@ -65,7 +103,7 @@ impl<K: Eq, W> Entry<K, W> {
     pub(crate) fn is_for(&self, is_target: impl Fn(&W) -> bool) -> bool {
         match self {
             Entry::Single { work, .. } | Entry::Free { work, .. } => is_target(work),
-            Entry::Part { rollup, .. } | Entry::Fence { rollup } => {
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
                 rollup.with_work(|work| work.is_some_and(&is_target))
             }
         }

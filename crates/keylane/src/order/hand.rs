@@ -4,6 +4,8 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
+use super::Label;
+
 /// A worker's next task. Its work is moved from the backlog to here, and from here it runs: every
 /// further copy of a cache line would cost as much as all else that is done for it.
 #[derive(Debug)]
@@ -13,13 +15,13 @@ pub(crate) struct Hand<K, W> {
     full: bool,
     /// The task's key, unless the lane has it.
     pub(crate) key: Option<K>,
-    /// The task's place in the order.
-    pub(crate) seq: u32,
+    /// The task's place in the order, and its time.
+    pub(crate) label: Label,
 }
 
 impl<K, W> Default for Hand<K, W> {
     fn default() -> Self {
-        Hand { work: MaybeUninit::uninit(), full: false, key: None, seq: 0 }
+        Hand { work: MaybeUninit::uninit(), full: false, key: None, label: Label::default() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where producers leave tasks: one lock, one append, and at most one wake-up for many tasks.
 
 use super::queue::FillQueue;
+use super::watch::Watch;
 use super::{Claim, Entry, Label, Mode};
 
 /// The tasks of a shard that no worker has looked at yet, oldest first.
@@ -15,6 +16,8 @@ pub(crate) struct Inbox<K, W> {
     pub(crate) strangers: bool,
     /// The pool is stopped: what would come in now would never run.
     pub(crate) closed: bool,
+    /// Whoever comes must look closer: the inbox is closed, or watches a key.
+    pub(crate) guarded: bool,
     /// Slots that are taken already, for tasks to come: a producer that finds one here needs not go
     /// to the gate. Whoever waits at the gate takes them back.
     pub(crate) room: u32,
@@ -23,11 +26,15 @@ pub(crate) struct Inbox<K, W> {
     pub(crate) clock: u64,
     /// Entries that were ever pushed.
     pub(crate) accepted: u64,
+    /// When so many have been, the wait of the next task is measured. Changed by whoever does so.
+    pub(crate) measure_at: u64,
     /// What has come since a worker last took over, oldest first.
     pub(crate) queue: FillQueue<Entry<K, W>>,
     /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
     /// run before that worker looks, so they are not worth a wake-up.
     pub(crate) resident: Option<(u32, K)>,
+    /// The keys that it watches.
+    pub(super) watch: Watch<K, W>,
 }
 
 impl<K, W> Default for Inbox<K, W> {
@@ -39,8 +46,11 @@ impl<K, W> Default for Inbox<K, W> {
             strangers: false,
             clock: 0,
             accepted: 0,
+            measure_at: u64::MAX,
             room: 0,
             closed: false,
+            guarded: false,
+            watch: Watch::default(),
         }
     }
 }
@@ -49,6 +59,12 @@ impl<K: Eq, W> Inbox<K, W> {
     /// Whether the work of any task here is of this kind.
     pub(crate) fn any(&self, is_target: impl Fn(&W) -> bool) -> bool {
         self.queue.iter().any(|entry| entry.is_for(&is_target))
+    }
+
+    /// Whether the wait of the next task is to be measured.
+    #[inline(always)]
+    pub(crate) fn is_due(&self) -> bool {
+        self.accepted >= self.measure_at
     }
 
     /// The next place in the order.

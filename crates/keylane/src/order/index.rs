@@ -31,6 +31,11 @@ impl Index {
         self.few.is_empty() && self.many.is_empty()
     }
 
+    /// How many slots there are.
+    pub(crate) fn len(&self) -> usize {
+        self.few.len() + self.many.len()
+    }
+
     /// The slot with this hash that `is_it` recognizes.
     #[inline]
     pub(crate) fn find(&self, hash: u32, is_it: impl Fn(usize) -> bool) -> Option<usize> {

@@ -6,19 +6,27 @@
 mod backlog;
 mod census;
 mod end;
+mod explain;
+mod failures;
+mod hold;
 mod look;
 mod stop;
 mod take;
 
-use std::collections::VecDeque;
+pub(crate) use self::stop::take_rollup;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+pub(crate) use self::explain::{Before, Found};
+use self::failures::Failures;
+pub(crate) use self::hold::{Reasons, Stop};
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
-use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Rollup, Scope};
+use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Role, Rollup, Scope};
 
 /// The longest line whose memory is kept for the next lane in its slot.
 const KEPT_CAPACITY: usize = 256;
@@ -66,6 +74,10 @@ pub(crate) struct Lanes<K, W> {
     passed: bool,
     /// How many tasks the last refill brought.
     last_refill: usize,
+    /// The lanes that have a phantom, by their slots, and why.
+    held: BTreeMap<usize, Reasons>,
+    /// Keys whose last task has failed, where that counts.
+    failures: HashTable<Failures<K>>,
 }
 
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
@@ -90,13 +102,25 @@ enum Holders {
     Exclusive,
     /// So many that share it.
     Shared(usize),
+    /// A phantom, for the key is held.
+    Phantom,
 }
 
 /// A task behind the holders of a lane.
 #[derive(Debug)]
 enum Waiting<K, W> {
-    Task { label: Label, mode: Mode, key: K, work: W },
-    Part { rollup: Arc<Rollup<K, W>>, claim: usize },
+    Task {
+        label: Label,
+        mode: Mode,
+        key: K,
+        work: W,
+    },
+    Part {
+        rollup: Arc<Rollup<K, W>>,
+        claim: usize,
+    },
+    /// What holds the key next, and runs nothing: the key is held. Always the first of its line.
+    Phantom,
 }
 
 #[derive(Debug)]
@@ -112,20 +136,51 @@ struct Fence<K, W> {
 struct Ready<K, W> {
     work: W,
     key: Option<K>,
-    seq: u32,
+    label: Label,
     held: Held<K, W>,
 }
 
-impl<K: Eq, W> Ready<K, W> {
-    /// Grants a part of a rollup. The last grant makes it a task to run, unless the pool was
-    /// stopped and somebody has its work.
-    fn granted(rollup: &Arc<Rollup<K, W>>) -> Option<Self> {
-        if !rollup.grant() {
-            return None;
+/// What has become of a task whose part in a lane comes to hold it.
+enum Granted<K, W> {
+    /// It holds all that it needs.
+    Ready(Ready<K, W>),
+    /// It has its part, and waits for others. Or the pool was stopped, and somebody has its work.
+    Pending,
+    /// It was a husk: it holds nothing.
+    Husk,
+}
+
+impl<K: Eq + Clone, W> Granted<K, W> {
+    /// Grants a part of a rollup. The last grant makes it a task to run.
+    fn part_of(rollup: &Arc<Rollup<K, W>>) -> Self {
+        let has_role = rollup.role != Role::None;
+        if !has_role && !rollup.grant() {
+            return Granted::Pending;
         }
+        match Self::all_of(rollup) {
+            Some(ready) => Granted::Ready(ready),
+            None if has_role => Granted::Husk,
+            None => Granted::Pending,
+        }
+    }
+
+    /// A rollup that waits for nothing any more, to be run.
+    fn all_of(rollup: &Arc<Rollup<K, W>>) -> Option<Ready<K, W>> {
         let work = rollup.take_work()?;
+        let key = (rollup.role != Role::None).then(|| rollup.claim(0).1.clone());
         let held = Held::Rollup(rollup.clone());
-        Some(Ready { work, key: None, seq: rollup.label.seq, held })
+        Some(Ready { work, key, label: rollup.label, held })
+    }
+
+    fn is_husk(&self) -> bool {
+        matches!(self, Granted::Husk)
+    }
+
+    fn ready(self) -> Option<Ready<K, W>> {
+        match self {
+            Granted::Ready(ready) => Some(ready),
+            Granted::Pending | Granted::Husk => None,
+        }
     }
 }
 
@@ -182,6 +237,8 @@ impl<K, W> Lanes<K, W> {
             parts: 0,
             passed: false,
             last_refill: 0,
+            held: BTreeMap::new(),
+            failures: HashTable::new(),
         }
     }
 }
@@ -191,12 +248,13 @@ impl Holders {
         match self {
             Holders::Exclusive => 1,
             Holders::Shared(count) => count,
+            Holders::Phantom => 0,
         }
     }
 
     fn mode(self) -> Mode {
         match self {
-            Holders::Exclusive => Mode::Exclusive,
+            Holders::Exclusive | Holders::Phantom => Mode::Exclusive,
             Holders::Shared(_) => Mode::Shared,
         }
     }
@@ -207,6 +265,16 @@ impl<K: Eq, W> Lane<K, W> {
     #[inline]
     fn is_of(&self, entry: &Entry<K, W>) -> bool {
         self.key.as_ref().is_some_and(|key| entry.is_exclusive_on(self.hash, key))
+    }
+
+    /// How many tasks hold it, or wait for it.
+    fn tasks(&self) -> usize {
+        self.holders.count() + self.waiting.iter().filter(|waiting| waiting.is_task()).count()
+    }
+
+    /// Whether nothing of its key begins.
+    fn is_on_hold(&self) -> bool {
+        self.holders == Holders::Phantom || matches!(self.waiting.front(), Some(Waiting::Phantom))
     }
 
     /// Lets a sharing task in beside the holders, if nobody waits that it would overtake.
@@ -231,8 +299,32 @@ impl<K, W> Waiting<K, W> {
             Waiting::Task { mode, .. } => *mode,
             Waiting::Part { rollup, claim } => match &rollup.scope {
                 Scope::Keys(claims) => claims[*claim].1.mode,
-                Scope::Everything { .. } => unreachable!("a barrier waits at a fence"),
+                Scope::Unkeyed { .. } | Scope::Everything { .. } => {
+                    unreachable!("it stands in no lane")
+                }
             },
+            Waiting::Phantom => Mode::Exclusive,
+        }
+    }
+
+    /// It is a task, and not a phantom or a husk.
+    fn is_task(&self) -> bool
+    where
+        K: Eq,
+    {
+        match self {
+            Waiting::Task { .. } => true,
+            Waiting::Part { rollup, .. } => !rollup.is_husk(),
+            Waiting::Phantom => false,
+        }
+    }
+
+    /// When the task was submitted, by the pool's clock.
+    fn time(&self) -> u32 {
+        match self {
+            Waiting::Task { label, .. } => label.time,
+            Waiting::Part { rollup, .. } => rollup.label.time,
+            Waiting::Phantom => unreachable!("a phantom is no task"),
         }
     }
 }

@@ -2,20 +2,30 @@
 //!
 //! `README.md` beside this file has the protocol, its states and the proof sketch.
 
+mod circle;
 mod claims;
+mod descriptor;
 mod entry;
+mod few;
 mod hand;
 mod inbox;
 mod index;
 mod lanes;
 mod queue;
 mod recent;
+mod registry;
 mod rollup;
+mod watch;
 
+pub(crate) use circle::{Inquiry, Seated};
 pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
+pub use descriptor::Compatibility;
+pub(crate) use descriptor::Descriptor;
 pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use lanes::{Held, Lanes, Replaced, Unrun};
-pub(crate) use rollup::{Rollup, Scope, merge_claims};
+pub(crate) use lanes::{Before, Found, Held, Lanes, Reasons, Replaced, Stop, Unrun, take_rollup};
+pub(crate) use registry::{Member, Registry};
+pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
+pub(crate) use watch::Replacement;

@@ -86,6 +86,17 @@ impl<T> FillQueue<T> {
         self.full.extend(self.open.replace(fresh));
     }
 
+    /// Gives each entry away, oldest first; what comes back stays, in its order.
+    pub(crate) fn sift(&mut self, mut take: impl FnMut(T) -> Option<T>) {
+        let mut all = DrainQueue::default();
+        all.take_from(self);
+        while let Some(entry) = all.pop() {
+            if let Some(entry) = take(entry) {
+                self.push_with(|| entry);
+            }
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.full.iter().chain(&self.open).flat_map(Segment::iter)
     }
@@ -95,6 +106,11 @@ impl<T> DrainQueue<T> {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.front.as_ref().is_none_or(Segment::is_empty) && self.rest.is_empty()
+    }
+
+    /// The number of entries; counts segments.
+    pub(crate) fn len(&self) -> usize {
+        self.front.iter().chain(&self.rest).map(Segment::len).sum()
     }
 
     /// The number of entries, or somewhat more: segments that were taken over half full count as full.
@@ -158,6 +174,18 @@ impl<T> DrainQueue<T> {
         if inbox.spares.is_empty() {
             std::mem::swap(&mut self.spares, &mut inbox.spares);
         }
+    }
+
+    /// Gives each entry away, oldest first; what comes back stays, in its order.
+    pub(crate) fn sift(&mut self, mut take: impl FnMut(T) -> Option<T>) {
+        let mut all = std::mem::take(self);
+        let mut kept = FillQueue::default();
+        while let Some(entry) = all.pop() {
+            if let Some(entry) = take(entry) {
+                kept.push_with(|| entry);
+            }
+        }
+        self.take_from(&mut kept);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -357,6 +385,30 @@ mod tests {
         }
         while backlog.pop().is_some() {}
         assert!(backlog.is_empty() && backlog.spares.len() <= SPARES);
+    }
+
+    #[test]
+    fn sifting_takes_what_is_asked_for_and_keeps_the_order_of_the_rest() {
+        let (mut inbox, mut backlog) = (FillQueue::default(), DrainQueue::default());
+        (0..300).for_each(|n| inbox.push_with(|| n));
+        let mut taken = Vec::new();
+        let mut take = |n| match n % 3 {
+            0 => {
+                taken.push(n);
+                None
+            }
+            _ => Some(n),
+        };
+        inbox.sift(&mut take);
+        backlog.take_from(&mut inbox);
+        (300..310).for_each(|n| inbox.push_with(|| n));
+        backlog.take_from(&mut inbox);
+        assert_eq!(backlog.pop(), Some(1));
+        backlog.sift(&mut take);
+        assert!(taken.into_iter().eq((0..310).filter(|n| n % 3 == 0)));
+        assert!(backlog.iter().copied().eq((2..310).filter(|n| n % 3 != 0)));
+        backlog.sift(|_| None);
+        assert!(backlog.is_empty() && backlog.front().is_none());
     }
 
     #[test]

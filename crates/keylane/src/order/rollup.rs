@@ -1,20 +1,38 @@
-//! A task that stands in several lanes at once, and becomes ready when it heads them all.
+//! A task that stands in several lanes at once, or has a descriptor, and becomes ready when it heads
+//! all its lanes and nothing that it conflicts with otherwise is before it; or that stands in one lane,
+//! if somebody must find it there while it waits.
 
-use super::{Claim, Claims, Label, Mode, Repr};
+use super::{Claim, Claims, Label, Member, Mode, Repr};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-/// A task with several keys, or a barrier.
+/// A task with several keys, or with a descriptor, or a barrier, or one with a *role*, which has one key.
 #[derive(Debug)]
 pub(crate) struct Rollup<K, W> {
-    /// The body; taken by the worker that runs it, or by whoever stops the pool.
+    /// The body; taken by whoever grants the last part, or stops the pool, or takes the task. Without
+    /// one a task with a role is a husk, which nobody counts: it is dropped when its turn comes.
     work: Mutex<Option<W>>,
     /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
-    /// the shard that grants; whoever takes the last one off makes the task ready.
+    /// the shard that grants; whoever takes the last one off makes the task ready. A task with a
+    /// descriptor has one more while it asks, and one for each release that it waits for.
     pending: AtomicUsize,
     /// What it claims. Never changed.
     pub(crate) scope: Scope<K>,
     /// Its place in the order and its time; it has a hash for each key instead of one.
     pub(crate) label: Label,
+    /// If it has a descriptor.
+    pub(crate) member: Option<Member>,
+    /// Only a task with one key and without a descriptor has one.
+    pub(crate) role: Role,
+}
+
+/// What a task is beside its claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    None,
+    /// Its work may be replaced as long as it waits.
+    Latest,
+    /// The last of its key's life.
+    End,
 }
 
 /// What a rollup claims.
@@ -22,6 +40,8 @@ pub(crate) struct Rollup<K, W> {
 pub(crate) enum Scope<K> {
     /// These keys, each with its hash, no key twice.
     Keys(Box<[(u64, Claim<K>)]>),
+    /// No key: in this shard it counts as a task without keys does.
+    Unkeyed { shard: usize },
     /// Everything, in each of so many shards.
     Everything { shards: usize },
 }
@@ -30,9 +50,47 @@ impl<K: Eq, W> Rollup<K, W> {
     pub(crate) fn new(scope: Scope<K>, label: Label, work: W) -> Self {
         let parts = match &scope {
             Scope::Keys(claims) => claims.len(),
+            Scope::Unkeyed { .. } => 1,
             Scope::Everything { shards } => *shards,
         };
-        Rollup { work: Mutex::new(Some(work)), pending: AtomicUsize::new(parts), scope, label }
+        let (work, pending) = (Mutex::new(Some(work)), AtomicUsize::new(parts));
+        Rollup { work, pending, scope, label, member: None, role: Role::None }
+    }
+
+    /// The same with a descriptor.
+    pub(crate) fn with_member(self, member: Member) -> Self {
+        Rollup { member: Some(member), ..self }
+    }
+
+    /// So many more grants are to be waited for. While this is called there is one that nobody gives.
+    pub(crate) fn expect(&self, grants: usize) {
+        self.pending.fetch_add(grants, Ordering::Relaxed);
+    }
+
+    /// A task with a role, which has one key. It has no part but that one, so nothing is pending.
+    pub(crate) fn single(role: Role, hash: u64, claim: Claim<K>, label: Label, work: W) -> Self {
+        let scope = Scope::Keys(Box::new([(hash, claim)]));
+        Rollup { role, ..Rollup::new(scope, label, work) }
+    }
+
+    /// Replaces the work, unless it was taken.
+    pub(crate) fn swap_work(&self, make: &mut impl FnMut() -> W) -> Option<W> {
+        let mut work = self.work.lock();
+        match work.is_some() {
+            true => work.replace(make()),
+            false => None,
+        }
+    }
+
+    /// A task with a role that had been granted its key goes back to the line.
+    pub(crate) fn wait_again(&self, work: W) {
+        debug_assert!(self.role != Role::None);
+        *self.work.lock() = Some(work);
+    }
+
+    /// Whether it is a husk.
+    pub(crate) fn is_husk(&self) -> bool {
+        self.role != Role::None && self.with_work(|work| work.is_none())
     }
 
     /// Marks one part as granted, and says whether it was the last.
@@ -56,12 +114,18 @@ impl<K: Eq, W> Rollup<K, W> {
     where
         K: Clone,
     {
-        Claims(match &self.scope {
+        let claims = Claims(match &self.scope {
+            Scope::Keys(claims) if self.role != Role::None => Repr::One(claims[0].1.clone()),
             Scope::Keys(claims) => {
                 Repr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
             }
+            Scope::Unkeyed { .. } => Repr::None,
             Scope::Everything { .. } => Repr::Barrier,
-        })
+        });
+        match &self.member {
+            Some(member) => claims.describe(member.descriptor.clone()),
+            None => claims,
+        }
     }
 
     /// The hash, key and mode of a part.
@@ -71,6 +135,7 @@ impl<K: Eq, W> Rollup<K, W> {
                 let (hash, claim) = &claims[index];
                 (*hash as u32, &claim.key, claim.mode)
             }
+            Scope::Unkeyed { .. } => unreachable!("a task without keys has no lanes"),
             Scope::Everything { .. } => unreachable!("a barrier has no parts, only fences"),
         }
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::{Pool, Submission};
 use crate::engine::{Key, Make, Patience, Toll};
-use crate::error::{BatchError, SubmitError, SubmitErrorKind};
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+use crate::error::{BatchError, SubmitError};
 use crate::order::{Claims, IntoClaims};
 use crate::run::{Body, Run, Stage};
 
@@ -154,8 +156,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.engine.enter(claims, Detached(work), toll).map_err(|(claims, Detached(work))| {
-            SubmitError::new(SubmitErrorKind::Closed, (claims, work))
-        })
+        self.engine
+            .enter(claims, Detached(work), toll)
+            .map_err(|(why, claims, Detached(work))| SubmitError::new(why, (claims, work)))
     }
 }

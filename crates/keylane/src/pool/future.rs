@@ -117,10 +117,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let handle = Handle::new(task.clone());
         match self.engine.enter(claims, Made(Body::shared(task.clone())), toll) {
             Ok(()) => Ok(handle),
-            Err((claims, Made(body))) => {
+            Err((why, claims, Made(body))) => {
                 let future = task.take_future().expect("nobody else has seen the task");
                 drop(body);
-                Err(SubmitError::new(SubmitErrorKind::Closed, (claims, future)))
+                Err(SubmitError::new(why, (claims, future)))
             }
         }
     }

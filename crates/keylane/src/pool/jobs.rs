@@ -10,9 +10,9 @@ use crate::job::{JobBuilder, JobInfo};
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Begins a job: many subtasks under one name, with one result.
     ///
-    /// Jobs share the workers by rules, so that the one with the fewest subtasks left is done first,
-    /// none starves, and with six workers or more none takes them all; [`Order`](crate::allocate::Order)
-    /// says how, and [`Builder::job_order`](crate::Builder::job_order) chooses another order. Work outside
+    /// Jobs share the workers by four rules, so that several make progress at once, none takes all
+    /// workers, and the one with the fewest subtasks left is done first; [`allocate`](crate::allocate)
+    /// has them, and [`Builder::job_order`](crate::Builder::job_order) chooses another order. Work outside
     /// jobs shares as if each task were a job of its own.
     ///
     /// - Subtasks are split lazily: the iterator is asked for one when a worker is free for it, and so

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::{Pool, RestOfBatch, Submission};
 use crate::complete::{Attempt, Handle, Slot, Sure};
-use crate::engine::{Key, Made, Patience, Toll};
-use crate::error::{BatchError, SubmitError, SubmitErrorKind};
+use crate::engine::{Key, Made, Patience, Toll, Unaccepted};
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+use crate::error::{BatchError, SubmitError};
 use crate::order::{Claims, IntoClaims};
 use crate::run::{Body, name_of};
 
@@ -164,7 +166,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
             Err(why) => return Err(SubmitError::new(why, (claims, work))),
         };
         self.enter_slot(claims, Arc::new(Slot::new(work)), toll)
-            .map_err(|(claims, work)| SubmitError::new(SubmitErrorKind::Closed, (claims, work)))
+            .map_err(|(why, claims, work)| SubmitError::new(why, (claims, work)))
     }
 
     fn submit_patiently<T, F>(
@@ -194,9 +196,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() -> T + Send + 'static,
     {
         let slot = Arc::new(Slot::new(Sure(work)));
-        self.enter_slot(claims, slot, toll).map_err(|(claims, Sure(work))| {
-            SubmitError::new(SubmitErrorKind::Closed, (claims, work))
-        })
+        self.enter_slot(claims, slot, toll)
+            .map_err(|(why, claims, Sure(work))| SubmitError::new(why, (claims, work)))
     }
 
     fn enter_slot<T, E, F>(
@@ -204,7 +205,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         claims: Claims<K>,
         slot: Arc<Slot<T, E, F>>,
         toll: Toll,
-    ) -> Result<Handle<T, E>, Submission<K, F>>
+    ) -> Result<Handle<T, E>, Unaccepted<K, F>>
     where
         T: Send + 'static,
         E: Send + 'static,
@@ -213,10 +214,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let handle = Handle::new(slot.clone());
         match self.engine.enter(claims, Made(Body::shared(slot.clone())), toll) {
             Ok(()) => Ok(handle),
-            Err((claims, Made(body))) => {
+            Err((why, claims, Made(body))) => {
                 let work = slot.take_body().expect("nobody else has seen the slot");
                 drop(body);
-                Err((claims, work))
+                Err((why, claims, work))
             }
         }
     }

@@ -1,11 +1,12 @@
-//! What a stop returns.
+//! What a stop returns, and what is taken from a key.
 
 use std::fmt;
 
 use crate::order::Claims;
 use crate::run::{Body, bystander};
 
-/// A task that was accepted and never began, because its pool was stopped.
+/// A task that was accepted and never began: its pool was stopped, or it was
+/// [taken](crate::Pool::take_key) from its key.
 ///
 /// Dropped, it ends as [`Cancelled`](crate::Outcome::Cancelled).
 pub struct UnrunTask<K> {

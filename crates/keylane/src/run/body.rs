@@ -27,6 +27,14 @@ pub(crate) trait Run: Send + 'static {
         None
     }
 
+    /// Another has taken its place, so it will never run.
+    fn supersede(self)
+    where
+        Self: Sized,
+    {
+        drop(self);
+    }
+
     /// Whether it is of this type, or has one of this type inside.
     fn is_a(&self, kind: TypeId) -> bool {
         TypeId::of::<Self>() == kind
@@ -39,6 +47,9 @@ pub(crate) trait RunShared: Send + Sync {
 
     /// It will never run.
     fn abandon(&self);
+
+    /// It will never run, for another has taken its place.
+    fn supersede(&self);
 }
 
 /// A [`Run`] of a type that is no longer known.
@@ -52,6 +63,8 @@ struct Vtable {
     run: unsafe fn(*mut Words, &mut dyn Stage),
     /// Drops the value in the words.
     drop: unsafe fn(*mut Words),
+    /// Moves the value out of the words and lets it know that it was superseded.
+    supersede: unsafe fn(*mut Words),
     /// The name of the value in the words.
     name: unsafe fn(*const Words) -> Option<usize>,
     /// Whether the value in the words is of this type.
@@ -64,8 +77,13 @@ struct Stored<R>(R);
 impl<R: Run> Stored<R> {
     const FITS: bool =
         size_of::<R>() <= size_of::<Words>() && align_of::<R>() <= align_of::<Words>();
-    const VTABLE: Vtable =
-        Vtable { run: Self::run, drop: Self::drop, name: Self::name, is_a: Self::is_a };
+    const VTABLE: Vtable = Vtable {
+        run: Self::run,
+        drop: Self::drop,
+        supersede: Self::supersede,
+        name: Self::name,
+        is_a: Self::is_a,
+    };
 
     /// # Safety
     /// `words` holds an `R` that nobody will use again.
@@ -80,6 +98,13 @@ impl<R: Run> Stored<R> {
     unsafe fn drop(words: *mut Words) {
         // SAFETY: by this function's condition.
         unsafe { words.cast::<R>().drop_in_place() }
+    }
+
+    /// # Safety
+    /// `words` holds an `R` that nobody will use again.
+    unsafe fn supersede(words: *mut Words) {
+        // SAFETY: by this function's condition; `Body::new` checked size and alignment.
+        unsafe { words.cast::<R>().read() }.supersede();
     }
 
     /// # Safety
@@ -109,6 +134,10 @@ impl<R: Run> Run for Boxed<R> {
         self.0.name()
     }
 
+    fn supersede(self) {
+        self.0.supersede();
+    }
+
     fn is_a(&self, kind: TypeId) -> bool {
         self.0.is_a(kind)
     }
@@ -128,6 +157,10 @@ impl<T: Send + Sync + 'static> Run for With<T> {
 
     fn name(&self) -> Option<usize> {
         self.body.name()
+    }
+
+    fn supersede(self) {
+        self.body.supersede();
     }
 
     fn is_a(&self, kind: TypeId) -> bool {
@@ -152,6 +185,12 @@ impl Run for Shared {
 
     fn name(&self) -> Option<usize> {
         Some(self.name)
+    }
+
+    fn supersede(mut self) {
+        if let Some(task) = self.task.take() {
+            task.supersede();
+        }
     }
 }
 
@@ -206,6 +245,13 @@ impl Body {
         // SAFETY: `store` put the value there for this vtable, and it is there until `run` or
         // `drop` consume the body.
         unsafe { (self.vtable.is_a)(&self.words, kind) }
+    }
+
+    /// Another has taken its place: it is dropped, and whoever waits for it learns why.
+    pub(crate) fn supersede(self) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
+        unsafe { (this.vtable.supersede)(&mut this.words) }
     }
 
     #[inline]

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-use crate::observe::WorkerTally;
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
+use crate::observe::{Histogram, Statistics, WorkerTally};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
 
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -17,6 +18,10 @@ pub(crate) struct Crew {
     overtime: AtomicUsize,
     /// The most that there may be: half of the workers. Written under `roll`'s lock.
     most_overtime: AtomicUsize,
+    /// When the pool was built; never changed.
+    epoch: Instant,
+    /// What the workers measure; never changed.
+    statistics: Statistics,
 }
 
 #[derive(Debug)]
@@ -25,6 +30,8 @@ struct Roll {
     wanted: usize,
     /// Workers that wait inside a task for another task. Each has a substitute.
     blocked: usize,
+    /// What those have done who were dismissed.
+    former: Option<Box<Former>>,
     /// The number of the next worker; none is given out twice.
     next_id: usize,
     /// The workers that have not been dismissed.
@@ -41,10 +48,26 @@ pub(crate) struct Member {
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
+/// What workers have done who are gone.
+#[derive(Debug, Default)]
+struct Former {
+    ran: u64,
+    wait: Histogram,
+    run: Histogram,
+}
+
 impl Crew {
-    pub(crate) fn new(wanted: usize) -> Self {
+    pub(crate) fn new(wanted: usize, statistics: Statistics, epoch: Instant) -> Self {
         Crew {
-            roll: Mutex::new(Roll { wanted, blocked: 0, next_id: 0, members: Vec::new() }),
+            epoch,
+            statistics,
+            roll: Mutex::new(Roll {
+                wanted,
+                blocked: 0,
+                former: None,
+                next_id: 0,
+                members: Vec::new(),
+            }),
             surplus: AtomicBool::new(false),
             overtime: AtomicUsize::new(0),
             most_overtime: AtomicUsize::new(wanted / 2),
@@ -59,7 +82,7 @@ impl Crew {
         let mut roll = self.roll.lock();
         while roll.members.len() < roll.wanted + roll.blocked {
             let id = roll.next_id;
-            let tally = Arc::new(WorkerTally::default());
+            let tally = Arc::new(WorkerTally::new(self.epoch, self.statistics));
             let thread = Some(start(id, tally.clone())?);
             roll.next_id += 1;
             roll.members.push(Member { id, tally, thread });
@@ -125,7 +148,11 @@ impl Crew {
         if roll.members.len() <= roll.wanted + roll.blocked {
             return false;
         }
-        roll.members.retain(|member| member.id != id);
+        let leaving = roll.members.iter().position(|member| member.id == id);
+        let leaving = roll.members.remove(leaving.expect("a worker is dismissed once"));
+        let former = roll.former.get_or_insert_default();
+        former.ran += leaving.tally.ran();
+        leaving.tally.add_times_to(&mut former.wait, &mut former.run);
         self.weigh(&roll);
         true
     }
@@ -136,8 +163,33 @@ impl Crew {
         roll.members.iter_mut().filter_map(|member| member.thread.take()).collect()
     }
 
+    /// How many tasks those have run who were dismissed, whose times are added to these.
+    pub(crate) fn add_former_to(&self, wait: &mut Histogram, run: &mut Histogram) -> u64 {
+        let roll = self.roll.lock();
+        let Some(former) = &roll.former else { return 0 };
+        wait.merge(&former.wait);
+        run.merge(&former.run);
+        former.ran
+    }
+
+    /// Every worker's number, its thread's name, and what it says of itself.
+    pub(crate) fn members(&self) -> Vec<(usize, Option<String>, Arc<WorkerTally>)> {
+        let roll = self.roll.lock();
+        let name = |member: &Member| member.thread.as_ref()?.thread().name().map(str::to_owned);
+        roll.members.iter().map(|it| (it.id, name(it), it.tally.clone())).collect()
+    }
+
+    /// The worker that this thread is.
+    pub(crate) fn member_on(&self, thread: ThreadId) -> Option<(usize, Arc<WorkerTally>)> {
+        let roll = self.roll.lock();
+        let is_it = |member: &&Member| {
+            member.thread.as_ref().is_some_and(|handle| handle.thread().id() == thread)
+        };
+        roll.members.iter().find(is_it).map(|member| (member.id, member.tally.clone()))
+    }
+
     /// Looks at every worker.
-    pub(crate) fn survey<R>(&self, look: impl Fn(usize, &WorkerTally) -> R) -> Vec<R> {
+    pub(crate) fn survey<R>(&self, mut look: impl FnMut(usize, &WorkerTally) -> R) -> Vec<R> {
         self.roll.lock().members.iter().map(|member| look(member.id, &member.tally)).collect()
     }
 }

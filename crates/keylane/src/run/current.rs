@@ -6,6 +6,8 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use crate::observe::SliceEnd;
+
 /// Where the task that a thread runs stands in the order of its pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Position {
@@ -32,6 +34,10 @@ pub(crate) trait Inside: Send + Sync {
     /// A task that goes on elsewhere has panicked.
     #[cfg(feature = "tokio")]
     fn panicked(&self, payload: &(dyn Any + Send));
+
+    /// And another was cancelled there.
+    #[cfg(feature = "tokio")]
+    fn cancelled(&self);
 }
 
 /// A lane's shard and slot, or one of the marks below: what fits into a cell that is written for
@@ -46,7 +52,19 @@ thread_local! {
     static SPOT: Cell<Spot> = const { Cell::new(FREE) };
     /// Set while `SPOT` is `ROLLUP`.
     static IN_ROLLUP: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
+    /// How the task has ended, if not well: for who records that.
+    static MISHAP: Cell<Option<SliceEnd>> = const { Cell::new(None) };
     static INSIDE: RefCell<Option<Arc<dyn Inside>>> = const { RefCell::new(None) };
+}
+
+/// The task that this thread runs has not ended well.
+pub(crate) fn note_mishap(how: SliceEnd) {
+    MISHAP.set(Some(how));
+}
+
+/// How the last task of this thread has ended, if not well and nobody has asked before.
+pub(crate) fn take_mishap() -> Option<SliceEnd> {
+    MISHAP.take()
 }
 
 /// The address of the engine whose task this thread runs, or 0.
@@ -170,6 +188,13 @@ impl Place {
         INSIDE.set(self.inside);
         SPOT.set(self.spot);
         IN_ROLLUP.set(self.rollup);
+    }
+
+    /// Tells the pool that the task was cancelled.
+    pub(crate) fn cancelled(&self) {
+        if let Some(inside) = &self.inside {
+            inside.cancelled();
+        }
     }
 
     /// Tells the pool that the task has panicked.

@@ -16,5 +16,5 @@ pub(crate) use current::{Position, Standing, current_inside, engine_of_this_thre
 pub(crate) use idle::Idle;
 pub(crate) use pace::Pace;
 pub use stage::Turn;
-pub(crate) use stage::{EndTurn, Keeping, Stage, bystander};
+pub(crate) use stage::{EndTurn, Fate, Keeping, Stage, bystander};
 pub(crate) use worker::{CrewControl, drop_quietly};

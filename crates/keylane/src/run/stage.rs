@@ -3,10 +3,32 @@
 use std::any::Any;
 use std::fmt;
 
+use crate::sync::is_panicking;
+
+/// How a task ended, as far as it concerns its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has done what it was to do.
+    Done,
+    /// It panicked, or said that it failed.
+    Failed,
+    /// Nothing of it ran, or somebody else judges it.
+    Void,
+}
+
 /// A worker, as the body of a task sees it.
 pub(crate) trait Stage {
     /// The body has panicked, and somebody else keeps the payload.
     fn panicked(&self, payload: &(dyn Any + Send));
+
+    /// The body has returned an error, which somebody else keeps.
+    fn failed(&self) {}
+
+    /// There was no body any more.
+    fn cancelled(&self) {}
+
+    /// Whatever becomes of this, it is no success and no failure of its keys.
+    fn is_void(&self) {}
 
     /// The turn is to last beyond the body, until the `Turn` is dropped.
     fn keep_turn(&mut self) -> Turn;
@@ -14,7 +36,7 @@ pub(crate) trait Stage {
 
 /// Ends a kept turn.
 pub(crate) trait EndTurn: Send + Sync {
-    fn end(self: Box<Self>);
+    fn end(self: Box<Self>, fate: Fate);
 }
 
 /// The turn of a task, kept beyond the return of its handler.
@@ -22,6 +44,9 @@ pub(crate) trait EndTurn: Send + Sync {
 /// Until it is dropped the task counts as running: its keys are taken, and nothing that conflicts
 /// with it starts. It can be dropped on any thread. The worker that ran the handler is free
 /// meanwhile.
+///
+/// Where failures of a key [count](crate::OnFailure), a turn that is [failed](Self::fail), or dropped
+/// by a panic, is one.
 #[must_use = "dropping the turn ends it"]
 pub struct Turn(Option<Box<dyn EndTurn>>);
 
@@ -29,12 +54,37 @@ impl Turn {
     pub(crate) fn new(end: impl EndTurn + 'static) -> Self {
         Turn(Some(Box::new(end)))
     }
+
+    /// Ends the turn of a task that has failed.
+    ///
+    /// ```
+    /// use keylane::{OnFailure, Pool, Turn};
+    ///
+    /// let on_failure = OnFailure::StopKey { after: 1 };
+    /// let pool = Pool::<u32>::builder()
+    ///     .on_failure(on_failure)
+    ///     .build_handler_with_turns(|_: &u32, (), turn: Turn| turn.fail())?;
+    /// pool.send(7, ())?;
+    /// while pool.stopped_keys().is_empty() {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fail(self) {
+        self.end(Fate::Failed);
+    }
+
+    pub(crate) fn end(mut self, fate: Fate) {
+        if let Some(turn) = self.0.take() {
+            turn.end(fate);
+        }
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(turn) = self.0.take() {
-            turn.end();
+            turn.end(if is_panicking() { Fate::Failed } else { Fate::Done });
         }
     }
 }
@@ -63,6 +113,18 @@ impl<T: Send + Sync + 'static> Stage for Keeping<'_, T> {
         self.stage.panicked(payload);
     }
 
+    fn failed(&self) {
+        self.stage.failed();
+    }
+
+    fn cancelled(&self) {
+        self.stage.cancelled();
+    }
+
+    fn is_void(&self) {
+        self.stage.is_void();
+    }
+
     fn keep_turn(&mut self) -> Turn {
         Turn::new(Both { turn: self.stage.keep_turn(), value: self.value.take() })
     }
@@ -75,9 +137,9 @@ struct Both<T> {
 }
 
 impl<T: Send + Sync> EndTurn for Both<T> {
-    fn end(self: Box<Self>) {
+    fn end(self: Box<Self>, fate: Fate) {
         let Both { turn, value } = *self;
-        drop(turn);
+        turn.end(fate);
         drop(value);
     }
 }

@@ -1,17 +1,21 @@
 //! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
 
 mod sitting;
+mod traced;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use self::traced::Seat;
 use super::current::{self, Inside, Position};
-use super::{EndTurn, Pace, Stage, Turn};
+use super::{EndTurn, Fate, Pace, Stage, Turn};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
-use crate::observe::WorkerTally;
+use crate::observe::{SliceEnd, Statistics, WorkerTally};
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
 
@@ -48,8 +52,14 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     stride: sitting::Stride,
     /// Counted as searching.
     searching: bool,
+    /// Something is to be done before the next body: the worker was searching, or measures it.
+    alert: bool,
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
+    /// Failures of a key count.
+    judges: bool,
+    /// Its part of the recording, while there is one.
+    seat: Option<Box<Seat<K>>>,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -91,10 +101,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = tally.now();
             let turn = LaneTurn { tasks: 0, started: now };
-            let pace = Pace::new(now);
+            // Whoever checks each task looks at each of them.
+            let statistics = match engine.settings.self_check {
+                true => Statistics::Every,
+                false => engine.settings.statistics,
+            };
+            let pace = Pace::new(now, statistics, id as u32);
             let hand = Hand::default();
+            let judges = engine.settings.stop_after.is_some();
             Worker {
                 engine,
+                judges,
                 id,
                 tally,
                 round,
@@ -107,7 +124,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 desk: Desk::default(),
                 stride: sitting::Stride::new(),
                 searching: true,
+                alert: true,
                 on_overtime: false,
+                seat: None,
             }
             .run();
         });
@@ -181,13 +200,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
             let Some(Next { held, goes_on, in_place, passed, runs_dry }) = next else { break };
             if !in_place {
-                stand(shard, &held);
+                self.stand(shard, &held);
             }
-            self.found_work(shard);
+            if self.alert || self.hand.label.is_measured() {
+                self.attend(shard, &held);
+            }
             self.begin_turn(goes_on);
             ended = self.perform(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
-            stay = (!self.pace.tick(|| self.tally.now()) || self.end_slice(shard)) && stay;
+            stay = (!self.pace.tick() || self.look(shard, &ended)) && stay;
             // What could not run waits, directly or not, for rollups that wait for their parts in
             // other shards. Were this shard served on, more and more tasks would line up in it.
             stay = stay && !(passed && self.engine.board.any_but(shard));
@@ -198,16 +219,67 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.end_overtime();
     }
 
-    #[inline]
-    fn found_work(&mut self, shard: usize) {
+    /// Before the body of a task that was searched for, or is measured.
+    #[cold]
+    fn attend(&mut self, shard: usize, held: &Held<K, X::Work>) {
         if self.searching {
             self.searching = false;
             let engine = &self.engine;
             engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_for_certain());
+            self.join_trace();
             self.pace.restart(self.tally.now());
-            self.tally.looked(self.pace.now());
-            self.tally.set_busy(true);
+            self.tally.fell_busy(self.pace.now());
         }
+        let now = self.tally.now();
+        let label = self.hand.label;
+        let mut wait = None;
+        if label.is_measured()
+            && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, label.seq)
+        {
+            let nanos = now.saturating_sub(submitted);
+            self.tally.waited(nanos, stands_for.into());
+            wait = Some(Duration::from_nanos(nanos));
+        }
+        self.engine.check_begin(shard, held, label.seq);
+        self.alert = false;
+        if let Some(seat) = &mut self.seat
+            && self.pace.is_timing()
+        {
+            let traced = self.engine.trace(shard, held, Some(label.seq), wait);
+            let now = self.tally.now();
+            seat.begins(traced, now);
+            self.pace.begins(now);
+        } else {
+            self.pace.begins(now);
+        }
+    }
+
+    /// Takes part in a recording from the next slice on, or no longer.
+    fn join_trace(&mut self) {
+        if self.seat.is_some() || self.engine.tracer.is_on() {
+            self.seat = Seat::refresh(self.seat.take(), &self.engine, self.id);
+            self.pace.set_every(self.seat.is_some());
+        }
+    }
+
+    /// Looks at the clock after a task. Returns whether to stay on the shard.
+    #[cold]
+    fn look(&mut self, shard: usize, ended: &Option<Held<K, X::Work>>) -> bool {
+        if let Some(ended) = ended {
+            self.engine.check_end(shard, ended);
+        }
+        let stop = self.pace.stop(|| self.tally.now());
+        if let Some((took, stands_for)) = stop.measured {
+            self.tally.took(took, stands_for);
+        }
+        if let Some(seat) = &mut self.seat {
+            seat.ends(self.tally.now(), stop.measured.is_some(), None);
+        }
+        if stop.slice_ended {
+            self.join_trace();
+        }
+        self.alert = self.pace.is_timing();
+        !stop.slice_ended || self.end_slice(shard)
     }
 
     #[inline]
@@ -244,7 +316,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     /// At the end of a slice: whether to stay on the shard.
-    #[cold]
     fn end_slice(&mut self, shard: usize) -> bool {
         self.tally.looked(self.pace.now());
         !self.engine.board.any_but(shard) && !self.must_leave()
@@ -264,20 +335,36 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let key = self.hand.key.take();
         let work = self.hand.open();
-        let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
+        let mut scene =
+            Scene { engine: &self.engine, shard, held: Some(held), fate: Cell::new(Fate::Done) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
         if let Err(payload) = catch_unwind(body) {
             scene.panicked(&*payload);
             drop_quietly(payload);
         }
-        let held = scene.held.take();
+        let (held, fate) = (scene.held.take(), scene.fate.get());
         drop_quietly(key);
         self.tally.ran_one();
+        if self.judges
+            && let Some(held) = &held
+        {
+            self.engine.judge(shard, held, fate);
+        }
         match held {
-            None => None,
-            Some(Held::Rollup(rollup)) => {
+            None => {
+                self.pace.leave_out();
+                None
+            }
+            Some(held @ Held::Rollup(_)) => {
+                self.engine.check_end(shard, &held);
+                let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
                 current::leave_rollup();
+                self.tally.leave_rollup();
+                if let Some(seat) = &mut self.seat {
+                    // Before anybody else can have its keys.
+                    seat.ends(self.tally.now(), true, None);
+                }
                 self.engine.end_rollup(&rollup);
                 None
             }
@@ -290,9 +377,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn rest(&mut self) {
         if !self.searching {
             self.searching = true;
+            self.alert = true;
             self.engine.idle.start_searching();
-            self.tally.looked(self.tally.now());
-            self.tally.set_busy(false);
+            self.tally.fell_idle(self.tally.now());
         }
         for spin in 0..SPINS + YIELDS {
             if spin < SPINS {
@@ -305,6 +392,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 return;
             }
         }
+        let before = self.tally.now();
         let engine = &self.engine;
         engine.idle.sleep(|| {
             engine.board.any_for_certain()
@@ -312,15 +400,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 || engine.stopping()
                 || engine.crew.has_surplus()
         });
+        self.tally.has_slept(self.tally.now().saturating_sub(before));
     }
-}
 
-#[inline]
-fn stand<K: Key, W: Send + 'static>(shard: usize, held: &Held<K, W>) {
-    match held {
-        Held::Free => current::stand_free(),
-        Held::Lane(slot) => current::stand_in_lane(shard, *slot),
-        Held::Rollup(rollup) => current::stand_in_rollup(rollup.clone()),
+    /// Says where the task in the hand stands, to itself and to who looks from outside.
+    #[inline]
+    fn stand(&self, shard: usize, held: &Held<K, X::Work>) {
+        match held {
+            Held::Free => {
+                current::stand_free();
+                self.tally.stand_free();
+            }
+            Held::Lane(slot) => {
+                current::stand_in_lane(shard, *slot);
+                self.tally.stand_in_lane(shard, *slot);
+            }
+            Held::Rollup(rollup) => {
+                current::stand_in_rollup(rollup.clone());
+                self.tally.stand_in_rollup(rollup.clone());
+            }
+        }
     }
 }
 
@@ -335,10 +434,11 @@ pub(crate) fn drop_quietly<T>(value: T) {
     }
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
-    /// Counts a panic of a task and calls the hook.
-    fn panicked(&self, payload: &(dyn Any + Send)) {
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Counts a panic of a task, or of what is asked about one, and calls the hook.
+    pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         self.tally.count_panic();
+        current::note_mishap(SliceEnd::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
@@ -353,16 +453,37 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     shard: usize,
     /// What the task holds, until somebody keeps the turn.
     held: Option<Held<K, X::Work>>,
+    /// What has become of it so far.
+    fate: Cell<Fate>,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.fate.set(Fate::Failed);
         self.engine.panicked(payload);
+    }
+
+    fn failed(&self) {
+        self.fate.set(Fate::Failed);
+        self.engine.tally.count_failed();
+        current::note_mishap(SliceEnd::Failed);
+    }
+
+    fn cancelled(&self) {
+        self.is_void();
+        self.engine.tally.count_cancelled();
+        current::note_mishap(SliceEnd::Cancelled);
+    }
+
+    fn is_void(&self) {
+        self.fate.set(Fate::Void);
     }
 
     fn keep_turn(&mut self) -> Turn {
         let held = self.held.take().expect("a turn is kept once");
-        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, held })
+        let is_void = self.fate.get() == Fate::Void;
+        let turn = self.engine.keep_turn(self.shard, held);
+        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn, is_void })
     }
 }
 
@@ -370,12 +491,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
 struct Kept<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     shard: usize,
-    held: Held<K, X::Work>,
+    /// What the shard knows it by.
+    turn: usize,
+    /// However it ends, it does not count for its keys.
+    is_void: bool,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
-    fn end(self: Box<Self>) {
-        self.engine.end(self.shard, self.held);
+    fn end(self: Box<Self>, fate: Fate) {
+        let fate = if self.is_void { Fate::Void } else { fate };
+        self.engine.end_kept(self.shard, self.turn, fate);
     }
 }
 
@@ -402,5 +527,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
     #[cfg(feature = "tokio")]
     fn panicked(&self, payload: &(dyn Any + Send)) {
         self.0.panicked(payload);
+    }
+
+    #[cfg(feature = "tokio")]
+    fn cancelled(&self) {
+        self.0.tally.count_cancelled();
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Back, Crowd, Desk, Given};
 use crate::allocate::{Allocator, Claimant, Decision, End, JobId, Order, Progress, Take};
+use crate::observe::Clock;
 
 pub(super) struct Books<K, W> {
     /// The rules; absent until there is a job.
@@ -46,7 +47,7 @@ pub(crate) struct JobRules {
 
 impl Default for JobRules {
     fn default() -> Self {
-        JobRules { max_active: None, patience: None, order: Order::Balanced }
+        JobRules { max_active: None, patience: None, order: Order::Arrival }
     }
 }
 
@@ -76,9 +77,9 @@ impl<K, W> Books<K, W> {
 
     /// Tells the time; wrong by a moment at the most, and never backwards.
     pub(super) fn pass(&mut self, clock: u32) -> u64 {
-        let passed = clock.wrapping_sub(self.clock);
+        let passed = Clock::passed(self.clock, clock);
         // Clocks are read before the lock is taken, so one may come in a little late.
-        if passed < u32::MAX / 2 {
+        if passed < Clock::MOST / 2 {
             self.time += u64::from(passed);
             self.clock = clock;
         }

@@ -70,8 +70,14 @@ pub(crate) trait Site<K, W> {
     /// Whether a batch had better end here: something has changed since it began.
     fn is_disturbed(&self) -> bool;
 
+    /// A subtask without keys is about to run.
+    fn begins_one(&mut self);
+
     /// Counts a subtask that has run. One with keys was counted when it was granted those.
     fn ran_one(&mut self);
+
+    /// A subtask has returned an error.
+    fn failed(&self);
 
     /// A subtask has panicked.
     fn panicked(&self, payload: &(dyn Any + Send));

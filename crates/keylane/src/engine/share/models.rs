@@ -184,7 +184,9 @@ impl Site<u64, Work> for Bare<'_> {
         false
     }
 
+    fn begins_one(&mut self) {}
     fn ran_one(&mut self) {}
+    fn failed(&self) {}
     fn panicked(&self, _: &(dyn Any + Send)) {}
 }
 

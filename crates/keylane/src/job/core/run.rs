@@ -100,6 +100,7 @@ where
         let lot = (!batch.is_empty()).then(|| self.open_lot(batch, site));
         answering(self.cancelled.clone(), || {
             while let Some((number, work)) = next.take() {
+                site.begins_one();
                 let outcome = self.attempt(work, site);
                 site.ran_one();
                 count.add(&outcome);
@@ -172,7 +173,10 @@ where
         let run = || work.run(|| unreachable!("what goes on is not attempted"));
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Some(Ok(value))) => Outcome::Done(value),
-            Ok(Some(Err(error))) => Outcome::Failed(error),
+            Ok(Some(Err(error))) => {
+                site.failed();
+                Outcome::Failed(error)
+            }
             Ok(None) => unreachable!("what goes on is not attempted"),
             Err(payload) => {
                 site.panicked(&*payload);

@@ -19,22 +19,58 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         };
         for lane in &self.lanes {
             if let Some(key) = &lane.key {
-                let tasks = lane.waiting.len() + lane.holders.count();
-                count(lane.hash, key, tasks, lane.since, true);
+                let tasks = lane.tasks();
+                if tasks != 0 {
+                    let (since, running) = match lane.holders {
+                        Holders::Phantom => {
+                            let first = lane.waiting.iter().find(|waiting| waiting.is_task());
+                            (first.map_or(lane.since, Waiting::time), false)
+                        }
+                        _ => (lane.since, true),
+                    };
+                    count(lane.hash, key, tasks, since, running);
+                }
             }
         }
         for entry in self.backlog.iter().chain(inbox.queue.iter()) {
             match entry {
                 Entry::Single { label, key, .. } => count(label.hash, key, 1, label.time, false),
+                Entry::Part { rollup, .. } if rollup.is_husk() => {}
                 Entry::Part { rollup, claim } => {
                     let (hash, key, _) = rollup.claim(*claim);
                     count(hash, key, 1, rollup.label.time, false);
                 }
-                Entry::Free { .. } | Entry::Fence { .. } => {}
+                Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => {}
             }
         }
         counts
     }
+}
+
+impl<K: Eq, W> Lanes<K, W> {
+    /// Where the tasks are that do not run. A rollup counts in each lane.
+    pub(crate) fn whereabouts(&self, inbox: &Inbox<K, W>) -> Whereabouts {
+        Whereabouts {
+            queued: self.backlog.len() + inbox.queue.len(),
+            blocked: self
+                .lanes
+                .iter()
+                .map(|lane| lane.waiting.iter().filter(|it| it.is_task()).count())
+                .sum(),
+            ready: self.ready.len(),
+        }
+    }
+}
+
+/// How many tasks of a shard are where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whereabouts {
+    /// No worker has looked at them.
+    pub(crate) queued: usize,
+    /// They wait behind another one of their key.
+    pub(crate) blocked: usize,
+    /// They hold their lanes and wait for a worker.
+    pub(crate) ready: usize,
 }
 
 /// The unfinished tasks of a key.

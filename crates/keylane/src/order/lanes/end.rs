@@ -29,6 +29,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(Waiting::Task { label, key, work, .. }) = lane.waiting.pop_front() {
             hand.put(work);
             hand.key = Some(key);
+            hand.label = label;
             lane.since = label.time;
         }
         true
@@ -45,7 +46,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Some(Entry::Single { label, key, work, .. }) => {
                 hand.put(work);
                 hand.key = Some(key);
-                hand.seq = label.seq;
+                hand.label = label;
                 lane.since = label.time;
             }
             other => {
@@ -102,7 +103,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return None;
             }
             let (label, key) = Entry::unpack_single(next.take(), hand);
-            (hand.seq, hand.key) = (label.seq, Some(key));
+            (hand.label, hand.key) = (label, Some(key));
             lane.since = label.time;
             return Some(Replaced { goes_on: true, left: None });
         }
@@ -111,7 +112,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return None;
         }
         let (label, key) = Entry::unpack_single(next.take(), hand);
-        (hand.seq, hand.key) = (label.seq, if keep_key { Some(key.clone()) } else { None });
+        (hand.label, hand.key) = (label, if keep_key { Some(key.clone()) } else { None });
         self.index.rename(place, hash);
         lane.hash = hash;
         lane.since = label.time;
@@ -161,8 +162,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if lane.waiting.is_empty() {
             return self.close_lane(slot);
         }
-        self.hand_on(slot);
-        None
+        self.hand_on(slot)
     }
 
     #[inline]
@@ -188,47 +188,78 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.free = Vec::new();
     }
 
-    /// Gives a lane to who waits first, and to all who can share it with them.
-    pub(super) fn hand_on(&mut self, slot: usize) {
-        let lane = &mut self.lanes[slot];
-        let mode = lane.waiting.front().expect("the caller has looked").mode();
+    /// Gives a lane to who waits first, and to all who can share it with them. Only husks may wait; then
+    /// it returns what is left of the lane.
+    pub(super) fn hand_on(&mut self, slot: usize) -> Option<K> {
         let mut holders = 0;
-        while let Some(first) = lane.waiting.front()
-            && (holders == 0 || first.mode() == Mode::Shared)
-        {
-            holders += 1;
-            match lane.waiting.pop_front().expect("it has a front") {
-                Waiting::Task { label, key, work, .. } => {
-                    lane.since = label.time;
-                    let held = Held::Lane(slot);
-                    let ready = Ready { work, key: Some(key), seq: label.seq, held };
-                    self.ready.push_back(ready);
-                }
-                Waiting::Part { rollup, .. } => {
-                    lane.since = rollup.label.time;
-                    self.ready.extend(Ready::granted(&rollup));
-                }
+        let mut mode = Mode::Shared;
+        while let Some(first) = self.lanes[slot].waiting.front() {
+            if let Waiting::Phantom = first {
+                let lane = &mut self.lanes[slot];
+                lane.waiting.pop_front();
+                lane.holders = Holders::Phantom;
+                return None;
             }
-            if mode == Mode::Exclusive {
+            let next = first.mode();
+            if holders != 0 && (mode == Mode::Exclusive || next == Mode::Exclusive) {
                 break;
             }
+            if self.grant_first(slot) {
+                holders += 1;
+                mode = next;
+            }
+            self.drop_husks(slot);
         }
-        lane.holders = match mode {
+        if holders == 0 {
+            return self.close_lane(slot);
+        }
+        self.lanes[slot].holders = match mode {
             Mode::Exclusive => Holders::Exclusive,
             Mode::Shared => Holders::Shared(holders),
         };
+        None
+    }
+
+    /// Takes the first of a line as one who has the key from now on; or drops it, if it is a husk, and
+    /// returns false.
+    pub(super) fn grant_first(&mut self, slot: usize) -> bool {
+        let lane = &mut self.lanes[slot];
+        match lane.waiting.pop_front().expect("the caller has looked") {
+            Waiting::Task { label, key, work, .. } => {
+                lane.since = label.time;
+                let held = Held::Lane(slot);
+                self.ready.push_back(Ready { work, key: Some(key), label, held });
+            }
+            Waiting::Part { rollup, .. } => {
+                let granted = Granted::part_of(&rollup);
+                if granted.is_husk() {
+                    self.parts -= 1;
+                    return false;
+                }
+                lane.since = rollup.label.time;
+                self.ready.extend(granted.ready());
+            }
+            Waiting::Phantom => unreachable!("a phantom is granted nothing"),
+        }
+        true
     }
 
     /// Grants a barrier its part once all before it has ended.
     #[inline]
     pub(super) fn grant_fence(&mut self) {
-        if let Some(fence) = &mut self.fence
-            && !fence.granted
-            && self.index.is_empty()
-            && self.free_running == 0
+        if self.fence.as_ref().is_some_and(|fence| !fence.granted) {
+            self.grant_reached_fence();
+        }
+    }
+
+    #[cold]
+    fn grant_reached_fence(&mut self) {
+        if self.free_running == 0
+            && self.all_at_rest()
+            && let Some(fence) = &mut self.fence
         {
             fence.granted = true;
-            self.ready.extend(Ready::granted(&fence.rollup));
+            self.ready.extend(Granted::part_of(&fence.rollup).ready());
         }
     }
 

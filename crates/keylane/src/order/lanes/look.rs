@@ -56,6 +56,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         W: 'a,
     {
         waiting.try_fold(Vec::new(), |mut rollups, waiting| match waiting {
+            Waiting::Phantom => Some(rollups),
             Waiting::Task { work, .. } => (!is_target(work)).then_some(rollups),
             Waiting::Part { rollup, .. } => {
                 rollups.push(rollup.clone());

@@ -8,7 +8,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Lanes that tasks hold stay as they are, for those tasks still give them back. So do those
     /// of a rollup that never ran: the pool is stopped, and nobody will ask for them again.
     pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
-        for Ready { work, key, seq, held } in self.ready.drain(..) {
+        for Ready { work, key, label, held } in self.ready.drain(..) {
             let claims = match held {
                 Held::Free => Claims::none(),
                 Held::Rollup(rollup) => rollup.claims(),
@@ -18,7 +18,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     Claims(Repr::One(Claim { key, mode: lane.holders.mode() }))
                 }
             };
-            unrun.push(Unrun { claims, work, seq });
+            unrun.push(Unrun { claims, work, seq: label.seq });
         }
         for lane in &mut self.lanes {
             for waiting in lane.waiting.drain(..) {
@@ -27,12 +27,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                         unrun.push(Unrun::single(label, Claim { key, mode }, work))
                     }
                     Waiting::Part { rollup, .. } => take_rollup(&rollup, unrun),
+                    Waiting::Phantom => {}
                 }
             }
         }
+        // No line has a phantom any more.
+        self.held.clear();
         if let Some(fence) = self.fence.take() {
             take_rollup(&fence.rollup, unrun);
         }
+        inbox.forget_watched();
         self.backlog.take_from(&mut inbox.queue);
         while let Some(entry) = self.backlog.pop() {
             match entry {
@@ -42,14 +46,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 Entry::Free { label, work } => {
                     unrun.push(Unrun { claims: Claims::none(), work, seq: label.seq })
                 }
-                Entry::Part { rollup, .. } | Entry::Fence { rollup } => take_rollup(&rollup, unrun),
+                Entry::Part { rollup, .. }
+                | Entry::Unkeyed { rollup }
+                | Entry::Fence { rollup } => take_rollup(&rollup, unrun),
             }
         }
     }
 }
 
-/// A rollup stands in several lanes, and is found first in one of them.
-fn take_rollup<K: Eq + Clone, W>(rollup: &Rollup<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
+/// A rollup stands in several places, and is found first in one of them.
+pub(crate) fn take_rollup<K: Eq + Clone, W>(rollup: &Rollup<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
     if let Some(work) = rollup.take_work() {
         unrun.push(Unrun { claims: rollup.claims(), work, seq: rollup.label.seq });
     }

@@ -39,10 +39,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Takes a task that holds its lanes already.
     #[inline]
     pub(crate) fn next_ready(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
-        let Ready { work, key, seq, held } = self.ready.pop_front()?;
+        let Ready { work, key, label, held } = self.ready.pop_front()?;
         hand.put(work);
         hand.key = key;
-        hand.seq = seq;
+        hand.label = label;
         Some(held)
     }
 
@@ -54,8 +54,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             && let Some(entry) = self.backlog.pop()
         {
             if let Some(held) = self.enter(entry, keep_key, &mut hand) {
-                let (work, key, seq) = (hand.take(), hand.key.take(), hand.seq);
-                self.ready.push_back(Ready { work, key, seq, held });
+                let (work, key, label) = (hand.take(), hand.key.take(), hand.label);
+                self.ready.push_back(Ready { work, key, label, held });
             }
         }
     }
@@ -78,7 +78,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 // The work goes to the hand before anything else is done, so that it is not kept
                 // anywhere in between.
                 hand.put(work);
-                hand.seq = label.seq;
+                hand.label = label;
                 if let Some(slot) = self.find(label.hash, &key) {
                     return self.enter_busy(slot, label, mode, key, hand);
                 }
@@ -93,11 +93,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Entry::Free { label, work } => {
                 self.free_running += 1;
                 hand.put(work);
-                hand.seq = label.seq;
+                hand.label = label;
                 Some(Held::Free)
             }
             Entry::Part { rollup, claim } => {
                 self.enter_part(rollup, claim);
+                None
+            }
+            Entry::Unkeyed { rollup } => {
+                self.free_running += 1;
+                self.ready.extend(Granted::part_of(&rollup).ready());
                 None
             }
             Entry::Fence { rollup } => {
@@ -113,8 +118,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// holds its lane and queues behind them, and what follows it waits in its line.
     #[cold]
     pub(super) fn defer(&mut self, slot: usize, hand: &mut Hand<K, W>) {
-        let (work, key, seq) = (hand.take(), hand.key.take(), hand.seq);
-        self.ready.push_back(Ready { work, key, seq, held: Held::Lane(slot) });
+        let (work, key, label) = (hand.take(), hand.key.take(), hand.label);
+        self.ready.push_back(Ready { work, key, label, held: Held::Lane(slot) });
     }
 
     /// The task in the hand has a key whose lane is open: it joins the holders, or waits.
@@ -136,22 +141,33 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         None
     }
 
+    /// A rollup whose last grant came from elsewhere is to be run.
+    pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
+        self.ready.extend(Granted::all_of(rollup));
+    }
+
     #[cold]
     pub(super) fn enter_part(&mut self, rollup: Arc<Rollup<K, W>>, claim: usize) {
-        self.parts += 1;
         let (hash, key, mode) = rollup.claim(claim);
-        match self.find(hash, key) {
-            None => {
-                let key = key.clone();
-                self.open_lane(hash, key, mode, rollup.label.time);
-            }
-            Some(slot) if self.lanes[slot].joins(mode) => {}
-            Some(slot) => {
+        let slot = self.find(hash, key);
+        if let Some(slot) = slot
+            && !self.lanes[slot].joins(mode)
+        {
+            if !rollup.is_husk() {
+                self.parts += 1;
                 self.lanes[slot].waiting.push_back(Waiting::Part { rollup, claim });
-                return;
             }
+            return;
         }
-        self.ready.extend(Ready::granted(&rollup));
+        let granted = Granted::part_of(&rollup);
+        if granted.is_husk() {
+            return;
+        }
+        self.parts += 1;
+        if slot.is_none() {
+            self.open_lane(hash, key.clone(), mode, rollup.label.time);
+        }
+        self.ready.extend(granted.ready());
     }
 
     #[inline]

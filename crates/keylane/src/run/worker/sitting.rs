@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::*;
 use crate::allocate::{Claimant, End, JobId, Take};
-use crate::engine::{Back, Given, Sat, Site};
+use crate::engine::{Back, Given, Sat, Site, Traced};
 use crate::order::Claims;
 use crate::sync::AtomicU64;
 
@@ -92,12 +92,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<Back> {
         self.found_job();
+        self.join_trace();
         let &(id, ref crowd) = self.desk.job().expect("the worker was given a job");
         let most = if alone { self.stride.of(id) } else { 1 };
         let began = if alone { self.tally.now() } else { 0 };
         let mut scene = Scene {
             engine: &self.engine,
             tally: &self.tally,
+            pace: &mut self.pace,
+            seat: self.seat.as_deref_mut(),
+            job: crowd.name(),
             shard: self.round,
             id,
             take,
@@ -107,6 +111,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         };
         let sat = crowd.sit(take, most, &mut scene);
         let ran = scene.ran;
+        // What was not begun here may be measured elsewhere.
+        self.alert |= self.pace.is_timing();
         if alone && ran != 0 {
             let now = self.tally.now();
             self.stride.learn(ran, now - began);
@@ -122,8 +128,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             engine
                 .idle
                 .found(|| engine.sharing.offers_for_certain() || engine.board.any_for_certain());
-            self.tally.looked(self.tally.now());
-            self.tally.set_busy(true);
+            self.tally.fell_busy(self.tally.now());
         }
     }
 }
@@ -132,6 +137,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 struct Scene<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     tally: &'a WorkerTally,
+    pace: &'a mut Pace,
+    /// Where subtasks are recorded, and the name of their job.
+    seat: Option<&'a mut Seat<K>>,
+    job: &'a Arc<str>,
     /// Where subtasks without keys are marked.
     shard: usize,
     id: JobId,
@@ -181,6 +190,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
 
     fn begin_free(&mut self) -> bool {
         current::stand_free();
+        self.tally.stand_free();
         self.engine.begin_free(self.shard)
     }
 
@@ -192,9 +202,31 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
         self.engine.sharing.changes() != self.changes || self.engine.board.any()
     }
 
+    fn begins_one(&mut self) {
+        if self.pace.is_timing() {
+            let now = self.tally.now();
+            self.pace.begins(now);
+            if let Some(seat) = &mut self.seat {
+                seat.begins(Traced::subtask(), now);
+            }
+        }
+    }
+
     fn ran_one(&mut self) {
         self.ran += 1;
         self.tally.ran_one();
+        if self.pace.tick()
+            && let Some((took, stands_for)) = self.pace.stop(|| self.tally.now()).measured
+        {
+            self.tally.took(took, stands_for);
+            if let Some(seat) = &mut self.seat {
+                seat.ends(self.tally.now(), true, Some(self.job));
+            }
+        }
+    }
+
+    fn failed(&self) {
+        self.engine.tally.count_failed();
     }
 
     fn panicked(&self, payload: &(dyn Any + Send)) {

@@ -1,0 +1,49 @@
+//! `--trace`: records what ran where, and writes it for a viewer when the run is over.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::key::Key;
+
+use super::Pool;
+
+/// So many records are in a trace at the most, the last ones: about 100 MB while the run lasts.
+const MOST_RECORDS: usize = 500_000;
+
+/// A file for the trace of one run.
+#[derive(Debug)]
+pub(super) struct TraceFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl TraceFile {
+    /// Creates the file, so that it is known before anything runs whether that can be done.
+    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
+        let file = File::create(path)
+            .with_context(|| format!("cannot write the trace to {}", path.display()))?;
+        Ok(TraceFile { path: path.to_owned(), file })
+    }
+
+    /// Begins the recording.
+    pub(super) fn record(&self, pool: &Pool, threads: usize) {
+        pool.record_trace((MOST_RECORDS / threads.max(1)).max(1));
+    }
+
+    /// Ends it, and writes the file.
+    pub(super) fn write(self, pool: &Pool) -> anyhow::Result<()> {
+        let Some(trace) = pool.take_trace() else { return Ok(()) };
+        trace
+            .write_chrome_with(&self.file, name)
+            .with_context(|| format!("cannot write the trace to {}", self.path.display()))
+    }
+}
+
+fn name(key: &Key) -> String {
+    match key {
+        Key::Named(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Key::Unkeyed(_) | Key::Serial => "no key".to_owned(),
+    }
+}

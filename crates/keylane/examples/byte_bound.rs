@@ -1,0 +1,39 @@
+//! A bound on bytes: what waits and runs weighs no more than so much together, however large or small
+//! each task is.
+
+use std::error::Error;
+use std::sync::mpsc;
+
+use keylane::{Claims, Pool, SubmitErrorKind};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pool = Pool::<u32>::builder().workers(1).capacity_bytes(1_000_000).build()?;
+
+    // Three pages are under way: the first runs until main says when, two wait behind it.
+    let (end, ended) = mpsc::channel::<()>();
+    let claims = || Claims::exclusive(7).with_cost(300_000);
+    let page = || vec![0_u8; 300_000];
+    let first = page();
+    pool.execute(claims(), move || {
+        ended.recv().expect("main says when");
+        drop(first);
+    })?;
+    for page in [page(), page()] {
+        pool.execute(claims(), move || drop(page))?;
+    }
+    println!("{} bytes are under way", pool.snapshot(0).bytes);
+
+    // There is no room for a fourth, and there never will be for one that is too large.
+    let refused = pool.try_execute(claims(), || ()).unwrap_err();
+    assert_eq!(refused.kind(), SubmitErrorKind::Full);
+    let refused = pool.execute(Claims::exclusive(8).with_cost(2_000_000), || ()).unwrap_err();
+    assert_eq!(refused.kind(), SubmitErrorKind::TooLarge);
+    println!("{refused}");
+
+    // Something small still fits.
+    pool.try_execute(Claims::exclusive(8).with_cost(1000), || ())?;
+    end.send(())?;
+    pool.drain(None)?;
+    assert_eq!(pool.snapshot(0).bytes, 0);
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Of a burst of updates only the last is worth the work, and a connection's end comes last.
+//!
+//! A screen shows prices that change faster than it can be drawn: what waits to be drawn is replaced by
+//! what is newer. When the viewer leaves, what waits is drawn, then the screen is closed, once.
+
+use std::error::Error;
+use std::sync::mpsc;
+
+use keylane::{AfterFinish, Outcome, Pool, SubmitErrorKind};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pool = Pool::<&str>::builder().workers(2).build()?;
+
+    // The first drawing takes its time.
+    let (drawn, draw) = mpsc::channel::<()>();
+    let (begin, begun) = mpsc::channel();
+    let first = pool.submit_latest("screen", move || {
+        begin.send(()).expect("main waits for this");
+        draw.recv().expect("main lets it go on");
+        0
+    })?;
+    begun.recv()?;
+    let mut drawings = Vec::new();
+    for price in 1..=1000 {
+        drawings.push(pool.submit_latest("screen", move || price)?);
+    }
+    let closed = pool.finish_key("screen", AfterFinish::Refuse, || "closed")?;
+    let late = pool.submit_latest("screen", || 1001).unwrap_err();
+    assert_eq!(late.kind(), SubmitErrorKind::KeyFinished);
+    drawn.send(())?;
+
+    println!("drawn: {}", first.wait()?.unwrap());
+    let mut replaced = 0;
+    for drawing in drawings {
+        match drawing.wait()? {
+            Outcome::Done(price) => println!("drawn: {price}"),
+            Outcome::Superseded => replaced += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    println!("never drawn: {replaced}");
+    assert_eq!(replaced, 999);
+    println!("{}", closed.wait()?.unwrap());
+
+    // The screen is given to somebody else.
+    assert!(pool.reopen_key(&"screen"));
+    println!("drawn: {}", pool.submit_latest("screen", || 5)?.wait()?.unwrap());
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Pause a key, look at what waits for it, take it or let it go on.
+//!
+//! An account is under review: its orders are accepted and wait, those of others go on. One more
+//! account is closed, and what waits for it is handed to somebody else.
+
+use std::error::Error;
+
+use keylane::Pool;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pool = Pool::<&str>::builder().workers(2).build()?;
+    let order = |account: &'static str, n: u32| move || println!("{account}: order {n}");
+
+    pool.pause_key(&"alice");
+    pool.pause_key(&"carol");
+    for n in 1..=3 {
+        for account in ["alice", "bob", "carol"] {
+            pool.execute(account, order(account, n))?;
+        }
+    }
+    assert!(pool.submit("bob", || println!("bob: all done"))?.wait()?.is_done());
+    for held in pool.held_keys() {
+        println!("{}: {:?}", held.key, held.hold);
+    }
+
+    // Taken tasks can be run by whoever has them, or dropped.
+    let orders = pool.take_key(&"carol");
+    println!("carol: {} orders are cancelled", orders.len());
+    assert_eq!(orders.len(), 3);
+    drop(orders);
+    pool.resume_key(&"carol");
+
+    // Hers go on in their order, and what comes now is behind them.
+    pool.resume_key(&"alice");
+    let last = pool.submit("alice", order("alice", 4))?;
+    assert!(last.wait()?.is_done());
+    assert!(pool.held_keys().is_empty());
+    pool.drain(None)?;
+    Ok(())
+}

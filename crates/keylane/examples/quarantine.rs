@@ -1,0 +1,43 @@
+//! A key whose tasks keep failing stops, so that it does no more harm and loses nothing.
+//!
+//! One tenant's database is down. After two failures in a row its work waits, while that of the others
+//! goes on; once the database is back, it goes on where it was.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use keylane::{OnFailure, Pool};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = is_up.clone();
+    let pool = Pool::<&str>::builder()
+        .workers(2)
+        .on_failure(OnFailure::StopKey { after: 2 })
+        .build_fallible_handler(move |tenant: &&str, write: u32| {
+            if *tenant == "acme" && !up.load(Ordering::Relaxed) {
+                println!("{tenant}: write {write} failed");
+                return Err("the database is down");
+            }
+            println!("{tenant}: write {write}");
+            Ok(())
+        })?;
+    for write in 1..=4 {
+        pool.send("acme", write)?;
+        pool.send("globex", write)?;
+    }
+    let stopped = loop {
+        match pool.stopped_keys().pop() {
+            Some(stopped) => break stopped,
+            None => std::thread::yield_now(),
+        }
+    };
+    println!("{}: {:?}", stopped.key, stopped.hold);
+
+    // What has failed is the handler's to repeat; what waits goes on in order.
+    is_up.store(true, Ordering::Relaxed);
+    pool.resume_key(&"acme");
+    pool.drain(None)?;
+    Ok(())
+}

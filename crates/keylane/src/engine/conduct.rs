@@ -1,0 +1,116 @@
+//! Stops a key whose tasks fail again and again.
+//!
+//! A task is judged by whoever ends it, before it gives its lanes back. So whoever has the key next has
+//! gone through the lock under which the failures before it were counted, and a key that is stopped is
+//! held before anything else of it could be taken.
+
+use super::*;
+use crate::order::Stop;
+use crate::run::Fate;
+
+/// What becomes of a key whose tasks fail: see [`Builder::on_failure`](crate::Builder::on_failure).
+///
+/// A task fails if it panics or returns an error: [`Outcome::Panicked`](crate::Outcome::Panicked) or
+/// [`Outcome::Failed`](crate::Outcome::Failed). Of a message it is the handler that fails, or the turn
+/// that it [kept](crate::Turn::fail). A task that was cancelled before it began, or a future that was
+/// cancelled, counts neither as a failure nor as a success.
+///
+/// - A rollup that fails is a failure of each of its keys, shared or not; one that does not is a
+///   success of each. Barriers and tasks without keys have no key to stop.
+/// - Subtasks of a job do not count: what becomes of a job whose subtasks fail is said
+///   [there](crate::OnError).
+/// - Among tasks that share a key those in a row are those that end one after the other.
+///
+/// ```
+/// use keylane::{Hold, OnFailure, Pool};
+///
+/// let on_failure = OnFailure::StopKey { after: 2 };
+/// let pool = Pool::<&str>::builder().on_failure(on_failure).build()?;
+/// let failing = |n| pool.submit_fallible("alice", move || Err::<(), _>(n));
+/// let (first, second) = (failing(1)?, failing(2)?);
+/// let third = pool.submit("alice", || "not before somebody has looked")?;
+/// first.wait()?;
+/// second.wait()?;
+/// # while pool.stopped_keys().is_empty() {
+/// #     std::thread::yield_now();
+/// # }
+/// let stopped = &pool.stopped_keys()[0];
+/// assert_eq!(stopped.key, "alice");
+/// assert!(matches!(stopped.hold, Hold::Stopped { failures: 2, .. }));
+/// pool.resume_key(&"alice");
+/// assert!(third.wait()?.is_done());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// It goes on with the next task.
+    #[default]
+    Continue,
+    /// After so many failures in a row, at least one, nothing of it begins any more, as if it were
+    /// [paused](crate::Pool::pause_key): what waits can be [taken](crate::Pool::take_key), or goes on
+    /// when the key is [resumed](crate::Pool::resume_key), and then as many may fail again.
+    ///
+    /// A key whose last task has failed costs a small entry until one succeeds or the key is resumed.
+    /// A [drain](crate::Pool::drain) waits for what waits on stopped keys, too: give it a timeout.
+    StopKey {
+        /// How many failures.
+        after: u32,
+    },
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// A task has ended, and still holds its lanes.
+    pub(crate) fn judge(&self, shard: usize, held: &Held<K, X::Work>, fate: Fate) {
+        let Some(after) = self.settings.stop_after else { return };
+        let counts = match fate {
+            Fate::Void => false,
+            Fate::Failed => true,
+            // A failure of its own keys is seen: it was counted under a lock that this task's beginning
+            // went through.
+            Fate::Done => self.failing.load(Ordering::Relaxed) != 0,
+        };
+        if !counts {
+            return;
+        }
+        let failed = fate == Fate::Failed;
+        match held {
+            Held::Free => {}
+            Held::Lane(slot) => {
+                let mut lanes = self.shards[shard].lanes.lock();
+                let (hash, key) = lanes.key_in(*slot);
+                let key = key.clone();
+                self.count(&mut lanes, hash, &key, failed, after);
+            }
+            Held::Rollup(rollup) => {
+                let Scope::Keys(claims) = &rollup.scope else { return };
+                for (hash, claim) in claims {
+                    let mut lanes = self.shards[self.shard_of(*hash)].lanes.lock();
+                    self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
+                }
+            }
+        }
+    }
+
+    fn count(&self, lanes: &mut Lanes<K, X::Work>, hash: u32, key: &K, failed: bool, after: u32) {
+        if !failed {
+            return self.absolve(lanes, hash, key);
+        }
+        let failures = lanes.count_failure(hash, key);
+        if failures == 1 {
+            self.failing.fetch_add(1, Ordering::Relaxed);
+        }
+        if failures >= after {
+            self.absolve(lanes, hash, key);
+            let at = self.clock.now();
+            lanes.hold(hash, key, at).stopped.get_or_insert(Stop { failures, at });
+        }
+    }
+
+    /// The failures of a key so far are forgotten.
+    pub(super) fn absolve(&self, lanes: &mut Lanes<K, X::Work>, hash: u32, key: &K) {
+        if lanes.forget_failures(hash, key) {
+            self.failing.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

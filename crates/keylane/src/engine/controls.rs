@@ -1,0 +1,97 @@
+//! Steering single keys while the pool runs: holding them, letting them go, taking what waits.
+//!
+//! Each is one section under the lock of the key's lanes, at no cost to other keys: see
+//! `../order/lanes/hold.rs`.
+
+use super::*;
+use crate::observe::{HeldKey, Hold};
+use crate::order::{Reasons, Stop, Unrun};
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Pauses a key, and says whether it was not.
+    pub(crate) fn pause_key(&self, key: &K) -> bool {
+        let (shard, hash) = self.place_of(key);
+        let now = self.clock.now();
+        let mut lanes = self.shards[shard].lanes.lock();
+        let reasons = lanes.hold(hash, key, now);
+        let changes = reasons.paused.is_none();
+        reasons.paused.get_or_insert(now);
+        changes
+    }
+
+    /// Lets a key go on, whatever held it, and says whether anything did. Its failures are forgotten.
+    pub(crate) fn resume_key(&self, key: &K) -> bool {
+        let (shard, hash) = self.place_of(key);
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut held = false;
+        let left = lanes.let_go(hash, key, |reasons| {
+            held = true;
+            *reasons = Reasons::default();
+        });
+        self.absolve(&mut lanes, hash, key);
+        let offer = lanes.has_offer();
+        drop(lanes);
+        // A key's own drop is user code.
+        drop(left);
+        if offer {
+            self.offer(shard);
+        }
+        held
+    }
+
+    /// Takes the tasks out that have this key alone and have not begun, in order, and gives back what
+    /// they had taken.
+    pub(crate) fn take_key(&self, key: &K) -> Vec<Unrun<K, X::Work>> {
+        let (shard, hash) = self.place_of(key);
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut inbox = self.shards[shard].inbox.lock();
+        let (taken, left) = lanes.take_key(&mut inbox, hash, key, X::may_take);
+        drop(inbox);
+        let offer = lanes.has_offer();
+        drop(lanes);
+        drop(left);
+        if offer {
+            self.offer(shard);
+        }
+        if let Some(bounds) = &self.bounds {
+            self.forget(bounds, &taken);
+        }
+        self.admission.give_back(taken.len());
+        taken
+    }
+
+    /// Why nothing of a key begins, if that is so.
+    pub(crate) fn held_key(&self, key: &K) -> Option<HeldKey<K>> {
+        let (shard, hash) = self.place_of(key);
+        let lanes = self.shards[shard].lanes.lock();
+        lanes.held_key(hash, key).and_then(|held| self.describe(held))
+    }
+
+    /// The keys of which nothing begins.
+    pub(crate) fn held_keys(&self) -> Vec<HeldKey<K>> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            let lanes = shard.lanes.lock();
+            keys.extend(lanes.held_keys().filter_map(|held| self.describe(held)));
+        }
+        keys
+    }
+
+    pub(super) fn describe(
+        &self,
+        (key, running, why): (&K, usize, &Reasons),
+    ) -> Option<HeldKey<K>> {
+        let paused = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) });
+        let stopped = why
+            .stopped
+            .map(|Stop { failures, at }| Hold::Stopped { failures, since: self.clock.since(at) });
+        let hold = stopped.or(paused)?;
+        Some(HeldKey { key: key.clone(), hold, running })
+    }
+
+    /// The shard of a key, and the half of its hash that its tasks' labels have.
+    fn place_of(&self, key: &K) -> (usize, u32) {
+        let hash = self.hasher.hash_one(key);
+        (self.shard_of(hash), hash as u32)
+    }
+}

@@ -1,0 +1,195 @@
+//! Tasks with a descriptor: into their inboxes and their circle in one step, what is asked of the
+//! descriptors, and the end.
+
+#[cfg(all(test, loom))]
+mod models;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::*;
+use crate::order::{Descriptor, Inquiry, Member, Seated};
+use crate::run::drop_quietly;
+use crate::sync::yield_now;
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Enters a task that has a descriptor. It is seated while its inboxes are locked, so its place
+    /// among the tasks of its circle is that in the inboxes. What it conflicts with is asked afterwards,
+    /// when nothing is locked.
+    pub(super) fn enter_described<M: Make<X::Work>>(
+        &self,
+        claims: Option<Box<Repr<K>>>,
+        descriptor: Descriptor,
+        task: M,
+    ) -> Result<(), Unaccepted<K, M>> {
+        let claims = merge_claims(claims.map_or(Vec::new(), |claims| listed(*claims)), |key| {
+            self.hasher.hash_one(key)
+        });
+        if claims.is_empty() {
+            return self.enter_unkeyed(descriptor, task);
+        }
+        let (parts, mut inboxes) = self.open_inboxes(&claims);
+        if let Err(why) = self.pass_guards(&mut inboxes, &claims, &task) {
+            let claims = Repr::Many(claims.into_iter().map(|(_, claim)| claim).collect());
+            return Err((why, Claims(claims).describe(descriptor), task));
+        }
+        let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
+        let scope = Scope::Keys(claims.into_boxed_slice());
+        let (first, inbox) = &mut inboxes[0];
+        let (rollup, place, inquiry) = self.seat(*first, inbox, after, scope, descriptor, task);
+        inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = place);
+        self.push_parts(&rollup, parts, inboxes);
+        self.inquire(&rollup, inquiry);
+        Ok(())
+    }
+
+    /// Without keys it stands in some shard all the same, for barriers and stops to find it there.
+    fn enter_unkeyed<M: Make<X::Work>>(
+        &self,
+        descriptor: Descriptor,
+        task: M,
+    ) -> Result<(), Unaccepted<K, M>> {
+        let shard = self.tally.next_free() % self.shards.len();
+        let mut inbox = self.shards[shard].inbox.lock();
+        if inbox.closed {
+            return Err((SubmitErrorKind::Closed, Claims::none().describe(descriptor), task));
+        }
+        let scope = Scope::Unkeyed { shard };
+        let after = inbox.clock;
+        let (rollup, place, inquiry) = self.seat(shard, &mut inbox, after, scope, descriptor, task);
+        inbox.clock = place;
+        let tell = inbox.push(Entry::Unkeyed { rollup: rollup.clone() });
+        drop(inbox);
+        if tell {
+            self.offer(shard);
+        }
+        self.inquire(&rollup, inquiry);
+        Ok(())
+    }
+
+    /// Gives a task its place: after those that its inboxes have reached, and in its circle. The inboxes
+    /// are locked, and it is in none of them, so nothing that is released meanwhile makes it ready. The
+    /// first of them says whether its wait is measured.
+    fn seat<M: Make<X::Work>>(
+        &self,
+        first: usize,
+        inbox: &mut Inbox<K, X::Work>,
+        after: u64,
+        scope: Scope<K>,
+        descriptor: Descriptor,
+        task: M,
+    ) -> (Shared<K, X::Work>, u64, Option<Inquiry>) {
+        let is_due = inbox.is_due();
+        let time = self.clock.now() | if is_due { Label::MEASURED } else { 0 };
+        let mut place = 0;
+        let mut registry = self.registry.lock();
+        let Seated { task, waits, inquiry } = registry.seat(after, &descriptor.clone(), |seat| {
+            place = seat.place;
+            let label = Label { hash: 0, seq: place as u32, time };
+            let member = Member { descriptor, seat, behind: Mutex::new(Vec::new()) };
+            Arc::new(Rollup::new(scope, label, task.make()).with_member(member))
+        });
+        // One more while it asks, so that nobody makes it ready meanwhile.
+        task.expect(waits + usize::from(inquiry.is_some()));
+        drop(registry);
+        if is_due {
+            self.begin_wait(first, inbox, place as u32);
+        }
+        (task, place, inquiry)
+    }
+
+    /// Asks about all that a task may conflict with, and lets it wait for what it does.
+    fn inquire(&self, task: &Shared<K, X::Work>, inquiry: Option<Inquiry>) {
+        let (Some(mut inquiry), Some(member)) = (inquiry, &task.member) else { return };
+        loop {
+            let mut registry = self.registry.lock();
+            let (waits, asks) = registry.next_round(member.descriptor.kind(), &mut inquiry, task);
+            task.expect(waits);
+            if asks.is_empty() {
+                *member.behind.lock() = inquiry.behind();
+                break;
+            }
+            drop(registry);
+            for ask in asks {
+                let Some(other) = &ask.task.member else { continue };
+                let implied = inquiry.is_implied(&ask);
+                let conflict = implied || self.conflict(&member.descriptor, &other.descriptor);
+                if conflict {
+                    inquiry.imply(&other.behind.lock());
+                }
+                if !implied {
+                    inquiry.answer(&ask, conflict);
+                }
+            }
+        }
+        self.grant(task);
+    }
+
+    /// Asks the descriptors. One that panics is taken to conflict, so that the order is kept.
+    fn conflict(&self, one: &Descriptor, two: &Descriptor) -> bool {
+        let asked = catch_unwind(AssertUnwindSafe(|| one.conflicts_with(two)));
+        asked.unwrap_or_else(|payload| {
+            self.panicked(&*payload);
+            drop_quietly(payload);
+            true
+        })
+    }
+
+    /// One thing less that a task waits for. With the last it is ready, in the shard where it stands.
+    fn grant(&self, rollup: &Shared<K, X::Work>) {
+        if !rollup.grant() {
+            return;
+        }
+        let shard = match &rollup.scope {
+            Scope::Keys(claims) => self.shard_of(claims[0].0),
+            Scope::Unkeyed { shard } => *shard,
+            Scope::Everything { .. } => unreachable!("a barrier has no descriptor"),
+        };
+        let mut lanes = self.shards[shard].lanes.lock();
+        // Who stops the pool empties the shards first and the circles last. If this shard may have been
+        // emptied, the work stays where the circles have it.
+        if self.stopping() {
+            return;
+        }
+        lanes.make_ready(rollup);
+        drop(lanes);
+        self.offer(shard);
+    }
+
+    /// A task without keys has ended in its shard.
+    pub(super) fn end_unkeyed(&self, shard: usize) {
+        let mut lanes = self.shards[shard].lanes.lock();
+        lanes.release(&Held::Free);
+        let offer = lanes.has_offer();
+        drop(lanes);
+        if offer {
+            self.offer(shard);
+        }
+    }
+
+    /// A task with a descriptor has ended.
+    pub(super) fn leave_circle(&self, member: &Member) {
+        let (released, ended) = self.registry.lock().end(member);
+        released.into_iter().for_each(|rollup| self.grant(&rollup));
+        // What it has is the user's, and is dropped now that nothing is locked.
+        drop(ended);
+    }
+
+    /// Waits until all is known of what was submitted so far.
+    pub(super) fn await_inquiries(&self) {
+        let now = self.registry.lock().now();
+        while self.registry.lock().asks_before(now) {
+            yield_now();
+        }
+    }
+}
+
+/// The keys of claims that have a descriptor.
+fn listed<K>(claims: Repr<K>) -> Vec<Claim<K>> {
+    match claims {
+        Repr::One(claim) => vec![claim],
+        Repr::Many(claims) => claims,
+        Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => {
+            unreachable!("a descriptor is added to nothing but keys")
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! Finds out why something waits, and what has run for long, when somebody asks.
+//!
+//! Nothing is kept for this: it looks into the shards, one after the other, each under its locks. What
+//! it says was so when it looked; by the time that it is read, it may have gone on. Innermost it takes the
+//! list of the workers, and the turns of a shard.
+
+use std::any::Any;
+
+use super::*;
+use crate::allocate::{JobId, Progress};
+use crate::observe::{
+    Ahead, Holder, JobState, KeyExplanation, KeyState, Place, PoolExplanation, PoolReason, Present,
+    Running, Snapshot, StallWatch, Stalled, TaskExplanation, TaskState,
+};
+use crate::order::{Before, Found, Scope};
+use crate::sync::ThreadId;
+
+type SharedRollup<K, W> = Arc<Rollup<K, W>>;
+
+/// Tells running tasks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskId {
+    /// By its worker, and how many that had run before it.
+    OnWorker(usize, u64),
+    /// By its shard, and when its turn was kept.
+    Kept(usize, u64),
+}
+
+/// The shortest time from one look of a watch to the next.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
+    /// Calls `on_stall` once for each task that runs for so long, until the watch is dropped.
+    pub(crate) fn watch_stalls(
+        self: &Arc<Self>,
+        than: Duration,
+        mut on_stall: impl FnMut(&Stalled<K>) + Send + 'static,
+    ) -> std::io::Result<StallWatch> {
+        // A watch must not keep its engine.
+        let engine = Arc::downgrade(self);
+        let mut known: Vec<TaskId> = Vec::new();
+        let look = move || {
+            let Some(engine) = engine.upgrade() else { return false };
+            let stalled = engine.stalled(than);
+            drop(engine);
+            known.retain(|id| stalled.iter().any(|(its, _)| its == id));
+            for (id, stalled) in &stalled {
+                if !known.contains(id) {
+                    known.push(*id);
+                    on_stall(stalled);
+                }
+            }
+            true
+        };
+        let name = format!("{}-stalls", self.settings.thread_name);
+        StallWatch::start(name, (than / 4).max(SHORTEST_INTERVAL), look)
+    }
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Where the task with this name is, that has not begun; nothing if it is nowhere.
+    pub(crate) fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>> {
+        let is_target = |work: &X::Work| X::name(work) == Some(name);
+        for (index, shard) in self.shards.iter().enumerate() {
+            let lanes = shard.lanes.lock();
+            let inbox = shard.inbox.lock();
+            let Some((found, since)) = lanes.find_task(&inbox, is_target) else { continue };
+            let (state, unknown) = match found {
+                Found::Ready { ahead } => (TaskState::Ready { ahead }, None),
+                Found::Free { before } => (self.queued_behind(before), None),
+                Found::Single { before, .. } if before.tasks == 0 && !before.on_hold => {
+                    (self.queued_behind(before), None)
+                }
+                Found::Single { hash, key, before } => {
+                    let holder = self.holder(index, &lanes, &inbox, hash, &key);
+                    let unknown = holder.is_none().then(|| key.clone());
+                    let holder = holder.unwrap_or(Holder::Nobody);
+                    (TaskState::Behind(vec![Ahead { key, tasks: before.tasks, holder }]), unknown)
+                }
+                Found::Several(rollup) => {
+                    drop((lanes, inbox));
+                    return Some(self.explain_rollup(&rollup));
+                }
+            };
+            drop((lanes, inbox));
+            let state = match (state, unknown) {
+                (TaskState::Behind(mut lines), Some(key)) => {
+                    lines[0].holder = self.rollup_on(&key);
+                    TaskState::Behind(lines)
+                }
+                (state, _) => state,
+            };
+            return Some(TaskExplanation { state, age: Some(self.clock.since(since)) });
+        }
+        // What waits for nothing but others with a descriptor is in no shard.
+        let described = self.registry.lock().tasks();
+        let found = described.iter().find(|it| it.with_work(|work| work.is_some_and(is_target)));
+        found.map(|rollup| self.explain_rollup(rollup))
+    }
+
+    fn explain_rollup(&self, rollup: &SharedRollup<K, X::Work>) -> TaskExplanation<K> {
+        let age = Some(self.clock.since(rollup.label.time));
+        let claims = match &rollup.scope {
+            Scope::Keys(claims) => &**claims,
+            Scope::Unkeyed { .. } => &[],
+            Scope::Everything { .. } => {
+                return TaskExplanation { state: TaskState::IsBarrier, age };
+            }
+        };
+        let (mut behind, mut queued) = (Vec::new(), Before::default());
+        for (claim, (hash, Claim { key, .. })) in claims.iter().enumerate() {
+            let shard = self.shard_of(*hash);
+            let lanes = self.shards[shard].lanes.lock();
+            let inbox = self.shards[shard].inbox.lock();
+            let before = lanes.before_part(&inbox, rollup, claim);
+            queued.entries = queued.entries.max(before.entries);
+            queued.barrier |= before.barrier;
+            if before.tasks == 0 && !before.on_hold {
+                continue;
+            }
+            let holder = self.holder(shard, &lanes, &inbox, *hash as u32, key);
+            drop((lanes, inbox));
+            let holder = holder.unwrap_or_else(|| self.rollup_on(key));
+            behind.push(Ahead { key: key.clone(), tasks: before.tasks, holder });
+        }
+        let waits_for_others = match &rollup.member {
+            Some(member) => self.registry.lock().is_behind(member, |it| Arc::ptr_eq(it, rollup)),
+            None => false,
+        };
+        let state = match behind.is_empty() {
+            false => TaskState::Behind(behind),
+            true if waits_for_others => TaskState::BehindIncompatible,
+            true => self.queued_behind(queued),
+        };
+        TaskExplanation { state, age }
+    }
+
+    /// The state of a task that nobody of its keys stands before.
+    fn queued_behind(&self, before: Before) -> TaskState<K> {
+        match before.barrier {
+            true => TaskState::BehindBarrier { running: self.runs_barrier() },
+            false => TaskState::Queued { ahead: before.entries },
+        }
+    }
+
+    /// What the tasks of a key do.
+    pub(crate) fn explain_key(&self, key: &K) -> KeyExplanation<K> {
+        let hash = self.hasher.hash_one(key);
+        let shard = self.shard_of(hash);
+        let lanes = self.shards[shard].lanes.lock();
+        let inbox = self.shards[shard].inbox.lock();
+        let held = lanes.held_key(hash as u32, key).and_then(|held| self.describe(held));
+        let hold = held.map(|held| held.hold);
+        let Some(head) = lanes.head_of(&inbox, hash as u32, key) else {
+            let (key, state) = (key.clone(), KeyState::Idle);
+            return KeyExplanation { key, tasks: 0, age: None, state, hold };
+        };
+        let holder = match head.place {
+            Ok(_) => self.holder(shard, &lanes, &inbox, hash as u32, key),
+            Err(_) => None,
+        };
+        drop((lanes, inbox));
+        let state = match (head.place, holder) {
+            (Ok(_), Some(holder)) => KeyState::Held(holder),
+            (Ok(_), None) => KeyState::Held(self.rollup_on(key)),
+            (Err(Before { barrier: true, .. }), _) => {
+                KeyState::BehindBarrier { running: self.runs_barrier() }
+            }
+            (Err(before), _) => KeyState::Queued { ahead: before.entries },
+        };
+        let age = Some(self.clock.since(head.since));
+        KeyExplanation { key: key.clone(), tasks: head.tasks, age, state, hold }
+    }
+
+    /// Who has a key, as far as that can be seen in its shard and of those who run. Nothing is seen of
+    /// a rollup that waits for other keys.
+    fn holder(
+        &self,
+        shard: usize,
+        lanes: &Lanes<K, X::Work>,
+        inbox: &Inbox<K, X::Work>,
+        hash: u32,
+        key: &K,
+    ) -> Option<Holder<K>> {
+        let head = lanes.head_of(inbox, hash, key)?;
+        if head.at_rest
+            && let Some(held) = lanes.held_key(hash, key).and_then(|held| self.describe(held))
+        {
+            return Some(Holder::OnHold(held.hold));
+        }
+        let Ok(slot) = head.place else { return Some(Holder::Nobody) };
+        if let Some(running) = self.runs_on(shard, slot, key) {
+            return Some(Holder::Running(running));
+        }
+        let is_ready = |(ready, rollup): (bool, &SharedRollup<K, X::Work>)| {
+            ready && has_key(&rollup.scope, key)
+        };
+        if lanes.is_ready(slot) || lanes.rollups(inbox).any(is_ready) {
+            return Some(Holder::Ready);
+        }
+        None
+    }
+
+    /// Who runs, and holds this lane of this key. The shard's lanes are locked, so nobody gives it back
+    /// meanwhile.
+    fn runs_on(&self, shard: usize, slot: usize, key: &K) -> Option<Running> {
+        let on_a_worker = self.crew.members().into_iter().find_map(|(id, _, tally)| {
+            let present = tally.present()?;
+            let is_it = match present.place {
+                Place::Free => false,
+                Place::Lane { shard: at, slot: its } => (at, its) == (shard, slot),
+                Place::Rollup => {
+                    let rollup = tally.rollup().and_then(downcast::<K, X::Work>);
+                    rollup.is_some_and(|rollup| has_key(&rollup.scope, key))
+                }
+            };
+            is_it.then(|| running(Some(id), &present))
+        });
+        on_a_worker.or_else(|| {
+            self.shards.iter().enumerate().find_map(|(at, shard_at)| {
+                let now = self.clock.nanos();
+                let turns = shard_at.turns.lock();
+                let kept = turns.iter().find(|kept| match &kept.held {
+                    Held::Free => false,
+                    Held::Lane(its) => (at, *its) == (shard, slot),
+                    Held::Rollup(rollup) => has_key(&rollup.scope, key),
+                })?;
+                Some(kept_running(kept.since, now))
+            })
+        })
+    }
+
+    /// The rollup that has a key and waits for others of its own: looked for among those that wait, in
+    /// all shards.
+    fn rollup_on(&self, key: &K) -> Holder<K> {
+        let hash = self.hasher.hash_one(key);
+        for shard in &self.shards {
+            let lanes = shard.lanes.lock();
+            let inbox = shard.inbox.lock();
+            let has_it =
+                |(_, rollup): &(bool, &SharedRollup<K, X::Work>)| has_key(&rollup.scope, key);
+            let found: Vec<_> = lanes
+                .rollups(&inbox)
+                .filter(has_it)
+                .map(|(ready, it)| (ready, it.clone()))
+                .collect();
+            drop((lanes, inbox));
+            for (ready, rollup) in found {
+                if ready {
+                    return Holder::Ready;
+                }
+                let Scope::Keys(claims) = &rollup.scope else { continue };
+                let (mut others, mut holds) = (Vec::new(), false);
+                for (claim, (its_hash, Claim { key: its, .. })) in claims.iter().enumerate() {
+                    let shard = &self.shards[self.shard_of(*its_hash)];
+                    let lanes = shard.lanes.lock();
+                    let inbox = shard.inbox.lock();
+                    let free = lanes.holds_part(&inbox, &rollup, claim);
+                    drop((lanes, inbox));
+                    match free {
+                        true => holds |= *its_hash == hash && its == key,
+                        false => others.push(its.clone()),
+                    }
+                }
+                if holds {
+                    return Holder::Rollup(others);
+                }
+            }
+        }
+        // Whoever had it has given it back while we looked.
+        Holder::Nobody
+    }
+
+    fn runs_barrier(&self) -> bool {
+        let is_barrier = |rollup: Arc<dyn Any + Send + Sync>| {
+            downcast::<K, X::Work>(rollup).is_some_and(|it| is_barrier(&it.scope))
+        };
+        let on_a_worker = self.crew.members().into_iter().any(|(_, _, tally)| {
+            tally.present().is_some_and(|present| present.place == Place::Rollup)
+                && tally.rollup().is_some_and(is_barrier)
+        });
+        on_a_worker
+            || self.shards.iter().any(|shard| {
+                let turns = shard.turns.lock();
+                turns
+                    .iter()
+                    .any(|kept| matches!(&kept.held, Held::Rollup(rollup) if is_barrier_of(rollup)))
+            })
+    }
+
+    /// What the worker does whose thread this is.
+    pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<Running> {
+        let (id, tally) = self.crew.member_on(thread)?;
+        Some(running(Some(id), &tally.present()?))
+    }
+
+    /// Why a job is where it is.
+    pub(crate) fn explain_job(&self, id: JobId) -> JobState {
+        let jobs = self.survey_jobs();
+        let Some(place) = jobs.iter().position(|((its, _), _)| *its == id) else {
+            return JobState::Over;
+        };
+        let waits = |progress: &Progress| !progress.admitted && !progress.paused;
+        let progress = &jobs[place].1;
+        let Progress { running, ready, waiting, to_come, .. } = *progress;
+        if progress.paused {
+            return JobState::Paused;
+        }
+        if waits(progress) {
+            let ahead = jobs[..place].iter().filter(|(_, other)| waits(other)).count();
+            return JobState::NotAdmitted { ahead };
+        }
+        match (running, ready, waiting) {
+            (0, 0, subtasks) if subtasks > 0 && to_come == Some(0) => {
+                JobState::Waiting { subtasks }
+            }
+            (0, ..) => JobState::NoWorker,
+            (workers, ready, _) => JobState::Running { workers, ready },
+        }
+    }
+
+    /// Why the engine does not do more than it does.
+    pub(crate) fn explain(&self) -> PoolExplanation {
+        let seen: Snapshot<K> = self.survey(0);
+        let jobs = self.survey_jobs();
+        let mut reasons = Vec::new();
+        if self.admission.is_closed() {
+            reasons.push(PoolReason::Closed);
+        }
+        if seen.unfinished == 0 {
+            reasons.push(PoolReason::NothingToDo);
+        }
+        if seen.submitters_waiting != 0 {
+            let Snapshot { unfinished, capacity, .. } = seen;
+            let waiting = seen.submitters_waiting;
+            reasons.push(PoolReason::NoRoom { waiting, unfinished, capacity });
+        }
+        if seen.submitters_held != 0 {
+            reasons.push(PoolReason::KeysFull { waiting: seen.submitters_held });
+        }
+        if self.shards.iter().any(|shard| shard.lanes.lock().fence().is_some()) {
+            reasons.push(PoolReason::Barrier { running: self.runs_barrier() });
+        }
+        let (workers, startable) = (seen.workers.len(), seen.ready + seen.queued);
+        if startable != 0 && seen.workers.iter().all(|worker| worker.busy) {
+            reasons.push(PoolReason::AllWorkersBusy { workers, startable });
+        }
+        if seen.blocked != 0 {
+            reasons.push(PoolReason::Behind { tasks: seen.blocked });
+        }
+        let on_hold: usize = self.shards.iter().map(|it| it.lanes.lock().held_keys().count()).sum();
+        if on_hold != 0 {
+            reasons.push(PoolReason::OnHold { keys: on_hold });
+        }
+        let not_admitted = jobs.iter().filter(|(_, job)| !job.admitted && !job.paused).count();
+        if not_admitted != 0 {
+            reasons.push(PoolReason::JobsNotAdmitted { jobs: not_admitted });
+        }
+        PoolExplanation { reasons }
+    }
+
+    /// The tasks that have run for at least so long, the longest first.
+    pub(crate) fn stalled(&self, than: Duration) -> Vec<(TaskId, Stalled<K>)> {
+        let mut stalled = Vec::new();
+        for (id, thread, tally) in self.crew.members() {
+            let Some(present) = tally.present().filter(|present| present.at_least >= than) else {
+                continue;
+            };
+            let (keys, is_barrier) = match present.place {
+                Place::Free => (Vec::new(), false),
+                Place::Lane { shard, slot } => {
+                    let lanes = self.shards[shard].lanes.lock();
+                    // While the lanes are locked nobody gives one back; but the task may have ended,
+                    // and its worker be about to look for the next.
+                    match lanes.key_at(slot) {
+                        Some(key) if tally.ran() == present.number => (vec![key.clone()], false),
+                        _ => continue,
+                    }
+                }
+                Place::Rollup => match tally.rollup().and_then(downcast::<K, X::Work>) {
+                    Some(rollup) => keys_of(&rollup.scope),
+                    None => continue,
+                },
+            };
+            let at_least = present.at_least;
+            let task = TaskId::OnWorker(id, present.number);
+            let what = Stalled { keys, is_barrier, worker: Some(id), thread, at_least };
+            stalled.push((task, what));
+        }
+        for (index, shard) in self.shards.iter().enumerate() {
+            let lanes = shard.lanes.lock();
+            let turns = shard.turns.lock();
+            let now = self.clock.nanos();
+            for kept in turns.iter() {
+                let at_least = Duration::from_nanos(now.saturating_sub(kept.since));
+                if at_least < than {
+                    continue;
+                }
+                let (keys, is_barrier) = match &kept.held {
+                    Held::Free => (Vec::new(), false),
+                    Held::Lane(slot) => (vec![lanes.key_in(*slot).1.clone()], false),
+                    Held::Rollup(rollup) => keys_of(&rollup.scope),
+                };
+                let task = TaskId::Kept(index, kept.since);
+                let what = Stalled { keys, is_barrier, worker: None, thread: None, at_least };
+                stalled.push((task, what));
+            }
+        }
+        stalled.sort_by_key(|(_, what)| std::cmp::Reverse(what.at_least));
+        stalled
+    }
+}
+
+fn running(worker: Option<usize>, present: &Present) -> Running {
+    Running { worker, at_least: present.at_least, at_most: present.at_most }
+}
+
+fn kept_running(since: u64, now: u64) -> Running {
+    let lasted = Duration::from_nanos(now.saturating_sub(since));
+    Running { worker: None, at_least: lasted, at_most: lasted }
+}
+
+fn downcast<K: Key, W: Send + 'static>(
+    rollup: Arc<dyn Any + Send + Sync>,
+) -> Option<SharedRollup<K, W>> {
+    rollup.downcast().ok()
+}
+
+fn is_barrier<K>(scope: &Scope<K>) -> bool {
+    matches!(scope, Scope::Everything { .. })
+}
+
+fn is_barrier_of<K, W>(rollup: &SharedRollup<K, W>) -> bool {
+    is_barrier(&rollup.scope)
+}
+
+fn has_key<K: Key>(scope: &Scope<K>, key: &K) -> bool {
+    match scope {
+        Scope::Unkeyed { .. } | Scope::Everything { .. } => false,
+        Scope::Keys(claims) => claims.iter().any(|(_, claim)| claim.key == *key),
+    }
+}
+
+fn keys_of<K: Key>(scope: &Scope<K>) -> (Vec<K>, bool) {
+    match scope {
+        Scope::Unkeyed { .. } => (Vec::new(), false),
+        Scope::Everything { .. } => (Vec::new(), true),
+        Scope::Keys(claims) => (claims.iter().map(|(_, claim)| claim.key.clone()).collect(), false),
+    }
+}

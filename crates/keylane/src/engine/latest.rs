@@ -1,0 +1,241 @@
+//! Tasks with a role: the latest of a key, which replaces the one before it, and the end of a key.
+//!
+//! Who replaces a task takes over its slot and its key's place, so it needs no room of its own, and a
+//! submission that finds none changes nothing. Whether there is a task to replace is decided in one
+//! section of the inbox, into which everything of the key comes.
+
+use super::*;
+use crate::order::Replacement;
+
+/// What came of a try to put a latest task into its inbox.
+enum Put<W> {
+    /// It is in the place of this work, which will not run.
+    Replaced(W),
+    /// It is in, with the room that its submitter had brought.
+    Added,
+    /// There is nothing to replace.
+    NeedsRoom,
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Submits a task that replaces the latest of its key, if that waits. Returns the work that will not
+    /// run, to be dropped by the caller.
+    pub(crate) fn submit_latest<M: Make<X::Work>>(
+        &self,
+        key: K,
+        task: M,
+        patience: Patience,
+    ) -> Result<Option<X::Work>, Unaccepted<K, M>> {
+        let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
+        let mut task = Some(task);
+        match self.replace_at_once(&claims, &mut task, weight) {
+            Ok(None) => {}
+            Ok(replaced) => return Ok(replaced),
+            Err(why) => return Err((why, claims, unmade(task))),
+        }
+        match self.admit(&claims, weight, patience) {
+            Ok(toll) => self.enter_latest(claims, unmade(task), toll),
+            Err(why) => Err((why, claims, unmade(task))),
+        }
+    }
+
+    /// The same, waiting for room without blocking the thread. Dropped before it is ready, it has
+    /// changed nothing.
+    pub(crate) async fn submit_latest_async<M: Make<X::Work>>(
+        &self,
+        key: K,
+        task: M,
+    ) -> Result<Option<X::Work>, Unaccepted<K, M>> {
+        let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
+        let mut task = Some(task);
+        match self.replace_at_once(&claims, &mut task, weight) {
+            Ok(None) => {}
+            Ok(replaced) => return Ok(replaced),
+            Err(why) => return Err((why, claims, unmade(task))),
+        }
+        match self.admit_async(&claims, weight).await {
+            Ok(toll) => self.enter_latest(claims, unmade(task), toll),
+            Err(why) => Err((why, claims, unmade(task))),
+        }
+    }
+
+    /// Submits the last task of a key's life.
+    pub(crate) fn submit_end<M: Make<X::Work>>(
+        &self,
+        key: K,
+        refuses: bool,
+        task: M,
+        patience: Patience,
+    ) -> Result<(), Unaccepted<K, M>> {
+        let claims = Claims::exclusive(key);
+        match self.admit(&claims, self.weight_of(&task), patience) {
+            Ok(toll) => self.enter_end(claims, refuses, task, toll),
+            Err(why) => Err((why, claims, task)),
+        }
+    }
+
+    /// Puts an admitted end into its inbox, unless the key has one.
+    pub(crate) fn enter_end<M: Make<X::Work>>(
+        &self,
+        claims: Claims<K>,
+        refuses: bool,
+        task: M,
+        toll: Toll,
+    ) -> Result<(), Unaccepted<K, M>> {
+        let (hash, shard, key) = self.find_inbox(&claims);
+        let mut inbox = self.shards[shard].inbox.lock();
+        let why = match (inbox.closed, inbox.has_end(hash as u32, key)) {
+            (true, _) => SubmitErrorKind::Closed,
+            (_, true) => SubmitErrorKind::KeyFinished,
+            _ => {
+                let freed = self.arrive(shard, hash, key);
+                let work = toll.charge::<M, K, X>(task).make();
+                let tell = inbox.push_end(hash, key, self.clock.now(), refuses, work);
+                drop(inbox);
+                drop(freed);
+                if tell {
+                    self.offer(shard);
+                }
+                return Ok(());
+            }
+        };
+        drop(inbox);
+        self.retract(&claims);
+        Err((why, claims, task))
+    }
+
+    /// Lets tasks of a key in again that were refused, and says whether they were.
+    pub(crate) fn reopen_key(&self, key: &K) -> bool {
+        let hash = self.hasher.hash_one(key);
+        self.shards[self.shard_of(hash)].inbox.lock().reopen(hash as u32, key)
+    }
+
+    /// The keys of which everything is refused.
+    pub(crate) fn finished_keys(&self) -> Vec<K> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            keys.extend(shard.inbox.lock().refusing().cloned());
+        }
+        keys
+    }
+
+    /// A task with a role has ended.
+    #[cold]
+    pub(super) fn unwatch(&self, task: &Arc<Rollup<K, X::Work>>) {
+        let Scope::Keys(claims) = &task.scope else { return };
+        self.shards[self.shard_of(claims[0].0)].inbox.lock().unwatch(task);
+    }
+
+    fn weight_of<M: Make<X::Work>>(&self, task: &M) -> usize {
+        task.peek().map_or(0, |work| self.executor.weigh(work))
+    }
+
+    /// Replaces the latest task without any room, if there is one; but not if the new one weighs
+    /// anything, for then it has to wait for bytes as others do.
+    fn replace_at_once<M: Make<X::Work>>(
+        &self,
+        claims: &Claims<K>,
+        task: &mut Option<M>,
+        weight: usize,
+    ) -> Result<Option<X::Work>, SubmitErrorKind> {
+        let bytes = self.bounds.as_ref().is_some_and(|bounds| bounds.bytes.is_some());
+        if bytes && weight != 0 {
+            return Ok(None);
+        }
+        match self.put_latest(claims, task, false)? {
+            Put::Replaced(work) => Ok(Some(self.unweighed(work))),
+            Put::Added | Put::NeedsRoom => Ok(None),
+        }
+    }
+
+    /// Puts an admitted latest task into its inbox. If another has waited meanwhile it needs no room.
+    fn enter_latest<M: Make<X::Work>>(
+        &self,
+        claims: Claims<K>,
+        task: M,
+        toll: Toll,
+    ) -> Result<Option<X::Work>, Unaccepted<K, M>> {
+        let mut charged = Some(toll.charge::<M, K, X>(task));
+        match self.put_latest(&claims, &mut charged, true) {
+            Ok(Put::Replaced(work)) => {
+                self.retract(&claims);
+                Ok(Some(self.unweighed(work)))
+            }
+            Ok(Put::Added | Put::NeedsRoom) => Ok(None),
+            Err(why) => {
+                self.retract(&claims);
+                Err((why, claims, unmade(charged).task))
+            }
+        }
+    }
+
+    /// Gives back what work weighs that will not run.
+    fn unweighed(&self, work: X::Work) -> X::Work {
+        if let Some(bounds) = &self.bounds
+            && let Some(bytes) = &bounds.bytes
+        {
+            drop(bytes.taken(self.executor.weigh(&work)));
+        }
+        work
+    }
+
+    /// One section of the inbox. What is made of is taken if the task is in.
+    fn put_latest<M: Make<X::Work>>(
+        &self,
+        claims: &Claims<K>,
+        task: &mut Option<M>,
+        has_room: bool,
+    ) -> Result<Put<X::Work>, SubmitErrorKind> {
+        let (hash, shard, key) = self.find_inbox(claims);
+        let time = self.clock.now();
+        let mut make = || task.take().expect("it is made once").make();
+        let mut inbox = self.shards[shard].inbox.lock();
+        // Without a slot of its own the task has not been at the gate, which may be closed.
+        if inbox.closed || !has_room && self.admission.is_closed() {
+            return Err(SubmitErrorKind::Closed);
+        }
+        if inbox.refuses(hash as u32, key) {
+            return Err(SubmitErrorKind::KeyFinished);
+        }
+        let (put, appended, freed) = match inbox.replace_latest(hash, key, time, &mut make) {
+            Some(Replacement { work, appended }) => (Put::Replaced(work), appended, None),
+            None if !has_room => return Ok(Put::NeedsRoom),
+            None => {
+                let freed = self.arrive(shard, hash, key);
+                (Put::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
+            }
+        };
+        drop(inbox);
+        drop(freed);
+        if appended == Some(true) {
+            self.offer(shard);
+        }
+        if let (Put::Replaced(_), Some(_)) = (&put, appended) {
+            self.pass_husks(shard, hash as u32, key);
+        }
+        Ok(put)
+    }
+
+    /// A task has become a husk: who has waited for it alone waits no longer.
+    fn pass_husks(&self, shard: usize, hash: u32, key: &K) {
+        let mut lanes = self.shards[shard].lanes.lock();
+        lanes.pass_husks(hash, key);
+        let offer = lanes.has_offer();
+        drop(lanes);
+        if offer {
+            self.offer(shard);
+        }
+    }
+
+    /// The one key of these claims, its hash and its shard.
+    fn find_inbox<'a>(&self, claims: &'a Claims<K>) -> (u64, usize, &'a K) {
+        let Repr::One(claim) = &claims.0 else { unreachable!("a task with a role has one key") };
+        let hash = self.hasher.hash_one(&claim.key);
+        (hash, self.shard_of(hash), &claim.key)
+    }
+}
+
+/// What a task that is not in was to be made of.
+fn unmade<M>(task: Option<M>) -> M {
+    task.expect("a task that is not in was not made")
+}

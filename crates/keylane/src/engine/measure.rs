@@ -1,0 +1,71 @@
+//! What takes a look at the clock: how long tasks wait, and how long kept turns last.
+
+use super::*;
+use crate::order::Scope;
+use crate::run::Fate;
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// The time in the label of the task that is about to be put into this inbox, with a mark if its
+    /// wait is to be measured.
+    #[inline(always)]
+    pub(super) fn stamp(&self, shard: usize, inbox: &mut Inbox<K, X::Work>, time: u32) -> u32 {
+        if !inbox.is_due() {
+            return time;
+        }
+        // Its place is the next of the inbox's clock.
+        self.begin_wait(shard, inbox, (inbox.clock + 1) as u32);
+        time | Label::MEASURED
+    }
+
+    /// From now on the task with this place waits. It is in no inbox yet.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn begin_wait(&self, shard: usize, inbox: &mut Inbox<K, X::Work>, seq: u32) {
+        let ahead = self.shards[shard].waits.lock().begin(seq, self.clock.nanos());
+        inbox.measure_at = inbox.accepted + u64::from(ahead);
+    }
+
+    /// A task begins whose wait is measured. Returns when it was submitted, in nanoseconds, and how many
+    /// tasks it stands for; or nothing, if that was forgotten.
+    pub(crate) fn end_wait(
+        &self,
+        shard: usize,
+        held: &Held<K, X::Work>,
+        seq: u32,
+    ) -> Option<(u64, u32)> {
+        let shard = match held {
+            Held::Rollup(rollup) => self.first_shard(&rollup.scope),
+            Held::Free | Held::Lane(_) => shard,
+        };
+        self.shards[shard].waits.lock().end(seq)
+    }
+
+    /// The shard whose inbox has measured a rollup.
+    pub(super) fn first_shard(&self, scope: &Scope<K>) -> usize {
+        match scope {
+            Scope::Everything { .. } => 0,
+            Scope::Unkeyed { shard } => *shard,
+            Scope::Keys(claims) => {
+                let shards = claims.iter().map(|(hash, _)| self.shard_of(*hash));
+                shards.min().expect("a rollup has several keys")
+            }
+        }
+    }
+
+    /// A turn outlives its body. Returns what it is known by.
+    pub(crate) fn keep_turn(&self, shard: usize, held: Held<K, X::Work>) -> usize {
+        self.shards[shard].turns.lock().keep(held, self.clock.nanos())
+    }
+
+    /// Ends such a turn.
+    pub(crate) fn end_kept(&self, shard: usize, turn: usize, fate: Fate) {
+        let measure = self.settings.statistics != Statistics::Off;
+        let kept = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
+        if let Some(recording) = self.tracer.recording() {
+            self.trace_kept(&recording, shard, &kept.held, kept.since);
+        }
+        self.check_end(shard, &kept.held);
+        self.judge(shard, &kept.held, fate);
+        self.end(shard, kept.held);
+    }
+}

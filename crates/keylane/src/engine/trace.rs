@@ -1,0 +1,125 @@
+//! Recording what runs where, and checking it: on only where somebody wants it.
+
+use super::*;
+use crate::observe::{Recording, Slice, SliceEnd, Trace, TracedKey};
+use crate::order::{Mode, Scope};
+
+/// What is recorded of a task when it begins.
+pub(crate) struct Traced<K> {
+    keys: Vec<TracedKey<K>>,
+    is_barrier: bool,
+    task: Option<u64>,
+    wait: Option<Duration>,
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
+    /// Records what runs from now on, up to `capacity` slices of each worker.
+    pub(crate) fn begin_trace(&self, capacity: usize) {
+        self.tracer.begin(self.clock.nanos(), capacity);
+        self.measure_every_wait(true);
+    }
+
+    /// Ends the recording.
+    pub(crate) fn end_trace(&self) -> Option<Trace<K>> {
+        let recording = self.tracer.end()?;
+        self.measure_every_wait(false);
+        Some(recording.into_trace(self.settings.thread_name.clone()))
+    }
+
+    fn measure_every_wait(&self, every: bool) {
+        let statistics = self.settings.statistics;
+        for shard in &self.shards {
+            let mut inbox = shard.inbox.lock();
+            shard.waits.lock().set_every(every || statistics == Statistics::Every);
+            let any = every || statistics != Statistics::Off;
+            inbox.measure_at = if any { inbox.accepted } else { u64::MAX };
+        }
+    }
+
+    /// A task begins on a worker that records it.
+    pub(crate) fn trace(
+        &self,
+        shard: usize,
+        held: &Held<K, X::Work>,
+        seq: Option<u32>,
+        wait: Option<Duration>,
+    ) -> Traced<K> {
+        let name = |shard: usize| Some((shard as u64) << 32 | u64::from(seq?));
+        let task = name(shard);
+        match held {
+            Held::Free => Traced { keys: Vec::new(), is_barrier: false, task, wait },
+            Held::Lane(slot) => {
+                let lanes = self.shards[shard].lanes.lock();
+                let key = lanes.key_at(*slot).cloned();
+                let is_shared = lanes.is_shared(*slot);
+                drop(lanes);
+                let keys = key.into_iter().map(|key| TracedKey::new(key, is_shared)).collect();
+                Traced { keys, is_barrier: false, task, wait }
+            }
+            Held::Rollup(rollup) => {
+                let task = name(self.first_shard(&rollup.scope));
+                let (keys, is_barrier) = match &rollup.scope {
+                    Scope::Unkeyed { .. } => (Vec::new(), false),
+                    Scope::Everything { .. } => (Vec::new(), true),
+                    Scope::Keys(claims) => {
+                        let traced = claims.iter().map(|(_, Claim { key, mode })| {
+                            TracedKey::new(key.clone(), *mode == Mode::Shared)
+                        });
+                        (traced.collect(), false)
+                    }
+                };
+                Traced { keys, is_barrier, task, wait }
+            }
+        }
+    }
+
+    /// A task begins, in a pool that checks itself.
+    pub(crate) fn check_begin(&self, shard: usize, held: &Held<K, X::Work>, seq: u32) {
+        if let Some(checker) = &self.checker {
+            let traced = self.trace(shard, held, None, None);
+            checker.begins(&traced.keys, traced.is_barrier, seq);
+        }
+    }
+
+    /// It is about to give back what it holds.
+    pub(crate) fn check_end(&self, shard: usize, held: &Held<K, X::Work>) {
+        if let Some(checker) = &self.checker {
+            let traced = self.trace(shard, held, None, None);
+            checker.ends(&traced.keys, traced.is_barrier);
+        }
+    }
+
+    /// A kept turn is about to end.
+    pub(super) fn trace_kept(
+        &self,
+        recording: &Recording<K>,
+        shard: usize,
+        held: &Held<K, X::Work>,
+        since: u64,
+    ) {
+        let now = self.clock.nanos();
+        let traced = self.trace(shard, held, None, None);
+        // A turn that was kept before the window began is seen from there on.
+        let start = recording.time(since).unwrap_or_default();
+        let duration = recording.time(now).unwrap_or_default().saturating_sub(start);
+        recording.kept().push(traced.into_slice(None, start, duration, SliceEnd::Done));
+    }
+}
+
+impl<K> Traced<K> {
+    /// A subtask of a job, without keys.
+    pub(crate) fn subtask() -> Self {
+        Traced { keys: Vec::new(), is_barrier: false, task: None, wait: None }
+    }
+
+    pub(crate) fn into_slice(
+        self,
+        worker: Option<usize>,
+        start: Duration,
+        duration: Duration,
+        end: SliceEnd,
+    ) -> Slice<K> {
+        let Traced { keys, is_barrier, task, wait } = self;
+        Slice { worker, keys, is_barrier, job: None, task, start, duration, wait, end }
+    }
+}

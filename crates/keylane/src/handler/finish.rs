@@ -1,0 +1,58 @@
+//! The ordered end of a key's life.
+
+use std::hash::BuildHasher;
+
+use super::HandlerPool;
+use super::latest::refused;
+use crate::engine::{Key, Made, Patience};
+use crate::error::SubmitError;
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+use crate::pool::AfterFinish;
+
+impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
+    /// Sends the last message of a key's life, which is handled after all that were sent for the key
+    /// before, exactly once. As [`Pool::finish_key`](crate::Pool::finish_key).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge), or
+    /// [`KeyFinished`](SubmitErrorKind::KeyFinished) if the key's life has an end; the message comes
+    /// back in the error.
+    pub fn finish_key(
+        &self,
+        key: K,
+        after: AfterFinish,
+        message: M,
+    ) -> Result<(), SubmitError<(K, M)>> {
+        let refuses = after == AfterFinish::Refuse;
+        refused(self.engine.submit_end(key, refuses, Made(message), Patience::Endless))
+    }
+
+    /// The same if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`finish_key`](Self::finish_key), or [`Full`](SubmitErrorKind::Full) or
+    /// [`KeyFull`](SubmitErrorKind::KeyFull).
+    pub fn try_finish_key(
+        &self,
+        key: K,
+        after: AfterFinish,
+        message: M,
+    ) -> Result<(), SubmitError<(K, M)>> {
+        let refuses = after == AfterFinish::Refuse;
+        refused(self.engine.submit_end(key, refuses, Made(message), Patience::None))
+    }
+
+    /// Lets messages of a key in again that were refused since its end, and says whether they were. As
+    /// [`Pool::reopen_key`](crate::Pool::reopen_key).
+    pub fn reopen_key(&self, key: &K) -> bool {
+        self.engine.reopen_key(key)
+    }
+
+    /// The keys of which messages are refused, in no particular order.
+    pub fn finished_keys(&self) -> Vec<K> {
+        self.engine.finished_keys()
+    }
+}

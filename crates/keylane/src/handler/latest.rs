@@ -1,0 +1,86 @@
+//! Sending messages of which only the latest of a key is wanted.
+
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
+
+use super::{HandlerPool, keyed};
+use crate::engine::{Key, Made, Patience, Unaccepted};
+use crate::error::SubmitError;
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+
+impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
+    /// Sends a message that replaces the latest one of its key, if that still waits, and returns the one
+    /// that was replaced. As [`Pool::submit_latest`](crate::Pool::submit_latest).
+    ///
+    /// Where messages [weigh](crate::Builder::capacity_bytes) something, one that does waits for its
+    /// bytes before it replaces another, whose bytes are free then.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build_handler(|sensor: &&str, t| println!("{sensor}: {t}"))?;
+    /// pool.pause_key(&"boiler");
+    /// assert_eq!(pool.send_latest("boiler", 71)?, None);
+    /// assert_eq!(pool.send_latest("boiler", 72)?, Some(71));
+    /// pool.resume_key(&"boiler");
+    /// pool.drain(None)?; // boiler: 72
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge) or
+    /// [`KeyFinished`](SubmitErrorKind::KeyFinished); the message comes back in the error.
+    pub fn send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
+        refused(self.engine.submit_latest(key, Made(message), Patience::Endless))
+    }
+
+    /// The same if there is room and nobody waits for it, or there is a message to replace.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_latest`](Self::send_latest), or [`Full`](SubmitErrorKind::Full) or
+    /// [`KeyFull`](SubmitErrorKind::KeyFull).
+    pub fn try_send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
+        refused(self.engine.submit_latest(key, Made(message), Patience::None))
+    }
+
+    /// The same, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_latest`](Self::send_latest), or [`TimedOut`](SubmitErrorKind::TimedOut).
+    pub fn send_latest_timeout(
+        &self,
+        key: K,
+        message: M,
+        timeout: Duration,
+    ) -> Result<Option<M>, SubmitError<(K, M)>> {
+        let patience =
+            Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until);
+        refused(self.engine.submit_latest(key, Made(message), patience))
+    }
+
+    /// The same, waiting for room without blocking the thread. Needs no particular runtime.
+    ///
+    /// Cancel safe: dropped before it is ready, it has replaced nothing, and has left the line.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send_latest`](Self::send_latest).
+    pub async fn send_latest_async(
+        &self,
+        key: K,
+        message: M,
+    ) -> Result<Option<M>, SubmitError<(K, M)>> {
+        refused(self.engine.submit_latest_async(key, Made(message)).await)
+    }
+}
+
+/// The message in the error.
+pub(super) fn refused<K: Key, M, T>(
+    result: Result<T, Unaccepted<K, Made<M>>>,
+) -> Result<T, SubmitError<(K, M)>> {
+    result.map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
+}

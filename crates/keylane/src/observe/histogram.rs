@@ -1,0 +1,258 @@
+//! Histograms of durations, with buckets that are narrow in proportion to what they hold.
+//!
+//! Each power of two is divided into 16 buckets of equal width, as in Gil Tene's HdrHistogram, so a
+//! value is known to within a sixteenth of itself, from nanoseconds to days, in six kilobytes.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Buckets in each power of two, as a power of two.
+const BITS: u32 = 4;
+const SPLIT: usize = 1 << BITS;
+
+/// What is longer than 2^48 ns, more than three days, counts as so long.
+const LARGEST: u64 = (1 << 48) - 1;
+const BUCKETS: usize = (48 - BITS as usize + 1) * SPLIT;
+
+/// A histogram that one thread writes and any thread reads.
+pub(crate) struct Recorder {
+    /// How often each bucket was hit. Written by plain loads and stores, for there is one writer.
+    counts: Box<[AtomicU64]>,
+    /// The sum of all that was recorded, in nanoseconds.
+    sum: AtomicU64,
+    /// The longest.
+    longest: AtomicU64,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        Recorder {
+            counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a duration as often as the tasks are that it stands for. By the owner alone.
+    pub(crate) fn record(&self, nanos: u64, times: u64) {
+        let add = |to: &AtomicU64, more: u64| {
+            to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        };
+        add(&self.counts[bucket_of(nanos)], times);
+        add(&self.sum, nanos.saturating_mul(times));
+        if nanos > self.longest.load(Ordering::Relaxed) {
+            self.longest.store(nanos, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds what was recorded to a histogram.
+    pub(crate) fn add_to(&self, histogram: &mut Histogram) {
+        for (sum, count) in histogram.counts.iter_mut().zip(&self.counts) {
+            *sum += count.load(Ordering::Relaxed);
+        }
+        let sum = self.sum.load(Ordering::Relaxed);
+        histogram.sum = histogram.sum.saturating_add(sum);
+        histogram.longest = histogram.longest.max(self.longest.load(Ordering::Relaxed));
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut histogram = Histogram::default();
+        self.add_to(&mut histogram);
+        histogram.fmt(f)
+    }
+}
+
+/// How often something took how long.
+///
+/// A duration is known to within a sixteenth: what is said is never too short, and too long by no more
+/// than 6.25 %. Where tasks are sampled, each that was measured counts for all that it stands for, so
+/// counts and quantiles are estimates for all tasks.
+///
+/// ```
+/// use std::time::Duration;
+/// use keylane::Pool;
+///
+/// let pool = Pool::<u32>::builder().build()?;
+/// for key in 0..100 {
+///     pool.execute(key, || std::thread::sleep(Duration::from_micros(100)))?;
+/// }
+/// pool.drain(None)?;
+/// let run = pool.snapshot(0).run_time;
+/// assert!(run.quantile(0.5) >= Duration::from_micros(100));
+/// println!("median {:?}, 99 % within {:?}", run.quantile(0.5), run.quantile(0.99));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Box<[u64]>,
+    /// In nanoseconds.
+    sum: u64,
+    /// In nanoseconds.
+    longest: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { counts: vec![0; BUCKETS].into(), sum: 0, longest: 0 }
+    }
+}
+
+impl Histogram {
+    /// How many durations there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// All durations together.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum)
+    }
+
+    /// The mean, or zero if there are none.
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.sum.checked_div(self.count()).unwrap_or(0))
+    }
+
+    /// The longest that was measured, exactly; or zero.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.longest)
+    }
+
+    /// The duration that so much of all does not exceed: a half is the median, 0.99 all but the longest
+    /// hundredth. Zero if there are none.
+    ///
+    /// # Panics
+    ///
+    /// If `quantile` is not from 0 to 1.
+    pub fn quantile(&self, quantile: f64) -> Duration {
+        assert!((0.0..=1.0).contains(&quantile), "a quantile is from 0 to 1");
+        let rank = ((self.count() as f64 * quantile).ceil() as u64).max(1);
+        let mut seen = 0;
+        let within = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        let end = within.map_or(self.longest, last_of);
+        Duration::from_nanos(end.min(self.longest))
+    }
+
+    /// How many durations do not exceed this one, counting whole buckets: those whose end is no longer.
+    pub fn count_up_to(&self, limit: Duration) -> u64 {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let fits = |&(bucket, _): &(usize, &u64)| last_of(bucket) <= limit;
+        self.counts.iter().enumerate().take_while(fits).map(|(_, count)| count).sum()
+    }
+
+    /// The buckets that are not empty, the shortest first: the longest duration that each holds, and how
+    /// many it holds.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let buckets = self.counts.iter().enumerate().filter(|(_, count)| **count != 0);
+        buckets.map(|(bucket, count)| (Duration::from_nanos(last_of(bucket)), *count))
+    }
+
+    /// Adds all that another one holds.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum += count;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histogram")
+            .field("count", &self.count())
+            .field("mean", &self.mean())
+            .field("median", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .field("max", &self.max())
+            .finish()
+    }
+}
+
+/// The bucket of a value. Below 16 each value has its own.
+fn bucket_of(nanos: u64) -> usize {
+    let nanos = nanos.min(LARGEST);
+    let octave = (u64::BITS - 1 - (nanos | 1).leading_zeros()).saturating_sub(BITS);
+    (octave as usize) * SPLIT + (nanos >> octave) as usize
+}
+
+/// The largest value of a bucket.
+fn last_of(bucket: usize) -> u64 {
+    let octave = (bucket / SPLIT).saturating_sub(1);
+    let within = (bucket - octave * SPLIT) as u64;
+    ((within + 1) << octave) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_lies_in_its_bucket_which_is_no_wider_than_a_sixteenth_of_it() {
+        let mut values: Vec<u64> = (0..5000).collect();
+        values.extend((4..48).flat_map(|bits| {
+            let power = 1_u64 << bits;
+            [power - 1, power, power + 1, power + power / 3, power + power / 2]
+        }));
+        values.push(LARGEST);
+        for value in values {
+            let bucket = bucket_of(value);
+            assert!(bucket < BUCKETS);
+            let first = if bucket == 0 { 0 } else { last_of(bucket - 1) + 1 };
+            assert!(first <= value && value <= last_of(bucket), "{value} is in {bucket}");
+            assert!((last_of(bucket) - first) * SPLIT as u64 <= value, "{value}: too wide");
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert_eq!(last_of(BUCKETS - 1), LARGEST);
+    }
+
+    #[test]
+    fn quantiles_are_never_too_short_and_at_most_a_sixteenth_too_long() {
+        let recorder = Recorder::new();
+        let mut values: Vec<u64> = (1..=10_000).map(|n| n * n).collect();
+        values.iter().for_each(|&value| recorder.record(value, 1));
+        values.sort_unstable();
+        let mut histogram = Histogram::default();
+        recorder.add_to(&mut histogram);
+        assert_eq!(histogram.count(), 10_000);
+        for quantile in [0.0, 0.001, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
+            let rank = ((10_000.0 * quantile) as usize).max(1);
+            let exact = values[rank - 1] as f64;
+            let said = histogram.quantile(quantile).as_nanos() as f64;
+            assert!(said >= exact && said <= exact * 1.0625, "{quantile}: {said} for {exact}");
+        }
+        assert_eq!(histogram.max().as_nanos(), 100_000_000);
+        let mean: u64 = values.iter().sum::<u64>() / 10_000;
+        assert_eq!(histogram.mean().as_nanos(), u128::from(mean));
+    }
+
+    #[test]
+    fn a_sample_counts_for_all_that_it_stands_for_and_merging_adds() {
+        let recorder = Recorder::new();
+        recorder.record(100, 64);
+        recorder.record(1_000_000, 1);
+        let mut histogram = Histogram::default();
+        recorder.add_to(&mut histogram);
+        recorder.add_to(&mut histogram);
+        let mut twice = histogram.clone();
+        twice.merge(&histogram);
+        assert_eq!((histogram.count(), twice.count()), (130, 260));
+        assert_eq!(twice.sum().as_nanos(), 4 * (6_400 + 1_000_000));
+        assert_eq!(histogram.count_up_to(Duration::from_micros(1)), 128);
+        assert_eq!(histogram.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [128, 2]);
+        assert!(Histogram::default().is_empty());
+        assert_eq!(Histogram::default().quantile(0.5), Duration::ZERO);
+    }
+}

@@ -1,0 +1,46 @@
+//! Keys of which nothing begins: the answers.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why nothing of a key begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hold {
+    /// Somebody has paused it: see [`Pool::pause_key`](crate::Pool::pause_key).
+    Paused {
+        /// How long ago, to within about 10 ms.
+        since: Duration,
+    },
+    /// Its tasks have failed too often: see [`OnFailure::StopKey`](crate::OnFailure::StopKey).
+    Stopped {
+        /// So many in a row.
+        failures: u32,
+        /// How long ago the last of them did, to within about 10 ms.
+        since: Duration,
+    },
+}
+
+/// A key of which nothing begins until it is [resumed](crate::Pool::resume_key).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HeldKey<K> {
+    /// The key.
+    pub key: K,
+    /// Why.
+    pub hold: Hold,
+    /// How many tasks have the key all the same: those that run, or that a worker has just taken, and
+    /// rollups that have it and wait for another key. At zero the key is at rest.
+    pub running: usize,
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hold::Paused { since } => write!(f, "has been paused for {since:?}"),
+            Hold::Stopped { failures, since } => {
+                write!(f, "was stopped {since:?} ago after {failures} failures")
+            }
+        }
+    }
+}

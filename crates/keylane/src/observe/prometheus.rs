@@ -1,0 +1,251 @@
+//! Writes a snapshot as text for Prometheus.
+//!
+//! The format is version 0.0.4 of the text exposition format, which every scraper reads:
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. It is a dozen lines to write, and what
+//! it needs is in the snapshot: a registry with metrics of its own would have to be updated while tasks run.
+
+use std::fmt::{self, Display, Write};
+use std::time::Duration;
+
+use super::{Histogram, Snapshot, WorkerSnapshot};
+
+/// The ends of the buckets, in nanoseconds: four in each power of ten, from a microsecond to 75 seconds.
+const ENDS_PER_DECADE: [u64; 4] = [1_000, 2_000, 5_000, 7_500];
+const DECADES: u32 = 8;
+
+impl<K> Snapshot<K> {
+    /// Writes the snapshot as metrics in the text format of Prometheus (version 0.0.4), under names that begin
+    /// with `keylane_`. Serve it as `text/plain; version=0.0.4`.
+    ///
+    /// `labels` are added to each, such as the pool's name. Keys are never labels, for there may be
+    /// millions of them. Times are in seconds, as Prometheus wants them; where tasks are sampled the histograms
+    /// are estimates. A bucket holds what is known not to exceed its end, to within 6.25 %.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let mut text = String::new();
+    /// pool.snapshot(0).write_prometheus(&mut text, &[("pool", "orders")])?;
+    /// assert!(text.contains("keylane_tasks_accepted_total{pool=\"orders\"} 0\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    ///
+    /// # Panics
+    ///
+    /// If the name of a label is not one: letters, digits and `_`, with no digit first.
+    pub fn write_prometheus(&self, out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
+        for (name, _) in labels {
+            assert!(is_label_name(name), "{name:?} cannot be the name of a label");
+        }
+        let mut page = Page { out, labels };
+        self.write_tasks(&mut page)?;
+        self.write_bounds(&mut page)?;
+        page.histogram(
+            "keylane_task_wait_seconds",
+            "Time from the submission of a task to the start of its body.",
+            &self.wait_time,
+        )?;
+        page.histogram(
+            "keylane_task_run_seconds",
+            "Time from the start of a task's body to its end.",
+            &self.run_time,
+        )?;
+        self.write_workers(&mut page)
+    }
+
+    fn write_tasks(&self, page: &mut Page<'_, impl Write>) -> fmt::Result {
+        let done = self.finished.saturating_sub(self.panicked + self.failed + self.cancelled);
+        page.counter("keylane_tasks_accepted_total", "Tasks that were accepted.", self.accepted)?;
+        page.counter("keylane_tasks_refused_total", "Tasks that were not accepted.", self.refused)?;
+        page.family("keylane_tasks_ended_total", "Tasks that have ended, by how.", "counter")?;
+        let outcomes = [
+            ("done", done),
+            ("failed", self.failed),
+            ("panicked", self.panicked),
+            ("cancelled", self.cancelled),
+        ];
+        for (outcome, tasks) in outcomes {
+            page.sample("keylane_tasks_ended_total", &[("outcome", outcome)], tasks)?;
+        }
+        let help = "Tasks that are unfinished, by where they are.";
+        page.family("keylane_tasks", help, "gauge")?;
+        let states = [
+            ("queued", self.queued),
+            ("blocked", self.blocked),
+            ("ready", self.ready),
+            ("running", self.running),
+        ];
+        for (state, tasks) in states {
+            page.sample("keylane_tasks", &[("state", state)], tasks)?;
+        }
+        if let Some(violations) = &self.violations {
+            let help = "Tasks that began out of their order; must be 0.";
+            page.counter("keylane_order_violations_total", help, violations.order)?;
+            let help = "Tasks that began beside one that they conflict with; must be 0.";
+            page.counter("keylane_overlap_violations_total", help, violations.overlap)?;
+        }
+        Ok(())
+    }
+
+    fn write_bounds(&self, page: &mut Page<'_, impl Write>) -> fmt::Result {
+        let help = "Tasks that were accepted and have not ended.";
+        page.gauge("keylane_unfinished_tasks", help, self.unfinished)?;
+        let help = "The bound on tasks that are accepted and unfinished.";
+        page.gauge("keylane_capacity_tasks", help, self.capacity)?;
+        let help = "Submitters that wait for room in the pool.";
+        page.gauge("keylane_submitters_waiting", help, self.submitters_waiting)?;
+        let help = "Submitters that wait for room at their key.";
+        page.gauge("keylane_submitters_held", help, self.submitters_held)?;
+        if let Some(capacity) = self.capacity_bytes {
+            page.gauge("keylane_bytes", "What unfinished tasks weigh.", self.bytes)?;
+            page.gauge("keylane_capacity_bytes", "The bound on that.", capacity)?;
+        }
+        Ok(())
+    }
+
+    fn write_workers(&self, page: &mut Page<'_, impl Write>) -> fmt::Result {
+        let help = "Workers that sleep for want of a task.";
+        page.gauge("keylane_workers_asleep", help, self.workers_asleep)?;
+        page.gauge("keylane_workers_wanted", "Workers that there should be.", self.workers_wanted)?;
+        let help = "Tasks that a worker has run.";
+        page.per_worker("keylane_worker_tasks_total", help, "counter", &self.workers, |worker| {
+            worker.finished.to_string()
+        })?;
+        let help = "Time that a worker has spent on tasks.";
+        page.per_worker(
+            "keylane_worker_busy_seconds_total",
+            help,
+            "counter",
+            &self.workers,
+            |it| seconds(it.busy_time),
+        )?;
+        let help = "Time that a worker has slept.";
+        page.per_worker(
+            "keylane_worker_asleep_seconds_total",
+            help,
+            "counter",
+            &self.workers,
+            |it| seconds(it.asleep_time),
+        )
+    }
+}
+
+struct Page<'a, W> {
+    out: &'a mut W,
+    /// Each sample has these.
+    labels: &'a [(&'a str, &'a str)],
+}
+
+impl<W: Write> Page<'_, W> {
+    fn family(&mut self, name: &str, help: &str, kind: &str) -> fmt::Result {
+        writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}")
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) -> fmt::Result {
+        self.out.write_str(name)?;
+        for (number, (label, text)) in self.labels.iter().chain(labels).enumerate() {
+            let before = if number == 0 { '{' } else { ',' };
+            write!(self.out, "{before}{label}=\"{}\"", Escaped(text))?;
+        }
+        if !(self.labels.is_empty() && labels.is_empty()) {
+            self.out.write_char('}')?;
+        }
+        writeln!(self.out, " {value}")
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.family(name, help, "counter")?;
+        self.sample(name, &[], value)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: usize) -> fmt::Result {
+        self.family(name, help, "gauge")?;
+        self.sample(name, &[], value)
+    }
+
+    fn per_worker(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: &str,
+        workers: &[WorkerSnapshot],
+        value: impl Fn(&WorkerSnapshot) -> String,
+    ) -> fmt::Result {
+        self.family(name, help, kind)?;
+        workers.iter().try_for_each(|worker| {
+            self.sample(name, &[("worker", &worker.id.to_string())], value(worker))
+        })
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, times: &Histogram) -> fmt::Result {
+        self.family(name, help, "histogram")?;
+        let bucket = format!("{name}_bucket");
+        for end in ends() {
+            let le = seconds(end);
+            self.sample(&bucket, &[("le", &le)], times.count_up_to(end))?;
+        }
+        self.sample(&bucket, &[("le", "+Inf")], times.count())?;
+        self.sample(&format!("{name}_sum"), &[], seconds(times.sum()))?;
+        self.sample(&format!("{name}_count"), &[], times.count())
+    }
+}
+
+fn ends() -> impl Iterator<Item = Duration> {
+    let decades = (0..DECADES).map(|decade| 10_u64.pow(decade));
+    decades.flat_map(|decade| ENDS_PER_DECADE.map(|end| Duration::from_nanos(end * decade)))
+}
+
+/// Seconds without trailing zeros, so that the names of buckets stay short, and are the same each time.
+fn seconds(time: Duration) -> String {
+    let text = format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn is_label_name(name: &str) -> bool {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_';
+    name.chars().all(is_part) && name.chars().next().is_some_and(|first| !first.is_ascii_digit())
+}
+
+/// The text of a label, without what would end it.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|char| match char {
+            '\\' => f.write_str("\\\\"),
+            '"' => f.write_str("\\\""),
+            '\n' => f.write_str("\\n"),
+            other => f.write_char(other),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_exact_and_short() {
+        let written = [0, 1, 1_000, 7_500_000, 1_000_000_000, 20_000_000_000];
+        let written = written.map(|nanos| seconds(Duration::from_nanos(nanos)));
+        assert_eq!(written, ["0", "0.000000001", "0.000001", "0.0075", "1", "20"]);
+        assert_eq!(ends().last(), Some(Duration::from_secs(75)));
+        assert!(ends().is_sorted());
+    }
+
+    #[test]
+    fn no_text_of_a_label_ends_it() {
+        assert_eq!(Escaped("a\"b\\c\nd").to_string(), "a\\\"b\\\\c\\nd");
+        assert!(
+            is_label_name("pool_1")
+                && !is_label_name("1")
+                && !is_label_name("")
+                && !is_label_name("a-b")
+        );
+    }
+}

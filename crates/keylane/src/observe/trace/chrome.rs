@@ -1,0 +1,298 @@
+//! Writes a trace as JSON in the Trace Event Format, which Perfetto, Chrome and speedscope read.
+//!
+//! Workers are threads, tasks are complete events (`X`) named for their keys, and kept turns are
+//! asynchronous ones (`b`, `e`). Flows (`s`, `f`) lead from a task to those that waited for it in a lane.
+//! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
+
+use std::collections::HashMap;
+use std::fmt::{self, Debug};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::{Slice, Trace};
+
+/// Names of colours that the viewers of Chrome know. Perfetto goes by the event's name.
+const COLOURS: [&str; 12] = [
+    "thread_state_uninterruptible",
+    "thread_state_iowait",
+    "thread_state_running",
+    "thread_state_runnable",
+    "rail_response",
+    "rail_animation",
+    "rail_idle",
+    "rail_load",
+    "startup",
+    "generic_work",
+    "olive",
+    "yellow",
+];
+
+impl<K: Hash + Eq + Debug> Trace<K> {
+    /// Writes the trace as JSON in the Trace Event Format, for <https://ui.perfetto.dev>, `chrome://tracing` or
+    /// speedscope. Keys are called what their `Debug` says.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_chrome(&self, out: impl Write) -> io::Result<()> {
+        self.write_chrome_with(out, |key| format!("{key:?}"))
+    }
+}
+
+impl<K: Hash + Eq> Trace<K> {
+    /// The same, with a name of your own for each key.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_chrome_with(
+        &self,
+        out: impl Write,
+        name: impl Fn(&K) -> String,
+    ) -> io::Result<()> {
+        let mut out = Events { out: io::BufWriter::new(out), any: false };
+        write!(out.out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        self.write_tracks(&mut out)?;
+        for (number, slice) in self.slices.iter().enumerate() {
+            match slice.worker {
+                Some(worker) => self.write_slice(&mut out, slice, worker, &name)?,
+                None => self.write_turn(&mut out, slice, number, &name)?,
+            }
+        }
+        for (flow, (from, to)) in self.flows().into_iter().enumerate() {
+            self.write_flow(&mut out, flow, &self.slices[from], &self.slices[to])?;
+        }
+        write!(out.out, "\n],\"otherData\":{{\"dropped\":{}}}}}", self.dropped)?;
+        out.out.write_all(b"\n")?;
+        out.out.flush()
+    }
+
+    fn write_tracks(&self, out: &mut Events<impl Write>) -> io::Result<()> {
+        let mut workers: Vec<_> = self.slices.iter().filter_map(|slice| slice.worker).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        for worker in workers {
+            let name = Text(format!("{}-{worker}", self.thread_name));
+            out.event(format_args!(
+                "\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{worker},\"args\":{{\"name\":{name}}}"
+            ))?;
+            out.event(format_args!(
+                "\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":1,\"tid\":{worker},\
+                 \"args\":{{\"sort_index\":{worker}}}"
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn write_slice(
+        &self,
+        out: &mut Events<impl Write>,
+        slice: &Slice<K>,
+        worker: usize,
+        name: &impl Fn(&K) -> String,
+    ) -> io::Result<()> {
+        let (title, args) = (Text(title(slice, name)), Args(slice));
+        let (ts, dur, colour) = (Micros(slice.start), Micros(slice.duration), colour(slice));
+        out.event(format_args!(
+            "\"ph\":\"X\",\"cat\":\"task\",\"name\":{title},\"pid\":1,\"tid\":{worker},\"ts\":{ts},\
+             \"dur\":{dur},\"cname\":\"{colour}\",\"args\":{args}"
+        ))
+    }
+
+    fn write_turn(
+        &self,
+        out: &mut Events<impl Write>,
+        slice: &Slice<K>,
+        number: usize,
+        name: &impl Fn(&K) -> String,
+    ) -> io::Result<()> {
+        let (title, args) = (Text(title(slice, name)), Args(slice));
+        for (phase, at) in [("b", slice.start), ("e", slice.end_time())] {
+            let ts = Micros(at);
+            out.event(format_args!(
+                "\"ph\":\"{phase}\",\"cat\":\"turn\",\"id\":{number},\"name\":{title},\"pid\":1,\"tid\":0,\
+                 \"ts\":{ts},\"args\":{args}"
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn write_flow(
+        &self,
+        out: &mut Events<impl Write>,
+        flow: usize,
+        from: &Slice<K>,
+        to: &Slice<K>,
+    ) -> io::Result<()> {
+        let (Some(before), Some(after)) = (from.worker, to.worker) else { return Ok(()) };
+        // Within the slices, for that is how a viewer knows which ones it joins.
+        // A turn that was kept may have ended before its worker had done with it.
+        let last = from.end_time().saturating_sub(Duration::from_nanos(1)).max(from.start);
+        let end = Micros(last.min(to.start));
+        let start = Micros(to.start);
+        out.event(format_args!(
+            "\"ph\":\"s\",\"cat\":\"lane\",\"name\":\"lane\",\"id\":{flow},\"pid\":1,\"tid\":{before},\
+             \"ts\":{end}"
+        ))?;
+        out.event(format_args!(
+            "\"ph\":\"f\",\"bp\":\"e\",\"cat\":\"lane\",\"name\":\"lane\",\"id\":{flow},\"pid\":1,\
+             \"tid\":{after},\"ts\":{start}"
+        ))
+    }
+
+    /// From which slice to which a lane was handed on, by their numbers.
+    fn flows(&self) -> Vec<(usize, usize)> {
+        let mut lanes: HashMap<&K, Line> = HashMap::new();
+        let mut flows = Vec::new();
+        let mut barrier = None;
+        for (number, slice) in self.slices.iter().enumerate() {
+            if slice.worker.is_none() {
+                continue;
+            }
+            let first = flows.len();
+            for traced in &slice.keys {
+                let line = lanes.entry(&traced.key).or_default();
+                line.enter(number, traced.is_shared);
+                if line.before.is_empty() {
+                    line.before.extend(barrier);
+                }
+                flows.extend(line.before.iter().map(|&before| (before, number)));
+            }
+            if slice.is_barrier {
+                let last = lanes.values().flat_map(|line| &line.now).copied();
+                let last = last.max_by_key(|&number| self.slices[number].end_time());
+                flows.extend(last.or(barrier).map(|last| (last, number)));
+                lanes.clear();
+                barrier = Some(number);
+            }
+            // Two tasks that have several keys in common need one arrow.
+            flows[first..].sort_unstable();
+            dedup_from(&mut flows, first);
+        }
+        flows
+    }
+}
+
+fn dedup_from(flows: &mut Vec<(usize, usize)>, first: usize) {
+    let mut new = flows.split_off(first);
+    new.dedup();
+    flows.append(&mut new);
+}
+
+/// The tasks of a key that ran last, and those that ran before them.
+#[derive(Default)]
+struct Line {
+    now: Vec<usize>,
+    shared: bool,
+    before: Vec<usize>,
+}
+
+impl Line {
+    fn enter(&mut self, number: usize, shared: bool) {
+        if !(shared && self.shared) {
+            self.before = std::mem::take(&mut self.now);
+        }
+        self.shared = shared;
+        self.now.push(number);
+    }
+}
+
+fn title<K>(slice: &Slice<K>, name: &impl Fn(&K) -> String) -> String {
+    match (slice.is_barrier, &slice.job) {
+        (true, _) => "barrier".to_owned(),
+        (_, Some(job)) => job.to_string(),
+        _ if slice.keys.is_empty() => "no key".to_owned(),
+        _ => {
+            let names: Vec<_> = slice.keys.iter().map(|traced| name(&traced.key)).collect();
+            names.join(" + ")
+        }
+    }
+}
+
+fn colour<K: Hash>(slice: &Slice<K>) -> &'static str {
+    let mut hasher = DefaultHasher::new();
+    slice.keys.iter().for_each(|traced| traced.key.hash(&mut hasher));
+    slice.job.hash(&mut hasher);
+    COLOURS[(hasher.finish() % COLOURS.len() as u64) as usize]
+}
+
+/// A list of events, one on a line.
+struct Events<W: Write> {
+    out: io::BufWriter<W>,
+    any: bool,
+}
+
+impl<W: Write> Events<W> {
+    fn event(&mut self, fields: fmt::Arguments<'_>) -> io::Result<()> {
+        let comma = if std::mem::replace(&mut self.any, true) { "," } else { "" };
+        write!(self.out, "{comma}\n{{{fields}}}")
+    }
+}
+
+struct Args<'a, K>(&'a Slice<K>);
+
+impl<K> fmt::Display for Args<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Slice { task, wait, end, keys, .. } = self.0;
+        let shared = keys.iter().any(|traced| traced.is_shared);
+        write!(f, "{{\"end\":\"{}\",\"shared\":{shared}", end.name())?;
+        if let Some(task) = task {
+            write!(f, ",\"task\":\"{task:x}\"")?;
+        }
+        if let Some(wait) = wait {
+            write!(f, ",\"wait_us\":{}", Micros(*wait))?;
+        }
+        f.write_str("}")
+    }
+}
+
+/// Microseconds with three decimals, in which the format counts.
+struct Micros(Duration);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        write!(f, "{}.{:03}", nanos / 1000, nanos % 1000)
+    }
+}
+
+/// A string of JSON.
+struct Text(String);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for char in self.0.chars() {
+            match char {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                control if control < ' ' => write!(f, "\\u{:04x}", control as u32)?,
+                other => write!(f, "{other}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_text_is_a_string_of_json() {
+        assert_eq!(Text("a\"b\\c\nd\u{1}é".into()).to_string(), "\"a\\\"b\\\\c\\u000ad\\u0001é\"");
+        assert_eq!(Micros(Duration::from_nanos(1_234_005)).to_string(), "1234.005");
+    }
+
+    #[test]
+    fn readers_are_joined_to_the_writer_before_them_and_all_of_them_to_the_next() {
+        let mut line = Line::default();
+        let steps = [(0, false), (1, true), (2, true), (3, false), (4, false)];
+        let before = steps.map(|(number, shared)| {
+            line.enter(number, shared);
+            line.before.clone()
+        });
+        assert_eq!(before, [vec![], vec![0], vec![0], vec![1, 2], vec![3]]);
+    }
+}

@@ -1,0 +1,278 @@
+//! Where a task stands, and who stands before it.
+
+use super::*;
+
+/// Where a task is that has not begun.
+pub(crate) enum Found<K, W> {
+    /// It waits for a worker, behind so many.
+    Ready { ahead: usize },
+    /// It stands in the lane of its one key, or on the way there.
+    Single { hash: u32, key: K, before: Before },
+    /// It has no key, and so many entries stand before it.
+    Free { before: Before },
+    /// It has several parts, each in a lane of its own; or is a barrier.
+    Several(Arc<Rollup<K, W>>),
+}
+
+/// What stands before a task, or its part, in one shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    /// Tasks of the key that must end first.
+    pub(crate) tasks: usize,
+    /// Entries that no worker has looked at.
+    pub(crate) entries: usize,
+    /// One of them, or what the workers have reached, is a barrier.
+    pub(crate) barrier: bool,
+    /// The key is held, or will be when the task that has it ends.
+    pub(crate) on_hold: bool,
+}
+
+/// The first task of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// How many tasks the key has.
+    pub(crate) tasks: usize,
+    /// The label's time of the first.
+    pub(crate) since: u32,
+    /// The lane's slot, if it has one; else what stands before the first in the backlog and inbox.
+    pub(crate) place: Result<usize, Before>,
+    /// Only a phantom has the key.
+    pub(crate) at_rest: bool,
+}
+
+/// One task of a key, in the order of its lane.
+enum Standing<'a, K, W> {
+    Holder,
+    Waiting(&'a Waiting<K, W>),
+    /// With its place among what no worker has looked at.
+    Queued(usize, &'a Entry<K, W>),
+}
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Finds a task of this shard that has not begun, and when it was submitted.
+    pub(crate) fn find_task(
+        &self,
+        inbox: &Inbox<K, W>,
+        is_target: impl Fn(&W) -> bool,
+    ) -> Option<(Found<K, W>, u32)> {
+        let ready = self.ready.iter().position(|ready| is_target(&ready.work));
+        if let Some(ahead) = ready {
+            return Some((Found::Ready { ahead }, self.ready[ahead].label.time));
+        }
+        self.find_in_line(&is_target).or_else(|| self.find_queued(inbox, &is_target))
+    }
+
+    fn find_in_line(&self, is_target: &impl Fn(&W) -> bool) -> Option<(Found<K, W>, u32)> {
+        for lane in &self.lanes {
+            for (place, waiting) in lane.waiting.iter().enumerate() {
+                match waiting {
+                    Waiting::Task { label, mode, key, work } if is_target(work) => {
+                        let holders = (0..lane.holders.count()).map(|_| lane.holders.mode());
+                        let line = lane.waiting.iter().take(place);
+                        let line = line.filter(|other| other.is_task()).map(Waiting::mode);
+                        let tasks = conflicting(holders.chain(line), *mode);
+                        let on_hold = lane.is_on_hold();
+                        let before = Before { tasks, on_hold, ..Before::default() };
+                        let found = Found::Single { hash: lane.hash, key: key.clone(), before };
+                        return Some((found, label.time));
+                    }
+                    Waiting::Part { rollup, .. }
+                        if rollup.with_work(|work| work.is_some_and(is_target)) =>
+                    {
+                        return Some((Found::Several(rollup.clone()), rollup.label.time));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        None
+    }
+
+    fn find_queued(
+        &self,
+        inbox: &Inbox<K, W>,
+        is_target: &impl Fn(&W) -> bool,
+    ) -> Option<(Found<K, W>, u32)> {
+        let (place, entry) =
+            self.queued(inbox).enumerate().find(|(_, entry)| entry.is_for(is_target))?;
+        Some(match entry {
+            Entry::Single { label, mode, key, .. } => {
+                let line = self.line_of(inbox, label.hash, key);
+                let line = line.take_while(|(_, standing)| standing.is_before(place));
+                let tasks = conflicting(line.map(|(mode, _)| mode), *mode);
+                let on_hold = self.is_on_hold(label.hash, key);
+                let before = Before { tasks, on_hold, ..self.before(inbox, place) };
+                (Found::Single { hash: label.hash, key: key.clone(), before }, label.time)
+            }
+            Entry::Free { label, .. } => {
+                (Found::Free { before: self.before(inbox, place) }, label.time)
+            }
+            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
+                (Found::Several(rollup.clone()), rollup.label.time)
+            }
+        })
+    }
+
+    /// What stands before the part of a rollup that has not begun; nothing, if it holds its lane.
+    pub(crate) fn before_part(
+        &self,
+        inbox: &Inbox<K, W>,
+        rollup: &Arc<Rollup<K, W>>,
+        claim: usize,
+    ) -> Before {
+        let (hash, key, mode) = rollup.claim(claim);
+        let on_hold = self.is_on_hold(hash, key);
+        let mut modes = Vec::new();
+        for (others, standing) in self.line_of(inbox, hash, key) {
+            match standing {
+                Standing::Waiting(waiting) if waiting.is_part_of(rollup) => {
+                    let tasks = conflicting(modes.into_iter(), mode);
+                    return Before { tasks, on_hold, ..Before::default() };
+                }
+                Standing::Queued(place, Entry::Part { rollup: other, .. })
+                    if Arc::ptr_eq(other, rollup) =>
+                {
+                    let tasks = conflicting(modes.into_iter(), mode);
+                    return Before { tasks, on_hold, ..self.before(inbox, place) };
+                }
+                _ => modes.push(others),
+            }
+        }
+        Before::default()
+    }
+
+    /// Whether a part of a rollup with keys has its lane.
+    pub(crate) fn holds_part(
+        &self,
+        inbox: &Inbox<K, W>,
+        rollup: &Arc<Rollup<K, W>>,
+        claim: usize,
+    ) -> bool {
+        let (hash, key, _) = rollup.claim(claim);
+        let waits = self.line_of(inbox, hash, key).any(|(_, standing)| match standing {
+            Standing::Holder => false,
+            Standing::Waiting(waiting) => waiting.is_part_of(rollup),
+            Standing::Queued(_, entry) => {
+                matches!(entry, Entry::Part { rollup: other, .. } if Arc::ptr_eq(other, rollup))
+            }
+        });
+        !waits && self.find(hash, key).is_some()
+    }
+
+    /// The first task of a key, if it has any here.
+    pub(crate) fn head_of(&self, inbox: &Inbox<K, W>, hash: u32, key: &K) -> Option<Head> {
+        let mut line = self.line_of(inbox, hash, key);
+        let slot = self.find(hash, key);
+        let (since, place) = match (line.next()?.1, slot) {
+            (Standing::Holder, Some(slot)) => (self.lanes[slot].since, Ok(slot)),
+            (Standing::Waiting(first), Some(slot)) => (first.time(), Ok(slot)),
+            (Standing::Queued(_, entry), Some(slot)) => (entry.label().time, Ok(slot)),
+            (Standing::Queued(place, entry), None) => {
+                (entry.label().time, Err(self.before(inbox, place)))
+            }
+            (Standing::Holder | Standing::Waiting(_), None) => unreachable!("that is a lane"),
+        };
+        let at_rest = slot.is_some_and(|slot| self.lanes[slot].holders == Holders::Phantom);
+        Some(Head { tasks: 1 + line.count(), since, place, at_rest })
+    }
+
+    /// Whether nothing of a key begins.
+    fn is_on_hold(&self, hash: u32, key: &K) -> bool {
+        self.find(hash, key).is_some_and(|slot| self.lanes[slot].is_on_hold())
+    }
+
+    /// The key of the lane in a slot, unless the slot is free.
+    pub(crate) fn key_at(&self, slot: usize) -> Option<&K> {
+        self.lanes.get(slot)?.key.as_ref()
+    }
+
+    /// Whether the holders of a lane share it.
+    pub(crate) fn is_shared(&self, slot: usize) -> bool {
+        self.lanes.get(slot).is_some_and(|lane| lane.holders.mode() == Mode::Shared)
+    }
+
+    /// Whether the holder of a lane, or of all that a rollup claims, waits for a worker only.
+    pub(crate) fn is_ready(&self, slot: usize) -> bool {
+        let is_it = |held: &Held<K, W>| match held {
+            Held::Lane(at) => *at == slot,
+            Held::Free | Held::Rollup(_) => false,
+        };
+        self.ready.iter().any(|ready| is_it(&ready.held))
+    }
+
+    /// The rollups of this shard that are ready, and those that wait here for a part of theirs.
+    pub(crate) fn rollups<'a>(
+        &'a self,
+        inbox: &'a Inbox<K, W>,
+    ) -> impl Iterator<Item = (bool, &'a Arc<Rollup<K, W>>)> {
+        let ready = self.ready.iter().filter_map(|ready| match &ready.held {
+            Held::Rollup(rollup) => Some((true, rollup)),
+            Held::Free | Held::Lane(_) => None,
+        });
+        let in_line = self.lanes.iter().flat_map(|lane| &lane.waiting);
+        let in_line = in_line.filter_map(|waiting| match waiting {
+            Waiting::Part { rollup, .. } => Some((false, rollup)),
+            Waiting::Task { .. } | Waiting::Phantom => None,
+        });
+        let queued = self.queued(inbox).filter_map(|entry| match entry {
+            Entry::Part { rollup, .. } => Some((false, rollup)),
+            _ => None,
+        });
+        ready.chain(in_line).chain(queued)
+    }
+
+    /// What no worker has looked at, oldest first.
+    fn queued<'a>(&'a self, inbox: &'a Inbox<K, W>) -> impl Iterator<Item = &'a Entry<K, W>> {
+        self.backlog.iter().chain(inbox.queue.iter())
+    }
+
+    /// What stands before an entry that no worker has looked at.
+    fn before(&self, inbox: &Inbox<K, W>, place: usize) -> Before {
+        let mut earlier = self.queued(inbox).take(place);
+        let barrier =
+            self.fence.is_some() || earlier.any(|entry| matches!(entry, Entry::Fence { .. }));
+        Before { tasks: 0, entries: place, barrier, on_hold: false }
+    }
+
+    /// All tasks of a key, in their order, and how each uses it.
+    fn line_of<'a>(
+        &'a self,
+        inbox: &'a Inbox<K, W>,
+        hash: u32,
+        key: &'a K,
+    ) -> impl Iterator<Item = (Mode, Standing<'a, K, W>)> {
+        let lane = self.find(hash, key).map(|slot| &self.lanes[slot]);
+        let holders = lane.into_iter().flat_map(|lane| {
+            (0..lane.holders.count()).map(|_| (lane.holders.mode(), Standing::Holder))
+        });
+        let waiting = lane.into_iter().flat_map(|lane| {
+            let tasks = lane.waiting.iter().filter(|waiting| waiting.is_task());
+            tasks.map(|waiting| (waiting.mode(), Standing::Waiting(waiting)))
+        });
+        let queued = self.queued(inbox).enumerate().filter_map(move |(place, entry)| {
+            let (at, its_key, mode) = entry.claim()?;
+            (at == hash && its_key == key && !entry.is_husk())
+                .then_some((mode, Standing::Queued(place, entry)))
+        });
+        holders.chain(waiting).chain(queued)
+    }
+}
+
+impl<K, W> Standing<'_, K, W> {
+    /// Whether it comes before this place among what no worker has looked at.
+    fn is_before(&self, place: usize) -> bool {
+        !matches!(self, Standing::Queued(at, _) if *at >= place)
+    }
+}
+
+/// How many of those before a task must end before it: who shares waits for the last that does not,
+/// and for all that this one waits for.
+fn conflicting(before: impl Iterator<Item = Mode>, mode: Mode) -> usize {
+    let before: Vec<Mode> = before.collect();
+    match mode {
+        Mode::Exclusive => before.len(),
+        Mode::Shared => {
+            before.iter().rposition(|other| *other == Mode::Exclusive).map_or(0, |last| last + 1)
+        }
+    }
+}

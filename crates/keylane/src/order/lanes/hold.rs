@@ -1,0 +1,268 @@
+//! Keys that are held, and taking what waits for a key.
+//!
+//! A held key has a *phantom*: a holder of its lane that runs nothing, or the first of its line, which
+//! becomes that holder at the next handing on. All else follows from the lane being held: nobody joins,
+//! nobody goes on with it, and the short way is closed, because the line is not empty, or because the
+//! lane is there. So nothing is asked of the tasks of other keys.
+
+use super::*;
+
+/// Why a key is held. It is let go when no reason is left.
+#[derive(Debug, Default)]
+pub(crate) struct Reasons {
+    /// Somebody has paused it, at this time of the pool's clock.
+    pub(crate) paused: Option<u32>,
+    /// Its tasks have failed too often.
+    pub(crate) stopped: Option<Stop>,
+}
+
+/// A key was stopped after so many failures in a row, at this time of the pool's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    pub(crate) failures: u32,
+    pub(crate) at: u32,
+}
+
+/// Tasks that are taken out.
+struct Taken<K, W> {
+    tasks: Vec<Unrun<K, W>>,
+    /// Those of them that the inbox watches.
+    watched: Vec<Arc<Rollup<K, W>>>,
+}
+
+impl<K: Eq + Clone, W> Taken<K, W> {
+    /// A task that waits to be replaced, or a husk.
+    fn latest(&mut self, task: Arc<Rollup<K, W>>) {
+        if let Some(work) = task.take_work() {
+            self.tasks.push(Unrun { claims: task.claims(), work, seq: task.label.seq });
+            self.watched.push(task);
+        }
+    }
+}
+
+impl Reasons {
+    fn is_empty(&self) -> bool {
+        self.paused.is_none() && self.stopped.is_none()
+    }
+}
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Holds a key: of its tasks with one key none begins that no worker has taken, and of its rollups
+    /// none that does not have the key already.
+    pub(crate) fn hold(&mut self, hash: u32, key: &K, since: u32) -> &mut Reasons {
+        let slot = match self.find(hash, key) {
+            None => {
+                let slot = self.open_lane(hash, key.clone(), Mode::Exclusive, since);
+                self.lanes[slot].holders = Holders::Phantom;
+                slot
+            }
+            Some(slot) => {
+                if !self.held.contains_key(&slot) {
+                    let holders_left = self.recall(slot);
+                    let lane = &mut self.lanes[slot];
+                    match holders_left {
+                        true => lane.waiting.push_front(Waiting::Phantom),
+                        false => lane.holders = Holders::Phantom,
+                    }
+                }
+                slot
+            }
+        };
+        self.held.entry(slot).or_default()
+    }
+
+    /// Takes a reason away, if the key is held. Once none is left the lane is handed on, as at the end
+    /// of a task. Returns what is left of a lane that ended, for the caller to drop outside the lock.
+    pub(crate) fn let_go(
+        &mut self,
+        hash: u32,
+        key: &K,
+        forgive: impl FnOnce(&mut Reasons),
+    ) -> Option<K> {
+        let slot = self.find(hash, key)?;
+        let reasons = self.held.get_mut(&slot)?;
+        forgive(reasons);
+        if !reasons.is_empty() {
+            return None;
+        }
+        self.held.remove(&slot);
+        let lane = &mut self.lanes[slot];
+        if let Some(Waiting::Phantom) = lane.waiting.front() {
+            lane.waiting.pop_front();
+        }
+        let has_holders = lane.holders != Holders::Phantom;
+        let left = self.settle_line(slot, has_holders);
+        self.grant_fence();
+        left
+    }
+
+    /// A key that is held, how many tasks have it all the same, and why it is held.
+    pub(crate) fn held_key(&self, hash: u32, key: &K) -> Option<(&K, usize, &Reasons)> {
+        let slot = self.find(hash, key)?;
+        self.held_lane(slot, self.held.get(&slot)?)
+    }
+
+    /// The same for all of them.
+    pub(crate) fn held_keys(&self) -> impl Iterator<Item = (&K, usize, &Reasons)> {
+        self.held.iter().filter_map(|(&slot, why)| self.held_lane(slot, why))
+    }
+
+    fn held_lane<'a>(
+        &'a self,
+        slot: usize,
+        why: &'a Reasons,
+    ) -> Option<(&'a K, usize, &'a Reasons)> {
+        let lane = &self.lanes[slot];
+        Some((lane.key.as_ref()?, lane.holders.count(), why))
+    }
+
+    /// Takes every task out that has this key alone, has not been given to a worker, and whose work may
+    /// be taken: here and in the inbox, in order. The key's end stays. Also returns what is left of a
+    /// lane that ended.
+    pub(crate) fn take_key(
+        &mut self,
+        inbox: &mut Inbox<K, W>,
+        hash: u32,
+        key: &K,
+        may_take: impl Fn(&W) -> bool,
+    ) -> (Vec<Unrun<K, W>>, Option<K>) {
+        let mut taken = Taken { tasks: Vec::new(), watched: Vec::new() };
+        let mut left = None;
+        if let Some(slot) = self.find(hash, key) {
+            let holders_left = self.recall(slot);
+            for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
+                match waiting {
+                    Waiting::Task { label, mode, key, work } if may_take(&work) => {
+                        taken.tasks.push(Unrun::single(label, Claim { key, mode }, work));
+                    }
+                    Waiting::Part { rollup, .. } if rollup.role == Role::Latest => {
+                        self.parts -= 1;
+                        taken.latest(rollup);
+                    }
+                    other => self.lanes[slot].waiting.push_back(other),
+                }
+            }
+            left = self.settle_line(slot, holders_left);
+        }
+        let mut take = |entry: Entry<K, W>| match entry {
+            Entry::Single { label, mode, key: own, work }
+                if label.hash == hash && own == *key && may_take(&work) =>
+            {
+                taken.tasks.push(Unrun::single(label, Claim { key: own, mode }, work));
+                None
+            }
+            Entry::Part { rollup, claim } if rollup.role == Role::Latest => {
+                let (at, own, _) = rollup.claim(claim);
+                if at != hash || own != key {
+                    return Some(Entry::Part { rollup, claim });
+                }
+                taken.latest(rollup);
+                None
+            }
+            other => Some(other),
+        };
+        self.backlog.sift(&mut take);
+        inbox.queue.sift(&mut take);
+        taken.watched.iter().for_each(|task| inbox.unwatch(task));
+        self.grant_fence();
+        (taken.tasks, left)
+    }
+
+    /// Puts the lane's tasks that wait for nothing but a worker back to the front of its line. Whether
+    /// the lane still has a holder then, be it a phantom; if not, the caller must find one.
+    fn recall(&mut self, slot: usize) -> bool {
+        let mode = self.lanes[slot].holders.mode();
+        let mut back = VecDeque::new();
+        for ready in std::mem::take(&mut self.ready) {
+            match ready {
+                Ready { work, key, label, held: Held::Lane(at) } if at == slot => {
+                    let key = key.or_else(|| self.lanes[slot].key.clone());
+                    let key = key.expect("a held lane has a key");
+                    back.push_back(Waiting::Task { label, mode, key, work });
+                }
+                Ready { work, held: Held::Rollup(rollup), .. }
+                    if self.is_alone_in(slot, &rollup) =>
+                {
+                    rollup.wait_again(work);
+                    back.push_back(Waiting::Part { rollup, claim: 0 });
+                }
+                other => self.ready.push_back(other),
+            }
+        }
+        let lane = &mut self.lanes[slot];
+        let left = lane.holders.count() - back.len();
+        if let Holders::Shared(count) = &mut lane.holders {
+            *count = left;
+        }
+        back.append(&mut lane.waiting);
+        lane.waiting = back;
+        left != 0 || lane.holders == Holders::Phantom
+    }
+
+    /// Whether a task has a role, and this lane's key.
+    fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
+        let lane = &self.lanes[slot];
+        task.role != Role::None && {
+            let (hash, key, _) = task.claim(0);
+            hash == lane.hash && lane.key.as_ref() == Some(key)
+        }
+    }
+
+    /// The line of a lane has changed at its front: whoever may have the key now gets it. Returns what
+    /// is left of a lane that ended.
+    fn settle_line(&mut self, slot: usize, has_holders: bool) -> Option<K> {
+        if has_holders {
+            self.let_join(slot);
+            return None;
+        }
+        if self.lanes[slot].waiting.is_empty() {
+            return self.close_lane(slot);
+        }
+        self.hand_on(slot)
+    }
+
+    /// A task in this key's line, or on the way there, has become a husk. Those that have waited for that
+    /// alone are a sharing task behind it and a barrier.
+    pub(crate) fn pass_husks(&mut self, hash: u32, key: &K) {
+        if let Some(slot) = self.find(hash, key) {
+            self.let_join(slot);
+        }
+        self.grant_fence();
+    }
+
+    /// Lets those in front of a line join the holders, if all of them share.
+    fn let_join(&mut self, slot: usize) {
+        self.drop_husks(slot);
+        while let Holders::Shared(count) = self.lanes[slot].holders
+            && let Some(first) = self.lanes[slot].waiting.front()
+            && first.mode() == Mode::Shared
+        {
+            self.grant_first(slot);
+            self.lanes[slot].holders = Holders::Shared(count + 1);
+            self.drop_husks(slot);
+        }
+    }
+
+    /// Drops the husks in front of a line.
+    pub(super) fn drop_husks(&mut self, slot: usize) {
+        let line = &mut self.lanes[slot].waiting;
+        while let Some(Waiting::Part { rollup, .. }) = line.front()
+            && rollup.is_husk()
+        {
+            line.pop_front();
+            self.parts -= 1;
+        }
+    }
+}
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Whether no lane is open but those in which only a phantom is.
+    pub(super) fn all_at_rest(&self) -> bool {
+        // A lane with a phantom is in `held`, so the first comparison nearly always decides.
+        self.index.len() <= self.held.len()
+            && self.held.keys().all(|&slot| {
+                let lane = &self.lanes[slot];
+                lane.holders == Holders::Phantom && !lane.waiting.iter().any(Waiting::is_task)
+            })
+    }
+}

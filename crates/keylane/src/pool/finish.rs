@@ -1,0 +1,118 @@
+//! The ordered end of a key's life.
+
+use std::hash::BuildHasher;
+
+use super::Pool;
+use super::latest::{draft, hand_out};
+use crate::complete::Handle;
+use crate::engine::{Key, Patience};
+use crate::error::SubmitError;
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+
+/// What becomes of a key after its [end](crate::Pool::finish_key).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AfterFinish {
+    /// The next task of the key begins a new life, which may have an end of its own. Costs nothing.
+    NewLife,
+    /// Tasks of the key are refused with [`KeyFinished`](crate::SubmitErrorKind::KeyFinished), rollups
+    /// with it among their keys as well, until the key is [reopened](crate::Pool::reopen_key).
+    ///
+    /// The pool must remember the key for that: about a hundred bytes and a copy of the key, until it is
+    /// reopened.
+    Refuse,
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits the end of a key's life: a task that runs after all that was submitted for the key before,
+    /// exactly once. What a connection that has been closed, or a device that has left, is to have done
+    /// in the end.
+    ///
+    /// - A life has one end: while there is one, and nothing was submitted for the key after it, another
+    ///   is refused. With [`AfterFinish::NewLife`] the end is forgotten when it has run.
+    /// - [`take_key`](Self::take_key) leaves it where it is. It does not run if it is
+    ///   [cancelled](Handle::cancel), or the pool stopped.
+    /// - Barriers have no key, and a job's subtasks were accepted with their job: neither is refused.
+    ///
+    /// Waits for room as [`submit`](Self::submit) does.
+    ///
+    /// ```
+    /// use keylane::{AfterFinish, Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.execute(7, || println!("a message of connection 7"))?;
+    /// let closed = pool.finish_key(7, AfterFinish::Refuse, || println!("it is closed"))?;
+    /// let late = pool.execute(7, || println!("a message that came too late")).unwrap_err();
+    /// assert_eq!(late.kind(), SubmitErrorKind::KeyFinished);
+    /// assert!(closed.wait()?.is_done());
+    /// // The number may be given to another connection now.
+    /// pool.reopen_key(&7);
+    /// pool.execute(7, || println!("a message of another connection"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed), or [`KeyFinished`](SubmitErrorKind::KeyFinished) if the
+    /// key's life has an end; the task comes back in the error.
+    pub fn finish_key<T, F>(
+        &self,
+        key: K,
+        after: AfterFinish,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.finish_patiently(key, after, work, Patience::Endless)
+    }
+
+    /// The same if there is room and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`finish_key`](Self::finish_key), or [`Full`](SubmitErrorKind::Full) or
+    /// [`KeyFull`](SubmitErrorKind::KeyFull). The key then has no end.
+    pub fn try_finish_key<T, F>(
+        &self,
+        key: K,
+        after: AfterFinish,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.finish_patiently(key, after, work, Patience::None)
+    }
+
+    /// Lets tasks of a key in again that were refused since its end, and says whether they were. Nothing
+    /// of the key stays then. Tasks that come while the end has not run yet run after it.
+    pub fn reopen_key(&self, key: &K) -> bool {
+        self.engine.reopen_key(key)
+    }
+
+    /// The keys of which tasks are refused, in no particular order.
+    pub fn finished_keys(&self) -> Vec<K> {
+        self.engine.finished_keys()
+    }
+
+    fn finish_patiently<T, F>(
+        &self,
+        key: K,
+        after: AfterFinish,
+        work: F,
+        patience: Patience,
+    ) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (slot, body) = draft(work);
+        let refuses = after == AfterFinish::Refuse;
+        let result = self.engine.submit_end(key, refuses, body, patience);
+        hand_out(slot, result.map(|()| None))
+    }
+}

@@ -1,0 +1,190 @@
+//! Submitting tasks of which only the latest of a key is wanted.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Pool;
+use crate::complete::{Handle, Slot, Sure};
+use crate::engine::{Key, Made, Patience, Unaccepted};
+use crate::error::SubmitError;
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+use crate::run::{Body, drop_quietly};
+
+/// The body of a task with a handle, before it is a [`Body`].
+type Draft<T, F> = (Arc<Slot<T, std::convert::Infallible, Sure<F>>>, Made<Body>);
+
+/// Work that will not run, for other work has its place. Dropped, it lets its handle know.
+struct Superseded(Option<Body>);
+
+impl Drop for Superseded {
+    fn drop(&mut self) {
+        if let Some(body) = self.0.take() {
+            body.supersede();
+        }
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a task that replaces the latest one of its key, if that still waits: of a burst of updates
+    /// only the last is worth the work.
+    ///
+    /// - What is replaced is the last task of the key that was submitted like this and does not have its
+    ///   turn yet. It never runs, its captures are dropped before this returns, and its handle learns
+    ///   [`Outcome::Superseded`](crate::Outcome::Superseded). Tasks that were submitted otherwise are
+    ///   never replaced, nor are tasks that run.
+    /// - The order holds: if anything came between the two that conflicts with them, the new task runs
+    ///   after that. If nothing did, it takes over the place in the line.
+    /// - It takes over the room of what it replaces, too, so it never waits for any then. Otherwise it
+    ///   waits like any task. A submission that fails changes nothing.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// pool.pause_key(&"screen");
+    /// let old = pool.submit_latest("screen", || "drawn at 10:00:00")?;
+    /// let new = pool.submit_latest("screen", || "drawn at 10:00:01")?;
+    /// pool.resume_key(&"screen");
+    /// assert!(old.wait()?.is_superseded());
+    /// assert_eq!(new.wait()?.done(), Some("drawn at 10:00:01"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](SubmitErrorKind::Closed) or [`KeyFinished`](SubmitErrorKind::KeyFinished); the task
+    /// comes back in the error.
+    pub fn submit_latest<T, F>(&self, key: K, work: F) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_latest_patiently(key, work, Patience::Endless)
+    }
+
+    /// The same if there is room and nobody waits for it, or there is a task to replace.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_latest`](Self::submit_latest), or [`Full`](SubmitErrorKind::Full) or
+    /// [`KeyFull`](SubmitErrorKind::KeyFull).
+    pub fn try_submit_latest<T, F>(&self, key: K, work: F) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_latest_patiently(key, work, Patience::None)
+    }
+
+    /// The same, waiting for room for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_latest`](Self::submit_latest), or [`TimedOut`](SubmitErrorKind::TimedOut).
+    pub fn submit_latest_timeout<T, F>(
+        &self,
+        key: K,
+        timeout: Duration,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.submit_latest_patiently(key, work, Patience::for_at_most(timeout))
+    }
+
+    /// The same, waiting for room without blocking the thread. Needs no particular runtime.
+    ///
+    /// Cancel safe: dropped before it is ready, it has replaced nothing, and has left the line.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_latest`](Self::submit_latest).
+    pub async fn submit_latest_async<T, F>(
+        &self,
+        key: K,
+        work: F,
+    ) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (slot, body) = draft(work);
+        let result = self.engine.submit_latest_async(key, body).await;
+        hand_out(slot, result)
+    }
+
+    /// The same for a task that nobody will wait for.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit_latest`](Self::submit_latest).
+    pub fn execute_latest<F>(&self, key: K, work: F) -> Result<(), SubmitError<(K, F)>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.submit_latest(key, work).map(drop)
+    }
+
+    /// The same for a task that nobody will wait for, if there is room and nobody waits for it, or there
+    /// is a task to replace.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_submit_latest`](Self::try_submit_latest).
+    pub fn try_execute_latest<F>(&self, key: K, work: F) -> Result<(), SubmitError<(K, F)>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.try_submit_latest(key, work).map(drop)
+    }
+
+    fn submit_latest_patiently<T, F>(
+        &self,
+        key: K,
+        work: F,
+        patience: Patience,
+    ) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (slot, body) = draft(work);
+        let result = self.engine.submit_latest(key, body, patience);
+        hand_out(slot, result)
+    }
+}
+
+pub(super) fn draft<T, F>(work: F) -> Draft<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let slot = Arc::new(Slot::new(Sure(work)));
+    (slot.clone(), Made(Body::shared(slot)))
+}
+
+/// The handle of a task that is in, or what was to be submitted.
+pub(super) fn hand_out<K: Key, T, F>(
+    slot: Arc<Slot<T, std::convert::Infallible, Sure<F>>>,
+    result: Result<Option<Body>, Unaccepted<K, Made<Body>>>,
+) -> Result<Handle<T>, SubmitError<(K, F)>>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match result {
+        Ok(replaced) => {
+            drop_quietly(Superseded(replaced));
+            Ok(Handle::new(slot))
+        }
+        Err((why, claims, Made(body))) => {
+            let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
+            drop(body);
+            Err(SubmitError::new(why, (claims.into_only_key(), work)))
+        }
+    }
+}
