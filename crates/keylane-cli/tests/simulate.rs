@@ -52,10 +52,9 @@ fn the_same_seed_gives_the_same_figures() {
 }
 
 /// The target that the rules were given: mean times within 10 % of what SRPT reaches, which knows how
-/// long everything takes. The order of a pool keeps to it on every mix, and nobody starves: no job takes
-/// longer than under FIFO's worst.
+/// long everything takes. The orders by length keep to it on every mix.
 #[test]
-fn the_order_of_a_pool_is_within_a_tenth_of_srpt() {
+fn the_orders_by_length_are_within_a_tenth_of_srpt() {
     for (workers, load) in
         [("2", "50%"), ("2", "95%"), ("4", "50%"), ("4", "80%"), ("4", "95%"), ("16", "95%")]
     {

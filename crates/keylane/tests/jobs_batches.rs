@@ -7,19 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use common::{Gate, OpenAtLast, eventually, pool, soon};
+use keylane::Pool;
+use keylane::allocate::Order;
 
 /// Until the workers take many subtasks at once.
 const WARM_UP: usize = 20_000;
 
 type Piece = Box<dyn FnOnce() + Send>;
 
-/// A job of many tiny subtasks and then one that passes this gate, `behind` others after it. Returns
-/// when it has come there, with how many others have run.
+/// Many tiny subtasks, then one that passes this gate, and `behind` others after it. With a gate that is open
+/// once the long one has begun, and how many of the others have run.
 fn held_in_a_batch(behind: usize, gate: &Gate) -> (Gate, Arc<AtomicUsize>, Vec<Piece>) {
     let (ran, begun) = (Arc::new(AtomicUsize::new(0)), Gate::new());
     let pieces = (0..WARM_UP + 1 + behind).map(|n| {
         let (gate, begun, ran) = (gate.clone(), begun.clone(), ran.clone());
-        let piece: Box<dyn FnOnce() + Send> = Box::new(move || {
+        let piece: Piece = Box::new(move || {
             if n == WARM_UP {
                 begun.open();
                 gate.pass();
@@ -135,7 +137,9 @@ fn a_subtask_does_not_wait_for_the_next_one_to_be_made() {
 fn a_small_job_begins_before_the_rest_of_a_batch_and_the_rest_is_not_lost() {
     soon(|| {
         for behind in [30, 40, 50, 60, 63] {
-            let pool = pool(1);
+            // By arrival, the huge one would have the only place.
+            let pool = Pool::<u32>::builder().workers(1).job_order(Order::Shortest);
+            let pool = pool.build().unwrap();
             let gate = Gate::new();
             let open = OpenAtLast(gate.clone());
             let (begun, ran, pieces) = held_in_a_batch(behind, &gate);

@@ -197,7 +197,7 @@ impl Reference {
         if let Some((job, rule)) = job {
             let job_needs = job.running == 0 || rule == Rule::Aged;
             // Two who need a worker take turns.
-            if job_needs && !(self.loose_was_needy && !self.loose_was_last) {
+            if job_needs && (!self.loose_was_needy || self.loose_was_last) {
                 return Some((Some(job.id), rule));
             }
         }
