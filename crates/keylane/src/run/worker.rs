@@ -275,11 +275,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         drop_quietly(key);
         self.tally.ran_one();
         match held {
-            None => {
-                // It is judged when the turn ends.
-                current::take_fate();
-                None
-            }
+            None => judged_later(),
             Some(Held::Rollup(rollup)) => {
                 current::leave_rollup();
                 self.engine.end_rollup(&rollup);
@@ -317,6 +313,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 || engine.crew.has_surplus()
         });
     }
+}
+
+/// The turn is kept: what has become of the task is known when it ends.
+#[cold]
+#[inline(never)]
+fn judged_later<T>() -> Option<T> {
+    current::take_fate();
+    None
 }
 
 #[inline]
