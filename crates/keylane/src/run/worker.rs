@@ -343,10 +343,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.tally.ran_one();
         match held {
             None => {
-                // It is judged when the turn ends.
-                current::take_fate();
                 self.pace.leave_out();
-                None
+                judged_later()
             }
             Some(held @ Held::Rollup(_)) => {
                 self.engine.check_end(shard, &held);
@@ -413,6 +411,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             }
         }
     }
+}
+
+/// The turn is kept: what has become of the task is known when it ends.
+#[cold]
+#[inline(never)]
+fn judged_later<T>() -> Option<T> {
+    current::take_fate();
+    None
 }
 
 /// Drops a value of the user's, whose drop may panic; the caller goes on.
