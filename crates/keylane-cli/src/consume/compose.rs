@@ -9,15 +9,20 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
-use keylane_stream::consumer::{self, Attempt, Builder, Consumer, Ended, Notice, Remote, Why};
+use keylane_stream::consumer::{
+    self, Attempt, Builder, Consumer, Ended, Notice, Remote, StartError, Why,
+};
 use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
-use keylane_stream::journal::{Journal, JournalSource};
+use keylane_stream::journal::JournalSource;
 use keylane_stream::lines::{FileSource, PipeSource};
+use keylane_stream::sink::JournalSink;
 use keylane_stream::source::Source;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use super::handle::{Commands, Posts, classify};
+use super::journals::Journals;
 use super::keys::Keys;
+use super::outputs::Outputs;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
 use super::{config, endpoint};
@@ -59,20 +64,21 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let output = Arc::new(Output::new(ProgressBar::hidden(), sender.clone())?);
     let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
     let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
-    let builder = builder(&plan, &keys, &output)?;
+    let mut journals = Journals::default();
+    let builder = builder(&plan, &keys, &mut journals, &output)?;
+    let results = plan.output.as_deref().map(|path| journals.target(path)).transpose()?;
+    let results = results.map(|journal| (JournalSink::new(journal), Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
     let (consumer, children) = match &plan.handler {
         Handler::Command(words) => {
             let commands = Commands::new(words, &layout, keys, Arc::clone(&output))?;
             let children = Arc::clone(&commands.children);
-            let handle = move |attempt: &Attempt| commands.handle(attempt);
-            (builder.threads(plan.jobs).start(handle)?, Some(children))
+            (start_commands(builder.threads(plan.jobs), commands, results)?, Some(children))
         }
         Handler::Http { url, timeout } => {
-            let posts = Arc::new(Posts::new(url, *timeout, keys, plan.ndjson)?);
+            let posts = Posts::new(url, *timeout, keys, plan.ndjson)?;
             let runtime = runtime.as_ref().expect("it is there for this").handle().clone();
-            let handle = move |attempt| Arc::clone(&posts).handle(attempt);
-            (builder.start_async(runtime, plan.jobs, handle)?, None)
+            (start_posts(builder, posts, results, runtime, plan.jobs)?, None)
         }
     };
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
@@ -96,9 +102,51 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     Ok(ending(&ended, signal))
 }
 
-fn builder(plan: &Plan, keys: &Arc<Keys>, output: &Arc<Output>) -> anyhow::Result<Builder> {
+/// Where what comes of records goes, if it is kept.
+type Results = Option<(JournalSink, Outputs)>;
+
+fn start_commands(
+    builder: Builder,
+    commands: Commands,
+    results: Results,
+) -> Result<Consumer, StartError> {
+    let Some((sink, outputs)) = results else {
+        return builder.start(move |attempt: &Attempt| commands.handle(attempt));
+    };
+    builder.start_producing(sink, move |attempt: &Attempt| {
+        commands.ask(attempt).map(|answer| outputs.of(attempt, answer))
+    })
+}
+
+fn start_posts(
+    builder: Builder,
+    posts: Posts,
+    results: Results,
+    runtime: Handle,
+    jobs: usize,
+) -> Result<Consumer, StartError> {
+    let posts = Arc::new(posts);
+    let Some((sink, outputs)) = results else {
+        return builder.start_async(runtime, jobs, move |attempt| {
+            let posts = Arc::clone(&posts);
+            async move { posts.ask(&attempt).await.map(drop) }
+        });
+    };
+    let outputs = Arc::new(outputs);
+    builder.start_async_producing(runtime, jobs, sink, move |attempt| {
+        let (posts, outputs) = (Arc::clone(&posts), Arc::clone(&outputs));
+        async move { posts.ask(&attempt).await.map(|answer| outputs.of(&attempt, answer)) }
+    })
+}
+
+fn builder(
+    plan: &Plan,
+    keys: &Arc<Keys>,
+    journals: &mut Journals,
+    output: &Arc<Output>,
+) -> anyhow::Result<Builder> {
     let tell = Arc::clone(output);
-    let mut builder = Consumer::builder(source(plan)?)
+    let mut builder = Consumer::builder(source(plan, journals)?)
         .no_key(match plan.no_key {
             NoKey::Serial => consumer::NoKey::OneByOne,
             NoKey::Unordered => consumer::NoKey::Unordered,
@@ -123,20 +171,15 @@ fn builder(plan: &Plan, keys: &Arc<Keys>, output: &Arc<Output>) -> anyhow::Resul
         Order::None => builder.unordered(),
     };
     if let Some(place) = &plan.dead_letters {
-        builder = builder.dead_letters(dead_letters(place)?);
+        builder = builder.dead_letters(dead_letters(place, journals)?);
     }
     Ok(builder)
 }
 
-fn source(plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
+fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source>> {
     Ok(match &plan.source {
         plan::Source::Journal { path, group, to_the_end } => {
-            anyhow::ensure!(
-                path.exists(),
-                "there is no journal {}; keylane produce makes one",
-                path.display()
-            );
-            let source = JournalSource::new(Journal::open(path)?, group.as_str());
+            let source = JournalSource::new(journals.source(path)?, group.as_str());
             Box::new(if *to_the_end { source.to_the_end() } else { source })
         }
         plan::Source::File { path, state, follow } => {
@@ -147,14 +190,17 @@ fn source(plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
     })
 }
 
-fn dead_letters(place: &plan::DeadLetters) -> anyhow::Result<Box<dyn DeadLetters>> {
+fn dead_letters(
+    place: &plan::DeadLetters,
+    journals: &mut Journals,
+) -> anyhow::Result<Box<dyn DeadLetters>> {
     Ok(match place {
         plan::DeadLetters::File(path) => {
             let letters = FileLetters::open(path);
             let cannot = || format!("cannot write dead letters to {}", path.display());
             Box::new(letters.with_context(cannot)?)
         }
-        plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(Journal::open(path)?)),
+        plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(journals.target(path)?)),
     })
 }
 

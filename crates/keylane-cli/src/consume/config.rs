@@ -119,6 +119,9 @@ on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
 # on-refused = "dead-letter"
 # dead-letters = "file:dead.ndjson"    # or "journal:PATH"
 
+# Where what comes of each record is appended, with its key.
+# output = "journal:bills.journal"
+
 commit-every = "1s"
 commit-after = 10000
 most-records = 4096      # under way, of each partition

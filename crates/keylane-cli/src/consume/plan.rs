@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) handler: Handler,
     pub(super) policy: Policy<Class>,
     pub(super) dead_letters: Option<DeadLetters>,
+    /// The journal for what comes of records.
+    pub(super) output: Option<PathBuf>,
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
     pub(super) most_records: usize,
@@ -86,6 +88,7 @@ impl Plan {
         let handler = handler(&settings)?;
         let policy = policy(&settings)?;
         let dead_letters = settings.dead_letters.as_deref().map(dead_letters).transpose()?;
+        let output = settings.output.as_deref().map(output).transpose()?;
         if dead_letters.is_none() && policy.rules().any(|rule| rule.last == Last::DeadLetter) {
             return wrong(
                 "on-fail",
@@ -126,6 +129,7 @@ impl Plan {
             handler,
             policy,
             dead_letters,
+            output,
             commit_every: span(settings.commit_every, 1),
             commit_after: settings.commit_after.unwrap_or(10_000),
             most_records: settings.most_records.unwrap_or(4_096),
@@ -208,6 +212,13 @@ fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
     };
     let policy = Policy::new(failed).and_then(|policy| policy.with(Class::Refused, refused));
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))
+}
+
+fn output(text: &str) -> Result<PathBuf, Wrong> {
+    match text.strip_prefix("journal:") {
+        Some(path) if !path.is_empty() => Ok(path.into()),
+        _ => wrong("output", format!("`{text}` is no journal; write journal:PATH")),
+    }
 }
 
 fn dead_letters(text: &str) -> Result<DeadLetters, Wrong> {

@@ -89,6 +89,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "WHERE")]
     pub(crate) dead_letters: Option<String>,
 
+    /// Append what comes of each record to journal:PATH, with its key: what the
+    /// command prints, or the service answers. It is not printed then.
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) output: Option<String>,
+
     /// How long after the last time progress is stored: 1s by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) commit_every: Option<Span>,
@@ -244,6 +249,7 @@ impl Settings {
             on_fail,
             on_refused,
             dead_letters,
+            output,
             commit_every,
             commit_after,
             most_records,
