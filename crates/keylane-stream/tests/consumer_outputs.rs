@@ -98,8 +98,10 @@ fn the_output_of_a_key_is_in_the_order_of_its_records() {
 fn a_record_is_done_and_its_key_goes_on_when_the_output_is_written() {
     let stream = stream([(1, 0), (1, 1), (2, 2)]);
     let (door, written, begun) = (Door::closed(), Watched::new(vec![]), Watched::new(vec![]));
-    let (opened, begins) = (door.clone(), begun.clone());
+    let (opened, begins, entered) = (door.clone(), begun.clone(), Watched::new(false));
+    let enter = entered.clone();
     let refuses = move |_: &[Record]| {
+        enter.change(|entered| *entered = true);
         opened.pass();
         false
     };
@@ -110,6 +112,7 @@ fn a_record_is_done_and_its_key_goes_on_when_the_output_is_written() {
     });
     let consumer = consumer.unwrap();
     begun.until(|begun| begun.len() == 2);
+    entered.until(|entered| *entered);
     // The threads are free, and the key is not.
     let mut first = begun.get();
     first.sort_unstable();
