@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
 use keylane_stream::consumer::{
-    self, Attempt, Builder, Consumer, Ended, Notice, Remote, StartError, Why,
+    self, Attempt, Builder, Consumer, Ended, Notice, Outbox, Remote, StartError, Why,
 };
 use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
 use keylane_stream::journal::JournalSource;
@@ -25,6 +25,7 @@ use super::keys::Keys;
 use super::outputs::Outputs;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
+use super::workers::{Records, Workers};
 use super::{config, endpoint};
 use crate::exit::Ending;
 use crate::input::Layout;
@@ -32,6 +33,10 @@ use crate::output::Output;
 use crate::process::Children;
 use crate::run::{Cause, Event};
 use crate::signals;
+use crate::worker::DISPATCHERS;
+
+/// How often it is looked for what no event announces.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Handles the records of a journal, a file or a pipe, in parallel across keys
 /// and in order within one; keeps what is done, and goes on there.
@@ -69,11 +74,19 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let results = plan.output.as_deref().map(|path| journals.target(path)).transpose()?;
     let results = results.map(|journal| (JournalSink::new(journal), Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
+    let mut workers = None;
     let (consumer, children) = match &plan.handler {
         Handler::Command(words) => {
             let commands = Commands::new(words, &layout, keys, Arc::clone(&output))?;
             let children = Arc::clone(&commands.children);
             (start_commands(builder.threads(plan.jobs), commands, results)?, Some(children))
+        }
+        Handler::Worker(words) => {
+            let start = |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
+            let records = Records::new(results.map(start).transpose()?, Arc::clone(&output));
+            let started = workers.insert(Workers::start(words, plan.jobs, records)?);
+            let consumer = builder.threads(DISPATCHERS).start_with_acks(started.handler())?;
+            (consumer, Some(started.children()))
         }
         Handler::Http { url, timeout } => {
             let posts = Posts::new(url, *timeout, keys, plan.ndjson)?;
@@ -88,12 +101,17 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     }
     signals::watch(sender.clone())?;
     let remote = consumer.remote();
+    let watch = workers.as_ref().map(Workers::watch);
     let (done, ended) = mpsc::channel();
+    let left = children.clone();
     thread::Builder::new().name("keylane-waiter".into()).spawn(move || {
-        let _ = done.send(consumer.wait());
+        let ended = consumer.wait();
+        leave(&ended, workers, left.as_deref());
+        let _ = done.send(ended);
         let _ = sender.send(Event::Drained);
     })?;
-    let signal = follow(&events, &remote, children.as_deref(), plan.stop_within, &output);
+    let look = || watch.iter().for_each(|watch| watch());
+    let signal = follow(&events, &remote, children.as_deref(), plan.stop_within, &output, look);
     let ended = ended.recv().context("the consumer has panicked")?;
     report(&ended, &output);
     if let Some(runtime) = runtime {
@@ -212,6 +230,19 @@ fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
     Ok(wanted.then(|| builder.build()).transpose()?)
 }
 
+/// Ends what outlives the consumer. What it has given up is ended only now, when that cannot be taken for
+/// a failed attempt any more.
+fn leave(ended: &Ended, workers: Option<Workers>, children: Option<&Children>) {
+    match workers {
+        Some(workers) if ended.abandoned > 0 => workers.abandon(),
+        Some(workers) => workers.dismiss(),
+        None => {}
+    }
+    if ended.abandoned > 0 {
+        children.inspect(|children| children.terminate());
+    }
+}
+
 /// Waits for the end, and hurries it on demand. The signal that asked for it, if one did.
 fn follow(
     events: &Receiver<Event>,
@@ -219,11 +250,19 @@ fn follow(
     children: Option<&Children>,
     stop_within: Duration,
     output: &Output,
+    look: impl Fn(),
 ) -> Option<i32> {
     let mut asked = 0;
     let mut signal = None;
-    for event in events {
-        let Event::Stop(cause) = event else { break };
+    loop {
+        let cause = match events.recv_timeout(TICK) {
+            Ok(Event::Stop(cause)) => cause,
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                look();
+                continue;
+            }
+        };
         asked += 1;
         match cause {
             Cause::Signal(number) => _ = signal.get_or_insert(number),
@@ -237,7 +276,6 @@ fn follow(
             }
             2 => {
                 output.say("ending what runs");
-                children.inspect(|children| children.terminate());
                 remote.stop(Duration::ZERO);
             }
             _ => _ = children.inspect(|children| children.kill()),

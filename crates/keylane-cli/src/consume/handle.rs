@@ -36,6 +36,12 @@ pub(super) enum NotHandled {
     NotRun(#[source] io::Error),
     #[error(transparent)]
     Unfit(#[from] NoField),
+    #[error("its worker ended without answering it ({0})")]
+    WorkerEnded(String),
+    #[error("there is no worker for it")]
+    NoWorker,
+    #[error("it contains a line end, and a worker gets a line; handle it without --worker")]
+    LineEnd,
     #[error("the answer was {status}{quoted}")]
     Answer { status: StatusCode, quoted: String },
     #[error("no answer")]
@@ -51,7 +57,8 @@ pub(super) fn classify(failure: &Failure) -> Class {
             let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
             kinds.contains(&error.kind())
         }
-        Some(NotHandled::Unfit(_)) => true,
+        Some(NotHandled::Unfit(_) | NotHandled::LineEnd) => true,
+        Some(NotHandled::WorkerEnded(_) | NotHandled::NoWorker) => false,
         Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
         Some(NotHandled::NoAnswer(_)) => false,
         None => matches!(failure, Failure::NoKey),

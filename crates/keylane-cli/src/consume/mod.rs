@@ -20,6 +20,7 @@ mod plan;
 mod produce;
 mod settings;
 mod view;
+mod workers;
 
 pub(crate) use compose::{ConsumeArgs, run};
 pub(crate) use config::{ConfigArgs, run as config};

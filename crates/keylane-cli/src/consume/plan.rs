@@ -42,6 +42,7 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) enum Handler {
     Command(Vec<String>),
+    Worker(Vec<String>),
     Http { url: String, timeout: Duration },
 }
 
@@ -110,7 +111,9 @@ impl Plan {
         }
         let jobs = match handler {
             Handler::Http { .. } => 100,
-            Handler::Command(_) => thread::available_parallelism().map_or(1, usize::from),
+            Handler::Command(_) | Handler::Worker(_) => {
+                thread::available_parallelism().map_or(1, usize::from)
+            }
         };
         let source = source(&settings)?;
         if matches!(source, Source::File { .. } | Source::Stdin)
@@ -167,9 +170,12 @@ fn source(settings: &Settings) -> Result<Source, Wrong> {
 
 fn handler(settings: &Settings) -> Result<Handler, Wrong> {
     let timeout = settings.http_timeout.map_or(Duration::from_secs(30), |span| span.0);
+    let worker = settings.worker.unwrap_or(false);
     match (settings.command.as_deref(), &settings.http) {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
+        (Some(words), None) if worker => Ok(Handler::Worker(words.to_vec())),
         (Some(words), None) => Ok(Handler::Command(words.to_vec())),
+        (None, Some(_)) if worker => wrong("worker", "an address is no worker; name a command"),
         (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
             Ok(Handler::Http { url: url.clone(), timeout })
         }
