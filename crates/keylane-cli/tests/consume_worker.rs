@@ -5,11 +5,20 @@ mod common;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Outcome, feed, finish, subcommand};
 use keylane_stream::journal::Journal;
-use keylane_stream::{Position, Record};
+use keylane_stream::{Delivered, Position, Record};
 use tempfile::TempDir;
+
+/// Taken by each test: while one has a journal open, no other may start a process, which would hold its lock
+/// until it has become another program.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A folder with a journal of 200 records with 4 keys.
 fn with_journal() -> TempDir {
@@ -55,6 +64,7 @@ fn in_order<'l>(lines: impl IntoIterator<Item = &'l str>) -> Vec<u64> {
 
 #[test]
 fn each_answer_ends_its_record_and_keys_are_in_order() {
+    let _alone = alone();
     let folder = with_journal();
     let echo = "while read line; do echo \"$line $$\"; done";
     let outcome = consume(&folder, &["-j", "3"], echo);
@@ -68,6 +78,7 @@ fn each_answer_ends_its_record_and_keys_are_in_order() {
 
 #[test]
 fn a_child_that_ends_fails_what_it_had_and_another_takes_its_place() {
+    let _alone = alone();
     let folder = with_journal();
     let dies = "while read line; do case \"$line\" in
         *' '*5) test -e \"$line\" || { : > \"$line\"; exit 3; };;
@@ -80,6 +91,7 @@ fn a_child_that_ends_fails_what_it_had_and_another_takes_its_place() {
 
 #[test]
 fn a_record_that_ends_every_child_goes_by_the_policy() {
+    let _alone = alone();
     let folder = with_journal();
     let dies = "while read line; do test \"$line\" != 'c2 102' || exit 1; echo \"$line\"; done";
     let more = ["-j", "2", "--attempts", "8", "--on-fail", "skip"];
@@ -91,6 +103,7 @@ fn a_record_that_ends_every_child_goes_by_the_policy() {
 
 #[test]
 fn answers_are_appended_with_the_keys_of_their_records() {
+    let _alone = alone();
     let folder = with_journal();
     let echo = "while read key n; do test $n != 7 && echo \"$key $n\" || echo; done";
     let outcome = consume(&folder, &["-j", "2", "--output", "journal:out"], echo);
@@ -111,7 +124,28 @@ fn answers_are_appended_with_the_keys_of_their_records() {
 }
 
 #[test]
+fn answers_that_come_together_are_told_apart() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::open(folder.path().join("j")).unwrap();
+    let record = |n: u32| Record::new(n.to_string(), format!("{n} of many"));
+    journal.append_all(&(0..3_000).map(record).collect::<Vec<_>>()).unwrap();
+    drop(journal);
+    // It writes at once what it has read at once.
+    let outcome = consume(&folder, &["-j", "1", "--output", "journal:out"], "exec cat");
+    outcome.expect(0, &["3000 handled"]);
+    let out = Journal::open(folder.path().join("out")).unwrap();
+    let records = out.read(Position::default(), 5_000).unwrap();
+    assert_eq!(records.len(), 3_000);
+    for Delivered { record, .. } in records {
+        let key = String::from_utf8(record.key.unwrap()).unwrap();
+        assert_eq!(String::from_utf8(record.payload).unwrap(), format!("{key} of many"));
+    }
+}
+
+#[test]
 fn a_child_that_answers_twice_is_not_believed() {
+    let _alone = alone();
     let folder = with_journal();
     let twice = "while read line; do printf '%s\\n%s\\n' \"$line\" \"$line\"; done";
     let outcome = consume(&folder, &["-j", "1", "--attempts", "3"], twice);
@@ -121,6 +155,7 @@ fn a_child_that_answers_twice_is_not_believed() {
 
 #[test]
 fn what_is_no_line_and_who_is_no_worker_is_refused() {
+    let _alone = alone();
     let folder = with_journal();
     let journal = Journal::open(folder.path().join("j")).unwrap();
     journal.append(&Record::new("c0", "two\nlines")).unwrap();
@@ -139,6 +174,7 @@ fn what_is_no_line_and_who_is_no_worker_is_refused() {
 /// What is ended by force has not failed: whatever the policy says about failures, it comes again.
 #[test]
 fn what_is_ended_by_the_second_signal_is_not_skipped() {
+    let _alone = alone();
     for worker in [true, false] {
         let folder = with_journal();
         let waits = "read line <&0; echo it waits >&2; exec sleep 1000";
