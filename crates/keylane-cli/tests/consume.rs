@@ -335,6 +335,8 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     line.clear();
     stderr.read_line(&mut line).unwrap();
     assert!(line.contains("what runs may finish"), "{line}");
+    // What is asked twice from now on is answered by a consumer that lets nothing begin any more.
+    let _ = (get(&address, "/lag"), get(&address, "/lag"));
     open_when_wanted(&pipe).write_all(b"go\n").unwrap();
     let outcome = finish(child);
     assert_eq!(outcome.code, 130, "{outcome:?}");

@@ -271,8 +271,8 @@ fn follow(
         }
         match asked {
             1 => {
-                output.say("stopping; what runs may finish, interrupt again to end it");
                 remote.stop(stop_within);
+                output.say("stopping; what runs may finish, interrupt again to end it");
             }
             2 => {
                 output.say("ending what runs");
