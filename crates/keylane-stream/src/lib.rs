@@ -5,11 +5,14 @@
 //! - [`retry`]: what happens after a failed attempt, by the class of the error.
 //! - [`source`]: what a consumer needs of the place where records come from.
 //! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one process.
+//! - `kafka`: a member of a Kafka group as a source (feature `kafka`).
 //!
 //! Each is usable alone. What they promise, and how a source and a consumer fit around them, is in this
 //! crate's README.
 
 pub mod journal;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod leb128;
 mod position;
 mod record;
