@@ -1,8 +1,12 @@
-//! What ordered consumers of durable streams are built from.
+//! Ordered parallel consumers of durable streams, and what they are built from.
 //!
 //! - [`tracker`]: what may be committed while records end out of order, and a compact note of what is
 //!   done beyond that, so that a restart repeats nothing that is finished.
 //! - [`retry`]: what happens after a failed attempt, by the class of the error.
+//! - [`consumer`]: joins a source to a pool of workers: in parallel across keys, in order within one,
+//!   none lost.
+//! - [`dead_letters`]: where records go whose last attempt has failed.
+//! - [`memory`]: a source in memory, for tests of handlers.
 //! - [`source`]: what a consumer needs of the place where records come from.
 //! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one process.
 //! - `kafka`: a member of a Kafka group as a source (feature `kafka`).
@@ -10,10 +14,13 @@
 //! Each is usable alone. What they promise, and how a source and a consumer fit around them, is in this
 //! crate's README.
 
+pub mod consumer;
+pub mod dead_letters;
 pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 mod leb128;
+pub mod memory;
 mod position;
 mod record;
 pub mod retry;
@@ -22,3 +29,9 @@ pub mod tracker;
 
 pub use position::Position;
 pub use record::{Delivered, Record};
+pub use source::Partition;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

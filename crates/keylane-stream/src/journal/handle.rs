@@ -271,6 +271,16 @@ impl Journal {
         read::inspect(&path)
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.core.shared
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.core.path
+    }
+
     /// With a connection of its own, so that readers don't wait for each other.
     fn with_reader<T>(
         &self,

@@ -5,15 +5,18 @@
 //! that have come meanwhile as a few rows in one transaction. The protocol of its writes, and why it is
 //! right, are in this crate's README. [`Journal`] has the promises and an example.
 
+mod bell;
 mod beside;
 mod chunk;
 mod error;
 mod handle;
 mod read;
 mod settings;
+mod source;
 mod store;
 mod writer;
 
 pub use error::{Damage, OpenError, ReadError, WriteError};
 pub use handle::{Journal, Pending};
 pub use settings::{Report, Retain, Settings};
+pub use source::JournalSource;

@@ -1,12 +1,14 @@
 //! The one thread that writes. What it does, and why nothing acknowledged is lost, is in the crate's
 //! README.
 
+use std::collections::HashSet;
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use keylane::admit::FairQueue;
 
+use super::bell::Bell;
 use super::beside::{Lock, Mark};
 use super::error::WriteError;
 use super::store::{Done, Store, Trouble, Work};
@@ -39,6 +41,11 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Told of each change of `state`.
     changed: Condvar,
+    /// Rung at each change of `state`, and when a group is given up. Those that are gone are removed at
+    /// the next ring.
+    bells: Mutex<Vec<Weak<Bell>>>,
+    /// The groups that have a consumer in this process.
+    groups: Mutex<HashSet<Arc<str>>>,
 }
 
 #[derive(Debug)]
@@ -55,6 +62,8 @@ impl Shared {
             queue: FairQueue::new(MOST_WAITING).expect("it is between one and what a gate has"),
             state: Mutex::new(State { durable, failed: None }),
             changed: Condvar::new(),
+            bells: Mutex::default(),
+            groups: Mutex::default(),
         }
     }
 
@@ -66,12 +75,35 @@ impl Shared {
     fn set_durable(&self, position: Position) {
         self.state().durable = position;
         self.changed.notify_all();
+        self.ring();
+    }
+
+    /// Tells a source of what changes, as long as it is there.
+    pub(super) fn add_bell(&self, bell: &Arc<Bell>) {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(bell));
+    }
+
+    fn ring(&self) {
+        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.retain(|bell| bell.upgrade().map(|bell| bell.ring()).is_some());
+    }
+
+    /// Makes a group the caller's, if it is nobody's.
+    pub(super) fn claim(&self, group: &Arc<str>) -> bool {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).insert(group.clone())
+    }
+
+    /// Gives it up, and tells those who may wait for it.
+    pub(super) fn give_up(&self, group: &str) {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(group);
+        self.ring();
     }
 
     /// The first cause stays.
     fn fail(&self, cause: Arc<str>) {
         self.state().failed.get_or_insert(cause);
         self.changed.notify_all();
+        self.ring();
     }
 
     /// One past the last record that is on the disk.

@@ -144,6 +144,11 @@ impl<C: Eq + Hash> Policy<C> {
         self.by_class.get(class).unwrap_or(&self.otherwise)
     }
 
+    /// All rules, in no order.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.by_class.values().chain([&self.otherwise])
+    }
+
     /// Notes that an attempt has failed with an error of this class, and decides what is next.
     ///
     /// All failures count, whatever the class of each; it is the last one's class whose rule holds.

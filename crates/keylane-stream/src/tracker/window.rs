@@ -74,6 +74,12 @@ impl Tracker {
         }
     }
 
+    /// Has a map of another length from now on. What is in flight may be too much for it already: then
+    /// [`Progress::shortened`] cuts what is to be committed until enough of it is done.
+    pub fn set_limit(&mut self, limit: MapLimit) {
+        self.limit = limit;
+    }
+
     /// Whether a position, which is to be the next one, can be taken on so that the map fits its
     /// limit whatever is completed then. If not, hold the source until something is completed.
     ///

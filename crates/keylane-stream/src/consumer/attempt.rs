@@ -1,0 +1,182 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use keylane::Turn;
+
+use super::assignment::{Assignment, Running};
+use super::failure::Failure;
+use super::shared::Shared;
+use crate::retry::Attempts;
+use crate::{Delivered, Partition, Position, Record};
+
+/// A record on its way through the pool.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) cargo: Arc<Cargo>,
+    pub(super) attempts: Attempts,
+    /// The turn of its key, once it has it.
+    pub(super) turn: Option<Turn>,
+}
+
+/// What all attempts at a record have in common.
+#[derive(Debug)]
+pub(super) struct Cargo {
+    pub(super) assignment: Arc<Assignment>,
+    pub(super) delivered: Delivered,
+}
+
+/// One attempt at a record: what a handler gets.
+///
+/// A clone is the same attempt. The record lives as long as the last of them.
+#[derive(Clone)]
+pub struct Attempt {
+    cargo: Arc<Cargo>,
+    number: u32,
+}
+
+/// The answer that is owed for an attempt.
+///
+/// The record's key is taken until it is given, on whatever thread. Dropped without an answer, the
+/// attempt has [failed](Failure::Abandoned).
+#[must_use = "dropping it fails the attempt"]
+pub struct Ack(Option<Owed>);
+
+/// What is needed for an answer.
+struct Owed {
+    shared: Arc<Shared>,
+    flight: Flight,
+    running: Running,
+}
+
+impl Flight {
+    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered) -> Self {
+        let cargo = Arc::new(Cargo { assignment, delivered });
+        Flight { cargo, attempts: Attempts::default(), turn: None }
+    }
+
+    pub(super) fn begin(&self) -> Option<Running> {
+        self.cargo.assignment.begin()
+    }
+
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt { cargo: self.cargo.clone(), number: self.attempts.current() }
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.cargo.delivered.position
+    }
+}
+
+impl Attempt {
+    /// What is to be handled.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.cargo.delivered.record
+    }
+
+    /// The record's own key, whatever order is kept for.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.record().key.as_deref()
+    }
+
+    /// What the record is about.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.record().payload
+    }
+
+    /// When the record was written.
+    #[must_use]
+    pub fn written(&self) -> SystemTime {
+        self.cargo.delivered.written
+    }
+
+    /// The record's partition.
+    #[must_use]
+    pub fn partition(&self) -> &Partition {
+        &self.cargo.assignment.partition
+    }
+
+    /// The record's place in its partition. With the partition, it names the record for ever: who
+    /// stores it beside an effect notices a repetition.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.cargo.delivered.position
+    }
+
+    /// Which attempt of this process it is; the first is 1.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Which stretch of owning partitions it belongs to: higher than all that this consumer had
+    /// before.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.cargo.assignment.epoch
+    }
+
+    /// Whether its answer still counts. If not, the partition is somebody else's, or the consumer has
+    /// ended: there is no use in going on.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        !self.cargo.assignment.is_fenced()
+    }
+}
+
+impl Ack {
+    pub(super) fn new(shared: Arc<Shared>, flight: Flight, running: Running) -> Self {
+        Ack(Some(Owed { shared, flight, running }))
+    }
+
+    /// The record is handled. It is not handled again, once that is committed.
+    pub fn done(self) {
+        self.answer(Ok(()));
+    }
+
+    /// The attempt has failed.
+    pub fn failed(self, why: impl Into<Failure>) {
+        self.answer(Err(why.into()));
+    }
+
+    /// What came of the attempt.
+    pub fn answer(mut self, result: Result<(), Failure>) {
+        self.settle(result);
+    }
+
+    fn settle(&mut self, result: Result<(), Failure>) {
+        if let Some(Owed { shared, flight, running }) = self.0.take() {
+            shared.answer(flight, running, result);
+        }
+    }
+}
+
+impl Drop for Ack {
+    fn drop(&mut self) {
+        let why = if std::thread::panicking() {
+            Failure::Panicked("before it answered".to_owned())
+        } else {
+            Failure::Abandoned
+        };
+        self.settle(Err(why));
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("partition", self.partition())
+            .field("position", &self.position())
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Ack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ack").finish_non_exhaustive()
+    }
+}

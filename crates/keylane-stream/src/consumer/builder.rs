@@ -1,0 +1,249 @@
+use std::hash::Hash;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use keylane::{MAX_CAPACITY, Turn};
+
+use super::attempt::{Ack, Attempt, Flight};
+use super::burial::Burials;
+use super::failure::Failure;
+use super::handler::{Beginning, Blocking, Handler};
+use super::held::Room;
+use super::mailbox::Mailbox;
+use super::notice::Notice;
+use super::order::{Lane, NoKey, Order};
+use super::owner::{Owner, Plan};
+use super::rules::Rules;
+use super::shared::Shared;
+use super::threads::Threads;
+use super::{Consumer, StartError};
+use crate::Record;
+use crate::dead_letters::DeadLetters;
+use crate::retry::{Policy, Rule};
+use crate::source::Source;
+
+/// Builds a [`Consumer`].
+#[must_use = "a builder does nothing until it starts a consumer"]
+pub struct Builder {
+    source: Box<dyn Source>,
+    plan: Plan,
+    rules: Rules,
+    letters: Option<Box<dyn DeadLetters>>,
+    threads: Option<usize>,
+    thread_name: String,
+}
+
+impl Builder {
+    pub(super) fn new(source: Box<dyn Source>) -> Self {
+        let rule = Policy::new(Rule::default()).expect("the default makes sense");
+        Builder {
+            source,
+            plan: Plan {
+                order: Order::Key,
+                no_key: NoKey::default(),
+                room: Room { records: 4096, bytes: 16 * 1024 * 1024 },
+                commit_every: Duration::from_secs(1),
+                commit_after: 10_000,
+                stop_within: Duration::from_secs(30),
+                on_notice: None,
+            },
+            rules: Rules::new(rule, |_| ()),
+            letters: None,
+            threads: None,
+            thread_name: "keylane-consumer".to_owned(),
+        }
+    }
+
+    /// Keeps order by the record's own key, within its partition. That is so by default.
+    pub fn by_key(mut self) -> Self {
+        self.plan.order = Order::Key;
+        self
+    }
+
+    /// Keeps order by what a function says, within each partition: a field of the payload, a header.
+    /// None is a record without a key.
+    ///
+    /// It is called by one thread for all records, so it should be quick, and must give the same answer
+    /// for the same record. If it panics the record [fails](Failure::Panicked) without an attempt.
+    pub fn by(
+        mut self,
+        key_of: impl Fn(&Record) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.order = Order::By(Arc::new(key_of));
+        self
+    }
+
+    /// Handles the records of a partition one after another.
+    pub fn by_partition(mut self) -> Self {
+        self.plan.order = Order::Partition;
+        self
+    }
+
+    /// Keeps no order.
+    pub fn unordered(mut self) -> Self {
+        self.plan.order = Order::None;
+        self
+    }
+
+    /// What becomes of records without a key: by default [`NoKey::OneByOne`].
+    pub fn no_key(mut self, no_key: NoKey) -> Self {
+        self.plan.no_key = no_key;
+        self
+    }
+
+    /// How many threads run handlers: by default as many as a pool has, or one where handlers only
+    /// begin their work. Handlers that block want as many as there should be at a time.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// What the threads are called, before their number.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.thread_name = name.into();
+        self
+    }
+
+    /// How many records of a partition may be taken on and not done, and how many bytes they may take:
+    /// by default 4,096 and 16 MiB. Beyond that the partition is held back, and it alone. One record is
+    /// always taken on, however large it is.
+    pub fn most_incomplete(mut self, records: usize, bytes: usize) -> Self {
+        self.plan.room = Room { records: records.max(1), bytes };
+        self
+    }
+
+    /// When progress is stored: so long after the last time, or after so many records of a partition,
+    /// whichever comes first. By default 1 s and 10,000 records. What was done since the last time is
+    /// done again after a crash.
+    pub fn commit(mut self, every: Duration, after_records: u64) -> Self {
+        self.plan.commit_every = every;
+        self.plan.commit_after = after_records.max(1);
+        self
+    }
+
+    /// How long what runs is awaited when a partition is wanted back, or all stops because of a failure:
+    /// by default 30 s. What runs longer is given up: its end does not count, and its record is handled
+    /// again.
+    pub fn stop_within(mut self, within: Duration) -> Self {
+        self.plan.stop_within = within;
+        self
+    }
+
+    /// What is done about failures: `classify` sorts them into the classes of the policy. By default all
+    /// are tried 10 times, and then everything stops.
+    ///
+    /// `classify` is called where the attempt ended. If it panics, everything stops.
+    pub fn retry<C>(
+        mut self,
+        policy: Policy<C>,
+        classify: impl Fn(&Failure) -> C + Send + Sync + 'static,
+    ) -> Self
+    where
+        C: Eq + Hash + Send + Sync + 'static,
+    {
+        self.rules = Rules::new(policy, classify);
+        self
+    }
+
+    /// Where records go whose last attempt has failed, if the policy sends them there.
+    pub fn dead_letters(mut self, letters: impl DeadLetters + 'static) -> Self {
+        self.letters = Some(Box::new(letters));
+        self
+    }
+
+    /// Called with what a person may want to know, on the thread that keeps everything going: it must
+    /// not take long.
+    pub fn on_notice(mut self, tell: impl Fn(&Notice) + Send + 'static) -> Self {
+        self.plan.on_notice = Some(Box::new(tell));
+        self
+    }
+
+    /// Starts a consumer whose handler has handled the record when it returns.
+    ///
+    /// # Errors
+    /// If a thread cannot be had, or a rule asks for dead letters and there is no place for them.
+    pub fn start<E>(
+        self,
+        handler: impl Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<Consumer, StartError>
+    where
+        E: Into<Failure> + 'static,
+    {
+        self.start_with(Blocking(handler), None)
+    }
+
+    /// Starts a consumer whose handler makes a future, which has handled the record when it is ready.
+    /// Up to `concurrency` of them run at a time, on this runtime.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    #[cfg(feature = "tokio")]
+    pub fn start_async<F, E>(
+        self,
+        runtime: tokio::runtime::Handle,
+        concurrency: usize,
+        handler: impl Fn(Attempt) -> F + Send + Sync + 'static,
+    ) -> Result<Consumer, StartError>
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Failure> + 'static,
+    {
+        let futures = super::handler::Futures::new(handler, runtime, concurrency);
+        self.start_with(futures, Some(1))
+    }
+
+    /// Starts a consumer whose handler only begins its work. The [`Ack`] is its answer, on whatever
+    /// thread.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with_acks(
+        self,
+        handler: impl Fn(Attempt, Ack) + Send + Sync + 'static,
+    ) -> Result<Consumer, StartError> {
+        self.start_with(Beginning(handler), Some(1))
+    }
+
+    fn start_with(
+        self,
+        handler: impl Handler,
+        threads: Option<usize>,
+    ) -> Result<Consumer, StartError> {
+        if self.rules.buries() && self.letters.is_none() {
+            return Err(StartError::NoDeadLetters);
+        }
+        let shared = Arc::new(Shared {
+            mailbox: Mailbox::new(self.source.waker()),
+            rules: self.rules,
+            timer: super::timer::Timer::default(),
+            burials: Burials::default(),
+        });
+        let serving = shared.clone();
+        let mut pool =
+            keylane::Pool::builder().capacity(MAX_CAPACITY).thread_name(self.thread_name);
+        if let Some(threads) = self.threads.or(threads) {
+            pool = pool.workers(threads);
+        }
+        let pool =
+            pool.build_handler_with_turns(move |_: &Lane, mut flight: Flight, turn: Turn| {
+                // A later attempt comes with the turn of its key, and this one is a lane's of its own.
+                flight.turn.get_or_insert(turn);
+                handler.serve(&serving, flight);
+            })?;
+        let pool = Arc::new(pool);
+        let threads = Threads::start(&shared, &pool, self.letters)?;
+        let owner = Owner::new(self.source, pool, shared.clone(), self.plan);
+        let owner = thread::Builder::new()
+            .name("keylane-owner".to_owned())
+            .spawn(move || threads.end_with(owner.run()))
+            .map_err(StartError::Thread)?;
+        Ok(Consumer::new(shared, owner))
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("order", &self.plan.order).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+
+/// Why an attempt failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The handler said so. What it said can be had with
+    /// [`downcast_ref`](Failure::downcast_ref).
+    Error(Box<dyn Error + Send + Sync>),
+    /// The handler has panicked: its message, if it was text.
+    Panicked(String),
+    /// The handler's [`Ack`](super::Ack) was dropped without an answer, or its runtime has ended.
+    Abandoned,
+    /// The record has no key, and those are [rejected](super::NoKey::Reject). No attempt was made.
+    NoKey,
+}
+
+impl Failure {
+    /// The handler's error, if it is one of this type.
+    #[must_use]
+    pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Failure::Error(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn panicked(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Failure::Panicked(text.unwrap_or("without a message").to_owned())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Error(error) => write_chain(f, &**error),
+            Failure::Panicked(message) => write!(f, "the handler panicked: {message}"),
+            Failure::Abandoned => f.write_str("the attempt was given up without an answer"),
+            Failure::NoKey => f.write_str("the record has no key"),
+        }
+    }
+}
+
+/// An error with all its causes, as a person wants to read it.
+fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
+    write!(f, "{error}")?;
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        write!(f, ": {next}")?;
+        cause = next.source();
+    }
+    Ok(())
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::Error(error.into())
+    }
+}

@@ -1,0 +1,137 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::attempt::{Ack, Attempt, Flight};
+use super::failure::Failure;
+use super::shared::Shared;
+
+/// What is done with a record that has its turn, on a worker.
+pub(super) trait Handler: Send + Sync + 'static {
+    fn serve(&self, shared: &Arc<Shared>, flight: Flight);
+}
+
+/// A function that has handled the record when it returns.
+pub(super) struct Blocking<F>(pub(super) F);
+
+impl<F, E> Handler for Blocking<F>
+where
+    F: Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
+    E: Into<Failure>,
+{
+    fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+        let Some(running) = flight.begin() else { return };
+        let result = {
+            let attempt = flight.attempt();
+            catch_unwind(AssertUnwindSafe(|| (self.0)(&attempt).map_err(Into::into)))
+        };
+        let result = result.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
+        shared.answer(flight, running, result);
+    }
+}
+
+/// A function that only begins; the answer comes when it comes.
+pub(super) struct Beginning<F>(pub(super) F);
+
+impl<F> Handler for Beginning<F>
+where
+    F: Fn(Attempt, Ack) + Send + Sync + 'static,
+{
+    fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+        let Some(running) = flight.begin() else { return };
+        let attempt = flight.attempt();
+        // If it panics, the answer is given while it unwinds; the pool stops the panic.
+        (self.0)(attempt, Ack::new(shared.clone(), flight, running));
+    }
+}
+
+#[cfg(feature = "tokio")]
+pub(super) use self::futures::Futures;
+
+#[cfg(feature = "tokio")]
+mod futures {
+    use std::future::poll_fn;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::Poll;
+
+    use tokio::sync::Semaphore;
+
+    use super::{Ack, Attempt, Failure, Flight, Handler, Shared};
+
+    /// A function that makes a future, which has handled the record when it is ready.
+    pub(crate) struct Futures<F> {
+        handler: Arc<F>,
+        runtime: tokio::runtime::Handle,
+        /// A permit for each future that may run. First come, first served.
+        permits: Arc<Semaphore>,
+    }
+
+    impl<F> Futures<F> {
+        pub(crate) fn new(handler: F, runtime: tokio::runtime::Handle, concurrency: usize) -> Self {
+            let permits = Arc::new(Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS)));
+            Futures { handler: Arc::new(handler), runtime, permits }
+        }
+    }
+
+    impl<F, T, E> Handler for Futures<F>
+    where
+        F: Fn(Attempt) -> T + Send + Sync + 'static,
+        T: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Failure> + 'static,
+    {
+        fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+            let waiting = Waiting { shared: shared.clone(), flight: Some(flight) };
+            let (permits, handler) = (self.permits.clone(), self.handler.clone());
+            self.runtime.spawn(async move {
+                let _permit = permits.acquire().await.expect("the semaphore is never closed");
+                let Some((attempt, ack)) = waiting.begin() else { return };
+                // The future, and all it has, is gone before the answer is given.
+                let result = run(&*handler, attempt).await;
+                ack.answer(result);
+            });
+        }
+    }
+
+    /// Makes the future and runs it; a panic of either is a failure.
+    async fn run<F, T, E>(handler: &F, attempt: Attempt) -> Result<(), Failure>
+    where
+        F: Fn(Attempt) -> T,
+        T: Future<Output = Result<(), E>>,
+        E: Into<Failure>,
+    {
+        let made = catch_unwind(AssertUnwindSafe(|| handler(attempt)));
+        let mut future = pin!(made.map_err(|payload| Failure::panicked(&*payload))?);
+        let result =
+            poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+                Ok(poll) => poll.map(|result| result.map_err(Into::into)),
+                Err(payload) => Poll::Ready(Err(Failure::panicked(&*payload))),
+            });
+        result.await
+    }
+
+    /// A flight that waits for a permit. If its runtime ends before, that is a failed attempt.
+    struct Waiting {
+        shared: Arc<Shared>,
+        flight: Option<Flight>,
+    }
+
+    impl Waiting {
+        fn begin(mut self) -> Option<(Attempt, Ack)> {
+            self.take()
+        }
+
+        fn take(&mut self) -> Option<(Attempt, Ack)> {
+            let flight = self.flight.take()?;
+            let running = flight.begin()?;
+            let attempt = flight.attempt();
+            Some((attempt, Ack::new(self.shared.clone(), flight, running)))
+        }
+    }
+
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            drop(self.take());
+        }
+    }
+}

@@ -1,0 +1,454 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+use keylane::Turn;
+
+use super::assignment::Assignment;
+use super::attempt::{Cargo, Flight};
+use super::failure::Failure;
+use super::order::{Lane, NoKey, Order, Place};
+use super::report::{Failed, Then};
+use super::survey::{HeldBy, PartitionSurvey, Waiting, WaitsFor};
+use crate::source::{Assigned, CommitError};
+use crate::tracker::{MapLimit, Progress, Taken, Tracker};
+use crate::{Delivered, Position};
+
+/// What a record takes in memory beside its bytes, roughly.
+const RECORD_BYTES: usize = 256;
+
+/// How long a commit is left alone that was refused for now.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many of the blocked records a survey lists.
+const MOST_BLOCKED_LISTED: usize = 20;
+
+/// How much of a partition may be incomplete at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
+/// A partition that is ours. Only the owner's thread sees it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) assignment: Arc<Assignment>,
+    tracker: Tracker,
+    limit: MapLimit,
+    /// What came and was not taken on yet.
+    buffer: VecDeque<Item>,
+    /// What was taken on and is not done.
+    flights: HashMap<Position, Entry, FixedState>,
+    /// What those take.
+    bytes: usize,
+    /// The lanes that have stopped, with the record that stopped them.
+    stopped: HashMap<Lane, Position>,
+    /// Their turns, which nobody gets while the partition is ours.
+    turns: Vec<Turn>,
+    /// How many flights have stopped, or are behind one that has.
+    pub(super) stuck: usize,
+    /// The source was told to hold it back.
+    pub(super) paused: bool,
+    /// Nothing more comes.
+    pub(super) exhausted: bool,
+    /// It is to be given up: nothing begins.
+    pub(super) closing: bool,
+    /// A record was done last then, or the first one taken on.
+    moved_at: Instant,
+    pub(super) saving: Saving,
+}
+
+/// What of the progress is stored.
+#[derive(Debug)]
+pub(super) struct Saving {
+    /// Counts the changes of the progress.
+    version: u64,
+    /// Which of them is stored.
+    saved: u64,
+    /// What was handed to the source and is not answered.
+    on_its_way: Option<(u64, Position)>,
+    /// What came of the last one, if that was no good.
+    refused: Option<CommitError>,
+    committed: Position,
+    pub(super) begun_at: Instant,
+    /// How many records were done since the last commit began.
+    pub(super) ended: u64,
+}
+
+#[derive(Debug)]
+enum Item {
+    Record(Delivered),
+    Reached(Position),
+}
+
+/// A record that was taken on and is not done.
+#[derive(Debug)]
+struct Entry {
+    cargo: Arc<Cargo>,
+    taken_at: Instant,
+    failed: u32,
+    failure: Option<Arc<Failure>>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Running,
+    Retry(Instant),
+    DeadLetter(Option<String>),
+    Stopped,
+    Behind(Position),
+}
+
+/// What was taken on, and where it is to run.
+#[derive(Debug)]
+pub(super) enum Taking {
+    In(Lane, Flight),
+    Unordered(Flight),
+    Unfit(Flight, Failure),
+}
+
+impl Held {
+    pub(super) fn new(assigned: &Assigned, assignment: Arc<Assignment>, now: Instant) -> Self {
+        Held {
+            assignment,
+            tracker: Tracker::resume(&assigned.progress, assigned.limit),
+            limit: assigned.limit,
+            buffer: VecDeque::new(),
+            flights: HashMap::default(),
+            bytes: 0,
+            stopped: HashMap::new(),
+            turns: Vec::new(),
+            stuck: 0,
+            paused: false,
+            exhausted: false,
+            closing: false,
+            moved_at: now,
+            saving: Saving {
+                version: 0,
+                saved: 0,
+                on_its_way: None,
+                refused: None,
+                committed: assigned.progress.watermark(),
+                begun_at: now,
+                ended: 0,
+            },
+        }
+    }
+
+    pub(super) fn came(&mut self, records: Vec<Delivered>) {
+        if !self.closing {
+            self.buffer.extend(records.into_iter().map(Item::Record));
+        }
+    }
+
+    pub(super) fn reached(&mut self, position: Position) {
+        if !self.closing {
+            self.buffer.push_back(Item::Reached(position));
+        }
+    }
+
+    /// Lets nothing begin from now on. What was not begun is not done, and comes again.
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+        self.assignment.close();
+        self.buffer.clear();
+    }
+
+    /// Why the next record is not taken on, if there is one and it is not.
+    pub(super) fn held_by(&self, room: Room) -> Option<HeldBy> {
+        if self.closing {
+            return Some(HeldBy::Closing);
+        }
+        match self.buffer.front() {
+            Some(Item::Record(next)) => self.no_room_for(next, room),
+            _ => None,
+        }
+    }
+
+    fn no_room_for(&self, next: &Delivered, room: Room) -> Option<HeldBy> {
+        if self.flights.len() >= room.records {
+            Some(HeldBy::Records)
+        } else if !self.flights.is_empty() && self.bytes + weight(next) > room.bytes {
+            Some(HeldBy::Bytes)
+        } else if !self.tracker.may_take(next.position) {
+            Some(HeldBy::Map)
+        } else {
+            None
+        }
+    }
+
+    /// Whether so much is done that the source may go on: not at the first free place, for to hold
+    /// back and go on costs some sources more than a record.
+    pub(super) fn has_much_room(&self, room: Room) -> bool {
+        self.buffer.is_empty()
+            && self.flights.len() <= room.records / 2
+            && self.bytes <= room.bytes / 2
+    }
+
+    pub(super) fn has_buffered(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// Whether nothing can happen any more: all came, and what is not done has stopped.
+    pub(super) fn is_at_its_end(&self, room: Room) -> bool {
+        let no_more = self.buffer.is_empty() || self.held_by(room).is_some();
+        self.exhausted && no_more && self.flights.len() == self.stuck
+    }
+
+    /// Takes on what there is room for. How many came again that were done already.
+    pub(super) fn take_on(
+        &mut self,
+        (order, no_key, room): (&Order, NoKey, Room),
+        now: Instant,
+        mut each: impl FnMut(Taking),
+    ) -> u64 {
+        let mut repeated = 0;
+        while !self.closing && self.held_by(room).is_none() {
+            match self.buffer.pop_front() {
+                None => break,
+                Some(Item::Reached(position)) => self.skip_to(position),
+                Some(Item::Record(delivered)) => match self.tracker.take(delivered.position) {
+                    Taken::New => {
+                        if let Some(taking) = self.enter(delivered, (order, no_key), now) {
+                            each(taking);
+                        }
+                    }
+                    Taken::Done => repeated += 1,
+                    Taken::InFlight => {}
+                },
+            }
+        }
+        repeated
+    }
+
+    fn skip_to(&mut self, position: Position) {
+        let before = self.tracker.watermark();
+        self.tracker.skip_to(position);
+        if self.tracker.watermark() != before {
+            self.saving.version += 1;
+        }
+    }
+
+    fn enter(
+        &mut self,
+        delivered: Delivered,
+        (order, no_key): (&Order, NoKey),
+        now: Instant,
+    ) -> Option<Taking> {
+        if self.flights.len() == self.stuck {
+            self.moved_at = now;
+        }
+        self.bytes += weight(&delivered);
+        let place = order.place(&delivered, self.assignment.slot, no_key);
+        let position = delivered.position;
+        let flight = Flight::new(self.assignment.clone(), delivered);
+        let cargo = flight.cargo.clone();
+        let behind = match &place {
+            Place::In(lane) if !self.stopped.is_empty() => self.stopped.get(lane).copied(),
+            _ => None,
+        };
+        let state = behind.map_or(State::Running, State::Behind);
+        let entry = Entry { cargo, taken_at: now, failed: 0, failure: None, state };
+        self.flights.insert(position, entry);
+        if behind.is_some() {
+            self.stuck += 1;
+            return None;
+        }
+        Some(match place {
+            Place::In(lane) => Taking::In(lane, flight),
+            Place::Unordered => Taking::Unordered(flight),
+            Place::Unfit(why) => Taking::Unfit(flight, why),
+        })
+    }
+
+    /// Notes that a record is done.
+    pub(super) fn ended(&mut self, position: Position, now: Instant) {
+        let done = self.tracker.complete(position);
+        debug_assert!(done.is_ok(), "an ended flight was taken on");
+        if let Some(entry) = self.flights.remove(&position) {
+            self.bytes -= weight(&entry.cargo.delivered);
+        }
+        self.moved_at = now;
+        self.saving.version += 1;
+        self.saving.ended += 1;
+    }
+
+    /// Notes that an attempt has failed.
+    pub(super) fn failed(&mut self, failed: Failed, order: (&Order, NoKey)) {
+        let Some(entry) = self.flights.get_mut(&failed.position) else { return };
+        entry.failed = failed.attempt;
+        entry.failure = Some(failed.failure);
+        let (state, turn) = match failed.then {
+            Then::Retry(at) => (State::Retry(at), None),
+            // Its end is the next report.
+            Then::Skip => (State::Running, None),
+            Then::DeadLetter => (State::DeadLetter(None), None),
+            Then::NotBuried(why) => (State::DeadLetter(Some(why)), None),
+            Then::StopKey(turn) | Then::StopAll(turn) => (State::Stopped, turn),
+        };
+        let stopped = matches!(state, State::Stopped);
+        entry.state = state;
+        self.turns.extend(turn);
+        if stopped {
+            self.stuck += 1;
+            self.stop_lane(failed.position, order);
+        }
+    }
+
+    /// What is behind a record that has stopped does not run.
+    fn stop_lane(&mut self, stopped: Position, (order, no_key): (&Order, NoKey)) {
+        let slot = self.assignment.slot;
+        let lane = |cargo: &Cargo| match order.place(&cargo.delivered, slot, no_key) {
+            Place::In(lane) => Some(lane),
+            Place::Unordered | Place::Unfit(_) => None,
+        };
+        let Some(its) = self.flights.get(&stopped).and_then(|entry| lane(&entry.cargo)) else {
+            return;
+        };
+        for (position, entry) in &mut self.flights {
+            if *position > stopped && lane(&entry.cargo).as_ref() == Some(&its) {
+                entry.state = State::Behind(stopped);
+                self.stuck += 1;
+            }
+        }
+        self.stopped.insert(its, stopped);
+    }
+
+    /// What is to be stored.
+    fn progress(&self) -> Progress {
+        self.tracker.progress().shortened(self.limit)
+    }
+
+    /// Begins to store the progress, unless that is stored, or another is on its way, or has just been
+    /// refused.
+    pub(super) fn begin_commit(&mut self, now: Instant) -> Option<Progress> {
+        let Saving { on_its_way, refused, begun_at, .. } = &self.saving;
+        let too_early = match refused {
+            Some(CommitError::NotOurs) => true,
+            Some(CommitError::Later(_)) => now.duration_since(*begun_at) < REFUSED_PAUSE,
+            Some(CommitError::TooLong) | None => false,
+        };
+        if too_early || on_its_way.is_some() || !self.is_unsaved() {
+            return None;
+        }
+        let progress = self.progress();
+        self.saving.on_its_way = Some((self.saving.version, progress.watermark()));
+        self.saving.begun_at = now;
+        self.saving.ended = 0;
+        Some(progress)
+    }
+
+    /// Notes what came of it.
+    pub(super) fn committed(&mut self, result: &Result<(), CommitError>) {
+        let Some((version, watermark)) = self.saving.on_its_way.take() else { return };
+        self.saving.refused = result.clone().err();
+        match result {
+            Ok(()) => {
+                self.saving.saved = version;
+                self.saving.committed = watermark;
+            }
+            Err(CommitError::TooLong) => self.shorten_map(),
+            Err(_) => {}
+        }
+    }
+
+    /// Whether a commit would change nothing, or is hopeless.
+    pub(super) fn has_nothing_to_save(&self) -> bool {
+        let hopeless = self.saving.refused == Some(CommitError::NotOurs);
+        !self.is_saving() && (hopeless || !self.is_unsaved())
+    }
+
+    pub(super) fn is_unsaved(&self) -> bool {
+        self.saving.version != self.saving.saved
+    }
+
+    pub(super) fn is_saving(&self) -> bool {
+        self.saving.on_its_way.is_some()
+    }
+
+    /// Whether the ends of what is in flight can make a commit due.
+    pub(super) fn can_be_due(&self, after_records: u64) -> bool {
+        let can_end = self.flights.len() as u64;
+        !self.is_saving() && self.saving.ended.saturating_add(can_end) >= after_records
+    }
+
+    /// The map was too long for where it is stored: makes do with half of it.
+    fn shorten_map(&mut self) {
+        let half = (self.limit.get() / 2).max(MapLimit::LEAST);
+        self.limit = MapLimit::characters(half).unwrap_or(self.limit);
+        self.tracker.set_limit(self.limit);
+    }
+
+    pub(super) fn survey(
+        &self,
+        room: Room,
+        end: Option<Position>,
+        now: Instant,
+    ) -> PartitionSurvey {
+        let moving = self.flights.len() - self.stuck > 0 || self.has_buffered();
+        let mut blocked: Vec<_> = self
+            .flights
+            .iter()
+            .filter(|(_, entry)| !matches!(entry.state, State::Running))
+            .collect();
+        blocked.sort_unstable_by_key(|(position, _)| **position);
+        let blocked_count = blocked.len();
+        let listed = blocked.into_iter().take(MOST_BLOCKED_LISTED);
+        let oldest = self.flights.get(&self.tracker.watermark());
+        PartitionSurvey {
+            partition: self.assignment.partition.clone(),
+            epoch: self.assignment.epoch,
+            committed: self.saving.committed,
+            watermark: self.tracker.watermark(),
+            highest_done: self.tracker.end(),
+            end,
+            incomplete: self.flights.len(),
+            bytes: self.bytes,
+            held: self.buffer.len(),
+            held_by: self.held_by(room),
+            oldest: oldest.map(|entry| entry.survey(now)),
+            blocked: listed.map(|(_, entry)| entry.survey(now)).collect(),
+            blocked_count,
+            without_progress: if moving {
+                now.saturating_duration_since(self.moved_at)
+            } else {
+                Duration::ZERO
+            },
+        }
+    }
+
+    /// Those with which a key has stopped.
+    pub(super) fn stopped(&self, now: Instant) -> impl Iterator<Item = Waiting> {
+        let stopped = |entry: &&Entry| matches!(entry.state, State::Stopped);
+        self.flights.values().filter(stopped).map(move |entry| entry.survey(now))
+    }
+}
+
+impl Entry {
+    fn survey(&self, now: Instant) -> Waiting {
+        Waiting {
+            position: self.cargo.delivered.position,
+            key: self.cargo.delivered.record.key.clone(),
+            age: now.saturating_duration_since(self.taken_at),
+            failed: self.failed,
+            failure: self.failure.as_ref().map(ToString::to_string),
+            why: match &self.state {
+                State::Retry(at) if *at > now => WaitsFor::Retry { within: *at - now },
+                State::Running | State::Retry(_) => WaitsFor::Running,
+                State::DeadLetter(refused) => WaitsFor::DeadLetter { refused: refused.clone() },
+                State::Stopped => WaitsFor::Stopped,
+                State::Behind(position) => WaitsFor::BehindStopped(*position),
+            },
+        }
+    }
+}
+
+fn weight(delivered: &Delivered) -> usize {
+    let record = &delivered.record;
+    let headers = record.headers.iter().map(|(name, value)| name.len() + value.len());
+    let key = record.key.as_ref().map_or(0, Vec::len);
+    RECORD_BYTES + key + record.payload.len() + headers.sum::<usize>()
+}

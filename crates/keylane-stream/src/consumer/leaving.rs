@@ -1,0 +1,43 @@
+use std::time::Instant;
+
+use crate::Partition;
+
+/// Partitions that are given up together: because they are wanted back, or because the consumer ends.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) slots: Vec<usize>,
+    /// What the source is told in the end; nothing if all ends.
+    pub(super) release: Vec<Partition>,
+    pub(super) stage: Stage,
+}
+
+/// How far that is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// What runs is awaited.
+    Awaiting { deadline: Instant },
+    /// The last progress is being stored.
+    Committing { deadline: Instant },
+}
+
+impl Leaving {
+    pub(super) fn is_awaiting(&self) -> bool {
+        matches!(self.stage, Stage::Awaiting { .. })
+    }
+
+    pub(super) fn waits_for_source(&self) -> bool {
+        matches!(self.stage, Stage::Committing { .. })
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        match self.stage {
+            Stage::Awaiting { deadline } | Stage::Committing { deadline } => deadline,
+        }
+    }
+
+    /// These are somebody else's already.
+    pub(super) fn forget(&mut self, slots: &[usize], lost: &[Partition]) {
+        self.slots.retain(|slot| !slots.contains(slot));
+        self.release.retain(|partition| !lost.contains(partition));
+    }
+}

@@ -1,0 +1,559 @@
+//! The one thread that has the source, the trackers, and the say. See the [module](super) for the
+//! protocol.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::assignment::Assignment;
+use super::attempt::Flight;
+use super::failure::Failure;
+use super::held::{Held, Room, Taking};
+use super::leaving::{Leaving, Stage};
+use super::notice::{AfterFailure, Notice};
+use super::order::{Lane, NoKey, Order};
+use super::report::{Failed, How, Report, Then};
+use super::shared::Shared;
+use super::survey::{Counts, Survey};
+use super::{Ended, Pool, Stopped, Why};
+use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use crate::{Partition, Position};
+
+/// The longest that the source is left alone: it has to keep in touch with a broker.
+const MOST_BETWEEN_POLLS: Duration = Duration::from_millis(50);
+/// The longest that it is waited for, if nothing else is.
+const LONGEST_POLL: Duration = Duration::from_millis(100);
+/// The same while the end of an attempt is waited for as well, and nothing could wake the source.
+const SHORT_POLL: Duration = Duration::from_millis(2);
+/// How many records are asked for at a time: enough to spread what a poll costs.
+const RECORDS_A_POLL: usize = 1024;
+/// How long the last commit of a partition may take; then it is given up without it.
+const LONGEST_LAST_COMMIT: Duration = Duration::from_secs(10);
+/// The same when everything should have ended already.
+const HURRIED_LAST_COMMIT: Duration = Duration::from_secs(1);
+/// How long the source may take to leave.
+const LONGEST_CLOSE: Duration = Duration::from_secs(10);
+
+/// Who is told what a person may want to know.
+pub(super) type Listener = dyn Fn(&Notice) + Send;
+
+/// What was chosen when the consumer was built.
+pub(super) struct Plan {
+    pub(super) order: Order,
+    pub(super) no_key: NoKey,
+    /// For each partition.
+    pub(super) room: Room,
+    pub(super) commit_every: Duration,
+    pub(super) commit_after: u64,
+    pub(super) stop_within: Duration,
+    pub(super) on_notice: Option<Box<Listener>>,
+}
+
+pub(super) struct Owner {
+    source: Box<dyn Source>,
+    pool: Arc<Pool>,
+    shared: Arc<Shared>,
+    plan: Plan,
+    /// All partitions that were ever ours, so that each keeps its slot.
+    slots: Vec<Option<Held>>,
+    slot_of: HashMap<Partition, usize>,
+    /// What is being given up.
+    leaving: Vec<Leaving>,
+    /// Of the last assignment.
+    epoch: u64,
+    /// Of the last record without a lane of its own.
+    free_lanes: u64,
+    counts: Counts,
+    /// Why it is to end, once it is.
+    ending: Option<Why>,
+    /// Until when what runs is awaited, once it is to end.
+    stop_by: Option<Instant>,
+    /// There is no use in waiting for it.
+    source_is_dead: bool,
+    /// How many attempts were not awaited.
+    abandoned: usize,
+    stopped: Vec<Stopped>,
+    polled_at: Instant,
+    events: Vec<Event>,
+    /// Empty but while it is read.
+    reports: Vec<Report>,
+}
+
+impl Owner {
+    pub(super) fn new(
+        source: Box<dyn Source>,
+        pool: Arc<Pool>,
+        shared: Arc<Shared>,
+        plan: Plan,
+    ) -> Self {
+        Owner {
+            source,
+            pool,
+            shared,
+            plan,
+            slots: Vec::new(),
+            slot_of: HashMap::new(),
+            leaving: Vec::new(),
+            epoch: 0,
+            free_lanes: 0,
+            counts: Counts::default(),
+            ending: None,
+            stop_by: None,
+            source_is_dead: false,
+            abandoned: 0,
+            stopped: Vec::new(),
+            polled_at: Instant::now(),
+            events: Vec::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Runs until the consumer ends.
+    pub(super) fn run(mut self) -> Ended {
+        loop {
+            self.read_reports();
+            self.take_on();
+            self.advance_leaving();
+            self.commit_what_is_due();
+            self.end_if_nothing_is_left();
+            if self.ending.is_some() && self.leaving.is_empty() {
+                return self.leave();
+            }
+            self.wait();
+            self.handle_events();
+        }
+    }
+
+    fn leave(mut self) -> Ended {
+        if let Err(error) = self.source.close(LONGEST_CLOSE) {
+            self.notice(&Notice::Source(error.to_string()));
+        }
+        Ended {
+            why: self.ending.expect("that is why it leaves"),
+            counts: self.counts,
+            abandoned: self.abandoned,
+            stopped: self.stopped,
+        }
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.slots.iter().flatten()
+    }
+
+    fn notice(&self, notice: &Notice) {
+        if let Some(tell) = &self.plan.on_notice {
+            // What listens is not part of this: it cannot stop it.
+            let _ = catch_unwind(AssertUnwindSafe(|| tell(notice)));
+        }
+    }
+
+    fn read_reports(&mut self) {
+        self.shared.mailbox.take(&mut self.reports);
+        self.handle_reports();
+    }
+
+    fn handle_reports(&mut self) {
+        let now = Instant::now();
+        let mut reports = std::mem::take(&mut self.reports);
+        for report in reports.drain(..) {
+            match report {
+                Report::Ended { slot, epoch, position, how } => {
+                    self.ended(slot, epoch, position, how, now);
+                }
+                Report::Failed(failed) => self.failed(*failed),
+                Report::Stop(within) => self.stop(Why::Asked, within),
+                Report::Survey(reply) => {
+                    // Who no longer waits doesn't want to know.
+                    let _ = reply.send(self.survey());
+                }
+            }
+        }
+        self.reports = reports;
+    }
+
+    /// The partition, if this stretch of owning it still counts.
+    fn current(&mut self, slot: usize, epoch: u64) -> Option<&mut Held> {
+        let held = self.slots[slot].as_mut()?;
+        (held.assignment.epoch == epoch && !held.assignment.is_fenced()).then_some(held)
+    }
+
+    fn ended(&mut self, slot: usize, epoch: u64, position: Position, how: How, now: Instant) {
+        let Some(held) = self.current(slot, epoch) else {
+            self.counts.fenced += 1;
+            return;
+        };
+        held.ended(position, now);
+        match how {
+            How::Handled => self.counts.handled += 1,
+            How::Skipped => self.counts.skipped += 1,
+            How::DeadLettered => self.counts.dead_lettered += 1,
+        }
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        let assignment = failed.assignment.clone();
+        let (position, attempt) = (failed.position, failed.attempt);
+        let (failure, then) = (failed.failure.clone(), AfterFailure::from(&failed.then));
+        if attempt > 0 && !matches!(then, AfterFailure::DeadLetterRefused(_)) {
+            self.counts.failed_attempts += 1;
+        }
+        let partition = assignment.partition.clone();
+        let stops = then == AfterFailure::Stop;
+        self.notice(&Notice::Failed {
+            partition: partition.clone(),
+            position,
+            attempt,
+            failure: failure.clone(),
+            then,
+        });
+        let order = (&self.plan.order.clone(), self.plan.no_key);
+        let Some(held) = self.current(assignment.slot, assignment.epoch) else { return };
+        held.failed(failed, order);
+        if stops {
+            let why = Why::Failed { partition, position, failure };
+            self.stop(why, self.plan.stop_within);
+        }
+    }
+
+    /// Begins to end, or hurries up.
+    fn stop(&mut self, why: Why, within: Duration) {
+        let by = Instant::now() + within;
+        self.ending.get_or_insert(why);
+        self.stop_by = Some(self.stop_by.map_or(by, |sooner| sooner.min(by)));
+        let left: Vec<_> = self.held().filter(|held| !held.closing).map(slot_of).collect();
+        if !left.is_empty() {
+            self.begin_leaving(left, by, Vec::new());
+        }
+    }
+
+    fn begin_leaving(&mut self, slots: Vec<usize>, deadline: Instant, release: Vec<Partition>) {
+        for slot in &slots {
+            let Some(held) = self.slots[*slot].as_mut() else { continue };
+            held.close();
+            self.shared.timer.purge(held.assignment.epoch);
+        }
+        self.leaving.push(Leaving { slots, release, stage: Stage::Awaiting { deadline } });
+    }
+
+    /// Takes on what came, as far as there is room, and hands it to the pool.
+    fn take_on(&mut self) {
+        let now = Instant::now();
+        let Plan { order, no_key, room, .. } = &self.plan;
+        let mut unfit: Vec<(Flight, Failure)> = Vec::new();
+        let mut batch: Vec<(Lane, Flight)> = Vec::new();
+        for held in self.slots.iter_mut().flatten() {
+            let each = |taking| match taking {
+                Taking::In(lane, flight) => batch.push((lane, flight)),
+                Taking::Unordered(flight) => {
+                    self.free_lanes += 1;
+                    batch.push((Lane::Free { number: self.free_lanes }, flight));
+                }
+                Taking::Unfit(flight, why) => unfit.push((flight, why)),
+            };
+            self.counts.repeated += held.take_on((order, *no_key, *room), now, each);
+            if held.has_buffered() && !held.paused {
+                held.paused = true;
+                self.source.pause(&held.assignment.partition);
+            } else if held.paused && held.has_much_room(*room) {
+                held.paused = false;
+                self.source.resume(&held.assignment.partition);
+            }
+        }
+        if !batch.is_empty() {
+            // The pool has room for all that the partitions have, and is open while this runs.
+            self.pool.send_many(batch).expect("only the end of this thread closes the pool");
+        }
+        for (flight, why) in unfit {
+            self.shared.unfit(flight, why);
+        }
+    }
+
+    fn commit_what_is_due(&mut self) {
+        let now = Instant::now();
+        let Plan { commit_every, commit_after, .. } = self.plan;
+        let mut commits = Vec::new();
+        for held in self.slots.iter_mut().flatten().filter(|held| !held.closing) {
+            let due = now.duration_since(held.saving.begun_at) >= commit_every
+                || held.saving.ended >= commit_after;
+            if due && let Some(progress) = held.begin_commit(now) {
+                commits.push(Commit { partition: held.assignment.partition.clone(), progress });
+            }
+        }
+        if !commits.is_empty() {
+            self.source.commit(commits);
+        }
+    }
+
+    /// Ends when nothing more can come or end.
+    fn end_if_nothing_is_left(&mut self) {
+        let room = self.plan.room;
+        let is_left =
+            self.held().next().is_none() || self.held().any(|held| !held.is_at_its_end(room));
+        if self.ending.is_none() && !is_left {
+            self.stop(Why::Exhausted, self.plan.stop_within);
+        }
+    }
+
+    /// Brings what is being given up a step further.
+    fn advance_leaving(&mut self) {
+        for mut leaving in std::mem::take(&mut self.leaving) {
+            if !self.has_left(&mut leaving) {
+                self.leaving.push(leaving);
+            }
+        }
+    }
+
+    fn has_left(&mut self, leaving: &mut Leaving) -> bool {
+        let now = Instant::now();
+        if let Stage::Awaiting { deadline } = leaving.stage {
+            let deadline = self.stop_by.map_or(deadline, |by| by.min(deadline));
+            let mut theirs = leaving.slots.iter().filter_map(|slot| self.slots[*slot].as_ref());
+            if now < deadline && theirs.any(|held| held.assignment.running() > 0) {
+                return false;
+            }
+            self.fence(&leaving.slots);
+            let hurried = self.stop_by.is_some_and(|by| by <= now);
+            let within = if hurried { HURRIED_LAST_COMMIT } else { LONGEST_LAST_COMMIT };
+            leaving.stage = Stage::Committing { deadline: now + within };
+        }
+        let Stage::Committing { deadline } = leaving.stage else { return true };
+        if !self.is_saved(&leaving.slots, now) && now < deadline && !self.source_is_dead {
+            return false;
+        }
+        for slot in &leaving.slots {
+            self.let_go(*slot);
+        }
+        if !leaving.release.is_empty() {
+            self.source.release(&leaving.release);
+        }
+        true
+    }
+
+    /// From now on nothing of these counts.
+    fn fence(&mut self, slots: &[usize]) {
+        // Those who ended have reported before.
+        self.read_reports();
+        let now = Instant::now();
+        for slot in slots {
+            let Some(held) = &self.slots[*slot] else { continue };
+            held.assignment.fence();
+            let running = held.assignment.running();
+            self.shared.timer.purge(held.assignment.epoch);
+            self.abandoned += running;
+            let partition = held.assignment.partition.clone();
+            if self.ending.is_some() {
+                let stopped = held.stopped(now);
+                let partition = partition.clone();
+                let stopped =
+                    stopped.map(|record| Stopped { partition: partition.clone(), record });
+                self.stopped.extend(stopped);
+            }
+            self.notice(&Notice::GivenUp { partition, running });
+        }
+    }
+
+    /// Whether their last progress is stored; sees to it that it becomes so.
+    fn is_saved(&mut self, slots: &[usize], now: Instant) -> bool {
+        let mut commits = Vec::new();
+        let mut saved = true;
+        for slot in slots {
+            let Some(held) = self.slots[*slot].as_mut() else { continue };
+            if let Some(progress) = held.begin_commit(now) {
+                commits.push(Commit { partition: held.assignment.partition.clone(), progress });
+            }
+            saved &= held.has_nothing_to_save();
+        }
+        if !commits.is_empty() {
+            self.source.commit(commits);
+        }
+        saved
+    }
+
+    fn let_go(&mut self, slot: usize) {
+        // Its turns go with it: who is behind them finds the gate closed.
+        drop(self.slots[slot].take());
+    }
+
+    /// Waits for the source, for the ends of attempts, or for both.
+    fn wait(&mut self) {
+        let now = Instant::now();
+        let timeout = self.next_due(now).saturating_duration_since(now).min(LONGEST_POLL);
+        if !self.waits_for_ends() {
+            self.poll(timeout);
+        } else if self.waits_for_source() {
+            self.wait_for_both(timeout);
+        } else if now.duration_since(self.polled_at) >= MOST_BETWEEN_POLLS {
+            self.poll(Duration::ZERO);
+        } else {
+            self.shared.mailbox.wait(&mut self.reports, timeout.min(MOST_BETWEEN_POLLS));
+            self.handle_reports();
+        }
+    }
+
+    fn wait_for_both(&mut self, timeout: Duration) {
+        if !self.shared.mailbox.has_waker() {
+            return self.poll(timeout.min(SHORT_POLL));
+        }
+        let news = self.shared.mailbox.arm_or_take(&mut self.reports);
+        self.poll(if news { Duration::ZERO } else { timeout });
+        self.handle_reports();
+    }
+
+    /// Whether the end of an attempt makes room that is wanted, makes a commit due, or is the last one.
+    fn waits_for_ends(&self) -> bool {
+        let wanted = |held: &Held| {
+            let waits = held.has_buffered() || held.exhausted;
+            !held.closing && (waits || held.can_be_due(self.plan.commit_after))
+        };
+        self.leaving.iter().any(Leaving::is_awaiting) || self.held().any(wanted)
+    }
+
+    fn waits_for_source(&self) -> bool {
+        let takes = |held: &Held| {
+            let more = !held.paused && !held.exhausted && !held.closing;
+            // What came of a commit is an event, and the next one waits for it.
+            more || held.is_saving()
+        };
+        self.leaving.iter().any(Leaving::waits_for_source)
+            || self.held().next().is_none()
+            || self.held().any(takes)
+    }
+
+    /// When there is something to do even if nothing happens.
+    fn next_due(&self, now: Instant) -> Instant {
+        let commits = self.held().filter(|held| held.is_unsaved() && !held.is_saving());
+        let commits = commits.map(|held| held.saving.begun_at + self.plan.commit_every);
+        let leaving = self.leaving.iter().map(Leaving::deadline);
+        commits.chain(leaving).chain(self.stop_by).min().unwrap_or(now + LONGEST_POLL)
+    }
+
+    fn poll(&mut self, timeout: Duration) {
+        let most = if self.ending.is_some() { 0 } else { RECORDS_A_POLL };
+        let polled = self.source.poll(timeout, most, &mut self.events);
+        self.polled_at = Instant::now();
+        if let Err(error) = polled {
+            self.source_failed(error);
+        }
+    }
+
+    /// What can still be stored is stored.
+    fn source_failed(&mut self, error: SourceError) {
+        if self.ending.is_none() {
+            self.stop(Why::Source(error), self.plan.stop_within);
+        } else {
+            self.source_is_dead = true;
+        }
+    }
+
+    fn handle_events(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            match event {
+                Event::Assigned(assigned) => self.assigned(&assigned),
+                Event::Records { partition, records } => {
+                    self.with(&partition, |held| held.came(records));
+                }
+                Event::Reached { partition, position } => {
+                    self.with(&partition, |held| held.reached(position));
+                }
+                Event::Exhausted(partition) => {
+                    self.with(&partition, |held| held.exhausted = true);
+                }
+                Event::Committed { partition, result } => self.committed(&partition, result),
+                Event::Revoked(partitions) => self.revoked(partitions),
+                Event::Lost(partitions) => self.lost(&partitions),
+                Event::Notice(text) => self.notice(&Notice::Source(text)),
+            }
+        }
+        self.events = events;
+    }
+
+    /// Does something with a partition, if it is ours.
+    fn with(&mut self, partition: &Partition, act: impl FnOnce(&mut Held)) {
+        let slot = self.slot_of.get(partition).copied();
+        if let Some(held) = slot.and_then(|slot| self.slots[slot].as_mut()) {
+            act(held);
+        }
+    }
+
+    fn assigned(&mut self, assigned: &Assigned) {
+        if self.ending.is_some() {
+            return;
+        }
+        let partition = &assigned.partition;
+        let slot = *self.slot_of.entry(partition.clone()).or_insert_with(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        if self.slots[slot].is_some() {
+            // It was never said to be lost, but what is to be done is what was said last.
+            self.lost(std::slice::from_ref(partition));
+        }
+        self.epoch += 1;
+        let assignment = Assignment::new(partition.clone(), slot, self.epoch);
+        self.slots[slot] = Some(Held::new(assigned, assignment, Instant::now()));
+        self.notice(&Notice::Assigned(partition.clone()));
+    }
+
+    fn committed(&mut self, partition: &Partition, result: Result<(), CommitError>) {
+        match &result {
+            Ok(()) => self.counts.commits += 1,
+            Err(_) => self.counts.failed_commits += 1,
+        }
+        self.with(partition, |held| {
+            held.committed(&result);
+        });
+        if let Err(error) = result {
+            self.notice(&Notice::NotCommitted { partition: partition.clone(), error });
+        }
+    }
+
+    fn revoked(&mut self, partitions: Vec<Partition>) {
+        let slots = partitions.iter().filter_map(|partition| self.slot_of.get(partition).copied());
+        let ours = |slot: &usize| self.slots[*slot].as_ref().is_some_and(|held| !held.closing);
+        let slots: Vec<_> = slots.filter(ours).collect();
+        self.begin_leaving(slots, Instant::now() + self.plan.stop_within, partitions);
+    }
+
+    fn lost(&mut self, partitions: &[Partition]) {
+        let slots = partitions.iter().filter_map(|partition| self.slot_of.get(partition).copied());
+        let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
+        self.fence(&slots);
+        for leaving in &mut self.leaving {
+            leaving.forget(&slots, partitions);
+        }
+        for slot in slots {
+            self.let_go(slot);
+        }
+    }
+
+    fn survey(&self) -> Survey {
+        let now = Instant::now();
+        let surveyed = self.held().map(|held| {
+            held.survey(self.plan.room, self.source.end(&held.assignment.partition), now)
+        });
+        Survey {
+            partitions: surveyed.collect(),
+            counts: self.counts,
+            stopping: self.ending.is_some(),
+        }
+    }
+}
+
+fn slot_of(held: &Held) -> usize {
+    held.assignment.slot
+}
+
+impl From<&Then> for AfterFailure {
+    fn from(then: &Then) -> Self {
+        match then {
+            Then::Retry(_) => AfterFailure::Retry,
+            Then::Skip => AfterFailure::Skip,
+            Then::DeadLetter => AfterFailure::DeadLetter,
+            Then::NotBuried(why) => AfterFailure::DeadLetterRefused(why.clone()),
+            Then::StopKey(_) => AfterFailure::StopKey,
+            Then::StopAll(_) => AfterFailure::Stop,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+use std::time::Duration;
+
+use crate::{Partition, Position};
+
+/// How a consumer stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Survey {
+    /// The partitions that are ours.
+    pub partitions: Vec<PartitionSurvey>,
+    /// What was done since the consumer began.
+    pub counts: Counts,
+    /// Whether it is about to end.
+    pub stopping: bool,
+}
+
+/// What a consumer has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Records that were handled.
+    pub handled: u64,
+    /// Attempts that failed.
+    pub failed_attempts: u64,
+    /// Records that were skipped after their last attempt.
+    pub skipped: u64,
+    /// Records that went to the dead letters after their last attempt.
+    pub dead_lettered: u64,
+    /// Records that came again and were done already.
+    pub repeated: u64,
+    /// Records that ended after their partition was given up, so that their end did not count: they
+    /// may be handled again.
+    pub fenced: u64,
+    /// Commits that were stored.
+    pub commits: u64,
+    /// Commits that were not.
+    pub failed_commits: u64,
+}
+
+/// How a partition stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartitionSurvey {
+    /// Which.
+    pub partition: Partition,
+    /// The stretch of owning it.
+    pub epoch: u64,
+    /// All below was done when it was last stored.
+    pub committed: Position,
+    /// All below is done.
+    pub watermark: Position,
+    /// One past the highest that is done.
+    pub highest_done: Position,
+    /// One past the last record, as far as the source knows.
+    pub end: Option<Position>,
+    /// How many records were taken on and are not done.
+    pub incomplete: usize,
+    /// How many bytes they take.
+    pub bytes: usize,
+    /// How many records came and were not taken on, for want of room.
+    pub held: usize,
+    /// Why no more are taken on, if that is so.
+    pub held_by: Option<HeldBy>,
+    /// The incomplete record that came first.
+    pub oldest: Option<Waiting>,
+    /// What waits for something else than its turn: the first of them.
+    pub blocked: Vec<Waiting>,
+    /// How many do.
+    pub blocked_count: usize,
+    /// How long ago a record was done, or there was nothing to do.
+    pub without_progress: Duration,
+}
+
+/// A record that is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Its place.
+    pub position: Position,
+    /// Its own key.
+    pub key: Option<Vec<u8>>,
+    /// How long ago it was taken on.
+    pub age: Duration,
+    /// How many attempts have failed.
+    pub failed: u32,
+    /// What the last one failed of.
+    pub failure: Option<String>,
+    /// What it waits for.
+    pub why: WaitsFor,
+}
+
+/// What a record waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitsFor {
+    /// It runs, or waits for its turn or a worker.
+    Running,
+    /// For its next attempt.
+    Retry {
+        /// How long yet.
+        within: Duration,
+    },
+    /// For its letter to be written.
+    DeadLetter {
+        /// Why it was not taken the last time.
+        refused: Option<String>,
+    },
+    /// Its key has stopped, with this record.
+    Stopped,
+    /// Its key has stopped, with the record at this position.
+    BehindStopped(Position),
+}
+
+/// Why a partition takes nothing more on for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeldBy {
+    /// As many records as may be are incomplete.
+    Records,
+    /// They take as many bytes as they may.
+    Bytes,
+    /// The map of what is done could become longer than there is room for.
+    Map,
+    /// It is being given up.
+    Closing,
+}

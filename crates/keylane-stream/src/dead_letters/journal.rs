@@ -1,0 +1,39 @@
+use super::{BuryError, DeadLetters, Letter};
+use crate::Record;
+use crate::journal::Journal;
+
+/// Dead letters as records of a journal, which can be consumed like any other.
+///
+/// Each keeps its key, payload and headers. Behind those there are these headers, as text:
+///
+/// | header | what it is |
+/// |---|---|
+/// | `keylane-stream`, `keylane-partition`, `keylane-position` | where the record was |
+/// | `keylane-written`, `keylane-failed-at` | milliseconds since 1970 |
+/// | `keylane-attempts`, `keylane-failure` | how often it was tried, and what the last attempt failed of |
+#[derive(Clone, Debug)]
+pub struct JournalLetters {
+    journal: Journal,
+}
+
+impl JournalLetters {
+    /// Writes to this journal.
+    #[must_use]
+    pub fn new(journal: Journal) -> Self {
+        JournalLetters { journal }
+    }
+}
+
+impl DeadLetters for JournalLetters {
+    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+        let records: Vec<_> = letters.iter().map(as_record).collect();
+        self.journal.append_all(&records).map(drop).map_err(BuryError::new)
+    }
+}
+
+fn as_record(letter: &Letter) -> Record {
+    let mut record = letter.record.clone();
+    let headers = letter.headers().map(|(name, value)| (name.to_owned(), value.into_bytes()));
+    record.headers.extend(headers);
+    record
+}

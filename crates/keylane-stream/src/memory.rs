@@ -1,0 +1,399 @@
+//! A source in memory, to test handlers with, and consumers.
+//!
+//! [`MemoryStream`] is what a broker would be: it has partitions, keeps what is committed, and moves
+//! partitions from one member of its group to another. [`MemorySource`] is a member.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use crate::tracker::{MapLimit, Progress};
+use crate::{Delivered, Partition, Position, Record};
+
+/// A stream in memory, with one group of consumers. A clone is the same stream.
+///
+/// # Examples
+/// ```
+/// use keylane_stream::memory::MemoryStream;
+/// use keylane_stream::{Position, Record};
+///
+/// let stream = MemoryStream::new("orders", 2);
+/// assert_eq!(stream.push(1, Record::new("ann", "1 book")), Position::new(0));
+/// assert_eq!(stream.committed(1).watermark(), Position::new(0));
+/// ```
+#[derive(Clone)]
+pub struct MemoryStream {
+    shared: Arc<Shared>,
+}
+
+/// A member of the group of a [`MemoryStream`]. It takes every partition that nobody has.
+#[derive(Debug)]
+pub struct MemorySource {
+    stream: MemoryStream,
+    /// Its number among the members.
+    member: usize,
+    /// The partitions that it has been told to be its own.
+    ours: BTreeMap<u32, Cursor>,
+    /// What it will be told.
+    events: Vec<Event>,
+}
+
+#[derive(Debug)]
+struct Cursor {
+    next: Position,
+    paused: bool,
+    /// It was told that nothing follows.
+    ended: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified of every change.
+    changed: Condvar,
+}
+
+struct State {
+    name: Arc<str>,
+    partitions: Vec<Content>,
+    limit: MapLimit,
+    /// What commits are answered with, if not well.
+    refusal: Option<CommitError>,
+    /// Nothing will follow.
+    exhausted: bool,
+    /// For each member, whether its wait is to end.
+    rung: Vec<bool>,
+}
+
+#[derive(Debug)]
+struct Content {
+    records: Vec<Delivered>,
+    next: Position,
+    committed: Progress,
+    owner: Option<usize>,
+    /// Whose it is to be, if that is not all the same.
+    wanted: Option<usize>,
+    /// Its owner was told to give it back.
+    revoked: bool,
+}
+
+impl MemoryStream {
+    /// A stream with so many partitions, and nothing in them.
+    pub fn new(name: impl Into<Arc<str>>, partitions: u32) -> Self {
+        let content = |_| Content {
+            records: Vec::new(),
+            next: Position::ZERO,
+            committed: Progress::up_to(Position::ZERO),
+            owner: None,
+            wanted: None,
+            revoked: false,
+        };
+        let state = State {
+            name: name.into(),
+            partitions: (0..partitions).map(content).collect(),
+            limit: MapLimit::KAFKA,
+            refusal: None,
+            exhausted: false,
+            rung: Vec::new(),
+        };
+        MemoryStream {
+            shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }),
+        }
+    }
+
+    /// No section unwinds, but for a partition that is not there.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state());
+        self.shared.changed.notify_all();
+        result
+    }
+
+    /// Appends a record.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn push(&self, partition: u32, record: Record) -> Position {
+        self.change(|state| state.partitions[partition as usize].push(record))
+    }
+
+    /// Appends records.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn push_all(&self, partition: u32, records: impl IntoIterator<Item = Record>) {
+        let records: Vec<_> = records.into_iter().collect();
+        self.change(|state| {
+            let content = &mut state.partitions[partition as usize];
+            for record in records {
+                content.push(record);
+            }
+        });
+    }
+
+    /// Leaves so many positions without a record.
+    ///
+    /// # Panics
+    /// If there is no such partition, or not so many positions.
+    pub fn skip(&self, partition: u32, positions: u64) {
+        self.change(|state| {
+            let content = &mut state.partitions[partition as usize];
+            content.next = content.next.after(positions).expect("there are not so many positions");
+        });
+    }
+
+    /// Nothing more is appended: consumers end when they have done all.
+    pub fn exhaust(&self) {
+        self.change(|state| state.exhausted = true);
+    }
+
+    /// A new member of the group; the first is number 0.
+    pub fn source(&self) -> MemorySource {
+        let member = self.change(|state| {
+            state.rung.push(false);
+            state.rung.len() - 1
+        });
+        MemorySource { stream: self.clone(), member, ours: BTreeMap::new(), events: Vec::new() }
+    }
+
+    /// Wants a partition to be a certain member's: who has it is asked to give it back.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn move_to(&self, partition: u32, member: usize) {
+        self.change(|state| state.partitions[partition as usize].wanted = Some(member));
+    }
+
+    /// Makes a partition a certain member's at once: who has it learns that it is lost.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn steal_for(&self, partition: u32, member: usize) {
+        self.change(|state| {
+            let content = &mut state.partitions[partition as usize];
+            content.wanted = Some(member);
+            content.owner = None;
+            content.revoked = false;
+        });
+    }
+
+    /// What is committed.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    #[must_use]
+    pub fn committed(&self, partition: u32) -> Progress {
+        self.state().partitions[partition as usize].committed.clone()
+    }
+
+    /// Which member has a partition.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    #[must_use]
+    pub fn owner(&self, partition: u32) -> Option<usize> {
+        self.state().partitions[partition as usize].owner
+    }
+
+    /// Refuses commits from now on, or takes them again.
+    pub fn refuse_commits(&self, refusal: Option<CommitError>) {
+        self.change(|state| state.refusal = refusal);
+    }
+
+    /// How much can be committed beside a watermark, for partitions that are assigned from now on: by
+    /// default what a Kafka broker takes.
+    pub fn set_limit(&self, limit: MapLimit) {
+        self.change(|state| state.limit = limit);
+    }
+}
+
+impl Content {
+    fn push(&mut self, record: Record) -> Position {
+        let position = self.next;
+        self.next = position.next();
+        self.records.push(Delivered { position, written: SystemTime::now(), record });
+        position
+    }
+
+    /// Up to `most` from a position on.
+    fn from(&self, next: Position, most: usize) -> &[Delivered] {
+        let begin = self.records.partition_point(|record| record.position < next);
+        let end = self.records.len().min(begin.saturating_add(most));
+        &self.records[begin..end]
+    }
+}
+
+impl MemorySource {
+    /// Its number in the group.
+    #[must_use]
+    pub fn member(&self) -> usize {
+        self.member
+    }
+
+    /// What has happened since the last time.
+    fn collect(&mut self, state: &mut State, mut most: usize, events: &mut Vec<Event>) {
+        events.append(&mut self.events);
+        for (number, content) in (0..).zip(&mut state.partitions) {
+            let partition = Partition::new(state.name.clone(), number);
+            if content.owner != Some(self.member) && self.ours.remove(&number).is_some() {
+                events.push(Event::Lost(vec![partition.clone()]));
+            }
+            let for_us = content.wanted.is_none_or(|wanted| wanted == self.member);
+            if content.owner.is_none() && for_us {
+                content.owner = Some(self.member);
+                let next = content.committed.watermark();
+                self.ours.insert(number, Cursor { next, paused: false, ended: false });
+                events.push(Event::Assigned(Assigned {
+                    partition: partition.clone(),
+                    progress: content.committed.clone(),
+                    limit: state.limit,
+                }));
+            }
+            let Some(cursor) = self.ours.get_mut(&number) else { continue };
+            if !for_us && !content.revoked {
+                content.revoked = true;
+                events.push(Event::Revoked(vec![partition]));
+            } else if !content.revoked && !cursor.paused {
+                most -= cursor.deliver(partition, content, most, state.exhausted, events);
+            }
+        }
+    }
+}
+
+impl Cursor {
+    /// How many records it has delivered.
+    fn deliver(
+        &mut self,
+        partition: Partition,
+        content: &Content,
+        most: usize,
+        exhausted: bool,
+        events: &mut Vec<Event>,
+    ) -> usize {
+        let records = content.from(self.next, most).to_vec();
+        let count = records.len();
+        if let Some(last) = records.last() {
+            self.next = last.position.next();
+            events.push(Event::Records { partition: partition.clone(), records });
+        }
+        let is_at_end = content.from(self.next, 1).is_empty();
+        if is_at_end && self.next < content.next {
+            self.next = content.next;
+            events.push(Event::Reached { partition: partition.clone(), position: self.next });
+        }
+        if is_at_end && exhausted && !self.ended {
+            self.ended = true;
+            events.push(Event::Exhausted(partition));
+        }
+        count
+    }
+}
+
+impl Source for MemorySource {
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        most_records: usize,
+        events: &mut Vec<Event>,
+    ) -> Result<(), SourceError> {
+        let until = Instant::now() + timeout;
+        let shared = self.stream.shared.clone();
+        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            self.collect(&mut state, most_records, events);
+            let rung = std::mem::take(&mut state.rung[self.member]);
+            let left = until.saturating_duration_since(Instant::now());
+            if rung || !events.is_empty() || left.is_zero() {
+                return Ok(());
+            }
+            let waited = shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn commit(&mut self, commits: Vec<Commit>) {
+        let mut state = self.stream.state();
+        let refusal = state.refusal.clone();
+        for Commit { partition, progress } in commits {
+            let content = &mut state.partitions[partition.number() as usize];
+            let result = if content.owner != Some(self.member) {
+                Err(CommitError::NotOurs)
+            } else if let Some(refusal) = &refusal {
+                Err(refusal.clone())
+            } else {
+                content.committed = progress;
+                Ok(())
+            };
+            self.events.push(Event::Committed { partition, result });
+        }
+    }
+
+    fn pause(&mut self, partition: &Partition) {
+        if let Some(cursor) = self.ours.get_mut(&partition.number()) {
+            cursor.paused = true;
+        }
+    }
+
+    fn resume(&mut self, partition: &Partition) {
+        if let Some(cursor) = self.ours.get_mut(&partition.number()) {
+            cursor.paused = false;
+        }
+    }
+
+    fn release(&mut self, partitions: &[Partition]) {
+        let stream = self.stream.clone();
+        stream.change(|state| {
+            for partition in partitions {
+                self.ours.remove(&partition.number());
+                let content = &mut state.partitions[partition.number() as usize];
+                if content.owner == Some(self.member) {
+                    content.owner = None;
+                    content.revoked = false;
+                }
+            }
+        });
+    }
+
+    fn close(&mut self, _: Duration) -> Result<(), SourceError> {
+        let name = self.stream.state().name.clone();
+        let ours = self.ours.keys().map(|number| Partition::new(name.clone(), *number));
+        let ours: Vec<_> = ours.collect();
+        self.release(&ours);
+        Ok(())
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(Waker::from(Arc::new(Ring { stream: self.stream.clone(), member: self.member })))
+    }
+
+    fn end(&self, partition: &Partition) -> Option<Position> {
+        Some(self.stream.state().partitions.get(partition.number() as usize)?.next)
+    }
+}
+
+/// Ends a member's wait.
+struct Ring {
+    stream: MemoryStream,
+    member: usize,
+}
+
+impl Wake for Ring {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.stream.change(|state| state.rung[self.member] = true);
+    }
+}
+
+impl fmt::Debug for MemoryStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStream").field("name", &self.state().name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! What the tests of consumers share.
+
+#![allow(dead_code, reason = "not every test that shares this module uses all of it")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use keylane_stream::consumer::{Attempt, Consumer, PartitionSurvey};
+use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Rule};
+use keylane_stream::{Partition, Position, Record};
+
+/// How long a test waits for what must come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A value that can be waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Watched<T> {
+    value: Mutex<T>,
+    changed: Condvar,
+}
+
+impl<T> Watched<T> {
+    pub(crate) fn new(value: T) -> Arc<Self> {
+        Arc::new(Watched { value: Mutex::new(value), changed: Condvar::new() })
+    }
+
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+        result
+    }
+
+    /// Waits until it is as wanted, and looks at it then.
+    pub(crate) fn until(&self, mut wanted: impl FnMut(&T) -> bool) {
+        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.changed.wait_timeout_while(value, PATIENCE, |value| !wanted(value));
+        let (value, timeout) = waiting.unwrap_or_else(PoisonError::into_inner);
+        drop(value);
+        assert!(!timeout.timed_out(), "it did not come");
+    }
+}
+
+impl<T: Clone> Watched<T> {
+    pub(crate) fn get(&self) -> T {
+        self.change(|value| value.clone())
+    }
+}
+
+/// Waits until something that nobody signals is so: it is asked for, at intervals.
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "it did not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How a partition stands, once it is the consumer's.
+pub(crate) fn held(consumer: &Consumer, partition: u32) -> PartitionSurvey {
+    let mut found = None;
+    eventually(|| {
+        let held = consumer.survey().unwrap().partitions;
+        found = held.into_iter().find(|held| held.partition.number() == partition);
+        found.is_some()
+    });
+    found.expect("it was waited for")
+}
+
+/// A door that handlers wait at until it is opened.
+#[derive(Debug)]
+pub(crate) struct Door(Arc<Watched<bool>>);
+
+impl Door {
+    pub(crate) fn closed() -> Self {
+        Door(Watched::new(false))
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.change(|open| *open = true);
+    }
+
+    pub(crate) fn pass(&self) {
+        self.0.until(|open| *open);
+    }
+}
+
+impl Clone for Door {
+    fn clone(&self) -> Self {
+        Door(self.0.clone())
+    }
+}
+
+/// What was handled, and whether order was kept: per partition and key no two at a time, positions
+/// ascending, repeats only of what was not done.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    lanes: HashMap<(Partition, Option<Vec<u8>>), Lane>,
+    /// How often each record was done.
+    pub(crate) done: HashMap<(Partition, Position), u32>,
+    pub(crate) attempts: u64,
+    pub(crate) broken: Vec<String>,
+    running: usize,
+    pub(crate) most_running: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    running: Option<Position>,
+    last_done: Option<Position>,
+}
+
+impl Book {
+    pub(crate) fn shared() -> Arc<Watched<Book>> {
+        Watched::new(Book::default())
+    }
+
+    pub(crate) fn begin(&mut self, attempt: &Attempt) {
+        self.attempts += 1;
+        self.running += 1;
+        self.most_running = self.most_running.max(self.running);
+        let at = attempt.position();
+        let lane = self.lane(attempt);
+        let before = (lane.running.replace(at), lane.last_done);
+        if let (Some(other), _) = before {
+            self.broken.push(format!("{at} began while {other} ran"));
+        }
+        if let (_, Some(last)) = before
+            && last >= at
+        {
+            self.broken.push(format!("{at} began after {last} was done"));
+        }
+    }
+
+    pub(crate) fn end(&mut self, attempt: &Attempt, done: bool) {
+        self.running -= 1;
+        let at = attempt.position();
+        let lane = self.lane(attempt);
+        let ran = lane.running.take();
+        if done {
+            lane.last_done = Some(at);
+            *self.done.entry((attempt.partition().clone(), at)).or_default() += 1;
+        }
+        if ran != Some(at) {
+            self.broken.push(format!("{at} ended while {ran:?} ran"));
+        }
+    }
+
+    fn lane(&mut self, attempt: &Attempt) -> &mut Lane {
+        let key = attempt.key().map(<[u8]>::to_vec);
+        self.lanes.entry((attempt.partition().clone(), key)).or_default()
+    }
+
+    pub(crate) fn check(&self, handled: usize) {
+        assert_eq!(self.broken, Vec::<String>::new());
+        assert_eq!(self.done.len(), handled);
+        assert!(self.done.values().all(|times| *times == 1), "something was done twice");
+    }
+}
+
+/// A rule without noticeable waits.
+pub(crate) fn quick(attempts: u32, last: Last) -> Rule {
+    let wait = Duration::from_micros(500);
+    let backoff = Backoff { first: wait, factor: 1, longest: wait, jitter: Jitter::Full };
+    Rule { limit: Limit::attempts(attempts), backoff, last }
+}
+
+pub(crate) fn keyed(key: impl ToString, number: u64) -> Record {
+    Record::new(key.to_string(), number.to_string())
+}
+
+pub(crate) fn number(attempt: &Attempt) -> u64 {
+    std::str::from_utf8(attempt.payload()).unwrap().parse().unwrap()
+}
+
+/// A generator of numbers that only spread things: the same for the same seed.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, below: u64) -> u64 {
+        // Source: S. Vigna's splitmix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % below
+    }
+
+    /// Small numbers are frequent, as in Zipf's law with exponent 1.
+    pub(crate) fn roll_skewed(&mut self, below: u64) -> u64 {
+        let share = self.roll(1 << 20) as f64 / f64::from(1 << 20);
+        ((below as f64).powf(share) - 1.0) as u64
+    }
+}
