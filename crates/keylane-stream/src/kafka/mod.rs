@@ -1,7 +1,8 @@
-//! Kafka as a [`Source`](crate::source::Source) of records.
+//! Kafka as a [`Source`](crate::source::Source) of records, and as a place to write them to.
 //!
-//! [`KafkaSource`] is a member of a consumer group. It speaks through librdkafka, whose settings a [`Client`]
-//! passes on; TLS and SCRAM take the feature `kafka-tls`.
+//! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and says when the brokers have
+//! them; [`KafkaLetters`] are dead letters in a topic. All speak through librdkafka, whose settings a
+//! [`Client`] passes on; TLS and SCRAM take the feature `kafka-tls`.
 //!
 //! # What the source promises
 //! - **Nothing is lost.** What is committed for a partition is what the consumer says is done. Nothing is
@@ -21,9 +22,11 @@
 //!   removed before they were read are a gap. Both are told.
 //!
 //! # What it does not
-//! Transactions, exactly once from topic to topic, are not there: effects happen at least once. They would
-//! need a transactional producer for each group of partitions, whose transactions carry the offsets and
-//! are aborted and begun again at each rebalance.
+//! Transactions, exactly once from topic to topic, are not there: effects happen at least once, and what is
+//! produced after processing is written at least once. They would need a transactional producer for each
+//! group of partitions, whose transactions carry the offsets and are aborted and begun again at each
+//! rebalance; and every producer would write one transaction at a time, so that no record would be done
+//! before the slowest of its transaction.
 //!
 //! A group's session that is over, because its broker was away for longer than `session.timeout.ms`, loses the
 //! partitions: what was not committed by then is done again, by whoever gets them.
@@ -58,13 +61,17 @@ mod context;
 mod failure;
 mod fetch;
 mod hold;
+mod letters;
 mod lookup;
 mod names;
 mod native;
 mod owned;
 mod settings;
 mod signal;
+mod sink;
 mod source;
 
+pub use letters::KafkaLetters;
 pub use settings::{Client, Protocol, Renewed, Settings, Start};
+pub use sink::{KafkaSink, SendError, Written};
 pub use source::KafkaSource;

@@ -306,3 +306,11 @@ pub(crate) fn commit_by_hand(
     try_commit_by_hand(brokers, group, topic, partition, offset, metadata)
         .expect("the broker takes it");
 }
+
+/// One past the last record of a partition.
+pub(crate) fn end_of(brokers: &str, topic: &str, partition: i32) -> i64 {
+    let consumer: BaseConsumer =
+        ClientConfig::new().set("bootstrap.servers", brokers).create().expect("a consumer starts");
+    let bounds = consumer.fetch_watermarks(topic, partition, PATIENCE);
+    bounds.expect("the broker answers").1
+}
