@@ -12,7 +12,8 @@ use kafka_support::{
     Driven, PATIENCE, at, commit_by_hand, committed, create_topic, delete_topic, settings,
     try_commit_by_hand, until, write_numbers,
 };
-use keylane_stream::kafka::{KafkaSource, Protocol, Renewed, Settings};
+use keylane_stream::Record;
+use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Protocol, Renewed, Settings, lag};
 use keylane_stream::source::{Commit, CommitError, Partition, Source as _};
 use keylane_stream::tracker::Progress;
 use keylane_testkit::{Broker, or_skip};
@@ -57,6 +58,11 @@ fn g5_the_longest_map_that_a_broker_takes_comes_back_as_it_was() {
     let mut first = join(&brokers, name);
     first.poll_records(&partition(name), 1);
     first.commit(&partition(name), progress.clone()).expect("it fits");
+    let lag = lag(&Client::new(&*brokers), name, name).expect("the broker answers");
+    assert_eq!(
+        (lag.len(), lag[0].committed, lag[0].highest_done),
+        (1, Some(at(0)), Some(progress.end()))
+    );
     let (_, text) = committed(&brokers, name, name, 0).expect("it is there");
     assert!(text.len() > 4090 && text.len() <= 4096, "{} characters", text.len());
     first.source.close(PATIENCE).expect("it leaves");
@@ -240,7 +246,7 @@ fn g2_members_under_the_brokers_own_protocol_hand_over_what_is_released_and_noth
     let Some(brokers) = shared() else { return };
     let name = "hand-over-broker";
     hand_over(&brokers, name, || {
-        let client = keylane_stream::kafka::Client::new(&*brokers);
+        let client = Client::new(&*brokers);
         let settings = Settings::new(client, [name], name);
         Settings { protocol: Protocol::Broker, ..settings }
     });
@@ -327,4 +333,43 @@ fn g5_a_topic_that_is_made_again_under_our_feet_is_read_from_its_first_record() 
         (payloads.first() == Some(&1000) && payloads.len() == 100).then_some(())
     });
     assert!(!driven.lost.is_empty(), "what was done of the old one still counts: {}", driven.say());
+}
+
+/// A broker that wants a name and a password from its clients.
+fn guarded_broker() -> Option<Broker> {
+    let module = "org.apache.kafka.common.security.plain.PlainLoginModule required";
+    let users = "username=\"broker\" password=\"b\" user_broker=\"b\" user_orders=\"right\"";
+    let settings = [
+        ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_PLAINTEXT"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("sasl.mechanism.inter.broker.protocol", "PLAIN"),
+        ("listener.name.plaintext.plain.sasl.jaas.config", &format!("{module} {users};")),
+        ("auto.create.topics.enable", "true"),
+    ];
+    or_skip(Broker::start_with(&settings))
+}
+
+#[test]
+fn a_name_and_a_password_are_passed_on_and_wrong_ones_end_the_consumer_before_it_has_begun() {
+    let Some(broker) = guarded_broker() else { return };
+    let client = |password: &str| {
+        Client::new(broker.address())
+            .set("security.protocol", "SASL_PLAINTEXT")
+            .set("sasl.mechanisms", "PLAIN")
+            .set("sasl.username", "orders")
+            .set("sasl.password", password)
+    };
+    let wrong = Settings::new(client("wrong"), ["guarded"], "billing");
+    let mut source = KafkaSource::join(wrong).unwrap();
+    let error =
+        until("it is refused", || source.poll(Duration::from_millis(50), 1, &mut Vec::new()).err());
+    assert_eq!(error.to_string(), "the brokers refuse us");
+    let why = std::error::Error::source(&error).expect("it has a cause").to_string();
+    assert!(why.to_lowercase().contains("authentication"), "{why}");
+
+    let sink = KafkaSink::new(&client("right")).unwrap();
+    sink.send_all("guarded", &[Record::new("key", "1")]).expect("the broker takes it");
+    let right = Settings::new(client("right"), ["guarded"], "billing");
+    let mut driven = Driven::with(right);
+    driven.poll_records(&partition("guarded"), 1);
 }

@@ -128,7 +128,10 @@ fn answer_all(
     }
 }
 
-fn committed(consumer: &BaseConsumer<Context>, names: &[Name]) -> KafkaResult<Vec<Committed>> {
+pub(super) fn committed(
+    consumer: &BaseConsumer<Context>,
+    names: &[Name],
+) -> KafkaResult<Vec<Committed>> {
     let ids = ids_of(consumer, names)?;
     let found = consumer.committed_offsets(list(names), ANSWER_WITHIN)?;
     let elements = found.elements().into_iter().zip(native::metadata(&found));
@@ -145,7 +148,7 @@ fn committed(consumer: &BaseConsumer<Context>, names: &[Name]) -> KafkaResult<Ve
         .collect()
 }
 
-fn bounds(consumer: &BaseConsumer<Context>, names: &[Name]) -> KafkaResult<Vec<Bounds>> {
+pub(super) fn bounds(consumer: &BaseConsumer<Context>, names: &[Name]) -> KafkaResult<Vec<Bounds>> {
     let ids = ids_of(consumer, names)?;
     let bounds = names.iter().map(|name| {
         let (first, end) = consumer.fetch_watermarks(&name.topic, name.number, ANSWER_WITHIN)?;

@@ -55,12 +55,14 @@
 //! # Ok::<(), keylane_stream::source::SourceError>(())
 //! ```
 
+mod address;
 mod assign;
 mod begin;
 mod context;
 mod failure;
 mod fetch;
 mod hold;
+mod lag;
 mod letters;
 mod lookup;
 mod names;
@@ -71,6 +73,8 @@ mod signal;
 mod sink;
 mod source;
 
+pub use address::{Address, AddressError};
+pub use lag::{Lag, lag};
 pub use letters::KafkaLetters;
 pub use settings::{Client, Protocol, Renewed, Settings, Start};
 pub use sink::{KafkaSink, SendError, Written};
