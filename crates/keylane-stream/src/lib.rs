@@ -6,6 +6,7 @@
 //! - [`consumer`]: joins a source to a pool of workers: in parallel across keys, in order within one,
 //!   none lost.
 //! - [`dead_letters`]: where records go whose last attempt has failed.
+//! - [`lines`]: lines of files, where a later process goes on, and of pipes.
 //! - [`memory`]: a source in memory, for tests of handlers.
 //! - [`source`]: what a consumer needs of the place where records come from.
 //! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one process.
@@ -14,12 +15,14 @@
 //! Each is usable alone. What they promise, and how a source and a consumer fit around them, is in this
 //! crate's README.
 
+mod bell;
 pub mod consumer;
 pub mod dead_letters;
 pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 mod leb128;
+pub mod lines;
 pub mod memory;
 mod position;
 mod record;

@@ -4,9 +4,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Journal;
-use super::bell::Bell;
 use super::error::{ReadError, WriteError};
 use super::writer::Shared;
+use crate::bell::Bell;
 use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
 use crate::tracker::{MapLimit, Progress};
 use crate::{Partition, Position};

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use keylane::admit::FairQueue;
 
-use super::bell::Bell;
 use super::beside::{Lock, Mark};
 use super::error::WriteError;
 use super::store::{Done, Store, Trouble, Work};
 use crate::Position;
+use crate::bell::Bell;
 
 /// How many requests wait at most; who comes then waits for room, first come first served. Enough to
 /// fill a transaction while the one before is synced.

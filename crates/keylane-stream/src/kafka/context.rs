@@ -11,7 +11,7 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 
 use super::names::{Name, list, names};
-use super::signal::Signal;
+use crate::bell::Bell;
 
 /// How many notices wait to be fetched at most: somebody who does not fetch them shall not run out of
 /// memory, and the first of a row say most.
@@ -35,7 +35,7 @@ pub(super) struct Context {
     /// Whether the consumer is being closed: then nobody is left to give partitions back in good order.
     closing: AtomicBool,
     /// Called by the client's threads when its queue is no longer empty, and by the source's waker.
-    pub(super) signal: Arc<Signal>,
+    pub(super) bell: Arc<Bell>,
 }
 
 /// What the client wants to be answered.

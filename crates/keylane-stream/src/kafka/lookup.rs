@@ -82,7 +82,7 @@ impl Lookup {
         let _ = self.questions.send(question);
     }
 
-    /// An answer that has come. Whoever waits on the context's signal is told of each.
+    /// An answer that has come. The context's bell is rung for each.
     ///
     /// # Panics
     /// If the thread has.
@@ -124,7 +124,7 @@ fn answer_all(
         if answers.send(answer).is_err() {
             return;
         }
-        consumer.context().signal.call();
+        consumer.context().bell.ring();
     }
 }
 

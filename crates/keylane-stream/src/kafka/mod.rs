@@ -69,7 +69,6 @@ mod names;
 mod native;
 mod owned;
 mod settings;
-mod signal;
 mod sink;
 mod source;
 

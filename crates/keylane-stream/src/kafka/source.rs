@@ -67,8 +67,8 @@ impl KafkaSource {
         let context = Context::default();
         let mut consumer: BaseConsumer<Context> =
             config.create_with_context(context).map_err(cannot)?;
-        let signal = Arc::clone(&consumer.context().signal);
-        consumer.set_nonempty_callback(move || signal.call());
+        let bell = Arc::clone(&consumer.context().bell);
+        consumer.set_nonempty_callback(move || bell.ring());
         let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(cannot)?;
         let consumer = Arc::new(consumer);
@@ -190,22 +190,15 @@ impl Source for KafkaSource {
         most_records: usize,
         events: &mut Vec<Event>,
     ) -> Result<(), SourceError> {
-        let deadline = Instant::now() + timeout;
         let before = events.len();
-        loop {
+        self.look(most_records, events)?;
+        if events.len() == before {
+            let due = self.later.iter().map(|(at, _)| *at).min();
+            let due = due.map(|at| at.saturating_duration_since(Instant::now()));
+            self.context().bell.wait(due.map_or(timeout, |due| due.min(timeout)));
             self.look(most_records, events)?;
-            if events.len() > before || Instant::now() >= deadline {
-                return Ok(());
-            }
-            let until = self.later.iter().map(|(at, _)| *at).fold(deadline, Instant::min);
-            let woken = self.context().signal.wait_until(until);
-            if !woken && Instant::now() < deadline {
-                continue;
-            }
-            // Whoever was woken by its own waker finds nothing, and is not kept.
-            self.look(most_records, events)?;
-            return Ok(());
         }
+        Ok(())
     }
 
     fn commit(&mut self, commits: Vec<Commit>) {
@@ -256,7 +249,7 @@ impl Source for KafkaSource {
         if is_ready {
             self.ready.push_back(name);
             // What is kept may be had without the client's having anything new.
-            self.context().signal.call();
+            self.context().bell.ring();
         }
     }
 
@@ -280,7 +273,7 @@ impl Source for KafkaSource {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(self.context().signal.waker())
+        Some(Waker::from(Arc::clone(&self.context().bell)))
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {

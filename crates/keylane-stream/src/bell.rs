@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Ends the wait of one thread. A ring that comes while nobody waits ends the next wait.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
 }
@@ -15,13 +15,13 @@ impl Bell {
         self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         *self.rung() = true;
         self.changed.notify_one();
     }
 
     /// Waits for a ring, and takes it.
-    pub(super) fn wait(&self, timeout: Duration) {
+    pub(crate) fn wait(&self, timeout: Duration) {
         let waited = self.changed.wait_timeout_while(self.rung(), timeout, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }

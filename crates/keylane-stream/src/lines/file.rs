@@ -1,0 +1,292 @@
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufReader, Read as _, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, SystemTime};
+
+use super::split::{Read, read_line, without_return};
+use super::state::{Mark, State, StateFile};
+use crate::bell::Bell;
+use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use crate::tracker::{MapLimit, Progress};
+use crate::{Delivered, Partition, Position, Record};
+
+/// The lines of a file. What is done is kept in a file of its own, so that a later process goes on there.
+///
+/// - The file may grow. What was consumed of it must stay: before it goes on, a later process compares
+///   all that was looked at with a checksum (CRC32C), and refuses another file, or a changed one.
+/// - The last line counts without a line end, too, unless it [follows](Self::follow) the file.
+///
+/// # Examples
+/// ```
+/// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+/// use keylane_stream::lines::FileSource;
+///
+/// let folder = tempfile::tempdir()?;
+/// let (path, state) = (folder.path().join("orders.txt"), folder.path().join("orders.state"));
+/// std::fs::write(&path, "ann 1\nbob 2\n")?;
+///
+/// let handle = |_: &Attempt| Ok::<_, Failure>(());
+/// let first_word = |line: &keylane_stream::Record| {
+///     Some(line.payload.split(|byte| *byte == b' ').next()?.to_vec())
+/// };
+/// let lines = FileSource::open(&path, &state)?;
+/// let ended = Consumer::builder(lines).by(first_word).start(handle)?.wait();
+/// assert_eq!(ended.counts.handled, 2);
+///
+/// std::fs::write(&path, "ann 1\nbob 2\nann 3\n")?;
+/// let lines = FileSource::open(&path, &state)?;
+/// let ended = Consumer::builder(lines).by(first_word).start(handle)?.wait();
+/// assert_eq!(ended.counts.handled, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FileSource {
+    path: PathBuf,
+    partition: Partition,
+    state_file: StateFile,
+    input: BufReader<File>,
+    /// What is done, until it was said.
+    progress: Option<Progress>,
+    next: Position,
+    /// Where the next line begins.
+    read: Mark,
+    /// The ends of the lines that were delivered, from the one at `ends_from` on.
+    ends: VecDeque<Mark>,
+    ends_from: Position,
+    /// Where the line at `ends_from` begins.
+    ends_begin: Mark,
+    /// Where the last line ends that an earlier process has done.
+    earlier_end: Mark,
+    /// Of the line that is being written, when the file is followed.
+    part: Vec<u8>,
+    follows: bool,
+    paused: bool,
+    ended: bool,
+    bell: Arc<Bell>,
+    answers: VecDeque<Event>,
+}
+
+impl FileSource {
+    /// The lines of the file at `path`, from where the one at `state` says on. That is made, if it is not
+    /// there; beside it is another one, which is locked while it is used.
+    ///
+    /// # Errors
+    /// If one cannot be read, somebody else uses the state, or the file is not the one that it is about.
+    pub fn open(path: impl AsRef<Path>, state: impl AsRef<Path>) -> Result<Self, SourceError> {
+        let (path, state) = (path.as_ref(), state.as_ref());
+        let cannot = |what: &str, path: &Path| format!("cannot {what} {}", path.display());
+        let state_file = StateFile::take(state)
+            .map_err(|error| SourceError::because(cannot("use the state", state), error))?;
+        let known = state_file
+            .load()
+            .map_err(|error| SourceError::because(cannot("use the state", state), error))?;
+        let file =
+            File::open(path).map_err(|error| SourceError::because(cannot("read", path), error))?;
+        let mut input = BufReader::with_capacity(256 * 1024, file);
+        let begin = match &known {
+            Some(known) => go_on(&mut input, known),
+            None => Ok(Mark::default()),
+        };
+        let begin = begin.map_err(|error| {
+            let what = format!(
+                "cannot go on with {}; to begin anew, remove {}",
+                path.display(),
+                state.display()
+            );
+            SourceError::because(what, error)
+        })?;
+        let earlier_end = known.as_ref().map_or(begin, |known| known.end);
+        let progress = known.map_or(Progress::up_to(Position::ZERO), |known| known.progress);
+        let next = progress.watermark();
+        Ok(FileSource {
+            path: path.to_owned(),
+            partition: Partition::new(path.display().to_string(), 0),
+            state_file,
+            input,
+            progress: Some(progress),
+            next,
+            read: begin,
+            ends: VecDeque::new(),
+            ends_from: next,
+            ends_begin: begin,
+            earlier_end,
+            part: Vec::new(),
+            follows: false,
+            paused: false,
+            ended: false,
+            bell: Arc::default(),
+            answers: VecDeque::new(),
+        })
+    }
+
+    /// Waits at the end for more, instead of ending there.
+    #[must_use]
+    pub fn follow(mut self) -> Self {
+        self.follows = true;
+        self
+    }
+
+    fn collect(&mut self, most: usize, events: &mut Vec<Event>) -> io::Result<()> {
+        events.extend(self.answers.drain(..));
+        let partition = self.partition.clone();
+        if let Some(progress) = self.progress.take() {
+            let limit = MapLimit::JOURNAL;
+            events.push(Event::Assigned(Assigned {
+                partition: partition.clone(),
+                progress,
+                limit,
+            }));
+        }
+        if self.paused || self.ended || most == 0 {
+            return Ok(());
+        }
+        let mut records = Vec::new();
+        let result = self.read_records(most, &mut records);
+        if !records.is_empty() {
+            events.push(Event::Records { partition: partition.clone(), records });
+        }
+        if self.ended {
+            events.push(Event::Exhausted(partition));
+        }
+        result
+    }
+
+    fn read_records(&mut self, most: usize, records: &mut Vec<Delivered>) -> io::Result<()> {
+        while records.len() < most && !self.ended {
+            let read = read_line(&mut self.input, &mut self.part)?;
+            match read {
+                Read::Line(_) => {}
+                Read::Part(_) | Read::End if self.follows => break,
+                Read::Part(_) => self.ended = true,
+                Read::End => {
+                    self.ended = true;
+                    break;
+                }
+            }
+            let line = std::mem::take(&mut self.part);
+            self.read = self.read.after(&line, matches!(read, Read::Line(_)));
+            self.ends.push_back(self.read);
+            let position = self.next;
+            self.next = position.next();
+            let record = Record::without_key(without_return(line));
+            records.push(Delivered { position, written: SystemTime::now(), record });
+        }
+        Ok(())
+    }
+
+    /// Where a line begins that was delivered, or is next. One further on can only be the end of what
+    /// an earlier process has done.
+    fn begin_of(&self, line: Position) -> Mark {
+        if line > self.next {
+            return self.earlier_end;
+        }
+        match line.get() - self.ends_from.get() {
+            0 => self.ends_begin,
+            after => self.ends[after as usize - 1],
+        }
+    }
+
+    fn store(&mut self, progress: Progress) -> io::Result<()> {
+        let (begin, end) = (self.begin_of(progress.watermark()), self.begin_of(progress.end()));
+        let passed = progress.watermark().min(self.next);
+        self.state_file.save(&State { progress, offset: begin.offset, end })?;
+        self.ends_begin = self.begin_of(passed);
+        self.ends.drain(..(passed.get() - self.ends_from.get()) as usize);
+        self.ends_from = passed;
+        Ok(())
+    }
+}
+
+/// Makes sure that the file is still what it was, and goes to the first line that is not done. Returns
+/// what was before that.
+fn go_on(input: &mut BufReader<File>, known: &State) -> io::Result<Mark> {
+    let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
+    let mut begin = Mark::default();
+    let mut mark = Mark::default();
+    let mut last = None;
+    let mut buffer = vec![0; 256 * 1024];
+    while mark.offset < known.end.offset {
+        // It stops where the first line begins that is not done, to know the checksum there.
+        let until = if mark.offset < known.offset { known.offset } else { known.end.offset };
+        let most = buffer.len().min(usize::try_from(until - mark.offset).unwrap_or(usize::MAX));
+        let read = input.read(&mut buffer[..most])?;
+        if read == 0 {
+            return Err(refused("it is shorter than when it was consumed"));
+        }
+        mark = mark.after(&buffer[..read], false);
+        last = Some(buffer[read - 1]);
+        if mark.offset == known.offset {
+            begin = mark;
+        }
+    }
+    if mark != known.end {
+        return Err(refused("it is not what it was when it was consumed"));
+    }
+    let has_more = input.read(&mut buffer[..1])? > 0;
+    if has_more && last.is_some_and(|last| last != b'\n') {
+        return Err(refused("its last line was consumed, and has become longer"));
+    }
+    input.seek(SeekFrom::Start(begin.offset))?;
+    Ok(begin)
+}
+
+impl Mark {
+    /// Behind these bytes, and a line end.
+    fn after(self, bytes: &[u8], line_end: bool) -> Self {
+        let mut mark = Mark {
+            offset: self.offset + bytes.len() as u64,
+            crc: crc32c::crc32c_append(self.crc, bytes),
+        };
+        if line_end {
+            mark = mark.after(b"\n", false);
+        }
+        mark
+    }
+}
+
+impl Source for FileSource {
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        most_records: usize,
+        events: &mut Vec<Event>,
+    ) -> Result<(), SourceError> {
+        let mut result = self.collect(most_records, events);
+        if events.is_empty() && result.is_ok() {
+            self.bell.wait(timeout);
+            result = self.collect(most_records, events);
+        }
+        result.map_err(|error| {
+            SourceError::because(format!("cannot read {}", self.path.display()), error)
+        })
+    }
+
+    fn commit(&mut self, commits: Vec<Commit>) {
+        for Commit { partition, progress } in commits {
+            let stored = self.store(progress);
+            let result = stored.map_err(|error| CommitError::Later(error.to_string()));
+            self.answers.push_back(Event::Committed { partition, result });
+        }
+    }
+
+    fn pause(&mut self, _: &Partition) {
+        self.paused = true;
+    }
+
+    fn resume(&mut self, _: &Partition) {
+        self.paused = false;
+    }
+
+    fn release(&mut self, _: &[Partition]) {}
+
+    fn close(&mut self, _: Duration) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(Waker::from(self.bell.clone()))
+    }
+}
