@@ -285,6 +285,24 @@ fn a_member_that_comes_back_under_its_name_gets_its_partitions_and_disturbs_nobo
 }
 
 #[test]
+fn of_two_members_under_one_name_the_first_is_fenced_for_good() {
+    let Some(brokers) = shared() else { return };
+    let name = "namesakes";
+    create_topic(&brokers, name, 1);
+    let named = || Settings { member: Some("one".to_owned()), ..settings(&brokers, name, name) };
+    let mut first = Driven::with(named());
+    first.poll_until("it has it", |driven| driven.assigned.get(&partition(name)).map(|_| ()));
+    let mut second = Driven::with(named());
+    let error = until("it is fenced", || {
+        second.poll();
+        first.source.poll(Duration::from_millis(50), 1, &mut Vec::new()).err()
+    });
+    let why = std::error::Error::source(&error).expect("it has a cause").to_string();
+    assert!(why.contains("fenced") || why.contains("instance"), "{why}");
+    second.poll_until("it has it", |driven| driven.assigned.get(&partition(name)).map(|_| ()));
+}
+
+#[test]
 fn g5_a_topic_that_is_made_again_while_we_are_away_is_read_from_its_first_record() {
     let Some(brokers) = shared() else { return };
     let name = "made-again-away";

@@ -100,6 +100,60 @@ fn a_poll_never_adds_more_records_than_asked_for() {
 }
 
 #[test]
+fn a_poll_that_wants_no_records_hears_of_commits_and_loses_no_record() {
+    let cluster = cluster(1);
+    let brokers = cluster.bootstrap_servers();
+    write_numbers(&brokers, "orders", 0, 0..10);
+    let mut driven = Driven::join(&brokers, "orders", "billing");
+    driven.poll_records(&orders(0), 10);
+    write_numbers(&brokers, "orders", 0, 10..3_000);
+    // As a consumer does that is about to end: it wants nothing but to know what is stored.
+    driven.source.commit(vec![Commit { partition: orders(0), progress: Progress::up_to(at(5)) }]);
+    let mut events = Vec::new();
+    let is_committed = |event: &Event| matches!(event, Event::Committed { result: Ok(()), .. });
+    kafka_support::until("the commit is answered", || {
+        driven.source.poll(Duration::from_millis(50), 0, &mut events).unwrap();
+        events.iter().any(is_committed).then_some(())
+    });
+    for _ in 0..20 {
+        driven.source.poll(Duration::from_millis(50), 0, &mut events).unwrap();
+    }
+    let records = events.iter().any(|event| matches!(event, Event::Records { .. }));
+    assert!(!records, "records came where none were wanted");
+    driven.poll_records(&orders(0), 3_000);
+    assert_eq!(driven.payloads(&orders(0)), Vec::from_iter(0..3_000));
+}
+
+#[test]
+fn members_that_insist_on_handing_over_all_at_once_can() {
+    let cluster = cluster(2);
+    let brokers = cluster.bootstrap_servers();
+    write_numbers(&brokers, "orders", 0, 0..20);
+    write_numbers(&brokers, "orders", 1, 0..20);
+    let eager = || {
+        let settings = settings(&brokers, "orders", "billing");
+        let client = settings.client.clone().set("partition.assignment.strategy", "range");
+        Driven::with(Settings { client, ..settings })
+    };
+    let mut first = eager();
+    (0..2).for_each(|number| first.poll_records(&orders(number), 20));
+    let mut second = eager();
+    let wanted = first.poll_until("both are wanted back", |first| {
+        second.poll();
+        first.revoked.pop()
+    });
+    assert_eq!(wanted.len(), 2);
+    first.release(&wanted);
+    first.poll_until("each has one", |first| {
+        second.poll();
+        // The group may think better of it, and again.
+        first.release_all();
+        second.release_all();
+        (first.assigned.len() == 1 && second.assigned.len() == 1).then_some(())
+    });
+}
+
+#[test]
 fn failing_commits_are_answered_by_what_to_do_about_them() {
     use RDKafkaRespErr as Code;
     let cluster = cluster(1);

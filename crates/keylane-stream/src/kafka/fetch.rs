@@ -68,6 +68,9 @@ impl Batch {
 
 impl KafkaSource {
     /// What is kept and may go on, then what the client has, in the order of each partition.
+    ///
+    /// If no records are wanted the client is asked all the same, for it also says what came of commits; what
+    /// it has is kept.
     pub(super) fn fetch(
         &mut self,
         most_records: usize,
@@ -76,7 +79,7 @@ impl KafkaSource {
         let mut batch = Batch::new(most_records);
         self.deliver_kept(&mut batch, events);
         let consumer = Arc::clone(&self.consumer);
-        while batch.has_room() {
+        while batch.has_room() || most_records == 0 {
             let calls = self.context().calls();
             match consumer.poll(Duration::ZERO) {
                 Some(Ok(message)) => self.deliver(&message, &mut batch, events),
@@ -103,7 +106,19 @@ impl KafkaSource {
             }
             if owned.hold.is_ready() {
                 self.ready.push_back(name);
+            } else if !owned.hold.paused {
+                self.let_fetch(&name);
             }
+        }
+    }
+
+    /// Has the client fetch a partition again, if it was told not to.
+    pub(super) fn let_fetch(&mut self, name: &Name) {
+        let Some(owned) = self.owned.get_mut(name) else { return };
+        if std::mem::take(&mut owned.hold.stopped)
+            && let Err(error) = self.consumer.resume(&list(std::slice::from_ref(name)))
+        {
+            self.notice(format!("{} cannot be fetched: {error}", name.partition()));
         }
     }
 
@@ -136,8 +151,11 @@ impl KafkaSource {
     fn keep_or_add(&mut self, item: Item, batch: &mut Batch, events: &mut Vec<Event>) {
         let owned = self.owned.get_mut(&self.name).expect("it was looked up by who calls this");
         if !owned.hold.holds() {
-            batch.add(&owned.partition, item, events);
-            return;
+            if batch.has_room() {
+                batch.add(&owned.partition, item, events);
+                return;
+            }
+            self.ready.push_back(self.name.clone());
         }
         owned.hold.keep(item);
         if owned.hold.is_full() && !owned.hold.stopped {

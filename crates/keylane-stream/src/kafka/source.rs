@@ -14,7 +14,7 @@ use super::begin::Rules;
 use super::context::Context;
 use super::failure::of_commit;
 use super::lookup::{Lookup, Question};
-use super::names::{Name, list};
+use super::names::Name;
 use super::native;
 use super::owned::Owned;
 use super::settings::Settings;
@@ -241,11 +241,7 @@ impl Source for KafkaSource {
         let Some(owned) = self.owned.get_mut(&name) else { return };
         owned.hold.paused = false;
         let is_ready = owned.hold.is_ready();
-        if std::mem::take(&mut owned.hold.stopped)
-            && let Err(error) = self.consumer.resume(&list(std::slice::from_ref(&name)))
-        {
-            self.notice(format!("{partition} cannot be fetched: {error}"));
-        }
+        self.let_fetch(&name);
         if is_ready {
             self.ready.push_back(name);
             // What is kept may be had without the client's having anything new.

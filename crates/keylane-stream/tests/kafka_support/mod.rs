@@ -228,6 +228,18 @@ impl Driven {
         self.poll_until("the commit is answered", |driven| driven.committed.pop()).1
     }
 
+    pub(crate) fn release(&mut self, partitions: &[Partition]) {
+        self.source.release(partitions);
+        partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
+    }
+
+    /// Gives back whatever is wanted.
+    pub(crate) fn release_all(&mut self) {
+        for partitions in std::mem::take(&mut self.revoked) {
+            self.release(&partitions);
+        }
+    }
+
     /// What came of a partition, as numbers.
     pub(crate) fn payloads(&self, partition: &Partition) -> Vec<u64> {
         let records = self.records.get(partition).into_iter().flatten();
