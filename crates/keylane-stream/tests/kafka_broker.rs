@@ -332,13 +332,14 @@ fn g5_a_topic_that_is_made_again_while_we_are_away_is_read_from_its_first_record
     assert_eq!(driven.payloads(&partition(name)), Vec::from_iter(1000..1050));
 }
 
-#[test]
-fn g5_a_topic_that_is_made_again_under_our_feet_is_read_from_its_first_record() {
+/// A topic is deleted and made again while a member reads it, which looks at its metadata so often.
+fn made_again_under_our_feet(name: &str, refresh_ms: &str) {
     let Some(brokers) = shared() else { return };
-    let name = "made-again";
     create_topic(&brokers, name, 1);
     write_numbers(&brokers, name, 0, 0..50);
-    let mut driven = join(&brokers, name);
+    let settings = settings(&brokers, name, name);
+    let client = settings.client.clone().set("topic.metadata.refresh.interval.ms", refresh_ms);
+    let mut driven = Driven::with(Settings { client, ..settings });
     driven.poll_records(&partition(name), 50);
     driven.commit(&partition(name), Progress::up_to(at(50))).expect("it is stored");
 
@@ -351,6 +352,16 @@ fn g5_a_topic_that_is_made_again_under_our_feet_is_read_from_its_first_record() 
         (payloads.first() == Some(&1000) && payloads.len() == 100).then_some(())
     });
     assert!(!driven.lost.is_empty(), "what was done of the old one still counts: {}", driven.say());
+}
+
+#[test]
+fn g5_a_topic_that_is_made_again_under_our_feet_is_read_from_its_first_record() {
+    made_again_under_our_feet("made-again", "500");
+}
+
+#[test]
+fn g5_a_topic_that_is_made_again_behind_our_back_is_read_from_its_first_record() {
+    made_again_under_our_feet("made-again-unseen", "300000");
 }
 
 /// A broker that wants a name and a password from its clients.
