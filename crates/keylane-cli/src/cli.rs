@@ -8,6 +8,7 @@ use std::thread;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::calibrate::CalibrateArgs;
+use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs};
 use crate::input::Format;
 use crate::key::NoKey;
 use crate::simulate::SimulateArgs;
@@ -25,6 +26,10 @@ pub(crate) enum Command {
     Run(RunArgs),
     Calibrate(CalibrateArgs),
     Simulate(SimulateArgs),
+    Consume(Box<ConsumeArgs>),
+    Produce(ProduceArgs),
+    Lag(LagArgs),
+    Config(ConfigArgs),
 }
 
 /// Runs a command for every record, in parallel across keys and in order within one.

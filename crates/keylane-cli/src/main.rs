@@ -7,6 +7,7 @@
 
 mod calibrate;
 mod cli;
+mod consume;
 mod exit;
 mod input;
 mod key;
@@ -47,6 +48,10 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Run(args) => Ok(run::run(args)?.into()),
         Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),
         Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
+        Command::Consume(args) => Ok(consume::run(*args)?.into()),
+        Command::Produce(args) => Ok(consume::produce(args)?.into()),
+        Command::Lag(args) => Ok(consume::lag(&args)?.into()),
+        Command::Config(args) => Ok(consume::config(&args)?.into()),
     }
 }
 

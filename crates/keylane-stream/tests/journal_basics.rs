@@ -291,3 +291,22 @@ fn who_holds_the_files_lock_delays_and_does_not_break_the_journal() {
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(journal.append(&record(0)), Ok(at(0)));
 }
+
+#[test]
+fn an_outline_is_there_whoever_has_the_journal_open() {
+    let (_folder, path) = place();
+    let journal = Journal::open(&path).unwrap();
+    journal.append_all(&(0..5).map(record).collect::<Vec<_>>()).unwrap();
+    let progress = Progress::up_to(Position::new(3));
+    journal.commit("b", &progress).unwrap();
+    journal.commit("a", &Progress::up_to(Position::new(5))).unwrap();
+    let open = Journal::outline(&path).unwrap();
+    drop(journal);
+    assert_eq!(Journal::outline(&path).unwrap(), open);
+    assert_eq!((open.begin, open.end), (Position::ZERO, Position::new(5)));
+    let names: Vec<_> = open.groups.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(open.groups[1].1, progress);
+    let other = path.with_file_name("no such journal");
+    assert!(Journal::outline(&other).is_err() && !other.exists());
+}

@@ -4,9 +4,11 @@
 mod capture;
 mod children;
 mod collect;
+mod once;
 mod program;
 mod task;
 
 pub(crate) use children::Children;
+pub(crate) use once::run_once;
 pub(crate) use program::resolve;
 pub(crate) use task::{Processes, describe};

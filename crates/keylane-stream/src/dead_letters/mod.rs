@@ -23,6 +23,12 @@ pub trait DeadLetters: Send {
     fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError>;
 }
 
+impl<D: DeadLetters + ?Sized> DeadLetters for Box<D> {
+    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+        (**self).bury(letters)
+    }
+}
+
 /// A record whose last attempt has failed, and how that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {

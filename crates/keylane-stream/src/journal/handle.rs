@@ -15,7 +15,7 @@ use super::error::{OpenError, ReadError, WriteError};
 use super::read;
 use super::store::{self, Done, Store, Work};
 use super::writer::{Request, Shared, Writer};
-use super::{Report, Retain, Settings};
+use super::{Outline, Report, Retain, Settings};
 use crate::tracker::Progress;
 use crate::{Delivered, Position, Record};
 
@@ -269,6 +269,17 @@ impl Journal {
         let path = path.map_err(|source| OpenError::Io { doing: "find the journal", source })?;
         let _lock = Lock::take(&path)?;
         read::inspect(&path)
+    }
+
+    /// How far a journal reaches and its groups are, as it is on the disk: of one that this or another
+    /// process has open, or nobody.
+    ///
+    /// # Errors
+    /// If it is no journal, or what is looked at is not what was written.
+    pub fn outline(path: impl AsRef<Path>) -> Result<Outline, OpenError> {
+        let path = path.as_ref().canonicalize();
+        let path = path.map_err(|source| OpenError::Io { doing: "find the journal", source })?;
+        read::outline(&path)
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {

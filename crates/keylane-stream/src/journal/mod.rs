@@ -17,5 +17,5 @@ mod writer;
 
 pub use error::{Damage, OpenError, ReadError, WriteError};
 pub use handle::{Journal, Pending};
-pub use settings::{Report, Retain, Settings};
+pub use settings::{Outline, Report, Retain, Settings};
 pub use source::JournalSource;

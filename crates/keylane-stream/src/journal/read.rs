@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::Report;
 use super::error::{Damage, OpenError, ReadError};
 use super::store;
+use super::{Outline, Report};
 use crate::tracker::{self, Foreign, Policy, Progress, Unreadable};
 use crate::{Delivered, Position};
 
@@ -122,10 +122,9 @@ pub(super) fn check(
     if let Some(durable) = durable.filter(|durable| report.end < *durable) {
         report.damage.push(Damage::Missing { from: report.end, until: durable });
     }
-    let mut names = snapshot.prepare("SELECT name FROM progress ORDER BY name")?;
-    for name in names.query_map([], |row| row.get::<_, String>(0))? {
+    for name in names(&snapshot)? {
         report.groups += 1;
-        match committed(&snapshot, id, &name?) {
+        match committed(&snapshot, id, &name) {
             Ok(_) => {}
             Err(ReadError::Damaged(damage)) => report.damage.push(damage),
             Err(error) => return Err(error),
@@ -168,6 +167,30 @@ fn check_chunks(connection: &Connection, report: &mut Report) -> Result<(), Read
         }
     }
     Ok(())
+}
+
+fn names(connection: &Connection) -> Result<Vec<String>, ReadError> {
+    let mut names = connection.prepare("SELECT name FROM progress ORDER BY name")?;
+    let names = names.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(names)
+}
+
+/// How far a journal reaches and its groups are.
+pub(super) fn outline(path: &Path) -> Result<Outline, OpenError> {
+    let failed = |error: ReadError| match error {
+        ReadError::Damaged(damage) => OpenError::Damaged(damage),
+        error => OpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
+    };
+    let connection = store::reader(path).map_err(|error| failed(error.into()))?;
+    let snapshot = connection.unchecked_transaction().map_err(|error| failed(error.into()))?;
+    let (id, end) = store::examine(&snapshot, path)?;
+    let mut outline = Outline { begin: head(&snapshot).map_err(failed)?, end, groups: Vec::new() };
+    for name in names(&snapshot).map_err(failed)? {
+        if let Some(progress) = committed(&snapshot, &id, &name).map_err(failed)? {
+            outline.groups.push((name, progress));
+        }
+    }
+    Ok(outline)
 }
 
 /// SQLite's own check, of what lies around the chunks.

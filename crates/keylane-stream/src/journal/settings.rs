@@ -2,6 +2,7 @@ use std::time::SystemTime;
 
 use super::Damage;
 use crate::Position;
+use crate::tracker::Progress;
 
 /// How a journal is opened.
 #[derive(Clone, Debug, Default)]
@@ -43,4 +44,16 @@ pub struct Report {
     pub groups: u64,
     /// All that is not what was written; nothing if all is well.
     pub damage: Vec<Damage>,
+}
+
+/// How far a journal reaches, and its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outline {
+    /// The first position, or where the first record will be.
+    pub begin: Position,
+    /// One past the last record.
+    pub end: Position,
+    /// The groups that have committed, by name, and what.
+    pub groups: Vec<(String, Progress)>,
 }

@@ -95,6 +95,45 @@ pub trait Source: Send {
     }
 }
 
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        most_records: usize,
+        events: &mut Vec<Event>,
+    ) -> Result<(), SourceError> {
+        (**self).poll(timeout, most_records, events)
+    }
+
+    fn commit(&mut self, commits: Vec<Commit>) {
+        (**self).commit(commits);
+    }
+
+    fn pause(&mut self, partition: &Partition) {
+        (**self).pause(partition);
+    }
+
+    fn resume(&mut self, partition: &Partition) {
+        (**self).resume(partition);
+    }
+
+    fn release(&mut self, partitions: &[Partition]) {
+        (**self).release(partitions);
+    }
+
+    fn close(&mut self, timeout: Duration) -> Result<(), SourceError> {
+        (**self).close(timeout)
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        (**self).waker()
+    }
+
+    fn end(&self, partition: &Partition) -> Option<Position> {
+        (**self).end(partition)
+    }
+}
+
 /// A stream of records with positions of its own: a topic's partition, a journal, a file.
 ///
 /// Cheap to clone.

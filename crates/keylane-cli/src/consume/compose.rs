@@ -1,0 +1,233 @@
+//! Puts a consumer together and follows it to its end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use indicatif::ProgressBar;
+use keylane_stream::consumer::{self, Attempt, Builder, Consumer, Ended, Notice, Remote, Why};
+use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
+use keylane_stream::journal::{Journal, JournalSource};
+use keylane_stream::lines::{FileSource, PipeSource};
+use keylane_stream::source::Source;
+use tokio::runtime::Runtime;
+
+use super::handle::{Commands, Posts, classify};
+use super::keys::Keys;
+use super::plan::{self, Handler, Plan};
+use super::settings::{NoKey, Order, Settings};
+use super::{config, endpoint};
+use crate::exit::Ending;
+use crate::input::Layout;
+use crate::output::Output;
+use crate::process::Children;
+use crate::run::{Cause, Event};
+use crate::signals;
+
+/// Handles the records of a journal, a file or a pipe, in parallel across keys
+/// and in order within one; keeps what is done, and goes on there.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct ConsumeArgs {
+    /// A TOML file with these settings; what the command line says counts.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+const AFTER_HELP: &str = "\
+Exit code: 0; 1 to 100 for that many records that were skipped, dead-lettered or have stopped \
+their key; 101 for more; 255 if it could not go on; 128 and the signal's number if a signal ended it.
+
+Commands see the key in KEYLANE_KEY, and KEYLANE_PARTITION, KEYLANE_POSITION and KEYLANE_ATTEMPT. \
+Interrupt once to let what runs finish, twice to end it.";
+
+/// Runs `keylane consume`.
+pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
+    let settings = match &args.config {
+        Some(path) => args.settings.or(config::load(path)?),
+        None => args.settings,
+    };
+    let plan = Plan::new(settings)?;
+    let (sender, events) = mpsc::channel();
+    let output = Arc::new(Output::new(ProgressBar::hidden(), sender.clone())?);
+    let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
+    let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
+    let builder = builder(&plan, &keys, &output)?;
+    let runtime = runtime(&plan)?;
+    let (consumer, children) = match &plan.handler {
+        Handler::Command(words) => {
+            let commands = Commands::new(words, &layout, keys, Arc::clone(&output))?;
+            let children = Arc::clone(&commands.children);
+            let handle = move |attempt: &Attempt| commands.handle(attempt);
+            (builder.threads(plan.jobs).start(handle)?, Some(children))
+        }
+        Handler::Http { url, timeout } => {
+            let posts = Arc::new(Posts::new(url, *timeout, keys, plan.ndjson)?);
+            let runtime = runtime.as_ref().expect("it is there for this").handle().clone();
+            let handle = move |attempt| Arc::clone(&posts).handle(attempt);
+            (builder.start_async(runtime, plan.jobs, handle)?, None)
+        }
+    };
+    if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
+        let remote = consumer.remote();
+        let at = endpoint::listen(runtime.handle(), address, remote, plan.stalled_after)?;
+        output.say(format_args!("listening at http://{at}"));
+    }
+    signals::watch(sender.clone())?;
+    let remote = consumer.remote();
+    let (done, ended) = mpsc::channel();
+    thread::Builder::new().name("keylane-waiter".into()).spawn(move || {
+        let _ = done.send(consumer.wait());
+        let _ = sender.send(Event::Drained);
+    })?;
+    let signal = follow(&events, &remote, children.as_deref(), plan.stop_within, &output);
+    let ended = ended.recv().context("the consumer has panicked")?;
+    report(&ended, &output);
+    if let Some(runtime) = runtime {
+        runtime.shutdown_background();
+    }
+    Ok(ending(&ended, signal))
+}
+
+fn builder(plan: &Plan, keys: &Arc<Keys>, output: &Arc<Output>) -> anyhow::Result<Builder> {
+    let tell = Arc::clone(output);
+    let mut builder = Consumer::builder(source(plan)?)
+        .no_key(match plan.no_key {
+            NoKey::Serial => consumer::NoKey::OneByOne,
+            NoKey::Unordered => consumer::NoKey::Unordered,
+            NoKey::Reject => consumer::NoKey::Reject,
+        })
+        .commit(plan.commit_every, plan.commit_after)
+        .most_incomplete(plan.most_records, plan.most_bytes)
+        .stop_within(plan.stop_within)
+        .retry(plan.policy.clone(), classify)
+        .on_notice(move |notice| match notice {
+            // With one partition that is no news.
+            Notice::Assigned(_) | Notice::GivenUp { running: 0, .. } => {}
+            notice => tell.say(notice),
+        });
+    builder = match plan.order {
+        Order::Key if plan.key.is_some() => {
+            let keys = Arc::clone(keys);
+            builder.by(move |record| keys.key_of(record))
+        }
+        Order::Key => builder.by_key(),
+        Order::Partition => builder.by_partition(),
+        Order::None => builder.unordered(),
+    };
+    if let Some(place) = &plan.dead_letters {
+        builder = builder.dead_letters(dead_letters(place)?);
+    }
+    Ok(builder)
+}
+
+fn source(plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
+    Ok(match &plan.source {
+        plan::Source::Journal { path, group, to_the_end } => {
+            anyhow::ensure!(
+                path.exists(),
+                "there is no journal {}; keylane produce makes one",
+                path.display()
+            );
+            let source = JournalSource::new(Journal::open(path)?, group.as_str());
+            Box::new(if *to_the_end { source.to_the_end() } else { source })
+        }
+        plan::Source::File { path, state, follow } => {
+            let source = FileSource::open(path, state)?;
+            Box::new(if *follow { source.follow() } else { source })
+        }
+        plan::Source::Stdin => Box::new(PipeSource::new("standard input", std::io::stdin())?),
+    })
+}
+
+fn dead_letters(place: &plan::DeadLetters) -> anyhow::Result<Box<dyn DeadLetters>> {
+    Ok(match place {
+        plan::DeadLetters::File(path) => {
+            let letters = FileLetters::open(path);
+            let cannot = || format!("cannot write dead letters to {}", path.display());
+            Box::new(letters.with_context(cannot)?)
+        }
+        plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(Journal::open(path)?)),
+    })
+}
+
+/// What needs one: requests, and the endpoint.
+fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
+    let wanted = plan.listen.is_some() || matches!(plan.handler, Handler::Http { .. });
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().thread_name("keylane-io").worker_threads(2);
+    Ok(wanted.then(|| builder.build()).transpose()?)
+}
+
+/// Waits for the end, and hurries it on demand. The signal that asked for it, if one did.
+fn follow(
+    events: &Receiver<Event>,
+    remote: &Remote,
+    children: Option<&Children>,
+    stop_within: Duration,
+    output: &Output,
+) -> Option<i32> {
+    let mut asked = 0;
+    let mut signal = None;
+    for event in events {
+        let Event::Stop(cause) = event else { break };
+        asked += 1;
+        match cause {
+            Cause::Signal(number) => _ = signal.get_or_insert(number),
+            Cause::OutputClosed => _ = signal.get_or_insert(signal_hook::consts::SIGPIPE),
+            Cause::Error(error) => output.say(format_args!("{error:#}")),
+        }
+        match asked {
+            1 => {
+                output.say("stopping; what runs may finish, interrupt again to end it");
+                remote.stop(stop_within);
+            }
+            2 => {
+                output.say("ending what runs");
+                children.inspect(|children| children.terminate());
+                remote.stop(Duration::ZERO);
+            }
+            _ => _ = children.inspect(|children| children.kill()),
+        }
+    }
+    signal
+}
+
+fn report(ended: &Ended, output: &Output) {
+    for stopped in &ended.stopped {
+        let record = &stopped.record;
+        let why = record.failure.as_deref().unwrap_or("it failed");
+        output.say(format_args!(
+            "{} at {} is not done, nor is what is behind it: {why}",
+            stopped.partition, record.position
+        ));
+    }
+    let counts = &ended.counts;
+    output.say(format_args!(
+        "ended because {}: {} handled, {} attempts failed, {} skipped, {} dead-lettered, {} given up",
+        ended.why,
+        counts.handled,
+        counts.failed_attempts,
+        counts.skipped,
+        counts.dead_lettered,
+        ended.abandoned
+    ));
+}
+
+fn ending(ended: &Ended, signal: Option<i32>) -> Ending {
+    let counts = &ended.counts;
+    match (&ended.why, signal) {
+        (Why::Failed { .. } | Why::Source(_), _) => Ending::Error,
+        (_, Some(signal)) => Ending::Signalled { signal },
+        _ => Ending::Finished {
+            failed: counts.skipped + counts.dead_lettered + ended.stopped.len() as u64,
+        },
+    }
+}

@@ -1,0 +1,170 @@
+//! The configuration file: read, checked, and explained. A mistake is named with its line and a remedy.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+
+use super::plan::Plan;
+use super::settings::Settings;
+use crate::exit::Ending;
+
+/// Checks and explains configuration files of keylane consume.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Reads a file as keylane consume would, and says what is wrong with it.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Prints a file with every setting, what it means, and its default.
+    Example,
+}
+
+/// Runs `keylane config`.
+pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Ending> {
+    match &args.what {
+        What::Example => print!("{EXAMPLE}"),
+        What::Check { file } => {
+            check(file)?;
+            println!("{}: all is well", file.display());
+        }
+    }
+    Ok(Ending::Finished { failed: 0 })
+}
+
+fn check(path: &Path) -> anyhow::Result<()> {
+    let (text, settings) = read(path)?;
+    // The command line can add these.
+    let command = settings.http.is_none().then(|| vec!["true".to_owned()]);
+    let added = Settings {
+        source: Some("journal:given later".to_owned()),
+        group: Some("given later".to_owned()),
+        command,
+        ..Settings::default()
+    };
+    Plan::new(settings.or(added)).map(drop).map_err(|wrong| {
+        let line = wrong.setting.and_then(|setting| line_of(&text, setting));
+        let line = line.map_or(String::new(), |line| format!(":{line}"));
+        anyhow!("{}{line}: {wrong}", path.display())
+    })
+}
+
+/// The settings in a file.
+pub(crate) fn load(path: &Path) -> anyhow::Result<Settings> {
+    read(path).map(|(_, settings)| settings)
+}
+
+fn read(path: &Path) -> anyhow::Result<(String, Settings)> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read {}; check the name", path.display()))?;
+    let settings = toml::from_str(&text).map_err(|error| {
+        let begin = error.span().map_or(0, |span| span.start);
+        let line = text[..begin].matches('\n').count() + 1;
+        let what = error.message().trim_end();
+        let remedy = "keylane config example shows every setting";
+        anyhow!("{}:{line}: {what}; {remedy}", path.display())
+    })?;
+    Ok((text, settings))
+}
+
+/// The line on which a key is set, from 1 on.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let sets = |line: &str| {
+        let rest = line.trim_start().strip_prefix(key);
+        rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    text.lines().position(sets).map(|index| index + 1)
+}
+
+/// Every setting, with its default where it has one.
+pub(crate) const EXAMPLE: &str = r#"# keylane consume --config FILE. Each key is also an option of the command line, which counts if both are
+# given. Lines with a leading # are examples; the others are the defaults.
+
+# Where records come from: "journal:PATH", "file:PATH", or "-" for standard input.
+# source = "journal:orders.journal"
+# The consumer group whose progress is kept in the journal.
+# group = "billing"
+# Where the progress in a file is kept.
+# state = "orders.ndjson.keylane"
+# End when all there is has been handled: so by default for files.
+# to-the-end = false
+
+# What order is kept for: a .json.path, a /regex/, a {template}, a field; else the record's own key.
+# key = ".client"
+order = "key"            # "key", "partition", "none"
+no-key = "serial"        # "serial", "unordered", "reject"
+ndjson = false           # payloads are JSON, so that their members have names
+
+# What handles a record: a command without a shell, or an address to POST it to.
+# command = ["./handle", "{key}"]
+# http = "http://127.0.0.1:8080/orders"
+http-timeout = "30s"
+# How many at a time: one per CPU, or 100 with http.
+# jobs = 4
+
+# Failures: a nonzero exit status, a signal, no answer, or one that is not 2xx.
+attempts = 10            # 0: without end
+backoff = "1s"           # after the first failure; doubles with each further one
+longest-backoff = "1m"
+on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
+# What is refused for good (3xx, 4xx but 408, 425 and 429; exit status 65): as on-fail, at once, or "retry".
+# on-refused = "dead-letter"
+# dead-letters = "file:dead.ndjson"    # or "journal:PATH"
+
+commit-every = "1s"
+commit-after = 10000
+most-records = 4096      # under way, of each partition
+most-bytes = 16777216
+stop-within = "30s"
+
+# /healthz, /metrics and /lag.
+# listen = "127.0.0.1:9100"
+stalled-after = "1m"     # without progress for so long a partition is unhealthy
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_read_and_changes_nothing() {
+        let example: Settings = toml::from_str(EXAMPLE).unwrap();
+        let given = Settings {
+            source: Some("journal:x".to_owned()),
+            group: Some("g".to_owned()),
+            command: Some(vec!["true".to_owned()]),
+            ..Settings::default()
+        };
+        let plan = |settings| format!("{:?}", Plan::new(settings).unwrap());
+        assert_eq!(plan(given.clone().or(example)), plan(given));
+    }
+
+    #[test]
+    fn the_example_has_every_setting() {
+        let uncommented: String = EXAMPLE
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(set) if set.contains(" = ") => format!("{set}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let all: Settings = toml::from_str(&uncommented).unwrap();
+        let shown = format!("{all:?}");
+        assert!(!shown.contains("None"), "{shown}");
+    }
+
+    #[test]
+    fn lines_are_found_by_their_key() {
+        let text = "# jobs = 1\n[x]\n jobs =2\njobs-more = 3\n";
+        assert_eq!(line_of(text, "jobs"), Some(3));
+        assert_eq!(line_of(text, "no"), None);
+    }
+}

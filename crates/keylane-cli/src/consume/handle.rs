@@ -1,0 +1,204 @@
+//! What handles a record: a command, or a service that answers.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use keylane_stream::consumer::{Attempt, Failure};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{StatusCode, Url, redirect};
+
+use super::keys::{Keys, as_input};
+use super::plan::Class;
+use crate::input::Layout;
+use crate::output::Output;
+use crate::process::{self, Children};
+use crate::template::{NoField, Template};
+
+/// The exit status of a command that refuses a record for good: `EX_DATAERR` of BSD's sysexits.
+const REFUSED: i32 = 65;
+
+/// How much of an answer is quoted in a message.
+const QUOTED: usize = 200;
+
+/// Why a record was not handled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotHandled {
+    #[error("{what}")]
+    Exit { what: String, refused: bool },
+    #[error("the command was not run: {0}")]
+    NotRun(#[source] io::Error),
+    #[error(transparent)]
+    Unfit(#[from] NoField),
+    #[error("the answer was {status}{quoted}")]
+    Answer { status: StatusCode, quoted: String },
+    #[error("no answer")]
+    NoAnswer(#[source] reqwest::Error),
+}
+
+/// What sort of failure it was.
+pub(super) fn classify(failure: &Failure) -> Class {
+    let refused = match failure.downcast_ref::<NotHandled>() {
+        Some(NotHandled::Exit { refused, .. }) => *refused,
+        // Its bytes cannot be a command's words.
+        Some(NotHandled::NotRun(error)) => {
+            let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
+            kinds.contains(&error.kind())
+        }
+        Some(NotHandled::Unfit(_)) => true,
+        Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
+        Some(NotHandled::NoAnswer(_)) => false,
+        None => matches!(failure, Failure::NoKey),
+    };
+    if refused { Class::Refused } else { Class::Failed }
+}
+
+/// Whether the same request would get the same answer: not if it says that it came too early, too late
+/// or too often.
+fn is_refusal(status: StatusCode) -> bool {
+    let passing =
+        [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_redirection() || status.is_client_error() && !passing.contains(&status)
+}
+
+/// Runs a command for each record.
+#[derive(Debug)]
+pub(super) struct Commands {
+    words: Vec<Template>,
+    /// Where the program is, if it is the same for all records.
+    program: Option<PathBuf>,
+    keys: Arc<Keys>,
+    pub(super) children: Arc<Children>,
+    output: Arc<Output>,
+}
+
+impl Commands {
+    pub(super) fn new(
+        words: &[String],
+        layout: &Layout,
+        keys: Arc<Keys>,
+        output: Arc<Output>,
+    ) -> anyhow::Result<Self> {
+        let parse = |word: &String| Template::parse(word.as_bytes(), layout);
+        let mut words: Vec<_> = words.iter().map(parse).collect::<Result<_, _>>()?;
+        if !words.iter().any(Template::has_placeholder) {
+            words.push(Template::whole());
+        }
+        let program = words.first().and_then(Template::constant);
+        let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
+        Ok(Commands { words, program, keys, children: Arc::new(Children::new()?), output })
+    }
+
+    pub(super) fn handle(&self, attempt: &Attempt) -> Result<(), NotHandled> {
+        let mut command = self.command(attempt)?;
+        let ended = process::run_once(&self.children, &mut command, &self.output);
+        let status = ended.map_err(NotHandled::NotRun)?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(NotHandled::Exit {
+                what: process::describe(status),
+                refused: status.code() == Some(REFUSED),
+            }),
+        }
+    }
+
+    fn command(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
+        let record = as_input(attempt.record(), attempt.position().get() + 1);
+        let key = self.keys.key_of(attempt.record()).unwrap_or_default();
+        let mut words = Vec::with_capacity(self.words.len());
+        for word in &self.words {
+            let mut text = Vec::new();
+            word.render(&record, &key, &mut text)?;
+            words.push(OsString::from_vec(text));
+        }
+        let name = &words[0];
+        let program = self.program.as_deref().map_or(name.as_os_str(), |path| path.as_os_str());
+        let mut command = Command::new(program);
+        command.arg0(name).args(&words[1..]);
+        command
+            .env("KEYLANE_KEY", OsStr::from_bytes(&key))
+            .env("KEYLANE_PARTITION", attempt.partition().to_string())
+            .env("KEYLANE_POSITION", attempt.position().to_string())
+            .env("KEYLANE_ATTEMPT", attempt.number().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        Ok(command)
+    }
+}
+
+/// Posts each record to a service.
+#[derive(Debug)]
+pub(super) struct Posts {
+    client: reqwest::Client,
+    url: Url,
+    keys: Arc<Keys>,
+    json: bool,
+}
+
+impl Posts {
+    pub(super) fn new(
+        url: &str,
+        timeout: Duration,
+        keys: Arc<Keys>,
+        json: bool,
+    ) -> anyhow::Result<Self> {
+        // It is refused if one is installed already, which is as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .timeout(timeout)
+            // Another address would get a GET, and nothing of the record.
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .context("cannot prepare for HTTP")?;
+        let url = Url::parse(url).with_context(|| format!("`{url}` is no address"))?;
+        Ok(Posts { client, url, keys, json })
+    }
+
+    pub(super) async fn handle(self: Arc<Self>, attempt: Attempt) -> Result<(), NotHandled> {
+        let request = self.client.post(self.url.clone());
+        let request = request.headers(self.headers(&attempt)).body(attempt.payload().to_vec());
+        let answer = request.send().await.map_err(NotHandled::NoAnswer)?;
+        let status = answer.status();
+        // To its end, so that the connection can be used again.
+        let body = answer.bytes().await.map_err(NotHandled::NoAnswer)?;
+        if status.is_success() {
+            return Ok(());
+        }
+        let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
+        let quoted = match quoted.trim() {
+            "" => String::new(),
+            text => format!(": {}", text.escape_debug()),
+        };
+        Err(NotHandled::Answer { status, quoted })
+    }
+
+    fn headers(&self, attempt: &Attempt) -> HeaderMap {
+        let (partition, position) = (attempt.partition(), attempt.position());
+        let mut headers = HeaderMap::new();
+        let mut put = |name: &'static str, value: &[u8]| {
+            // What is no header's value is left out.
+            if let Ok(value) = HeaderValue::from_bytes(value) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        put("keylane-partition", partition.to_string().as_bytes());
+        put("keylane-position", position.to_string().as_bytes());
+        put("keylane-attempt", attempt.number().to_string().as_bytes());
+        put("idempotency-key", format!("{partition}@{position}").as_bytes());
+        if let Some(key) = self.keys.key_of(attempt.record()) {
+            put("keylane-key", &key);
+        }
+        let kind = if self.json { "application/json" } else { "application/octet-stream" };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers
+    }
+}

@@ -1,0 +1,35 @@
+//! The key of a record, and the record as templates see it.
+
+use std::sync::{Mutex, PoisonError};
+
+use keylane_stream::Record;
+
+use crate::input::{self, Layout};
+use crate::key::{KeyRule, NoKey};
+
+/// How the keys of records are found.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// None: the record's own. Locked for what it keeps from one record to the next.
+    rule: Option<Mutex<KeyRule>>,
+}
+
+impl Keys {
+    pub(super) fn new(text: Option<&str>, layout: &Layout) -> anyhow::Result<Self> {
+        let rule = |text| KeyRule::new(text, Vec::new(), NoKey::Unordered, layout);
+        Ok(Keys { rule: text.map(rule).transpose()?.map(Mutex::new) })
+    }
+
+    pub(super) fn key_of(&self, record: &Record) -> Option<Vec<u8>> {
+        let Some(rule) = &self.rule else { return record.key.clone() };
+        let seen = as_input(record, 0);
+        let key = rule.lock().unwrap_or_else(PoisonError::into_inner).key_of(&seen);
+        let key = key.expect("records without a key are not refused here");
+        Some(key.bytes().to_vec()).filter(|key| !key.is_empty())
+    }
+}
+
+/// The record as templates see it.
+pub(super) fn as_input(record: &Record, number: u64) -> input::Record {
+    input::Record { number, line: number, raw: record.payload.clone(), ..Default::default() }
+}

@@ -1,0 +1,86 @@
+//! `keylane lag`: how far consumers are behind, from the journal or from a running consumer.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use keylane_stream::journal::Journal;
+
+use super::view::{Lag, table};
+use crate::exit::Ending;
+
+/// Shows how far consumers are behind, and what holds them up.
+#[derive(Debug, Args)]
+pub(crate) struct LagArgs {
+    /// journal:PATH, for what is stored of its groups; or http://ADDRESS of a
+    /// keylane consume --listen, which also knows what waits for what.
+    #[arg(value_name = "OF")]
+    of: String,
+
+    /// Only this group of the journal.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `keylane lag`.
+pub(crate) fn run(args: &LagArgs) -> anyhow::Result<Ending> {
+    let lags = match args.of.split_once(':') {
+        Some(("journal", path)) => stored(path, args.group.as_deref())?,
+        Some(("http" | "https", _)) => asked(&args.of)?,
+        _ => bail!(
+            "`{}` is neither a journal nor a consumer; write journal:PATH or http://ADDRESS",
+            args.of
+        ),
+    };
+    match args.json {
+        true => println!("{}", serde_json::to_string(&lags)?),
+        false => print!("{}", table(&lags)),
+    }
+    Ok(Ending::Finished { failed: 0 })
+}
+
+fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<Lag>> {
+    let outline = Journal::outline(path)?;
+    let wanted = |name: &str| group.is_none_or(|group| group == name);
+    let of = |(name, progress): (String, keylane_stream::tracker::Progress)| {
+        let gaps = progress.incomplete().len() as u64;
+        let above = progress.end() > progress.watermark();
+        Lag {
+            partition: path.to_owned(),
+            group: Some(name),
+            committed: progress.watermark().get(),
+            highest_done: progress.end().get(),
+            end: Some(outline.end.get()),
+            // The watermark itself is one, if anything above it is done.
+            incomplete: gaps + u64::from(above),
+            live: None,
+        }
+    };
+    let lags: Vec<_> =
+        outline.groups.into_iter().filter(|(name, _)| wanted(name)).map(of).collect();
+    if let (Some(group), true) = (group, lags.is_empty()) {
+        bail!("the group `{group}` has stored nothing in {path}");
+    }
+    Ok(lags)
+}
+
+fn asked(address: &str) -> anyhow::Result<Vec<Lag>> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?;
+        let url = format!("{}/lag", address.trim_end_matches('/'));
+        let answer = client.get(&url).send().await;
+        let answer = answer.with_context(|| format!("cannot ask {address}; is it --listen?"))?;
+        let status = answer.status();
+        let body = answer.bytes().await?;
+        if !status.is_success() {
+            bail!("{address} answers {status}: {}", String::from_utf8_lossy(&body).trim());
+        }
+        serde_json::from_slice(&body).with_context(|| format!("{address} is no consumer's"))
+    })
+}

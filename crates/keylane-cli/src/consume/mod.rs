@@ -1,0 +1,25 @@
+//! `keylane consume`: handles the records of a journal, a file or a pipe, by a command or a service, and
+//! keeps what is done; with `keylane produce`, `keylane lag` and `keylane config` around it.
+//!
+//! ```text
+//! settings ─▶ plan ─▶ compose ─▶ consumer (keylane-stream)
+//! (options,   (checked,           │      ▲
+//!  TOML)       defaults)          ▼      │
+//!                              handle   endpoint, lag
+//! ```
+
+mod compose;
+mod config;
+mod endpoint;
+mod handle;
+mod keys;
+mod lag;
+mod plan;
+mod produce;
+mod settings;
+mod view;
+
+pub(crate) use compose::{ConsumeArgs, run};
+pub(crate) use config::{ConfigArgs, run as config};
+pub(crate) use lag::{LagArgs, run as lag};
+pub(crate) use produce::{ProduceArgs, run as produce};

@@ -1,0 +1,221 @@
+//! The settings with their defaults filled in, and checked: what is wrong is said before anything starts.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
+
+use super::settings::{NoKey, OnFail, OnRefused, Order, Settings, Span};
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) source: Source,
+    pub(super) key: Option<String>,
+    pub(super) order: Order,
+    pub(super) no_key: NoKey,
+    pub(super) ndjson: bool,
+    pub(super) jobs: usize,
+    pub(super) handler: Handler,
+    pub(super) policy: Policy<Class>,
+    pub(super) dead_letters: Option<DeadLetters>,
+    pub(super) commit_every: Duration,
+    pub(super) commit_after: u64,
+    pub(super) most_records: usize,
+    pub(super) most_bytes: usize,
+    pub(super) stop_within: Duration,
+    pub(super) listen: Option<String>,
+    pub(super) stalled_after: Duration,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Source {
+    Journal { path: PathBuf, group: String, to_the_end: bool },
+    File { path: PathBuf, state: PathBuf, follow: bool },
+    Stdin,
+}
+
+#[derive(Debug)]
+pub(super) enum Handler {
+    Command(Vec<String>),
+    Http { url: String, timeout: Duration },
+}
+
+#[derive(Debug)]
+pub(super) enum DeadLetters {
+    File(PathBuf),
+    Journal(PathBuf),
+}
+
+/// What sort of failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Class {
+    /// It may work the next time.
+    Failed,
+    /// It never will.
+    Refused,
+}
+
+/// Settings that make no sense.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    /// Which of them to look at.
+    pub(super) setting: Option<&'static str>,
+    what: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+fn wrong<T>(setting: &'static str, what: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { setting: Some(setting), what: what.into() })
+}
+
+impl Plan {
+    pub(super) fn new(settings: Settings) -> Result<Self, Wrong> {
+        let span = |span: Option<Span>, default: u64| {
+            span.map_or(Duration::from_secs(default), |span| span.0)
+        };
+        let handler = handler(&settings)?;
+        let policy = policy(&settings)?;
+        let dead_letters = settings.dead_letters.as_deref().map(dead_letters).transpose()?;
+        if dead_letters.is_none() && policy.rules().any(|rule| rule.last == Last::DeadLetter) {
+            return wrong(
+                "on-fail",
+                "dead letters need a place; add dead-letters, as in file:PATH",
+            );
+        }
+        let order = settings.order.unwrap_or(Order::Key);
+        if order != Order::Key && settings.key.is_some() {
+            return wrong("key", "a key is for order by key; leave out one of key and order");
+        }
+        for (name, zero) in [
+            ("jobs", settings.jobs == Some(0)),
+            ("commit-after", settings.commit_after == Some(0)),
+            ("most-records", settings.most_records == Some(0)),
+        ] {
+            if zero {
+                return wrong(name, format!("{name} is 1 at least"));
+            }
+        }
+        let jobs = match handler {
+            Handler::Http { .. } => 100,
+            Handler::Command(_) => thread::available_parallelism().map_or(1, usize::from),
+        };
+        let source = source(&settings)?;
+        if matches!(source, Source::File { .. } | Source::Stdin)
+            && order == Order::Key
+            && settings.key.is_none()
+        {
+            return wrong("source", "lines have no key of their own; add key, or order none");
+        }
+        Ok(Plan {
+            source,
+            key: settings.key,
+            order,
+            no_key: settings.no_key.unwrap_or(NoKey::Serial),
+            ndjson: settings.ndjson.unwrap_or(false),
+            jobs: settings.jobs.unwrap_or(jobs),
+            handler,
+            policy,
+            dead_letters,
+            commit_every: span(settings.commit_every, 1),
+            commit_after: settings.commit_after.unwrap_or(10_000),
+            most_records: settings.most_records.unwrap_or(4_096),
+            most_bytes: settings.most_bytes.unwrap_or(16 << 20),
+            stop_within: span(settings.stop_within, 30),
+            listen: settings.listen,
+            stalled_after: span(settings.stalled_after, 60),
+        })
+    }
+}
+
+fn source(settings: &Settings) -> Result<Source, Wrong> {
+    let Some(text) = settings.source.as_deref() else {
+        return wrong("source", "there is no source; name one, as in journal:PATH, file:PATH or -");
+    };
+    match text.split_once(':') {
+        Some(("journal", path)) if !path.is_empty() => match &settings.group {
+            Some(group) => Ok(Source::Journal {
+                path: path.into(),
+                group: group.clone(),
+                to_the_end: settings.to_the_end.unwrap_or(false),
+            }),
+            None => wrong("source", "a journal's progress belongs to a group; add group"),
+        },
+        Some(("file", path)) if !path.is_empty() => {
+            let state = settings.state.clone();
+            let state = state.unwrap_or_else(|| format!("{path}.keylane").into());
+            let follow = !settings.to_the_end.unwrap_or(true);
+            Ok(Source::File { path: path.into(), state, follow })
+        }
+        _ if text == "-" => Ok(Source::Stdin),
+        _ => wrong("source", format!("`{text}` is no source; write journal:PATH, file:PATH or -")),
+    }
+}
+
+fn handler(settings: &Settings) -> Result<Handler, Wrong> {
+    let timeout = settings.http_timeout.map_or(Duration::from_secs(30), |span| span.0);
+    match (settings.command.as_deref(), &settings.http) {
+        (Some([]), None) => wrong("command", "the command is empty; name a program"),
+        (Some(words), None) => Ok(Handler::Command(words.to_vec())),
+        (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
+            Ok(Handler::Http { url: url.clone(), timeout })
+        }
+        (None, Some(url)) => {
+            wrong("http", format!("`{url}` does not begin with http:// or https://"))
+        }
+        (None, None) => {
+            wrong("command", "nothing handles the records; add a command behind --, or http")
+        }
+        (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
+    }
+}
+
+fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
+    let first = settings.backoff.map_or(Duration::from_secs(1), |span| span.0);
+    let longest =
+        settings.longest_backoff.map_or(Duration::from_secs(60).max(first), |span| span.0);
+    let last = match settings.on_fail.unwrap_or(OnFail::Stop) {
+        OnFail::DeadLetter => Last::DeadLetter,
+        OnFail::Skip => Last::Skip,
+        OnFail::StopKey => Last::StopKey,
+        OnFail::Stop => Last::Stop,
+    };
+    let attempts = Some(settings.attempts.unwrap_or(10)).filter(|attempts| *attempts > 0);
+    let limit = Limit { attempts, time: None };
+    let failed = Rule { limit, backoff: Backoff { first, longest, ..Backoff::default() }, last };
+    let refused = match settings.on_refused {
+        Some(OnRefused::Retry) => failed,
+        other => Rule {
+            limit: Limit::attempts(1),
+            last: match other {
+                Some(OnRefused::DeadLetter) => Last::DeadLetter,
+                Some(OnRefused::Skip) => Last::Skip,
+                Some(OnRefused::StopKey) => Last::StopKey,
+                Some(OnRefused::Stop) => Last::Stop,
+                Some(OnRefused::Retry) | None => last,
+            },
+            ..failed
+        },
+    };
+    let policy = Policy::new(failed).and_then(|policy| policy.with(Class::Refused, refused));
+    policy.or_else(|error| wrong("longest-backoff", error.to_string()))
+}
+
+fn dead_letters(text: &str) -> Result<DeadLetters, Wrong> {
+    match text.split_once(':') {
+        Some(("file", path)) if !path.is_empty() => Ok(DeadLetters::File(path.into())),
+        Some(("journal", path)) if !path.is_empty() => Ok(DeadLetters::Journal(path.into())),
+        _ => {
+            wrong("dead-letters", format!("`{text}` is no place; write file:PATH or journal:PATH"))
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `keylane produce`: appends the records of a file or a pipe to a journal.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use keylane_stream::Record;
+use keylane_stream::journal::{Journal, Pending};
+
+use crate::exit::Ending;
+use crate::input::{Format, Origin, Source};
+use crate::key::{KeyRule, NoKey};
+
+/// How many records are on their way to the disk at most.
+const ON_THEIR_WAY: usize = 1024;
+
+/// Appends records to a journal; when it has ended well, they are on the disk.
+#[derive(Debug, Args)]
+pub(crate) struct ProduceArgs {
+    /// Where they go: journal:PATH. It is made if it is not there.
+    #[arg(value_name = "TO")]
+    to: String,
+
+    /// What order will be kept for, as in keylane run: a .json.path, a
+    /// /regex/, a {template}, a field. Without it the records have no key.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+
+    /// A value that means "no key"; can be given several times.
+    #[arg(long, value_name = "VALUE")]
+    null: Vec<OsString>,
+
+    /// Every line that is not blank is a JSON value; else every line is a
+    /// record.
+    #[arg(long)]
+    ndjson: bool,
+
+    /// The input; standard input if there is none, or for -.
+    file: Option<PathBuf>,
+}
+
+/// Runs `keylane produce`.
+pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
+    let path = args.to.strip_prefix("journal:").filter(|path| !path.is_empty());
+    let path = path.with_context(|| format!("`{}` is no journal; write journal:PATH", args.to))?;
+    let format = if args.ndjson { Format::Ndjson } else { Format::Lines };
+    let mut source = Source::new(Origin::open(args.file.as_deref())?, format, false)?;
+    let nulls: Vec<_> = args.null.into_iter().map(OsStringExt::into_vec).collect();
+    let rule = |text: &str| KeyRule::new(text, nulls, NoKey::Unordered, source.layout());
+    let mut rule = args.key.as_deref().map(rule).transpose()?;
+    let journal = Journal::open(path)?;
+    let mut appends = Appends { journal, pending: VecDeque::new(), appended: 0 };
+    let produced = append_all(&mut source, rule.as_mut(), &mut appends);
+    // What was handed over is written, whatever came after it.
+    let settled = appends.settle(0);
+    eprintln!("keylane: {} records are in {path}", appends.appended);
+    produced.and(settled).map(|()| Ending::Finished { failed: 0 })
+}
+
+fn append_all(
+    source: &mut Source,
+    mut rule: Option<&mut KeyRule>,
+    appends: &mut Appends,
+) -> anyhow::Result<()> {
+    let mut read = crate::input::Record::default();
+    while source.next(&mut read)? {
+        let key = match &mut rule {
+            Some(rule) => rule.key_of(&read).expect("records without a key are allowed"),
+            None => crate::key::Key::Serial,
+        };
+        let key = Some(key.bytes().to_vec()).filter(|key| !key.is_empty());
+        appends.append(Record { key, payload: read.raw.clone(), headers: Vec::new() })?;
+    }
+    Ok(())
+}
+
+/// Records on their way to the disk, which share its syncs.
+struct Appends {
+    journal: Journal,
+    pending: VecDeque<Pending>,
+    appended: u64,
+}
+
+impl Appends {
+    fn append(&mut self, record: Record) -> anyhow::Result<()> {
+        self.pending.push_back(self.journal.append_later(&[record])?);
+        if self.pending.len() >= ON_THEIR_WAY {
+            // Half of them, so that the next sync has company.
+            self.settle(ON_THEIR_WAY / 2)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no more than so many are on their way.
+    fn settle(&mut self, left: usize) -> anyhow::Result<()> {
+        while self.pending.len() > left {
+            let Some(pending) = self.pending.pop_front() else { break };
+            pending.wait()?;
+            self.appended += 1;
+        }
+        Ok(())
+    }
+}

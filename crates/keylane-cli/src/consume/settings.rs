@@ -1,0 +1,281 @@
+//! Every setting of `keylane consume`, in one place: an option of the command line, and a key of the
+//! configuration file. What the command line says counts.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+/// The settings, as far as they were given.
+#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Settings {
+    /// Where records come from: journal:PATH, file:PATH, or - for standard
+    /// input, a record in each line.
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: Option<String>,
+
+    /// The consumer group whose progress is kept in the journal.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+
+    /// Where the progress in a file is kept; beside it, with .keylane at the
+    /// end of the name, by default.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) state: Option<PathBuf>,
+
+    /// End when all there is has been handled: so by default for files.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) to_the_end: Option<bool>,
+
+    /// What order is kept for, as in keylane run: a .json.path, a /regex/, a
+    /// {template}, a field; by default the record's own key.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+
+    /// Keep order by key (this is the default), within each partition, or not.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) order: Option<Order>,
+
+    /// What happens to records without a key: by default they are handled one
+    /// by one.
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) no_key: Option<NoKey>,
+
+    /// Payloads are JSON, so that their members have names.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) ndjson: Option<bool>,
+
+    /// How many records are handled at a time: one per CPU by default, 100
+    /// with --http.
+    #[arg(short, long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+
+    /// POST each payload to this address; an answer of 2xx means done.
+    #[arg(long, value_name = "URL")]
+    pub(crate) http: Option<String>,
+
+    /// How long an answer may take: 30s by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) http_timeout: Option<Span>,
+
+    /// How often a record is tried: 10 times by default; 0 means without end.
+    #[arg(long, value_name = "N")]
+    pub(crate) attempts: Option<u32>,
+
+    /// The wait after the first failure: 1s by default. It doubles with each
+    /// further one, and a part of it is left to chance.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) backoff: Option<Span>,
+
+    /// The longest wait between attempts: 1m by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) longest_backoff: Option<Span>,
+
+    /// What happens after the last attempt: by default everything stops.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) on_fail: Option<OnFail>,
+
+    /// What happens to records that are refused for good, by an answer of 3xx
+    /// or 4xx but 408, 425 and 429, or exit status 65: by default what happens
+    /// after the last attempt, at once.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) on_refused: Option<OnRefused>,
+
+    /// Where dead letters go: file:PATH, a line of JSON each, or journal:PATH.
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) dead_letters: Option<String>,
+
+    /// How long after the last time progress is stored: 1s by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) commit_every: Option<Span>,
+
+    /// After how many records it is stored sooner: 10,000 by default.
+    #[arg(long, value_name = "N")]
+    pub(crate) commit_after: Option<u64>,
+
+    /// How many records of a partition may be under way: 4,096 by default.
+    #[arg(long, value_name = "N")]
+    pub(crate) most_records: Option<usize>,
+
+    /// How many bytes they may take: 16 MiB by default.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) most_bytes: Option<usize>,
+
+    /// How long what runs is awaited at the end: 30s by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) stop_within: Option<Span>,
+
+    /// Serve /healthz, /metrics and /lag at this address, such as
+    /// 127.0.0.1:9100.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+
+    /// After how long without progress a partition is unhealthy: 1m by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) stalled_after: Option<Span>,
+
+    /// The command and its arguments, as in keylane run.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Option<Vec<String>>,
+}
+
+/// What order is kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Records of a key are handled one after another.
+    Key,
+    /// Records of a partition are handled one after another.
+    Partition,
+    /// No record waits for another.
+    None,
+}
+
+/// What happens to records without a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NoKey {
+    /// They are handled one after another, as if they had a key in common.
+    Serial,
+    /// They are handled at any time.
+    Unordered,
+    /// They are refused for good.
+    Reject,
+}
+
+/// What happens after the last attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnFail {
+    /// The record goes to the dead letters, and its key goes on.
+    DeadLetter,
+    /// The record counts as done, and its key goes on.
+    Skip,
+    /// The record's key stops, and the others go on.
+    StopKey,
+    /// Everything stops.
+    Stop,
+}
+
+/// What happens to a record that is refused for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnRefused {
+    /// It is tried again, like any other.
+    Retry,
+    /// The record goes to the dead letters, and its key goes on.
+    DeadLetter,
+    /// The record counts as done, and its key goes on.
+    Skip,
+    /// The record's key stops, and the others go on.
+    StopKey,
+    /// Everything stops.
+    Stop,
+}
+
+/// A stretch of time, as in `500ms`, `1.5s`, `2m` or `1h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no time; write 500ms, 1.5s, 2m or 1h");
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let seconds = match &text[digits.len()..] {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+        let count: f64 = digits.parse().map_err(|_| wrong())?;
+        Duration::try_from_secs_f64(count * seconds).map(Span).map_err(|_| wrong())
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// Fills in each of these settings that is not there.
+macro_rules! or {
+    ($first:ident, $second:ident, $($field:ident),* $(,)?) => {
+        Settings { $($field: $first.$field.or($second.$field)),* }
+    };
+}
+
+impl Settings {
+    /// These, and those of another for what is not set here.
+    pub(crate) fn or(self, other: Settings) -> Settings {
+        or!(
+            self,
+            other,
+            source,
+            group,
+            state,
+            to_the_end,
+            key,
+            order,
+            no_key,
+            ndjson,
+            jobs,
+            http,
+            http_timeout,
+            attempts,
+            backoff,
+            longest_backoff,
+            on_fail,
+            on_refused,
+            dead_letters,
+            commit_every,
+            commit_after,
+            most_records,
+            most_bytes,
+            stop_within,
+            listen,
+            stalled_after,
+            command,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_units() {
+        let span = |text: &str| text.parse::<Span>().map(|span| span.0.as_millis());
+        assert_eq!(span("500ms"), Ok(500));
+        assert_eq!(span("1.5s"), Ok(1_500));
+        assert_eq!(span("2m"), Ok(120_000));
+        assert_eq!(span("1h"), Ok(3_600_000));
+        for wrong in ["", "1", "s", "-1s", "1d", "1 s", "1e400s", "nans"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_first_counts() {
+        let of = |jobs, attempts| Settings { jobs, attempts, ..Settings::default() };
+        let merged = of(Some(1), None).or(of(Some(2), Some(3)));
+        assert_eq!((merged.jobs, merged.attempts), (Some(1), Some(3)));
+    }
+}

@@ -1,0 +1,203 @@
+//! How a consumer stands, as it is told to others: JSON, metrics, a table.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use keylane_stream::consumer::{PartitionSurvey, Survey, Waiting, WaitsFor};
+use serde::{Deserialize, Serialize};
+
+/// A partition, for whoever asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lag {
+    pub(crate) partition: String,
+    /// The group, where there can be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<String>,
+    pub(crate) committed: u64,
+    pub(crate) highest_done: u64,
+    pub(crate) end: Option<u64>,
+    /// Records that were taken on and are not done; what is known of them on the disk, if nobody who runs
+    /// was asked.
+    pub(crate) incomplete: u64,
+    /// What only who runs can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) live: Option<Live>,
+}
+
+/// What only the consumer itself knows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Live {
+    pub(crate) held: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_by: Option<String>,
+    pub(crate) oldest_seconds: f64,
+    pub(crate) without_progress_seconds: f64,
+    pub(crate) stalled: bool,
+    pub(crate) blocked_count: u64,
+    pub(crate) blocked: Vec<Blocked>,
+}
+
+/// A record that waits for something else than its turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Blocked {
+    pub(crate) position: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    pub(crate) failed_attempts: u32,
+    pub(crate) why: String,
+}
+
+impl Lag {
+    pub(crate) fn new(held: &PartitionSurvey, stalled_after: Duration) -> Self {
+        Lag {
+            partition: held.partition.to_string(),
+            group: None,
+            committed: held.committed.get(),
+            highest_done: held.highest_done.get(),
+            end: held.end.map(|end| end.get()),
+            incomplete: held.incomplete as u64,
+            live: Some(Live {
+                held: held.held as u64,
+                held_by: held.held_by.map(|by| format!("{by:?}").to_lowercase()),
+                oldest_seconds: held.oldest.as_ref().map_or(0.0, |oldest| oldest.age.as_secs_f64()),
+                without_progress_seconds: held.without_progress.as_secs_f64(),
+                stalled: held.without_progress >= stalled_after,
+                blocked_count: held.blocked_count as u64,
+                blocked: held.blocked.iter().map(Blocked::new).collect(),
+            }),
+        }
+    }
+
+    /// Records that are there and not done.
+    pub(crate) fn behind(&self) -> Option<u64> {
+        let above = self.end?.saturating_sub(self.highest_done.max(self.committed));
+        Some(above + self.incomplete.min(self.highest_done.saturating_sub(self.committed)))
+    }
+}
+
+impl Blocked {
+    fn new(record: &Waiting) -> Self {
+        let failure = record.failure.as_deref().unwrap_or_default();
+        let why = match &record.why {
+            WaitsFor::Retry { within } => {
+                format!("next attempt in {:.1} s after: {failure}", within.as_secs_f64())
+            }
+            WaitsFor::DeadLetter { refused: Some(why) } => {
+                format!("dead letter refused: {why}; after: {failure}")
+            }
+            WaitsFor::DeadLetter { refused: None } => format!("dead letter, after: {failure}"),
+            WaitsFor::Stopped => format!("key stopped: {failure}"),
+            WaitsFor::BehindStopped(position) => {
+                format!("behind position {position}, which stopped")
+            }
+            _ => "running".to_owned(),
+        };
+        Blocked {
+            position: record.position.get(),
+            key: record.key.as_ref().map(|key| String::from_utf8_lossy(key).into_owned()),
+            failed_attempts: record.failed,
+            why,
+        }
+    }
+}
+
+/// Whether no partition is stalled.
+pub(crate) fn is_healthy(lags: &[Lag]) -> bool {
+    !lags.iter().any(|lag| lag.live.as_ref().is_some_and(|live| live.stalled))
+}
+
+/// The same in the text format of Prometheus.
+pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
+    let mut text = String::new();
+    let counts = &survey.counts;
+    for (name, help, count) in [
+        ("records_handled", "Records that were handled.", counts.handled),
+        ("attempts_failed", "Attempts that failed.", counts.failed_attempts),
+        ("records_skipped", "Records that were skipped after their last attempt.", counts.skipped),
+        ("records_dead_lettered", "Records that went to the dead letters.", counts.dead_lettered),
+        ("records_fenced", "Records whose end came too late to count.", counts.fenced),
+        ("commits", "Commits that were stored.", counts.commits),
+        ("commits_failed", "Commits that were not stored.", counts.failed_commits),
+    ] {
+        let _ = write!(
+            text,
+            "# HELP keylane_{name}_total {help}\n# TYPE keylane_{name}_total counter\n\
+             keylane_{name}_total {count}\n"
+        );
+    }
+    type Gauge = (&'static str, &'static str, fn(&Lag) -> Option<f64>);
+    let gauges: [Gauge; 9] = [
+        ("committed", "All positions below are done and stored.", |lag| Some(lag.committed as f64)),
+        ("highest_done", "One past the highest position that is done.", |lag| {
+            Some(lag.highest_done as f64)
+        }),
+        ("end", "One past the last position there is.", |lag| lag.end.map(|end| end as f64)),
+        ("behind", "Records that are there and not done.", |lag| {
+            lag.behind().map(|lag| lag as f64)
+        }),
+        ("incomplete", "Records under way.", |lag| Some(lag.incomplete as f64)),
+        ("blocked", "Records that wait for something else than their turn.", |lag| {
+            lag.live.as_ref().map(|live| live.blocked_count as f64)
+        }),
+        ("oldest_seconds", "How long the oldest record has been under way.", |lag| {
+            lag.live.as_ref().map(|live| live.oldest_seconds)
+        }),
+        ("without_progress_seconds", "How long ago a record was done, if some are to be.", |lag| {
+            lag.live.as_ref().map(|live| live.without_progress_seconds)
+        }),
+        ("stalled", "1 if that is too long ago.", |lag| {
+            lag.live.as_ref().map(|live| f64::from(u8::from(live.stalled)))
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("keylane_partition_{name}");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for lag in lags {
+            if let Some(value) = value(lag) {
+                let label =
+                    lag.partition.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                let _ = writeln!(text, "{name}{{partition=\"{label}\"}} {value}");
+            }
+        }
+    }
+    text
+}
+
+/// The same for a person.
+pub(crate) fn table(lags: &[Lag]) -> String {
+    let mut text = String::new();
+    for lag in lags {
+        let group = lag.group.as_ref().map_or(String::new(), |group| format!(", group {group}"));
+        let _ = writeln!(text, "{}{group}", lag.partition);
+        let number = |number: Option<u64>| number.map_or("unknown".to_owned(), |n| n.to_string());
+        let _ = writeln!(
+            text,
+            "  committed {}, highest done {}, end {}, behind {}, incomplete {}",
+            lag.committed,
+            lag.highest_done,
+            number(lag.end),
+            number(lag.behind()),
+            lag.incomplete
+        );
+        let Some(live) = &lag.live else { continue };
+        if let Some(by) = &live.held_by {
+            let _ = writeln!(text, "  takes nothing more on, because of {by}; {} wait", live.held);
+        }
+        if lag.incomplete > 0 {
+            let _ =
+                writeln!(text, "  the oldest has been under way for {:.1} s", live.oldest_seconds);
+        }
+        if live.stalled {
+            let _ = writeln!(text, "  stalled for {:.1} s", live.without_progress_seconds);
+        }
+        for record in &live.blocked {
+            let key = record.key.as_deref().unwrap_or("none").escape_debug();
+            let _ = writeln!(text, "  blocked at {}, key {key}: {}", record.position, record.why);
+        }
+        let more = live.blocked_count.saturating_sub(live.blocked.len() as u64);
+        if more > 0 {
+            let _ = writeln!(text, "  and {more} more");
+        }
+    }
+    text
+}

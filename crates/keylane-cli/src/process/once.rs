@@ -1,0 +1,32 @@
+//! One command, from its start to its end, for whoever wants to know how that was.
+
+use std::cell::RefCell;
+use std::io;
+use std::process::{Command, ExitStatus};
+
+use crate::output::Output;
+
+use super::children::Children;
+use super::collect::{Printed, collect};
+
+thread_local! {
+    /// Each thread's buffer for reading from pipes, used again and again.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs a command to its end, writes what it printed in one piece, and returns how it ended.
+pub(crate) fn run_once(
+    children: &Children,
+    command: &mut Command,
+    output: &Output,
+) -> io::Result<ExitStatus> {
+    let mut child = children.spawn(command)?;
+    let printed =
+        BUFFER.with_borrow_mut(|buffer| collect(&mut child, children.abandoned(), buffer));
+    let status = children.reap(&mut child)?;
+    let Printed { mut stdout, mut stderr } = printed?;
+    if !(stdout.is_empty() && stderr.is_empty()) {
+        output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
+    }
+    Ok(status)
+}

@@ -1,0 +1,302 @@
+//! `keylane consume` and what is around it: records of journals, files and pipes, by commands and services.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Outcome, feed, finish, named_pipe, subcommand};
+use tempfile::TempDir;
+
+fn in_folder(folder: &TempDir, name: &str, words: &[&str]) -> Command {
+    let mut command = subcommand(name, words);
+    command.current_dir(folder.path());
+    command
+}
+
+fn run(folder: &TempDir, name: &str, words: &[&str], input: &str) -> Outcome {
+    feed(in_folder(folder, name, words), input.as_bytes())
+}
+
+/// A folder with a journal of 20 records with 4 keys.
+fn with_journal() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String =
+        (0..20).map(|n| format!("{{\"client\":\"c{}\",\"n\":{n}}}\n", n % 4)).collect();
+    let produced = run(&folder, "produce", &["journal:j", "--ndjson", "--key", ".client"], &lines);
+    produced.expect(0, &["20 records are in j"]);
+    folder
+}
+
+const ECHO: &str = "echo $KEYLANE_KEY $KEYLANE_POSITION $KEYLANE_ATTEMPT {n}";
+
+#[test]
+fn a_journal_is_consumed_in_order_per_key_and_once() {
+    let folder = with_journal();
+    let words = ["journal:j", "--group", "g", "--to-the-end", "--ndjson", "-j", "4", "--"];
+    let words = [&words[..], &["sh", "-c", ECHO]].concat();
+    let outcome = run(&folder, "consume", &words, "");
+    outcome.expect(0, &["20 handled"]);
+    for key in 0..4 {
+        let own = outcome.stdout.lines().filter(|line| line.starts_with(&format!("c{key} ")));
+        let expected: Vec<_> =
+            (0..5).map(|i| i * 4 + key).map(|n| format!("c{key} {n} 1 {n}")).collect();
+        assert_eq!(own.collect::<Vec<_>>(), expected);
+    }
+    run(&folder, "consume", &words, "").expect(0, &["0 handled"]);
+    run(&folder, "consume", &["journal:no", "--group", "g", "--", "true"], "")
+        .expect(255, &["there is no journal no"]);
+}
+
+#[test]
+fn a_file_is_gone_on_with_and_a_pipe_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in");
+    fs::write(&path, "a 1\nb 2\na 3\n").unwrap();
+    let words = ["file:in", "--key", "1", "-j", "2", "--", "echo"];
+    assert_eq!(run(&folder, "consume", &words, "").expect(0, &[]).sorted(), ["a 1", "a 3", "b 2"]);
+    File::options().append(true).open(&path).unwrap().write_all(b"c 4\n").unwrap();
+    assert_eq!(run(&folder, "consume", &words, "").expect(0, &[]).sorted(), ["c 4"]);
+    fs::write(&path, "other\n").unwrap();
+    run(&folder, "consume", &words, "").expect(255, &["to begin anew, remove in.keylane"]);
+
+    let words = ["-", "--order", "none", "--", "echo"];
+    let outcome = run(&folder, "consume", &words, "x\ny\n");
+    assert_eq!(outcome.expect(0, &["2 handled"]).sorted(), ["x", "y"]);
+}
+
+#[test]
+fn failures_are_tried_again_and_then_go_where_they_should() {
+    let folder = with_journal();
+    let base = ["journal:j", "--group", "g", "--to-the-end", "--backoff", "1ms"];
+    let fails = ["--attempts", "3", "--", "sh", "-c", "test $KEYLANE_POSITION != 5"];
+    // Everything stops, and nothing is lost.
+    let outcome = run(&folder, "consume", &[&base[..], &fails].concat(), "");
+    outcome.expect(255, &["attempt 3: exit status 1; everything stops"]);
+    let lag = run(&folder, "lag", &["journal:j", "--group", "g"], "");
+    assert!(lag.expect(0, &[]).stdout.contains("committed 5,"), "{lag:?}");
+    // The key stops, and the others go on.
+    let stops = ["--on-fail", "stop-key"];
+    let outcome = run(&folder, "consume", &[&base[..], &stops, &fails].concat(), "");
+    outcome.expect(1, &["j[0] at 5 is not done, nor is what is behind it"]);
+    let lag = run(&folder, "lag", &["journal:j", "--json"], "");
+    let stored = r#""committed":5,"highest_done":20,"end":20,"incomplete":4}"#;
+    assert!(lag.expect(0, &[]).stdout.contains(stored), "{lag:?}");
+    // What is refused for good is not tried again.
+    let letters = ["--on-refused", "dead-letter", "--dead-letters", "file:dead"];
+    let refuses = ["--", "sh", "-c", "test $KEYLANE_POSITION != 5 || exit 65"];
+    let outcome = run(&folder, "consume", &[&base[..], &letters, &refuses].concat(), "");
+    outcome.expect(1, &["attempt 1: exit status 65; it goes to the dead letters", "3 handled"]);
+    let dead = fs::read_to_string(folder.path().join("dead")).unwrap();
+    let letter: serde_json::Value = serde_json::from_str(&dead).unwrap();
+    assert_eq!((&letter["key"], &letter["position"]), (&"c1".into(), &5.into()));
+}
+
+/// A service that answers each request with what `status` says, and keeps the requests.
+struct Service {
+    address: String,
+    requests: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Service {
+    fn start(status: impl Fn(&str, usize) -> u16 + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/orders", listener.local_addr().unwrap());
+        let requests = Arc::<Mutex<Vec<_>>>::default();
+        let all = Arc::clone(&requests);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let (head, body) = request(&stream);
+                let mut all = all.lock().unwrap();
+                let before = all.iter().filter(|(_, other)| *other == body).count();
+                let status = status(&body, before);
+                all.push((head, body));
+                let answer = format!(
+                    "HTTP/1.1 {status} So\r\ncontent-length: 4\r\nconnection: close\r\n\r\nnope"
+                );
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        Service { address, requests }
+    }
+}
+
+fn request(stream: &TcpStream) -> (String, String) {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    loop {
+        let begin = head.len();
+        reader.read_line(&mut head).unwrap();
+        if head[begin..].trim().is_empty() {
+            break;
+        }
+    }
+    let lower = head.to_lowercase();
+    let length = lower.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.trim().parse().unwrap())];
+    reader.read_exact(&mut body).unwrap();
+    (lower, String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn a_service_gets_each_record_and_its_answer_counts() {
+    let folder = with_journal();
+    let service = Service::start(|body, before| match body {
+        _ if body.contains("\"n\":3}") && before == 0 => 503,
+        _ if body.contains("\"n\":6}") => 422,
+        _ => 204,
+    });
+    let words = ["journal:j", "--group", "g", "--to-the-end", "--ndjson", "--backoff", "1ms"];
+    let more = ["--http", &service.address, "--on-refused", "skip"];
+    let outcome = run(&folder, "consume", &[&words[..], &more].concat(), "");
+    let refused = "at 6, attempt 1: the answer was 422 Unprocessable Entity: nope; it is skipped";
+    outcome.expect(1, &["at 3, attempt 1: the answer was 503", refused, "19 handled"]);
+    let requests = service.requests.lock().unwrap();
+    assert_eq!(requests.len(), 21);
+    let (head, _) = requests.iter().find(|(_, body)| body.contains("\"n\":7}")).unwrap();
+    for header in ["post /orders ", "keylane-key: c3", "keylane-position: 7", "keylane-attempt: 1"]
+    {
+        assert!(head.contains(header), "{header} is not in {head}");
+    }
+    assert!(head.contains("content-type: application/json") && head.contains("idempotency-key: "));
+    // Per key in order.
+    let of_key: Vec<_> = requests.iter().filter(|(_, body)| body.contains("\"c3\"")).collect();
+    assert_eq!(of_key.len(), 6);
+    let numbers: Vec<&str> =
+        of_key.iter().map(|(_, body)| body.rsplit(':').next().unwrap()).collect();
+    assert_eq!(numbers, ["3}", "3}", "7}", "11}", "15}", "19}"]);
+}
+
+#[test]
+fn a_service_that_does_not_answer_is_asked_again() {
+    let folder = with_journal();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", taken.local_addr().unwrap());
+    drop(taken);
+    let words =
+        ["journal:j", "--group", "g", "--backoff", "1ms", "--attempts", "2", "--http", &address];
+    let outcome = run(&folder, "consume", &words, "");
+    outcome.expect(255, &["attempt 1: no answer", "attempt 2: no answer", "0 handled"]);
+}
+
+/// Asks for a page, and returns its status and body.
+fn get(address: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let status = text.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = text.split_once("\r\n\r\n").unwrap().1.to_owned();
+    (status, body)
+}
+
+fn eventually(mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < until, "it did not come");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn open_when_wanted(path: &Path) -> File {
+    File::options().write(true).open(path).unwrap()
+}
+
+#[test]
+fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish() {
+    let folder = with_journal();
+    let pipe = folder.path().join("pipe");
+    named_pipe(&pipe);
+    // The record at 2 waits until somebody writes into the pipe.
+    let waits = "test $KEYLANE_POSITION != 2 || read word < pipe";
+    let words =
+        ["journal:j", "--group", "g", "--listen", "127.0.0.1:0", "--stalled-after", "300ms"];
+    let words = [&words[..], &["-j", "4", "--", "sh", "-c", waits]].concat();
+    let mut child = in_folder(&folder, "consume", &words).stdin(Stdio::null()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    let address = line.trim().rsplit("http://").next().unwrap().to_owned();
+
+    eventually(|| get(&address, "/healthz").0 == 503);
+    let (_, why) = get(&address, "/healthz");
+    assert!(why.contains("has made no progress for"), "{why}");
+    let (status, metrics) = get(&address, "/metrics");
+    assert_eq!(status, 200);
+    for (name, value) in [("end", 20), ("incomplete", 5), ("stalled", 1)] {
+        let lines =
+            metrics.lines().filter(|line| line.starts_with(&format!("keylane_partition_{name}{{")));
+        let ends = lines.map(|line| line.rsplit(' ').next().unwrap().to_owned());
+        assert_eq!(ends.collect::<Vec<_>>(), [value.to_string()], "{name} in {metrics}");
+    }
+    assert_eq!(get(&address, "/nowhere").0, 404);
+    let lag = run(&folder, "lag", &[&format!("http://{address}")], "");
+    let lag = lag.expect(0, &[]).stdout.clone();
+    assert!(lag.contains("stalled for") && lag.contains("end 20"), "{lag}");
+
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    line.clear();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains("what runs may finish"), "{line}");
+    open_when_wanted(&pipe).write_all(b"go\n").unwrap();
+    let outcome = finish(child);
+    assert_eq!(outcome.code, 130, "{outcome:?}");
+    let lag = run(&folder, "lag", &["journal:j", "--json"], "");
+    let stored = r#""committed":6,"highest_done":20"#;
+    assert!(lag.stdout.contains(stored), "{lag:?}");
+}
+
+#[test]
+fn a_configuration_is_checked_with_line_and_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        fs::write(folder.path().join("c.toml"), text).unwrap();
+        run(&folder, "config", &["check", "c.toml"], "")
+    };
+    let example = run(&folder, "config", &["example"], "");
+    check(&example.expect(0, &[]).stdout).expect(0, &[]);
+    check("group = \"g\"\njobbs = 3\n").expect(255, &["c.toml:2: unknown field `jobbs`", "`jobs`"]);
+    check("\nattempts = \"many\"\n").expect(255, &["c.toml:2: invalid type"]);
+    check("backoff = \"3 days\"").expect(255, &["c.toml:1: `3 days` is no time; write 500ms"]);
+    check("jobs = 2\non-fail = \"dead-letter\"")
+        .expect(255, &["c.toml:2: dead letters need a place"]);
+    check("x = [").expect(255, &["c.toml:1"]);
+    run(&folder, "config", &["check", "no.toml"], "").expect(255, &["cannot read no.toml"]);
+}
+
+#[test]
+fn a_configuration_holds_what_the_command_line_does_not_say() {
+    let folder = with_journal();
+    let text =
+        "source = 'journal:j'\ngroup = 'g'\nto-the-end = true\ncommand = ['false']\njobs = 1\n";
+    fs::write(folder.path().join("c.toml"), text).unwrap();
+    run(&folder, "consume", &["--config", "c.toml", "--", "true"], "").expect(0, &["20 handled"]);
+    run(&folder, "consume", &["--config", "c.toml", "--group", "h", "--attempts", "1"], "")
+        .expect(255, &["0 handled"]);
+}
+
+#[test]
+fn settings_without_sense_are_refused_before_anything_starts() {
+    let folder = with_journal();
+    let refused =
+        |words: &[&str], why: &str| run(&folder, "consume", words, "").expect(255, &[why]).code;
+    refused(&["--", "true"], "there is no source");
+    refused(&["journal:j", "--", "true"], "add group");
+    refused(&["journal:j", "--group", "g"], "nothing handles the records");
+    refused(&["file:x", "--", "true"], "lines have no key of their own");
+    refused(&["kafka", "--", "true"], "is no source");
+    refused(&["journal:j", "--group", "g", "--http", "x"], "does not begin with http");
+    refused(&["journal:j", "--group", "g", "-j", "0", "--", "true"], "jobs is 1 at least");
+    refused(
+        &["journal:j", "--group", "g", "--", "no-such-program"],
+        "no program `no-such-program`",
+    );
+}
