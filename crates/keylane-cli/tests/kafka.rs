@@ -10,10 +10,9 @@ fn a_build_without_kafka_says_so() {
     let topic = "kafka://localhost:9092/orders";
     let without = "built without Kafka; build it with --features kafka";
     let consume = ["--group", "g", "--", "true"];
-    feed(subcommand("consume", [&[topic], &consume[..]].concat().as_slice()), b"")
-        .expect(255, &[without]);
-    feed(subcommand("produce", &[topic]), b"").expect(255, &[without]);
-    feed(subcommand("lag", &[topic, "--group", "g"]), b"").expect(255, &[without]);
+    feed(subcommand("consume", [&[topic], &consume[..]].concat()), b"").expect(255, &[without]);
+    feed(subcommand("produce", [topic]), b"").expect(255, &[without]);
+    feed(subcommand("lag", [topic, "--group", "g"]), b"").expect(255, &[without]);
 }
 
 #[cfg(feature = "kafka")]
@@ -31,7 +30,7 @@ fn records_go_to_a_topic_and_come_from_it_in_order_per_key() {
     let topic = format!("kafka://{}/orders", broker.address());
     let lines: String =
         (0..20).map(|n| format!("{{\"client\":\"c{}\",\"n\":{n}}}\n", n % 4)).collect();
-    let produce = subcommand("produce", &[&topic, "--ndjson", "--key", ".client"]);
+    let produce = subcommand("produce", [&topic, "--ndjson", "--key", ".client"]);
     feed(produce, lines.as_bytes()).expect(0, &["20 records are in kafka://"]);
 
     // What the client is told reaches it, and what it does not know is named.
@@ -61,9 +60,9 @@ fn records_go_to_a_topic_and_come_from_it_in_order_per_key() {
     }
 
     let lag = ["--group", "billing", "--json"];
-    let outcome = feed(subcommand("lag", &[&[&*topic], &lag[..]].concat()), b"");
+    let outcome = feed(subcommand("lag", [&[&*topic], &lag[..]].concat()), b"");
     outcome.expect(0, &[]);
     assert!(outcome.stdout.contains("\"committed\":20"), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("\"end\":20"), "{}", outcome.stdout);
-    feed(subcommand("lag", &[&topic]), b"").expect(255, &["--group"]);
+    feed(subcommand("lag", [&topic]), b"").expect(255, &["--group"]);
 }

@@ -1,7 +1,7 @@
 //! Kafka as a source, as a place to write to, and as something to ask how far behind a group is; in builds
 //! with the feature `kafka`.
 
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
 
 use anyhow::{Context, anyhow};
 use keylane_stream::Record;
@@ -76,11 +76,14 @@ fn client(address: &str, settings: &[String]) -> anyhow::Result<(Client, Address
     Ok((client, address))
 }
 
+/// What became of a record.
+type Answer = Result<Written, SendError>;
+
 /// Records on their way to a topic.
 pub(super) struct Sends {
     sink: KafkaSink,
     topic: String,
-    answers: (mpsc::Sender<Result<Written, SendError>>, Receiver<Result<Written, SendError>>),
+    answers: (Sender<Answer>, Receiver<Answer>),
     sent: u64,
     pub(super) written: u64,
 }
@@ -114,7 +117,7 @@ impl Sends {
         Ok(())
     }
 
-    fn take(&mut self, answer: Result<Written, SendError>) -> anyhow::Result<()> {
+    fn take(&mut self, answer: Answer) -> anyhow::Result<()> {
         answer.with_context(|| format!("cannot write to {}", self.topic))?;
         self.written += 1;
         Ok(())
