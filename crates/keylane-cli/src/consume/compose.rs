@@ -20,7 +20,7 @@ use super::handle::{Commands, Posts, classify};
 use super::keys::Keys;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
-use super::{config, endpoint};
+use super::{config, endpoint, kafka};
 use crate::exit::Ending;
 use crate::input::Layout;
 use crate::output::Output;
@@ -28,8 +28,8 @@ use crate::process::Children;
 use crate::run::{Cause, Event};
 use crate::signals;
 
-/// Handles the records of a journal, a file or a pipe, in parallel across keys
-/// and in order within one; keeps what is done, and goes on there.
+/// Handles the records of a topic, a journal, a file or a pipe, in parallel
+/// across keys and in order within one; keeps what is done, and goes on there.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct ConsumeArgs {
@@ -130,6 +130,7 @@ fn builder(plan: &Plan, keys: &Arc<Keys>, output: &Arc<Output>) -> anyhow::Resul
 
 fn source(plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
     Ok(match &plan.source {
+        plan::Source::Kafka(member) => kafka::source(member)?,
         plan::Source::Journal { path, group, to_the_end } => {
             anyhow::ensure!(
                 path.exists(),
@@ -155,6 +156,7 @@ fn dead_letters(place: &plan::DeadLetters) -> anyhow::Result<Box<dyn DeadLetters
             Box::new(letters.with_context(cannot)?)
         }
         plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(Journal::open(path)?)),
+        plan::DeadLetters::Kafka { address, client } => kafka::dead_letters(address, client)?,
     })
 }
 

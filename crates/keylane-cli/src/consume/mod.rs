@@ -1,4 +1,4 @@
-//! `keylane consume`: handles the records of a journal, a file or a pipe, by a command or a service, and
+//! `keylane consume`: handles the records of a topic, a journal, a file or a pipe, by a command or a service, and
 //! keeps what is done; with `keylane produce`, `keylane lag` and `keylane config` around it.
 //!
 //! ```text
@@ -12,6 +12,11 @@ mod compose;
 mod config;
 mod endpoint;
 mod handle;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(not(feature = "kafka"))]
+#[path = "no_kafka.rs"]
+mod kafka;
 mod keys;
 mod lag;
 mod plan;
