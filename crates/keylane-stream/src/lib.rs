@@ -11,6 +11,7 @@
 //! - [`memory`]: a source in memory, for tests of handlers.
 //! - [`source`]: what a consumer needs of the place where records come from.
 //! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one process.
+//! - `kafka`: a member of a Kafka group as a source (feature `kafka`).
 //!
 //! Each is usable alone. What they promise, and how a source and a consumer fit around them, is in this
 //! crate's README.
@@ -19,6 +20,8 @@ mod bell;
 pub mod consumer;
 pub mod dead_letters;
 pub mod journal;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod leb128;
 pub mod lines;
 pub mod memory;

@@ -35,12 +35,11 @@ fn a_stuck_key_holds_up_no_other() {
     stream.push_all(0, (2..2_000).map(|number| keyed(number % 100, number)));
     let door = Door::closed();
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
-    eventually(|| stream.committed(0).end() == Position::new(2_000));
-    let progress = stream.committed(0);
-    assert_eq!(
-        (progress.watermark(), progress.incomplete()),
-        (Position::ZERO, &[Position::new(1)][..])
-    );
+    eventually(|| {
+        let progress = stream.committed(0);
+        let stuck = (progress.watermark(), progress.incomplete());
+        progress.end() == Position::new(2_000) && stuck == (Position::ZERO, &[Position::new(1)])
+    });
     let survey = consumer.survey().unwrap();
     let oldest = survey.partitions[0].oldest.as_ref().unwrap();
     assert_eq!((oldest.position, oldest.key.as_deref()), (Position::ZERO, Some(&b"stuck"[..])));

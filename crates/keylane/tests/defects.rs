@@ -2,9 +2,6 @@
 //! connection), seed 001 (a pool with key affinity), seed 003 (a grouped thread pool), the striped
 //! executor, and what their relatives got wrong.
 //!
-//! That which does not apply:
-//! - 001 1a, 1b: there is no mode that replaces a waiting task by a newer one yet.
-//!
 //! Elsewhere: 003 with a predicate, as it had one, in `defects_grouped.rs`; 004 in `queue_defects.rs`; 002 in
 //! `jobs_timeline.rs`.
 
@@ -18,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Collide, Gate, LONG, Live, Log, eventually, hold, pool, pool_of, soon};
-use keylane::{Claims, Outcome, Pool, SubmitErrorKind};
+use keylane::{AfterFinish, Claims, Outcome, Pool, SubmitErrorKind};
 
 /// Jobs ran by recursion: after some 6,300 linked jobs the stack overflowed, and the rest was lost.
 /// `deep.rs` has the million, and the dropping.
@@ -165,8 +162,8 @@ fn seed_000_0g_errors_vanish() {
     });
 }
 
-/// The close event of a connection overtook its messages, and messages ran after it. A last task on
-/// a key is the last, once.
+/// The close event of a connection overtook its messages, and messages ran after it. The end of a key
+/// is the last, once.
 #[test]
 fn seed_000_0h_the_close_event_overtakes_messages() {
     soon(|| {
@@ -178,10 +175,44 @@ fn seed_000_0h_the_close_event_overtakes_messages() {
                 pool.execute(connection, move || log.push(n)).unwrap();
             }
             let last = log.clone();
-            let closed = pool.submit(connection, move || last.push(99)).unwrap();
+            let closed =
+                pool.finish_key(connection, AfterFinish::Refuse, move || last.push(99)).unwrap();
+            let late = pool.try_execute(connection, || unreachable!("after the end")).unwrap_err();
+            assert_eq!(late.kind(), SubmitErrorKind::KeyFinished);
             assert!(closed.wait().unwrap().is_done());
             assert!(log.take().into_iter().eq((0..10).chain([99])));
         }
+    });
+}
+
+/// A submission that failed left its key with a task that nobody would run, for which all later ones
+/// were taken to be duplicates: they were cancelled for ever.
+#[test]
+fn seed_001_1a_a_failed_replacement_poisons_its_key() {
+    soon(|| {
+        let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
+        let running = hold(&pool, 2);
+        let refused = pool.try_submit_latest(1, || 0).unwrap_err();
+        assert_eq!(refused.kind(), SubmitErrorKind::Full);
+        running.let_go();
+        for n in 0..5 {
+            assert_eq!(pool.submit_latest(1, move || n).unwrap().wait().unwrap().done(), Some(n));
+        }
+    });
+}
+
+/// The first submitter's future, of a text, yielded the number of the second, whose own future was
+/// cancelled although its body ran.
+#[test]
+fn seed_001_1b_who_is_replaced_gets_anothers_result() {
+    soon(|| {
+        let pool = pool(2);
+        let running = hold(&pool, 1);
+        let first = pool.submit_latest(1, || "text".to_owned()).unwrap();
+        let second = pool.submit_latest(1, || 42).unwrap();
+        assert!(first.wait().unwrap().is_superseded());
+        running.let_go();
+        assert_eq!(second.wait().unwrap().done(), Some(42));
     });
 }
 

@@ -72,6 +72,7 @@ fn the_replaced_learns_it_and_the_new_one_has_its_own_result<S: AnyHasher>() {
         assert_eq!(second.wait().unwrap().done(), Some(42));
     }
     eventually(|| pool.snapshot(0).unfinished == 0);
+    assert_eq!(pool.snapshot(0).superseded, 2);
 }
 
 fn what_runs_is_not_replaced<S: AnyHasher>() {

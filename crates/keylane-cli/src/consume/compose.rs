@@ -26,7 +26,7 @@ use super::outputs::Outputs;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
 use super::workers::{Records, Workers};
-use super::{config, endpoint};
+use super::{config, endpoint, kafka};
 use crate::exit::Ending;
 use crate::input::Layout;
 use crate::output::Output;
@@ -38,8 +38,8 @@ use crate::worker::DISPATCHERS;
 /// How often it is looked for what no event announces.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Handles the records of a journal, a file or a pipe, in parallel across keys
-/// and in order within one; keeps what is done, and goes on there.
+/// Handles the records of a topic, a journal, a file or a pipe, in parallel
+/// across keys and in order within one; keeps what is done, and goes on there.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct ConsumeArgs {
@@ -196,6 +196,7 @@ fn builder(
 
 fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source>> {
     Ok(match &plan.source {
+        plan::Source::Kafka(member) => kafka::source(member)?,
         plan::Source::Journal { path, group, to_the_end } => {
             let source = JournalSource::new(journals.source(path)?, group.as_str());
             Box::new(if *to_the_end { source.to_the_end() } else { source })
@@ -219,6 +220,7 @@ fn dead_letters(
             Box::new(letters.with_context(cannot)?)
         }
         plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(journals.target(path)?)),
+        plan::DeadLetters::Kafka { address, client } => kafka::dead_letters(address, client)?,
     })
 }
 

@@ -88,10 +88,15 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
 pub(crate) const EXAMPLE: &str = r#"# keylane consume --config FILE. Each key is also an option of the command line, which counts if both are
 # given. Lines with a leading # are examples; the others are the defaults.
 
-# Where records come from: "journal:PATH", "file:PATH", or "-" for standard input.
+# Where records come from: "kafka://HOST:PORT/TOPIC", "journal:PATH", "file:PATH", or "-" for standard input.
 # source = "journal:orders.journal"
-# The consumer group whose progress is kept in the journal.
+# The consumer group whose progress is kept, in the journal or by the brokers.
 # group = "billing"
+# Kafka: settings of the client, by librdkafka's names; the member's own name in the group.
+# client = ["security.protocol=SASL_SSL", "sasl.mechanisms=SCRAM-SHA-512"]
+# member = "billing-1"
+protocol = "cooperative" # "cooperative", "broker" (KIP-848)
+start = "first"          # for a group that has stored nothing yet: "first", "last", "refuse"
 # Where the progress in a file is kept.
 # state = "orders.ndjson.keylane"
 # End when all there is has been handled: so by default for files.
@@ -118,7 +123,7 @@ longest-backoff = "1m"
 on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
 # What is refused for good (3xx, 4xx but 408, 425 and 429; exit status 65): as on-fail, at once, or "retry".
 # on-refused = "dead-letter"
-# dead-letters = "file:dead.ndjson"    # or "journal:PATH"
+# dead-letters = "file:dead.ndjson"    # or "journal:PATH", or "kafka://HOST:PORT/TOPIC"
 
 # Where what comes of each record is appended, with its key.
 # output = "journal:bills.journal"

@@ -1,4 +1,4 @@
-//! `keylane lag`: how far consumers are behind, from the journal or from a running consumer.
+//! `keylane lag`: how far consumers are behind, from the journal, the brokers or a running consumer.
 
 use std::time::Duration;
 
@@ -6,20 +6,27 @@ use anyhow::{Context, bail};
 use clap::Args;
 use keylane_stream::journal::Journal;
 
+use super::kafka;
 use super::view::{Lag, table};
 use crate::exit::Ending;
 
 /// Shows how far consumers are behind, and what holds them up.
 #[derive(Debug, Args)]
 pub(crate) struct LagArgs {
-    /// journal:PATH, for what is stored of its groups; or http://ADDRESS of a
-    /// keylane consume --listen, which also knows what waits for what.
+    /// journal:PATH, for what is stored of its groups; kafka://HOST:PORT/TOPIC,
+    /// for what the brokers know of a --group; or http://ADDRESS of a keylane
+    /// consume --listen, which also knows what waits for what.
     #[arg(value_name = "OF")]
     of: String,
 
-    /// Only this group of the journal.
+    /// Only this group of the journal; the group of a topic.
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
+
+    /// A setting of the Kafka client, by librdkafka's name; can be given several
+    /// times.
+    #[arg(short = 'X', long, value_name = "NAME=VALUE")]
+    client: Vec<String>,
 
     /// Print JSON.
     #[arg(long)]
@@ -30,9 +37,15 @@ pub(crate) struct LagArgs {
 pub(crate) fn run(args: &LagArgs) -> anyhow::Result<Ending> {
     let lags = match args.of.split_once(':') {
         Some(("journal", path)) => stored(path, args.group.as_deref())?,
+        Some(("kafka", _)) => {
+            let group =
+                args.group.as_deref().context("add --group: a topic has no lag of its own")?;
+            kafka::lags(&args.of, &args.client, group)?
+        }
         Some(("http" | "https", _)) => asked(&args.of)?,
         _ => bail!(
-            "`{}` is neither a journal nor a consumer; write journal:PATH or http://ADDRESS",
+            "`{}` is neither a journal, a topic nor a consumer; write journal:PATH, \
+             kafka://HOST:PORT/TOPIC or http://ADDRESS",
             args.of
         ),
     };

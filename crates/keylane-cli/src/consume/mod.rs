@@ -1,4 +1,4 @@
-//! `keylane consume`: handles the records of a journal, a file or a pipe, by a command or a service, and
+//! `keylane consume`: handles the records of a topic, a journal, a file or a pipe, by a command or a service, and
 //! keeps what is done; with `keylane produce`, `keylane lag` and `keylane config` around it.
 //!
 //! ```text
@@ -13,6 +13,11 @@ mod config;
 mod endpoint;
 mod handle;
 mod journals;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(not(feature = "kafka"))]
+#[path = "no_kafka.rs"]
+mod kafka;
 mod keys;
 mod lag;
 mod outputs;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
 
-use super::settings::{NoKey, OnFail, OnRefused, Order, Settings, Span};
+use super::settings::{KafkaProtocol, KafkaStart, NoKey, OnFail, OnRefused, Order, Settings, Span};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -34,9 +34,21 @@ pub(super) struct Plan {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Source {
+    Kafka(Kafka),
     Journal { path: PathBuf, group: String, to_the_end: bool },
     File { path: PathBuf, state: PathBuf, follow: bool },
     Stdin,
+}
+
+/// A member of a group.
+#[derive(Debug, PartialEq)]
+pub(super) struct Kafka {
+    pub(super) address: String,
+    pub(super) group: String,
+    pub(super) client: Vec<String>,
+    pub(super) protocol: KafkaProtocol,
+    pub(super) member: Option<String>,
+    pub(super) start: KafkaStart,
 }
 
 #[derive(Debug)]
@@ -50,6 +62,7 @@ pub(super) enum Handler {
 pub(super) enum DeadLetters {
     File(PathBuf),
     Journal(PathBuf),
+    Kafka { address: String, client: Vec<String> },
 }
 
 /// What sort of failure it was.
@@ -88,7 +101,10 @@ impl Plan {
         };
         let handler = handler(&settings)?;
         let policy = policy(&settings)?;
-        let dead_letters = settings.dead_letters.as_deref().map(dead_letters).transpose()?;
+        let client = settings.client.clone().unwrap_or_default();
+        let dead_letters = settings.dead_letters.as_deref();
+        let dead_letters =
+            dead_letters.map(|place| self::dead_letters(place, client)).transpose()?;
         let output = settings.output.as_deref().map(output).transpose()?;
         if dead_letters.is_none() && policy.rules().any(|rule| rule.last == Last::DeadLetter) {
             return wrong(
@@ -146,9 +162,24 @@ impl Plan {
 
 fn source(settings: &Settings) -> Result<Source, Wrong> {
     let Some(text) = settings.source.as_deref() else {
-        return wrong("source", "there is no source; name one, as in journal:PATH, file:PATH or -");
+        let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH or -";
+        return wrong("source", format!("there is no source; name one, as in {some}"));
     };
     match text.split_once(':') {
+        Some(("kafka", _)) if settings.to_the_end == Some(true) => {
+            wrong("to-the-end", "a topic has no end; leave out to-the-end")
+        }
+        Some(("kafka", _)) => match &settings.group {
+            Some(group) => Ok(Source::Kafka(Kafka {
+                address: text.to_owned(),
+                group: group.clone(),
+                client: settings.client.clone().unwrap_or_default(),
+                protocol: settings.protocol.unwrap_or(KafkaProtocol::Cooperative),
+                member: settings.member.clone(),
+                start: settings.start.unwrap_or(KafkaStart::First),
+            })),
+            None => wrong("source", "a topic's progress belongs to a group; add group"),
+        },
         Some(("journal", path)) if !path.is_empty() => match &settings.group {
             Some(group) => Ok(Source::Journal {
                 path: path.into(),
@@ -164,7 +195,10 @@ fn source(settings: &Settings) -> Result<Source, Wrong> {
             Ok(Source::File { path: path.into(), state, follow })
         }
         _ if text == "-" => Ok(Source::Stdin),
-        _ => wrong("source", format!("`{text}` is no source; write journal:PATH, file:PATH or -")),
+        _ => {
+            let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH or -";
+            wrong("source", format!("`{text}` is no source; write {some}"))
+        }
     }
 }
 
@@ -227,12 +261,14 @@ fn output(text: &str) -> Result<PathBuf, Wrong> {
     }
 }
 
-fn dead_letters(text: &str) -> Result<DeadLetters, Wrong> {
+fn dead_letters(text: &str, client: Vec<String>) -> Result<DeadLetters, Wrong> {
     match text.split_once(':') {
+        Some(("kafka", _)) => Ok(DeadLetters::Kafka { address: text.to_owned(), client }),
         Some(("file", path)) if !path.is_empty() => Ok(DeadLetters::File(path.into())),
         Some(("journal", path)) if !path.is_empty() => Ok(DeadLetters::Journal(path.into())),
         _ => {
-            wrong("dead-letters", format!("`{text}` is no place; write file:PATH or journal:PATH"))
+            let some = "file:PATH, journal:PATH or kafka://HOST:PORT/TOPIC";
+            wrong("dead-letters", format!("`{text}` is no place; write {some}"))
         }
     }
 }

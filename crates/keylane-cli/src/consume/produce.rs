@@ -1,15 +1,16 @@
-//! `keylane produce`: appends the records of a file or a pipe to a journal.
+//! `keylane produce`: appends the records of a file or a pipe to a journal or a topic.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::bail;
 use clap::Args;
 use keylane_stream::Record;
 use keylane_stream::journal::{Journal, Pending};
 
+use super::kafka::Sends;
 use crate::exit::Ending;
 use crate::input::{Format, Origin, Source};
 use crate::key::{KeyRule, NoKey};
@@ -17,10 +18,12 @@ use crate::key::{KeyRule, NoKey};
 /// How many records are on their way to the disk at most.
 const ON_THEIR_WAY: usize = 1024;
 
-/// Appends records to a journal; when it has ended well, they are on the disk.
+/// Appends records to a journal or a topic; when it has ended well, they are on
+/// the disk, or the brokers have them.
 #[derive(Debug, Args)]
 pub(crate) struct ProduceArgs {
-    /// Where they go: journal:PATH. It is made if it is not there.
+    /// Where they go: journal:PATH, which is made if it is not there, or
+    /// kafka://HOST:PORT/TOPIC.
     #[arg(value_name = "TO")]
     to: String,
 
@@ -38,32 +41,51 @@ pub(crate) struct ProduceArgs {
     #[arg(long)]
     ndjson: bool,
 
+    /// A setting of the Kafka client, by librdkafka's name; can be given several
+    /// times.
+    #[arg(short = 'X', long, value_name = "NAME=VALUE")]
+    client: Vec<String>,
+
     /// The input; standard input if there is none, or for -.
     file: Option<PathBuf>,
 }
 
 /// Runs `keylane produce`.
 pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
-    let path = args.to.strip_prefix("journal:").filter(|path| !path.is_empty());
-    let path = path.with_context(|| format!("`{}` is no journal; write journal:PATH", args.to))?;
     let format = if args.ndjson { Format::Ndjson } else { Format::Lines };
     let mut source = Source::new(Origin::open(args.file.as_deref())?, format, false)?;
     let nulls: Vec<_> = args.null.into_iter().map(OsStringExt::into_vec).collect();
     let rule = |text: &str| KeyRule::new(text, nulls, NoKey::Unordered, source.layout());
     let mut rule = args.key.as_deref().map(rule).transpose()?;
-    let journal = Journal::open(path)?;
-    let mut appends = Appends { journal, pending: VecDeque::new(), appended: 0 };
-    let produced = append_all(&mut source, rule.as_mut(), &mut appends);
     // What was handed over is written, whatever came after it.
-    let settled = appends.settle(0);
-    eprintln!("keylane: {} records are in {path}", appends.appended);
+    let (produced, settled, count) = match args.to.split_once(':') {
+        Some(("journal", path)) if !path.is_empty() => {
+            let journal = Journal::open(path)?;
+            let mut appends = Appends { journal, pending: VecDeque::new(), appended: 0 };
+            let append = |record| appends.append(record);
+            let produced = append_all(&mut source, rule.as_mut(), append);
+            (produced, appends.settle(0), appends.appended)
+        }
+        Some(("kafka", _)) => {
+            let mut sends = Sends::new(&args.to, &args.client)?;
+            let append = |record| sends.append(&record);
+            let produced = append_all(&mut source, rule.as_mut(), append);
+            (produced, sends.settle(), sends.written)
+        }
+        _ => bail!(
+            "`{}` is no place for records; write journal:PATH or kafka://HOST:PORT/TOPIC",
+            args.to
+        ),
+    };
+    let place = args.to.strip_prefix("journal:").unwrap_or(&args.to);
+    eprintln!("keylane: {count} records are in {place}");
     produced.and(settled).map(|()| Ending::Finished { failed: 0 })
 }
 
 fn append_all(
     source: &mut Source,
     mut rule: Option<&mut KeyRule>,
-    appends: &mut Appends,
+    mut append: impl FnMut(Record) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut read = crate::input::Record::default();
     while source.next(&mut read)? {
@@ -72,7 +94,7 @@ fn append_all(
             None => crate::key::Key::Serial,
         };
         let key = Some(key.bytes().to_vec()).filter(|key| !key.is_empty());
-        appends.append(Record { key, payload: read.raw.clone(), headers: Vec::new() })?;
+        append(Record { key, payload: read.raw.clone(), headers: Vec::new() })?;
     }
     Ok(())
 }

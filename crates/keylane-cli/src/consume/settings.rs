@@ -13,14 +13,35 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Settings {
-    /// Where records come from: journal:PATH, file:PATH, or - for standard
-    /// input, a record in each line.
+    /// Where records come from: kafka://HOST:PORT/TOPIC, journal:PATH,
+    /// file:PATH, or - for standard input, a record in each line.
     #[arg(value_name = "SOURCE")]
     pub(crate) source: Option<String>,
 
-    /// The consumer group whose progress is kept in the journal.
+    /// The consumer group whose progress is kept, in the journal or by the
+    /// brokers.
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
+
+    /// A setting of the Kafka client, by librdkafka's name; can be given several
+    /// times: for TLS, names and passwords, say.
+    #[arg(short = 'X', long, value_name = "NAME=VALUE")]
+    pub(crate) client: Option<Vec<String>>,
+
+    /// How the members of a Kafka group share its partitions: cooperatively by
+    /// default.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) protocol: Option<KafkaProtocol>,
+
+    /// The member's own name in a Kafka group: back under its name in time, it
+    /// gets its partitions back.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) member: Option<String>,
+
+    /// Where a Kafka group begins that has stored nothing yet: at the first
+    /// record by default.
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub(crate) start: Option<KafkaStart>,
 
     /// Where the progress in a file is kept; beside it, with .keylane at the
     /// end of the name, by default.
@@ -90,7 +111,8 @@ pub(crate) struct Settings {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) on_refused: Option<OnRefused>,
 
-    /// Where dead letters go: file:PATH, a line of JSON each, or journal:PATH.
+    /// Where dead letters go: file:PATH, a line of JSON each, journal:PATH, or
+    /// kafka://HOST:PORT/TOPIC.
     #[arg(long, value_name = "WHERE")]
     pub(crate) dead_letters: Option<String>,
 
@@ -132,6 +154,28 @@ pub(crate) struct Settings {
     /// The command and its arguments, as in keylane run.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Option<Vec<String>>,
+}
+
+/// How the members of a Kafka group share its partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum KafkaProtocol {
+    /// The members agree, and hand over one by one what moves.
+    Cooperative,
+    /// The broker decides, as of Kafka 4.0 (KIP-848).
+    Broker,
+}
+
+/// Where a Kafka group begins that has stored nothing yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum KafkaStart {
+    /// At the first record that there is.
+    First,
+    /// Behind the last record that there is.
+    Last,
+    /// Nowhere: that is an error.
+    Refuse,
 }
 
 /// What order is kept for.
@@ -240,6 +284,10 @@ impl Settings {
             other,
             source,
             group,
+            client,
+            protocol,
+            member,
+            start,
             state,
             to_the_end,
             key,

@@ -198,7 +198,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err(SubmitErrorKind::KeyFinished);
         }
         let (put, appended, freed) = match inbox.replace_latest(hash, key, time, &mut make) {
-            Some(Replacement { work, appended }) => (Put::Replaced(work), appended, None),
+            Some(Replacement { work, appended }) => {
+                self.tally.count_superseded();
+                (Put::Replaced(work), appended, None)
+            }
             None if !has_room => return Ok(Put::NeedsRoom),
             None => {
                 let freed = self.arrive(shard, hash, key);

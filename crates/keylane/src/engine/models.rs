@@ -647,8 +647,6 @@ fn a_stopped_task_ran_or_came_back_or_was_refused() {
 
 /// A key is paused while a worker is on its lane, and more comes: what no worker had taken when
 /// `pause_key` returned does not begin until the key is resumed, and then all of it runs, in order.
-///
-/// Caught: `hold` that puts the phantom behind the line; `resume_key` that offers nothing.
 #[test]
 fn nothing_of_a_paused_key_begins() {
     check(|| {
@@ -676,8 +674,6 @@ fn nothing_of_a_paused_key_begins() {
 
 /// What waits for a key is taken while a worker runs it, and a barrier waits for it: each task runs or
 /// is taken, and the barrier runs.
-///
-/// Caught: `take_key` that grants no fence, or hands no lane on.
 #[test]
 fn a_task_runs_or_is_taken() {
     check(|| {
@@ -703,9 +699,6 @@ fn a_task_runs_or_is_taken() {
 
 /// Two submitters replace the latest task of a key while a worker takes it: each runs or is superseded,
 /// the last that waits runs, no slot is lost, and what came between two of them is between them.
-///
-/// Caught: `swap_work` that does not look whether the work was taken; `part_of` that grants a husk;
-/// `enter_latest` that keeps its room.
 #[test]
 fn the_latest_runs_or_is_replaced() {
     check(|| {
@@ -741,8 +734,6 @@ fn the_latest_runs_or_is_replaced() {
 
 /// A key is finished while another thread submits for it: what was accepted runs before the end, and
 /// nothing after it.
-///
-/// Caught: `enter_single` that does not look at `guarded`.
 #[test]
 fn nothing_comes_after_the_end_of_a_key() {
     check(|| {

@@ -64,6 +64,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             panicked: self.tally.panicked(),
             failed: self.tally.failed(),
             cancelled: self.tally.cancelled(),
+            superseded: self.tally.superseded(),
             queued,
             blocked,
             ready,

@@ -68,6 +68,7 @@ impl<K> Snapshot<K> {
             ("failed", self.failed),
             ("panicked", self.panicked),
             ("cancelled", self.cancelled),
+            ("superseded", self.superseded),
         ];
         for (outcome, tasks) in outcomes {
             page.sample("keylane_tasks_ended_total", &[("outcome", outcome)], tasks)?;

@@ -39,6 +39,9 @@ pub struct Snapshot<K> {
     /// Tasks that were cancelled before they began, and whose place in the line was reached; and futures
     /// that were cancelled while they ran.
     pub cancelled: u64,
+    /// Tasks that never ran, because a [later one](crate::Pool::submit_latest) of their key took their
+    /// place. They are not among those that are finished.
+    pub superseded: u64,
     /// Tasks that no worker has looked at yet, so that nobody knows whether they could start. A rollup
     /// counts once for each of its keys, a barrier once for each shard, here and in what follows.
     pub queued: usize,

@@ -20,6 +20,8 @@ struct Mishaps {
     failed: AtomicUsize,
     /// Tasks that were cancelled before they began, or while they were futures.
     cancelled: AtomicUsize,
+    /// Tasks that were replaced by a later one of their key.
+    superseded: AtomicUsize,
     /// Tasks that were not accepted.
     refused: AtomicUsize,
 }
@@ -41,6 +43,10 @@ impl Tally {
         self.mishaps.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn count_superseded(&self) {
+        self.mishaps.superseded.fetch_add(1, Ordering::Relaxed);
+    }
+
     #[cold]
     pub(crate) fn count_refused(&self, tasks: usize) {
         self.mishaps.refused.fetch_add(tasks, Ordering::Relaxed);
@@ -56,6 +62,10 @@ impl Tally {
 
     pub(crate) fn cancelled(&self) -> u64 {
         self.mishaps.cancelled.load(Ordering::Relaxed) as u64
+    }
+
+    pub(crate) fn superseded(&self) -> u64 {
+        self.mishaps.superseded.load(Ordering::Relaxed) as u64
     }
 
     pub(crate) fn refused(&self) -> u64 {

@@ -1,0 +1,125 @@
+//! Kafka as a source, as a place to write to, and as something to ask how far behind a group is; in builds
+//! with the feature `kafka`.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use anyhow::{Context, anyhow};
+use keylane_stream::Record;
+use keylane_stream::dead_letters::DeadLetters;
+use keylane_stream::kafka::{
+    Address, Client, KafkaLetters, KafkaSink, KafkaSource, Protocol, SendError, Settings, Start,
+    Written, lag,
+};
+use keylane_stream::source::Source;
+
+use super::plan::Kafka;
+use super::settings::{KafkaProtocol, KafkaStart};
+use super::view::Lag;
+
+pub(super) fn source(kafka: &Kafka) -> anyhow::Result<Box<dyn Source>> {
+    let (client, address) = client(&kafka.address, &kafka.client)?;
+    let settings = Settings::new(client, [address.topic], kafka.group.as_str());
+    let settings = Settings {
+        protocol: match kafka.protocol {
+            KafkaProtocol::Cooperative => Protocol::Cooperative,
+            KafkaProtocol::Broker => Protocol::Broker,
+        },
+        member: kafka.member.clone(),
+        start: match kafka.start {
+            KafkaStart::First => Start::First,
+            KafkaStart::Last => Start::Last,
+            KafkaStart::Refuse => Start::Refuse,
+        },
+        ..settings
+    };
+    Ok(Box::new(KafkaSource::join(settings)?))
+}
+
+pub(super) fn dead_letters(
+    address: &str,
+    settings: &[String],
+) -> anyhow::Result<Box<dyn DeadLetters>> {
+    let (client, address) = client(address, settings)?;
+    Ok(Box::new(KafkaLetters::new(KafkaSink::new(&client)?, address.topic)))
+}
+
+pub(super) fn lags(address: &str, settings: &[String], group: &str) -> anyhow::Result<Vec<Lag>> {
+    let (client, address) = client(address, settings)?;
+    let lags = lag(&client, group, &address.topic)?;
+    let of = |lag: keylane_stream::kafka::Lag| {
+        let committed = lag.committed.unwrap_or(lag.first).get();
+        let highest_done = lag.highest_done.map_or(committed, |highest| highest.get());
+        let above = lag.end.get().saturating_sub(highest_done);
+        Lag {
+            partition: lag.partition.to_string(),
+            group: Some(group.to_owned()),
+            committed,
+            highest_done,
+            end: Some(lag.end.get()),
+            incomplete: lag.open.saturating_sub(above),
+            live: None,
+        }
+    };
+    Ok(lags.into_iter().map(of).collect())
+}
+
+/// The client's settings, each as `name=value`.
+fn client(address: &str, settings: &[String]) -> anyhow::Result<(Client, Address)> {
+    let address: Address = address.parse().with_context(|| format!("`{address}` is no topic"))?;
+    let mut client = Client::new(address.brokers.as_str());
+    for setting in settings {
+        let (name, value) = setting
+            .split_once('=')
+            .ok_or_else(|| anyhow!("`{setting}` is no setting of the client; write name=value"))?;
+        client = client.set(name, value);
+    }
+    Ok((client, address))
+}
+
+/// What became of a record.
+type Answer = Result<Written, SendError>;
+
+/// Records on their way to a topic.
+pub(super) struct Sends {
+    sink: KafkaSink,
+    topic: String,
+    answers: (Sender<Answer>, Receiver<Answer>),
+    sent: u64,
+    pub(super) written: u64,
+}
+
+impl Sends {
+    pub(super) fn new(address: &str, settings: &[String]) -> anyhow::Result<Self> {
+        let (client, address) = client(address, settings)?;
+        let sink = KafkaSink::new(&client)?;
+        Ok(Sends { sink, topic: address.topic, answers: mpsc::channel(), sent: 0, written: 0 })
+    }
+
+    pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {
+        let sender = self.answers.0.clone();
+        self.sink.send(&self.topic, record, move |result| {
+            // Nobody asks any more if the command has failed.
+            let _ = sender.send(result);
+        });
+        self.sent += 1;
+        while let Ok(answer) = self.answers.1.try_recv() {
+            self.take(answer)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all are written.
+    pub(super) fn settle(&mut self) -> anyhow::Result<()> {
+        while self.written < self.sent {
+            let answer = self.answers.1.recv().expect("one end of it is ours");
+            self.take(answer)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, answer: Answer) -> anyhow::Result<()> {
+        answer.with_context(|| format!("cannot write to {}", self.topic))?;
+        self.written += 1;
+        Ok(())
+    }
+}

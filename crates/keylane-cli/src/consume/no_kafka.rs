@@ -1,0 +1,42 @@
+//! What stands in for Kafka in builds without the feature `kafka`: it says so.
+
+use anyhow::bail;
+use keylane_stream::Record;
+use keylane_stream::dead_letters::DeadLetters;
+use keylane_stream::source::Source;
+
+use super::plan::Kafka;
+use super::view::Lag;
+
+const WITHOUT: &str = "this keylane was built without Kafka; build it with --features kafka";
+
+pub(super) fn source(_: &Kafka) -> anyhow::Result<Box<dyn Source>> {
+    bail!(WITHOUT)
+}
+
+pub(super) fn dead_letters(_: &str, _: &[String]) -> anyhow::Result<Box<dyn DeadLetters>> {
+    bail!(WITHOUT)
+}
+
+pub(super) fn lags(_: &str, _: &[String], _: &str) -> anyhow::Result<Vec<Lag>> {
+    bail!(WITHOUT)
+}
+
+/// There is none.
+pub(super) struct Sends {
+    pub(super) written: u64,
+}
+
+impl Sends {
+    pub(super) fn new(_: &str, _: &[String]) -> anyhow::Result<Self> {
+        bail!(WITHOUT)
+    }
+
+    pub(super) fn append(&mut self, _: &Record) -> anyhow::Result<()> {
+        bail!(WITHOUT)
+    }
+
+    pub(super) fn settle(&mut self) -> anyhow::Result<()> {
+        bail!(WITHOUT)
+    }
+}

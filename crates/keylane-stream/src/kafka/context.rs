@@ -1,0 +1,208 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::statistics::Statistics;
+use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
+
+use super::names::{Name, list, names};
+use crate::bell::Bell;
+
+/// How many notices wait to be fetched at most: somebody who does not fetch them shall not run out of
+/// memory, and the first of a row say most.
+const MOST_NOTICES: usize = 64;
+
+/// What the client calls back. It decides nothing: it writes down what happened, for the thread that
+/// polls, which called the client that calls this.
+#[derive(Debug, Default)]
+pub(super) struct Context {
+    /// What happened since the source looked last. Written during a poll, taken after it.
+    happened: Mutex<VecDeque<Happened>>,
+    /// What the client wrote into its log that a person may want to know. Written during a poll.
+    notices: Mutex<VecDeque<String>>,
+    /// The client's own words about its last error. Written just before a poll returns that error.
+    reason: Mutex<String>,
+    /// Where each partition ends. Written about once a second, by the client's statistics.
+    ends: Mutex<HashMap<Name, i64>>,
+    /// How often the client has called back: a poll that returns nothing, and after which this has changed,
+    /// may have left something in the client's queue.
+    calls: AtomicU64,
+    /// Whether the consumer is being closed: then nobody is left to give partitions back in good order.
+    closing: AtomicBool,
+    /// Called by the client's threads when its queue is no longer empty, and by the source's waker.
+    pub(super) bell: Arc<Bell>,
+}
+
+/// What the client wants to be answered.
+#[derive(Debug)]
+pub(super) enum Happened {
+    /// Partitions may be taken; the client waits until it is told that they are.
+    Assign(Vec<Name>),
+    /// Partitions are to be given up; the client waits until it is told that they are.
+    Revoke {
+        partitions: Vec<Name>,
+        /// Whether somebody else may have them already.
+        lost: bool,
+    },
+    /// What came of a commit: the place that was to be stored, and whether it was.
+    Committed(Vec<(Name, Option<i64>, Result<(), RDKafkaErrorCode>)>),
+}
+
+impl Context {
+    pub(super) fn take_happened(&self) -> Option<Happened> {
+        lock(&self.happened).pop_front()
+    }
+
+    pub(super) fn take_notices(&self) -> VecDeque<String> {
+        std::mem::take(&mut *lock(&self.notices))
+    }
+
+    pub(super) fn add_notice(&self, notice: String) {
+        let mut notices = lock(&self.notices);
+        // The same again says nothing new.
+        if notices.len() < MOST_NOTICES && notices.back() != Some(&notice) {
+            notices.push_back(notice);
+        }
+    }
+
+    /// The client's words about the error that a poll has just returned.
+    pub(super) fn reason(&self) -> String {
+        lock(&self.reason).clone()
+    }
+
+    pub(super) fn end(&self, name: &Name) -> Option<i64> {
+        lock(&self.ends).get(name).copied()
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// From now on partitions are given up as soon as they are asked for.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn happened(&self, what: Happened) {
+        lock(&self.happened).push_back(what);
+    }
+}
+
+/// Each holds a plain value that is whole after any statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, _facility: &str, message: &str) {
+        self.called();
+        let worth_it = matches!(
+            level,
+            RDKafkaLogLevel::Emerg
+                | RDKafkaLogLevel::Alert
+                | RDKafkaLogLevel::Critical
+                | RDKafkaLogLevel::Error
+                | RDKafkaLogLevel::Warning
+        );
+        if worth_it {
+            self.add_notice(message.to_owned());
+        }
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        self.called();
+        let mut ends = lock(&self.ends);
+        ends.clear();
+        for topic in statistics.topics.into_values() {
+            for (number, partition) in topic.partitions {
+                let stable = Some(partition.ls_offset).filter(|offset| *offset >= 0);
+                let end = stable.unwrap_or(partition.hi_offset);
+                if number >= 0 && end >= 0 {
+                    ends.insert(Name { topic: topic.topic.clone(), number }, end);
+                }
+            }
+        }
+    }
+
+    fn error(&self, _error: KafkaError, reason: &str) {
+        self.called();
+        reason.clone_into(&mut lock(&self.reason));
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        what: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        self.called();
+        let assign = what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        if self.closing.load(Ordering::Relaxed) {
+            // Nothing is taken any more; what is refused here is noticed when the client closes.
+            let _ = if assign {
+                take(consumer, &TopicPartitionList::new())
+            } else {
+                give_up(consumer, &names(partitions))
+            };
+            return;
+        }
+        let partitions = names(partitions);
+        self.happened(if assign {
+            Happened::Assign(partitions)
+        } else {
+            Happened::Revoke { partitions, lost: consumer.assignment_lost() }
+        });
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
+        self.called();
+        let whole = result.err().map(|error| code(&error));
+        let outcomes = offsets.elements().into_iter().map(|element| {
+            let name = Name { topic: element.topic().to_owned(), number: element.partition() };
+            let own = element.error().err().map(|error| code(&error));
+            (name, element.offset().to_raw(), own.or(whole).map_or(Ok(()), Err))
+        });
+        self.happened(Happened::Committed(outcomes.collect()));
+    }
+}
+
+fn code(error: &KafkaError) -> RDKafkaErrorCode {
+    error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown)
+}
+
+/// Tells the client that partitions are taken, each from the place that is beside it.
+pub(super) fn take(
+    consumer: &BaseConsumer<Context>,
+    partitions: &TopicPartitionList,
+) -> KafkaResult<()> {
+    if is_cooperative(consumer) {
+        consumer.incremental_assign(partitions)
+    } else {
+        consumer.assign(partitions)
+    }
+}
+
+/// Tells the client that partitions are given up; in a group that is not cooperative, all are.
+pub(super) fn give_up(consumer: &BaseConsumer<Context>, partitions: &[Name]) -> KafkaResult<()> {
+    if is_cooperative(consumer) {
+        consumer.incremental_unassign(&list(partitions))
+    } else {
+        consumer.unassign()
+    }
+}
+
+fn is_cooperative(consumer: &BaseConsumer<Context>) -> bool {
+    use rdkafka::consumer::RebalanceProtocol;
+    matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
+}

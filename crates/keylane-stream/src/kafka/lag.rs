@@ -1,0 +1,136 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
+
+use super::begin::identity;
+use super::context::Context;
+use super::lookup::{self, Committed};
+use super::names::Name;
+use super::settings::Client;
+use crate::source::SourceError;
+use crate::tracker::{MapError, Policy, read};
+use crate::{Partition, Position};
+
+/// How far behind a group is with a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lag {
+    /// Which.
+    pub partition: Partition,
+    /// The first record that there is.
+    pub first: Position,
+    /// One past the last.
+    pub end: Position,
+    /// All below is done, as far as was stored. None if nothing was.
+    pub committed: Option<Position>,
+    /// One past the highest that is done.
+    pub highest_done: Option<Position>,
+    /// How many positions are not done, up to the end. Among them are those that have no record.
+    pub open: u64,
+    /// Why the map of what is done beyond the committed position says nothing, if that is so: then all of
+    /// that counts as open.
+    pub unreadable: Option<MapError>,
+}
+
+/// Asks how far behind a group is with a topic, by what is stored. It takes no part in the group.
+///
+/// # Errors
+/// If a setting is wrong, there is no such topic, or the brokers do not answer.
+pub fn lag(client: &Client, group: &str, topic: &str) -> Result<Vec<Lag>, SourceError> {
+    let config = client.config(&[], &[("group.id", group), ("enable.auto.commit", "false")])?;
+    let consumer: BaseConsumer<Context> = config
+        .create_with_context(Context::default())
+        .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
+    let cannot = |error| SourceError::because("the brokers do not answer", error);
+    let names = partitions(&consumer, topic)?;
+    let committed = lookup::committed(&consumer, &names).map_err(cannot)?;
+    let bounds = lookup::bounds(&consumer, &names).map_err(cannot)?;
+    let mut bounds: HashMap<Name, (i64, i64)> =
+        bounds.into_iter().map(|bounds| (bounds.name, (bounds.first, bounds.end))).collect();
+    let lags = committed.iter().filter_map(|committed| {
+        let bounds = bounds.remove(&committed.name)?;
+        Some(of_partition(committed, bounds))
+    });
+    Ok(lags.collect())
+}
+
+fn partitions(consumer: &BaseConsumer<Context>, topic: &str) -> Result<Vec<Name>, SourceError> {
+    const WITHIN: Duration = Duration::from_secs(10);
+    let failed = |error: KafkaError| SourceError::because("cannot ask about the topic", error);
+    let metadata = consumer.fetch_metadata(Some(topic), WITHIN).map_err(failed)?;
+    let found = metadata.topics().first().filter(|topic| topic.error().is_none());
+    let found = found.ok_or_else(|| SourceError::new(format!("there is no topic {topic}")))?;
+    let mut numbers: Vec<i32> = found.partitions().iter().map(|partition| partition.id()).collect();
+    numbers.sort_unstable();
+    Ok(numbers.into_iter().map(|number| Name { topic: topic.to_owned(), number }).collect())
+}
+
+fn of_partition(committed: &Committed, (first, end): (i64, i64)) -> Lag {
+    let place = |offset| Position::checked(offset).unwrap_or_default();
+    let (first, end) = (place(first), place(end));
+    let mut lag = Lag {
+        partition: committed.name.partition(),
+        first,
+        end,
+        committed: None,
+        highest_done: None,
+        open: end.get() - first.get().min(end.get()),
+        unreadable: None,
+    };
+    let Some(at) = committed.at.and_then(Position::checked) else { return lag };
+    lag.committed = Some(at);
+    let from = at.max(first);
+    lag.open = end.get().saturating_sub(from.get());
+    let stream = identity(&committed.name, committed.id);
+    match read(at, &committed.metadata, &stream, Policy::default()) {
+        Ok(found) => {
+            let progress = found.into_progress();
+            lag.highest_done = Some(progress.end().max(progress.watermark()));
+            let beyond = progress.end().get().saturating_sub(at.get());
+            // Of those from the watermark on, it and the incomplete ones are open.
+            let open_there = progress.incomplete().len() as u64 + u64::from(beyond > 0);
+            lag.open = lag.open.saturating_sub(beyond - open_there);
+        }
+        Err(error) => {
+            lag.highest_done = Some(at);
+            lag.unreadable = Some(error);
+        }
+    }
+    lag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracker::Progress;
+
+    fn committed(at: Option<i64>, metadata: &str) -> Committed {
+        let name = Name { topic: "orders".to_owned(), number: 1 };
+        Committed { name, id: None, at, metadata: metadata.to_owned() }
+    }
+
+    #[test]
+    fn what_the_map_says_is_done_is_not_open() {
+        let progress =
+            Progress::with_map(Position::new(10), Position::new(20), vec![Position::new(15)]);
+        let text = progress.encode(&identity(&committed(None, "").name, None));
+        let lag = of_partition(&committed(Some(10), &text), (0, 25));
+        // 10 and 15, and 20 to 24.
+        assert_eq!((lag.open, lag.highest_done), (7, Some(Position::new(20))));
+        assert_eq!(lag.unreadable, None);
+    }
+
+    #[test]
+    fn without_a_map_all_behind_the_commit_is_open() {
+        let lag = of_partition(&committed(Some(10), ""), (0, 25));
+        assert_eq!((lag.open, lag.highest_done), (15, Some(Position::new(10))));
+        let lag = of_partition(&committed(Some(10), "somebody's words"), (0, 25));
+        assert_eq!((lag.open, lag.unreadable), (15, Some(MapError::Foreign)));
+        let lag = of_partition(&committed(None, ""), (5, 25));
+        assert_eq!((lag.open, lag.committed), (20, None));
+        let behind_retention = of_partition(&committed(Some(1), ""), (5, 25));
+        assert_eq!(behind_retention.open, 20);
+    }
+}

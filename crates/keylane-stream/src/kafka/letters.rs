@@ -1,0 +1,35 @@
+use super::sink::KafkaSink;
+use crate::Record;
+use crate::dead_letters::{BuryError, DeadLetters, Letter};
+
+/// Dead letters as records of a topic, acknowledged when the brokers have them.
+///
+/// Each keeps its key, payload and headers; behind those it has the headers that
+/// [`JournalLetters`](crate::dead_letters::JournalLetters) lists. One that is too large with them is not
+/// dropped: the record stays where it is, and its key waits.
+#[derive(Clone, Debug)]
+pub struct KafkaLetters {
+    sink: KafkaSink,
+    topic: String,
+}
+
+impl KafkaLetters {
+    /// Writes to this topic.
+    pub fn new(sink: KafkaSink, topic: impl Into<String>) -> Self {
+        KafkaLetters { sink, topic: topic.into() }
+    }
+}
+
+impl DeadLetters for KafkaLetters {
+    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+        let records: Vec<_> = letters.iter().map(as_record).collect();
+        self.sink.send_all(&self.topic, &records).map(drop).map_err(BuryError::new)
+    }
+}
+
+fn as_record(letter: &Letter) -> Record {
+    let mut record = letter.record.clone();
+    let headers = letter.headers().map(|(name, value)| (name.to_owned(), value.into_bytes()));
+    record.headers.extend(headers);
+    record
+}

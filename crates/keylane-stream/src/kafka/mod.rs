@@ -1,0 +1,80 @@
+//! Kafka as a [`Source`](crate::source::Source) of records, and as a place to write them to.
+//!
+//! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and says when the brokers have
+//! them; [`KafkaLetters`] are dead letters in a topic. All speak through librdkafka, whose settings a
+//! [`Client`] passes on; TLS and SCRAM take the feature `kafka-tls`.
+//!
+//! # What the source promises
+//! - **Nothing is lost.** What is committed for a partition is what the consumer says is done. Nothing is
+//!   committed by itself, and nothing is skipped without a notice, except records that were never committed
+//!   by their producer.
+//! - **Little is repeated.** What is done beyond the committed offset stands in its metadata, so a restart,
+//!   a rebalance or a crash repeats only what was finished since the last commit.
+//! - **Handing over waits for what runs.** A partition that is to move stays ours until the consumer has
+//!   released it. Meanwhile the client is polled and the group goes on. One that was lost is reported at
+//!   once, and nothing of it is committed any more.
+//! - **Holding back fetches nothing twice**, unless it lasts: about a thousand records of a partition that is
+//!   held back are kept.
+//! - **A topic that was deleted and made again** is told by its id, which is looked at every five seconds and
+//!   stands in the map beside each offset. It is read from its first record, or is an error: [`Renewed`].
+//!   What was read of it before that is delivered again.
+//! - **A stream that was cut** by a failure of brokers goes on at its end; records that retention has
+//!   removed before they were read are a gap. Both are told.
+//!
+//! # What it does not
+//! Transactions, exactly once from topic to topic, are not there: effects happen at least once, and what is
+//! produced after processing is written at least once. They would need a transactional producer for each
+//! group of partitions, whose transactions carry the offsets and are aborted and begun again at each
+//! rebalance; and every producer would write one transaction at a time, so that no record would be done
+//! before the slowest of its transaction.
+//!
+//! A group's session that is over, because its broker was away for longer than `session.timeout.ms`, loses the
+//! partitions: what was not committed by then is done again, by whoever gets them.
+//!
+//! # Examples
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use keylane_stream::kafka::{Client, KafkaSource, Settings};
+//! use keylane_stream::source::{Event, Source};
+//!
+//! let client = Client::new("localhost:9092");
+//! let mut source = KafkaSource::join(Settings::new(client, ["orders"], "billing"))?;
+//! let mut events = Vec::new();
+//! loop {
+//!     source.poll(Duration::from_millis(100), 500, &mut events)?;
+//!     for event in events.drain(..) {
+//!         match event {
+//!             Event::Records { partition, records } => println!("{partition}: {}", records.len()),
+//!             Event::Revoked(partitions) => source.release(&partitions),
+//!             event => println!("{event:?}"),
+//!         }
+//!     }
+//! }
+//! # #[allow(unreachable_code)]
+//! # Ok::<(), keylane_stream::source::SourceError>(())
+//! ```
+
+mod address;
+mod assign;
+mod begin;
+mod context;
+mod failure;
+mod fetch;
+mod hold;
+mod lag;
+mod letters;
+mod lookup;
+mod names;
+mod native;
+mod owned;
+mod settings;
+mod sink;
+mod source;
+
+pub use address::{Address, AddressError};
+pub use lag::{Lag, lag};
+pub use letters::KafkaLetters;
+pub use settings::{Client, Protocol, Renewed, Settings, Start};
+pub use sink::{KafkaSink, SendError, Written};
+pub use source::KafkaSource;

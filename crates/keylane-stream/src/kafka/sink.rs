@@ -1,0 +1,221 @@
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+use rdkafka::message::{Header, Message as _, OwnedHeaders};
+use rdkafka::producer::{
+    BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer,
+};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::names::Name;
+use super::settings::Client;
+use crate::source::SourceError;
+use crate::{Partition, Position, Record};
+
+/// Writes records to topics, and says of each when the brokers have it.
+///
+/// - A record is reported as written only when all replicas that are in step have it (`acks=all`), and each is
+///   written once, however often the client had to send it (`enable.idempotence`).
+/// - Records of one key go to one partition, the same that Java's clients choose, and stand there in the
+///   order in which they were handed over here.
+/// - Nothing is kept back in silence: whatever becomes of a record, its callback is called.
+///
+/// To produce after processing, answer a consumer's [`Ack`](crate::consumer::Ack) from the callback: the record
+/// is then done when what came of it is written, at least once.
+///
+/// Cheap to clone. When the last clone is dropped, what is not written yet is given up.
+///
+/// # Examples
+/// ```no_run
+/// use keylane_stream::consumer::{Consumer, Failure};
+/// use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Settings};
+/// use keylane_stream::Record;
+///
+/// let client = Client::new("localhost:9092");
+/// let sink = KafkaSink::new(&client)?;
+/// let source = KafkaSource::join(Settings::new(client, ["orders"], "billing"))?;
+/// let consumer = Consumer::builder(source).start_with_acks(move |order, ack| {
+///     let bill = Record { payload: b"a bill".to_vec(), ..order.record().clone() };
+///     sink.send("bills", &bill, |written| ack.answer(written.map(drop).map_err(Failure::from)));
+/// })?;
+/// # drop(consumer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct KafkaSink {
+    producer: Arc<ThreadedProducer<Deliveries>>,
+}
+
+/// Why a record was not written, or perhaps not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// It is larger than the brokers or the client take.
+    #[error("the record is too large for the brokers")]
+    TooLarge,
+    /// It was not written for another reason, which may pass.
+    #[error("the record was not written: {0}")]
+    NotWritten(String),
+    /// Neither this nor any other record can be written by this sink any more.
+    #[error("the Kafka client has given up: {0}")]
+    GivenUp(String),
+}
+
+/// Where a record was written.
+pub type Written = (Partition, Position);
+
+type Tell = Box<dyn FnOnce(Result<Written, SendError>) + Send>;
+
+/// Passes on what became of records, on the thread that the producer polls with.
+struct Deliveries;
+
+impl ClientContext for Deliveries {
+    // What concerns a record is told with it; the rest is the client's business.
+    fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
+    fn error(&self, _error: KafkaError, _reason: &str) {}
+    fn stats_raw(&self, _statistics: &[u8]) {}
+}
+
+impl ProducerContext for Deliveries {
+    /// A mutex only because the client asks for something that could be shared.
+    type DeliveryOpaque = Box<Mutex<Tell>>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, tell: Self::DeliveryOpaque) {
+        let result = match result {
+            Ok(message) => {
+                let name = Name { topic: message.topic().to_owned(), number: message.partition() };
+                let at = Position::checked(message.offset());
+                at.map(|at| (name.partition(), at))
+                    .ok_or_else(|| SendError::NotWritten("the brokers did not say where".into()))
+            }
+            Err((error, _)) => Err(SendError::of(error)),
+        };
+        // Unwinding would end the thread, and with it all reports.
+        let _ = catch_unwind(AssertUnwindSafe(|| told(tell, result)));
+    }
+}
+
+#[expect(clippy::boxed_local, reason = "it is how the client hands it back")]
+fn told(tell: Box<Mutex<Tell>>, result: Result<Written, SendError>) {
+    tell.into_inner().unwrap_or_else(PoisonError::into_inner)(result);
+}
+
+impl SendError {
+    fn of(error: &KafkaError) -> Self {
+        match error.rdkafka_error_code() {
+            Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => SendError::TooLarge,
+            Some(code @ Code::Fatal) => SendError::GivenUp(code.to_string()),
+            Some(code) => SendError::NotWritten(code.to_string()),
+            None => SendError::NotWritten(error.to_string()),
+        }
+    }
+}
+
+/// Keys go where Java's clients send them; a record that nobody takes is given back after half a minute.
+const DEFAULTS: [(&str, &str); 3] = [
+    ("partitioner", "murmur2_random"),
+    ("compression.type", "lz4"),
+    ("delivery.timeout.ms", "30000"),
+];
+
+/// What the promises rest on.
+const FIXED: [(&str, &str); 2] = [("enable.idempotence", "true"), ("acks", "all")];
+
+/// How long is waited between looks for room in the client's queue.
+const ROOM_WITHIN: Duration = Duration::from_millis(10);
+
+impl KafkaSink {
+    /// Writes to this cluster. That the brokers can be reached turns out with the first record.
+    ///
+    /// # Errors
+    /// If a setting is unknown, wrong, or one that Keylane relies on.
+    pub fn new(client: &Client) -> Result<Self, SourceError> {
+        let config = client.config(&DEFAULTS, &FIXED)?;
+        let producer = config
+            .create_with_context(Deliveries)
+            .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
+        Ok(KafkaSink { producer: Arc::new(producer) })
+    }
+
+    /// Hands a record over, and has `tell` called with what became of it, on another thread. It must not
+    /// take long; it may also be called before this returns.
+    ///
+    /// Waits while the client's queue is full (`queue.buffering.max.messages`, 100,000).
+    pub fn send(
+        &self,
+        topic: &str,
+        record: &Record,
+        tell: impl FnOnce(Result<Written, SendError>) + Send + 'static,
+    ) {
+        let tell: Box<Mutex<Tell>> = Box::new(Mutex::new(Box::new(tell)));
+        let mut message = BaseRecord::with_opaque_to(topic, tell).payload(&record.payload);
+        if let Some(key) = &record.key {
+            message = message.key(key);
+        }
+        if !record.headers.is_empty() {
+            message = message.headers(headers(record));
+        }
+        loop {
+            message = match self.producer.send(message) {
+                Ok(()) => return,
+                Err((KafkaError::MessageProduction(Code::QueueFull), back)) => back,
+                Err((error, back)) => {
+                    told(back.delivery_opaque, Err(SendError::of(&error)));
+                    return;
+                }
+            };
+            self.producer.poll(ROOM_WITHIN);
+        }
+    }
+
+    /// Writes records, and waits until all are written.
+    ///
+    /// # Errors
+    /// If some were not written, or perhaps not: why the first of them was not.
+    pub fn send_all<'a>(
+        &self,
+        topic: &str,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> Result<Vec<Written>, SendError> {
+        let (sender, answers) = mpsc::channel();
+        let mut count = 0;
+        for (index, record) in records.into_iter().enumerate() {
+            let sender = sender.clone();
+            count = index + 1;
+            self.send(topic, record, move |result| {
+                // Who waits gets all of them.
+                let _ = sender.send((index, result));
+            });
+        }
+        let mut results: Vec<_> = answers.into_iter().take(count).collect();
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Waits until all that was handed over so far has been reported.
+    ///
+    /// # Errors
+    /// If that takes longer than `timeout`.
+    pub fn flush(&self, timeout: Duration) -> Result<(), SendError> {
+        self.producer.flush(timeout).map_err(|error| SendError::of(&error))
+    }
+}
+
+fn headers(record: &Record) -> OwnedHeaders {
+    let headers = OwnedHeaders::new_with_capacity(record.headers.len());
+    record.headers.iter().fold(headers, |headers, (name, value)| {
+        headers.insert(Header { key: name, value: Some(value) })
+    })
+}
+
+impl fmt::Debug for KafkaSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on_its_way = self.producer.in_flight_count();
+        f.debug_struct("KafkaSink").field("on_its_way", &on_its_way).finish()
+    }
+}

@@ -1,0 +1,295 @@
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::assign::Offer;
+use super::begin::Rules;
+use super::context::Context;
+use super::failure::of_commit;
+use super::lookup::{Lookup, Question};
+use super::names::Name;
+use super::native;
+use super::owned::Owned;
+use super::settings::Settings;
+use crate::Position;
+use crate::source::{Commit, CommitError, Event, Partition, Source, SourceError};
+use crate::tracker::{MapLimit, Progress};
+
+/// How often the ids of the topics are looked at.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long is waited before a question is asked again that was not answered.
+pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// A member of a consumer group. See the [module](super) for what it promises.
+///
+/// Dropped without [`close`](Source::close) it leaves the group as well, but waits for the client as long as
+/// that takes.
+pub struct KafkaSource {
+    pub(super) consumer: Arc<BaseConsumer<Context>>,
+    pub(super) lookup: Option<Lookup>,
+    pub(super) rules: Rules,
+    pub(super) map_limit: MapLimit,
+    pub(super) owned: HashMap<Name, Owned, RandomState>,
+    /// What the client waits for us to take, oldest first. The front is being looked up.
+    pub(super) offers: VecDeque<Offer>,
+    /// What the client waits for us to give up, oldest first, and the consumer to release.
+    pub(super) revoked: VecDeque<Vec<Name>>,
+    /// Partitions that have something kept and may go on.
+    pub(super) ready: VecDeque<Name>,
+    /// Questions that are to be asked again, and when.
+    pub(super) later: Vec<(Instant, Question)>,
+    /// When the ids of the topics are looked at next.
+    next_check: Instant,
+    /// Whether partitions were ever taken: then the settings are right.
+    pub(super) has_worked: bool,
+    /// What is to be reported by the next poll.
+    pub(super) pending: Vec<Event>,
+    /// The name of the last record's partition, so that a record costs no new one.
+    pub(super) name: Name,
+}
+
+impl KafkaSource {
+    /// Joins a group. That the brokers can be reached turns out while it is polled.
+    ///
+    /// # Errors
+    /// If a setting is unknown, wrong, or one that Keylane relies on.
+    pub fn join(settings: Settings) -> Result<Self, SourceError> {
+        let config = settings.config()?;
+        let cannot = |error| SourceError::because("cannot start the Kafka client", error);
+        let context = Context::default();
+        let mut consumer: BaseConsumer<Context> =
+            config.create_with_context(context).map_err(cannot)?;
+        let bell = Arc::clone(&consumer.context().bell);
+        consumer.set_nonempty_callback(move || bell.ring());
+        let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics).map_err(cannot)?;
+        let consumer = Arc::new(consumer);
+        Ok(KafkaSource {
+            lookup: Some(Lookup::new(Arc::clone(&consumer))),
+            consumer,
+            rules: Rules {
+                start: settings.start,
+                policy: settings.policy,
+                renewed: settings.renewed,
+            },
+            map_limit: settings.map_limit,
+            owned: HashMap::default(),
+            offers: VecDeque::new(),
+            revoked: VecDeque::new(),
+            ready: VecDeque::new(),
+            later: Vec::new(),
+            next_check: Instant::now() + CHECK_EVERY,
+            has_worked: false,
+            pending: Vec::new(),
+            name: Name { topic: String::new(), number: -1 },
+        })
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        self.consumer.context()
+    }
+
+    pub(super) fn ask(&self, question: Question) {
+        if let Some(lookup) = &self.lookup {
+            lookup.ask(question);
+        }
+    }
+
+    pub(super) fn notice(&self, notice: impl Into<String>) {
+        self.context().add_notice(notice.into());
+    }
+
+    /// One round: everything that has happened so far, in its order.
+    fn look(&mut self, most_records: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        events.append(&mut self.pending);
+        self.fetch(most_records, events)?;
+        self.take_happened(events)?;
+        self.take_answers(events)?;
+        self.ask_what_is_due();
+        events.append(&mut self.pending);
+        events.extend(self.context().take_notices().into_iter().map(Event::Notice));
+        Ok(())
+    }
+
+    fn ask_what_is_due(&mut self) {
+        let now = Instant::now();
+        for (_, question) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            self.ask(question);
+        }
+        if now >= self.next_check {
+            self.next_check = now + CHECK_EVERY;
+            let mut topics: Vec<String> =
+                self.owned.keys().map(|name| name.topic.clone()).collect();
+            topics.sort();
+            topics.dedup();
+            if !topics.is_empty() {
+                self.ask(Question::Ids(topics));
+            }
+        }
+    }
+
+    /// Prepares one commit; or says why it is none.
+    fn commit_of(&mut self, commit: &Commit) -> Result<(Name, Position, String), CommitError> {
+        let name = Name::of(&commit.partition);
+        let owned = self.owned.get_mut(&name).ok_or(CommitError::NotOurs)?;
+        if owned.asking {
+            return Err(CommitError::Later("its topic is being looked at".to_owned()));
+        }
+        owned.committing = Some(commit.progress.watermark());
+        let text = encode(&commit.progress, &owned.identity, self.map_limit);
+        Ok((name, commit.progress.watermark(), text))
+    }
+
+    /// What came of commits. Those of a stretch that is over, and of one before, concern nobody.
+    pub(super) fn committed(
+        &mut self,
+        outcomes: Vec<(Name, Option<i64>, Result<(), RDKafkaErrorCode>)>,
+        events: &mut Vec<Event>,
+    ) {
+        for (name, at, outcome) in outcomes {
+            let Some(owned) = self.owned.get_mut(&name) else { continue };
+            let Some(position) = owned.committing.take_if(|at_| Some(at_.signed()) == at) else {
+                continue;
+            };
+            if outcome.is_ok() {
+                owned.stored = position;
+            }
+            let partition = owned.partition.clone();
+            events.push(Event::Committed { partition, result: outcome.map_err(of_commit) });
+        }
+    }
+
+    /// Answers whatever the client waits for, so that it can leave.
+    fn let_go(&mut self) {
+        self.context().close();
+        if let Some(lookup) = self.lookup.take() {
+            lookup.end();
+        }
+        self.give_up_everything();
+    }
+}
+
+/// The text beside an offset, shortened if the broker takes less than it did when this was read.
+fn encode(progress: &Progress, identity: &[u8], limit: MapLimit) -> String {
+    let text = progress.encode(identity);
+    if text.len() <= limit.get() { text } else { progress.shortened(limit).encode(identity) }
+}
+
+impl Source for KafkaSource {
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        most_records: usize,
+        events: &mut Vec<Event>,
+    ) -> Result<(), SourceError> {
+        let before = events.len();
+        self.look(most_records, events)?;
+        if events.len() == before {
+            let due = self.later.iter().map(|(at, _)| *at).min();
+            let due = due.map(|at| at.saturating_duration_since(Instant::now()));
+            self.context().bell.wait(due.map_or(timeout, |due| due.min(timeout)));
+            self.look(most_records, events)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, commits: Vec<Commit>) {
+        let mut offsets = TopicPartitionList::with_capacity(commits.len());
+        let mut sent = Vec::with_capacity(commits.len());
+        for commit in commits {
+            match self.commit_of(&commit) {
+                Ok((name, at, text)) => {
+                    let mut element = offsets.add_partition(&name.topic, name.number);
+                    element.set_metadata(text);
+                    element
+                        .set_offset(Offset::Offset(at.signed()))
+                        .expect("a position is a valid offset");
+                    sent.push(commit.partition);
+                }
+                Err(error) => self.pending.push(answered(commit.partition, error)),
+            }
+        }
+        if sent.is_empty() {
+            return;
+        }
+        if let Err(code) = native::commit(self.consumer.client(), &offsets) {
+            for partition in sent {
+                if let Some(owned) = self.owned.get_mut(&Name::of(&partition)) {
+                    owned.committing = None;
+                }
+                self.pending.push(answered(partition, of_commit(code)));
+            }
+        }
+    }
+
+    fn pause(&mut self, partition: &Partition) {
+        if let Some(owned) = self.owned.get_mut(&Name::of(partition)) {
+            owned.hold.paused = true;
+        }
+    }
+
+    fn resume(&mut self, partition: &Partition) {
+        let name = Name::of(partition);
+        let Some(owned) = self.owned.get_mut(&name) else { return };
+        owned.hold.paused = false;
+        let is_ready = owned.hold.is_ready();
+        self.let_fetch(&name);
+        if is_ready {
+            self.ready.push_back(name);
+            // What is kept may be had without the client's having anything new.
+            self.context().bell.ring();
+        }
+    }
+
+    fn release(&mut self, partitions: &[Partition]) {
+        self.give_up(partitions);
+    }
+
+    fn close(&mut self, timeout: Duration) -> Result<(), SourceError> {
+        let deadline = Instant::now() + timeout;
+        self.let_go();
+        let cannot = |error| SourceError::because("cannot leave the group", error);
+        self.consumer.close_queue().map_err(cannot)?;
+        while !self.consumer.closed() {
+            if Instant::now() >= deadline {
+                return Err(SourceError::new("the group's broker did not answer in time"));
+            }
+            // Serves what the client still wants to say; records are no longer delivered.
+            drop(self.consumer.poll(Duration::from_millis(10)));
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(Waker::from(Arc::clone(&self.context().bell)))
+    }
+
+    fn end(&self, partition: &Partition) -> Option<Position> {
+        self.context().end(&Name::of(partition)).and_then(Position::checked)
+    }
+}
+
+fn answered(partition: Partition, error: CommitError) -> Event {
+    Event::Committed { partition, result: Err(error) }
+}
+
+impl Drop for KafkaSource {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+impl fmt::Debug for KafkaSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owned: Vec<_> = self.owned.values().map(|owned| &owned.partition).collect();
+        f.debug_struct("KafkaSource").field("owned", &owned).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,328 @@
+//! What the tests of Kafka share: writing records, asking what is committed, and driving a source by hand.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use keylane_stream::kafka::{Client, KafkaSource, Settings};
+use keylane_stream::source::{Assigned, Commit, CommitError, Event, Partition, Source};
+use keylane_stream::tracker::Progress;
+use keylane_stream::{Delivered, Position};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaErrorCode;
+
+/// How long anything may take before a test gives up on it; nothing takes that long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for a future, without a runtime.
+pub(crate) fn wait<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+pub(crate) fn admin(brokers: &str) -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", brokers).create().expect("an admin client starts")
+}
+
+pub(crate) fn create_topic(brokers: &str, topic: &str, partitions: i32) {
+    let admin = admin(brokers);
+    let new = [NewTopic::new(topic, partitions, TopicReplication::Fixed(1))];
+    // A topic of the name may still be on its way out.
+    until("the topic is made", || {
+        let results = wait(admin.create_topics(&new, &AdminOptions::new())).ok()?;
+        results.iter().all(Result::is_ok).then_some(())
+    });
+    // Made, it takes a moment until its leaders are known.
+    until("its partitions have leaders", || {
+        let metadata = admin.inner().fetch_metadata(Some(topic), Duration::from_secs(5)).ok()?;
+        let topic = metadata.topics().first()?;
+        let ready = topic.partitions().iter().filter(|partition| partition.leader() >= 0).count();
+        (ready == partitions as usize).then_some(())
+    });
+}
+
+pub(crate) fn delete_topic(brokers: &str, topic: &str) {
+    let results = wait(admin(brokers).delete_topics(&[topic], &AdminOptions::new()));
+    results.expect("the broker answers")[0].as_ref().expect("the topic is deleted");
+}
+
+/// Asks again and again until there is an answer.
+///
+/// # Panics
+/// If there is none in [`PATIENCE`].
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "it never came about that {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Writes records with keys and payloads to a partition and waits until the broker has them.
+pub(crate) fn write(brokers: &str, topic: &str, partition: i32, records: &[(&str, &str)]) {
+    let producer: BaseProducer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("linger.ms", "0")
+        .create()
+        .expect("a producer starts");
+    for (key, payload) in records {
+        let record = BaseRecord::to(topic).partition(partition).key(*key).payload(*payload);
+        producer.send(record).map_err(|(error, _)| error).expect("there is room");
+    }
+    producer.flush(PATIENCE).expect("the broker takes them");
+}
+
+/// Records numbered from `from` on, each with its number as payload, and a key of its own.
+pub(crate) fn write_numbers(
+    brokers: &str,
+    topic: &str,
+    partition: i32,
+    numbers: std::ops::Range<u64>,
+) {
+    let texts: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    let records: Vec<(&str, &str)> = texts.iter().map(|text| (&text[..], &text[..])).collect();
+    write(brokers, topic, partition, &records);
+}
+
+/// What a group has committed for a partition: the offset, and the text beside it.
+pub(crate) fn committed(
+    brokers: &str,
+    group: &str,
+    topic: &str,
+    partition: i32,
+) -> Option<(i64, String)> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("group.id", group)
+        .create()
+        .expect("a consumer starts");
+    let mut list = TopicPartitionList::new();
+    list.add_partition(topic, partition);
+    until("the group's offsets are known", || {
+        let list = consumer.committed_offsets(list.clone(), Duration::from_secs(5)).ok()?;
+        let element = &list.elements()[0];
+        element.error().ok()?;
+        match element.offset() {
+            Offset::Offset(at) => Some(Some((at, element.metadata().to_owned()))),
+            _ => Some(None),
+        }
+    })
+}
+
+/// A source that is driven by hand, and what it has reported so far.
+pub(crate) struct Driven {
+    pub(crate) source: KafkaSource,
+    pub(crate) assigned: BTreeMap<Partition, Assigned>,
+    pub(crate) records: BTreeMap<Partition, Vec<Delivered>>,
+    pub(crate) reached: BTreeMap<Partition, Position>,
+    pub(crate) committed: Vec<(Partition, Result<(), CommitError>)>,
+    pub(crate) revoked: Vec<Vec<Partition>>,
+    pub(crate) lost: Vec<Vec<Partition>>,
+    pub(crate) notices: Vec<String>,
+}
+
+impl Driven {
+    pub(crate) fn join(brokers: &str, topic: &str, group: &str) -> Self {
+        Self::with(settings(brokers, topic, group))
+    }
+
+    pub(crate) fn with(settings: Settings) -> Self {
+        Driven {
+            source: KafkaSource::join(settings).expect("the settings are right"),
+            assigned: BTreeMap::new(),
+            records: BTreeMap::new(),
+            reached: BTreeMap::new(),
+            committed: Vec::new(),
+            revoked: Vec::new(),
+            lost: Vec::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// One poll, and what it reports written down.
+    pub(crate) fn poll(&mut self) {
+        let mut events = Vec::new();
+        let polled = self.source.poll(Duration::from_millis(50), 100, &mut events);
+        polled.expect("the source goes on");
+        for event in events {
+            match event {
+                Event::Assigned(assigned) => {
+                    self.records.remove(&assigned.partition);
+                    self.assigned.insert(assigned.partition.clone(), assigned);
+                }
+                Event::Records { partition, records } => {
+                    assert!(self.assigned.contains_key(&partition), "{partition} is not ours");
+                    self.records.entry(partition).or_default().extend(records);
+                }
+                Event::Reached { partition, position } => {
+                    self.reached.insert(partition, position);
+                }
+                Event::Committed { partition, result } => self.committed.push((partition, result)),
+                Event::Revoked(partitions) => self.revoked.push(partitions),
+                Event::Lost(partitions) => {
+                    partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
+                    self.lost.push(partitions);
+                }
+                Event::Notice(notice) => self.notices.push(notice),
+                event => panic!("no Kafka source reports {event:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn poll_until<T>(
+        &mut self,
+        what: &str,
+        mut ask: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = ask(self) {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "it never came about that {what}: {}", self.say());
+            self.poll();
+        }
+    }
+
+    /// Polls until so many records of a partition have come.
+    pub(crate) fn poll_records(&mut self, partition: &Partition, count: usize) {
+        self.poll_until("the records come", |driven| {
+            (driven.payloads(partition).len() >= count).then_some(())
+        });
+    }
+
+    /// Stores progress, and waits for what comes of it.
+    pub(crate) fn commit(
+        &mut self,
+        partition: &Partition,
+        progress: Progress,
+    ) -> Result<(), CommitError> {
+        self.committed.clear();
+        self.source.commit(vec![Commit { partition: partition.clone(), progress }]);
+        self.poll_until("the commit is answered", |driven| driven.committed.pop()).1
+    }
+
+    pub(crate) fn release(&mut self, partitions: &[Partition]) {
+        self.source.release(partitions);
+        partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
+    }
+
+    /// Gives back whatever is wanted.
+    pub(crate) fn release_all(&mut self) {
+        for partitions in std::mem::take(&mut self.revoked) {
+            self.release(&partitions);
+        }
+    }
+
+    /// What came of a partition, as numbers.
+    pub(crate) fn payloads(&self, partition: &Partition) -> Vec<u64> {
+        let records = self.records.get(partition).into_iter().flatten();
+        records
+            .map(|delivered| {
+                let text = std::str::from_utf8(&delivered.record.payload).expect("it is text");
+                text.parse().expect("it is a number")
+            })
+            .collect()
+    }
+
+    pub(crate) fn say(&self) -> String {
+        let counts: Vec<_> = self.records.iter().map(|(name, some)| (name, some.len())).collect();
+        format!(
+            "assigned {:?}, records {counts:?}, revoked {:?}, lost {:?}, notices {:?}",
+            self.assigned.keys(),
+            self.revoked,
+            self.lost,
+            self.notices
+        )
+    }
+}
+
+/// A member that notices quickly when something is amiss.
+pub(crate) fn settings(brokers: &str, topic: &str, group: &str) -> Settings {
+    let client = Client::new(brokers)
+        .set("session.timeout.ms", "3000")
+        .set("heartbeat.interval.ms", "300")
+        .set("reconnect.backoff.max.ms", "300")
+        .set("topic.metadata.refresh.interval.ms", "500");
+    Settings::new(client, [topic], group)
+}
+
+pub(crate) fn at(number: u64) -> Position {
+    Position::new(number)
+}
+
+/// Runs as version 0.5.3.2 of the parallel consumer writes them beside the offset 3: one open, one done,
+/// one open, two done.
+pub(crate) const TAKEN_OVER: &str = "bgABAAEAAQAC";
+
+/// What that leaves open of the first ten.
+pub(crate) const TAKEN_OVER_OPEN: [u64; 4] = [3, 5, 8, 9];
+
+/// Commits for a group that has no members; what the broker says to it.
+pub(crate) fn try_commit_by_hand(
+    brokers: &str,
+    group: &str,
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    metadata: &str,
+) -> Result<(), RDKafkaErrorCode> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("group.id", group)
+        .create()
+        .expect("a consumer starts");
+    let mut list = TopicPartitionList::new();
+    let mut element = list.add_partition(topic, partition);
+    element.set_offset(Offset::Offset(offset)).expect("it is an offset");
+    element.set_metadata(metadata);
+    let committed = consumer.commit(&list, CommitMode::Sync);
+    committed.map_err(|error| error.rdkafka_error_code().expect("brokers answer with codes"))
+}
+
+/// The same if it is to work.
+pub(crate) fn commit_by_hand(
+    brokers: &str,
+    group: &str,
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    metadata: &str,
+) {
+    try_commit_by_hand(brokers, group, topic, partition, offset, metadata)
+        .expect("the broker takes it");
+}
+
+/// One past the last record of a partition.
+pub(crate) fn end_of(brokers: &str, topic: &str, partition: i32) -> i64 {
+    let consumer: BaseConsumer =
+        ClientConfig::new().set("bootstrap.servers", brokers).create().expect("a consumer starts");
+    let bounds = consumer.fetch_watermarks(topic, partition, PATIENCE);
+    bounds.expect("the broker answers").1
+}
