@@ -98,6 +98,28 @@ fn failures_are_tried_again_and_then_go_where_they_should() {
     assert_eq!((&letter["key"], &letter["position"]), (&"c1".into(), &5.into()));
 }
 
+#[test]
+fn a_file_is_followed_while_others_append_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let append = |line: &str| {
+        let path = folder.path().join("orders.ndjson");
+        let mut file = File::options().append(true).create(true).open(path).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    };
+    append("{\"client\":\"ann\",\"order\":1}\n");
+    let words = ["file:orders.ndjson", "--to-the-end=false", "--ndjson", "--key", ".client"];
+    let words = [&words[..], &["--", "echo", "{order}"]].concat();
+    let mut child = in_folder(&folder, "consume", &words).stdin(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "1");
+    append("{\"client\":\"ann\",\"order\":2}\n");
+    assert_eq!(lines.next().unwrap().unwrap(), "2");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let outcome = finish(child);
+    assert_eq!(outcome.code, 130, "{outcome:?}");
+}
+
 /// A service that answers each request with what `status` says, and keeps the requests.
 struct Service {
     address: String,
@@ -174,6 +196,73 @@ fn a_service_gets_each_record_and_its_answer_counts() {
     assert_eq!(numbers, ["3}", "3}", "7}", "11}", "15}", "19}"]);
 }
 
+/// What a journal has, one record after another, as key and payload.
+fn contents(folder: &TempDir, journal: &str) -> Vec<String> {
+    let words = [&format!("journal:{journal}"), "--group", "look", "--to-the-end", "-j", "1"];
+    let words = [&words[..], &["--order", "partition", "--", "sh", "-c"]].concat();
+    let echo = ["printf '%s %s\\n' \"$KEYLANE_KEY\" \"$1\"", "x"];
+    let outcome = run(folder, "consume", &[&words[..], &echo].concat(), "");
+    outcome.expect(0, &[]).stdout.lines().map(str::to_owned).collect()
+}
+
+/// Those of a key, of records that are numbered.
+fn of_key(contents: &[String], key: &str) -> Vec<String> {
+    let own = contents.iter().filter_map(|line| line.strip_prefix(key));
+    own.map(|text| text.trim().to_owned()).collect()
+}
+
+#[test]
+fn what_comes_of_records_is_appended_with_their_keys() {
+    let folder = with_journal();
+    // The first attempt at 5 fails after it has printed; 6 prints nothing.
+    let prints = "test $KEYLANE_POSITION = 6 || echo \"bill $KEYLANE_POSITION\"; echo said >&2; \
+                  test $KEYLANE_POSITION$KEYLANE_ATTEMPT != 51";
+    let words = ["journal:j", "--group", "g", "--to-the-end", "-j", "4", "--backoff", "1ms"];
+    let words = [&words[..], &["--output", "journal:bills", "--", "sh", "-c", prints]].concat();
+    let outcome = run(&folder, "consume", &words, "");
+    outcome.expect(0, &["20 handled, 1 attempts failed", "said"]);
+    assert_eq!(outcome.stdout, "");
+    let bills = contents(&folder, "bills");
+    assert_eq!(bills.len(), 19);
+    for key in 0..4 {
+        let wanted = (0..5).map(|i| i * 4 + key).filter(|n| *n != 6).map(|n| format!("bill {n}"));
+        assert_eq!(of_key(&bills, &format!("c{key}")), wanted.collect::<Vec<_>>());
+    }
+    // The next time nothing is left to do.
+    run(&folder, "consume", &words, "").expect(0, &["0 handled"]);
+
+    let refused = |words: &[&str], why: &str| {
+        run(&folder, "consume", words, "").expect(255, &[why]);
+    };
+    refused(&["journal:j", "--group", "g", "--output", "j", "--", "true"], "`j` is no journal");
+    let same = ["journal:j", "--group", "g", "--output", "journal:./j", "--", "true"];
+    refused(&same, "./j is the source");
+}
+
+#[test]
+fn a_key_of_the_payload_is_the_one_that_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["-", "--key", "1", "--output", "journal:out", "--on-fail", "dead-letter"];
+    let more = ["--dead-letters", "journal:out", "--attempts", "1", "--", "sh", "-c"];
+    let words = [&words[..], &more, &["echo \"$1\"; test \"$1\" != 'b 2'", "x"]].concat();
+    run(&folder, "consume", &words, "a 1\nb 2\na 3\n").expect(1, &["2 handled"]);
+    let mut all = contents(&folder, "out");
+    all.sort_unstable();
+    // Letters keep the record's own key, which a line has none of.
+    assert_eq!(all, [" b 2", "a a 1", "a a 3"]);
+}
+
+#[test]
+fn what_a_service_answers_is_appended() {
+    let folder = with_journal();
+    let service = Service::start(|body, _| if body.contains("\"n\":6}") { 422 } else { 200 });
+    let words = ["journal:j", "--group", "g", "--to-the-end", "--on-fail", "skip"];
+    let more = ["--http", &service.address, "--output", "journal:out"];
+    run(&folder, "consume", &[&words[..], &more].concat(), "").expect(1, &["19 handled"]);
+    let out = contents(&folder, "out");
+    assert_eq!((out.len(), of_key(&out, "c2")), (19, vec!["nope".to_owned(); 4]));
+}
+
 #[test]
 fn a_service_that_does_not_answer_is_asked_again() {
     let folder = with_journal();
@@ -246,6 +335,8 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     line.clear();
     stderr.read_line(&mut line).unwrap();
     assert!(line.contains("what runs may finish"), "{line}");
+    // What is asked twice from now on is answered by a consumer that lets nothing begin any more.
+    let _ = (get(&address, "/lag"), get(&address, "/lag"));
     open_when_wanted(&pipe).write_all(b"go\n").unwrap();
     let outcome = finish(child);
     assert_eq!(outcome.code, 130, "{outcome:?}");

@@ -6,6 +6,7 @@
 //! - [`consumer`]: joins a source to a pool of workers: in parallel across keys, in order within one,
 //!   none lost.
 //! - [`dead_letters`]: where records go whose last attempt has failed.
+//! - [`sink`]: where records go that handlers make of others.
 //! - [`lines`]: lines of files, where a later process goes on, and of pipes.
 //! - [`memory`]: a source in memory, for tests of handlers.
 //! - [`source`]: what a consumer needs of the place where records come from.
@@ -27,6 +28,7 @@ pub mod memory;
 mod position;
 mod record;
 pub mod retry;
+pub mod sink;
 pub mod source;
 pub mod tracker;
 

@@ -2,24 +2,30 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
-use keylane_stream::consumer::{self, Attempt, Builder, Consumer, Ended, Notice, Remote, Why};
+use keylane_stream::consumer::{
+    self, Attempt, Builder, Consumer, Ended, Notice, Outbox, Remote, StartError, Why,
+};
 use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
-use keylane_stream::journal::{Journal, JournalSource};
+use keylane_stream::journal::JournalSource;
 use keylane_stream::lines::{FileSource, PipeSource};
+use keylane_stream::sink::JournalSink;
 use keylane_stream::source::Source;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use super::handle::{Commands, Posts, classify};
+use super::journals::Journals;
 use super::keys::Keys;
+use super::outputs::Outputs;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
+use super::workers::{Records, Workers};
 use super::{config, endpoint, kafka};
 use crate::exit::Ending;
 use crate::input::Layout;
@@ -27,6 +33,10 @@ use crate::output::Output;
 use crate::process::Children;
 use crate::run::{Cause, Event};
 use crate::signals;
+use crate::worker::DISPATCHERS;
+
+/// How often it is looked for what no event announces.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Handles the records of a topic, a journal, a file or a pipe, in parallel
 /// across keys and in order within one; keeps what is done, and goes on there.
@@ -59,20 +69,29 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let output = Arc::new(Output::new(ProgressBar::hidden(), sender.clone())?);
     let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
     let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
-    let builder = builder(&plan, &keys, &output)?;
+    let mut journals = Journals::default();
+    let builder = builder(&plan, &keys, &mut journals, &output)?;
+    let results = plan.output.as_deref().map(|path| journals.target(path)).transpose()?;
+    let results = results.map(|journal| (JournalSink::new(journal), Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
+    let mut workers = None;
     let (consumer, children) = match &plan.handler {
         Handler::Command(words) => {
             let commands = Commands::new(words, &layout, keys, Arc::clone(&output))?;
             let children = Arc::clone(&commands.children);
-            let handle = move |attempt: &Attempt| commands.handle(attempt);
-            (builder.threads(plan.jobs).start(handle)?, Some(children))
+            (start_commands(builder.threads(plan.jobs), commands, results)?, Some(children))
+        }
+        Handler::Worker(words) => {
+            let start = |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
+            let records = Records::new(results.map(start).transpose()?, Arc::clone(&output));
+            let started = workers.insert(Workers::start(words, plan.jobs, records)?);
+            let consumer = builder.threads(DISPATCHERS).start_with_acks(started.handler())?;
+            (consumer, Some(started.children()))
         }
         Handler::Http { url, timeout } => {
-            let posts = Arc::new(Posts::new(url, *timeout, keys, plan.ndjson)?);
+            let posts = Posts::new(url, *timeout, keys, plan.ndjson)?;
             let runtime = runtime.as_ref().expect("it is there for this").handle().clone();
-            let handle = move |attempt| Arc::clone(&posts).handle(attempt);
-            (builder.start_async(runtime, plan.jobs, handle)?, None)
+            (start_posts(builder, posts, results, runtime, plan.jobs)?, None)
         }
     };
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
@@ -82,12 +101,17 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     }
     signals::watch(sender.clone())?;
     let remote = consumer.remote();
+    let watch = workers.as_ref().map(Workers::watch);
     let (done, ended) = mpsc::channel();
+    let left = children.clone();
     thread::Builder::new().name("keylane-waiter".into()).spawn(move || {
-        let _ = done.send(consumer.wait());
+        let ended = consumer.wait();
+        leave(&ended, workers, left.as_deref());
+        let _ = done.send(ended);
         let _ = sender.send(Event::Drained);
     })?;
-    let signal = follow(&events, &remote, children.as_deref(), plan.stop_within, &output);
+    let look = || watch.iter().for_each(|watch| watch());
+    let signal = follow(&events, &remote, children.as_deref(), plan.stop_within, &output, look);
     let ended = ended.recv().context("the consumer has panicked")?;
     report(&ended, &output);
     if let Some(runtime) = runtime {
@@ -96,9 +120,51 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     Ok(ending(&ended, signal))
 }
 
-fn builder(plan: &Plan, keys: &Arc<Keys>, output: &Arc<Output>) -> anyhow::Result<Builder> {
+/// Where what comes of records goes, if it is kept.
+type Results = Option<(JournalSink, Outputs)>;
+
+fn start_commands(
+    builder: Builder,
+    commands: Commands,
+    results: Results,
+) -> Result<Consumer, StartError> {
+    let Some((sink, outputs)) = results else {
+        return builder.start(move |attempt: &Attempt| commands.handle(attempt));
+    };
+    builder.start_producing(sink, move |attempt: &Attempt| {
+        commands.ask(attempt).map(|answer| outputs.of(attempt, answer))
+    })
+}
+
+fn start_posts(
+    builder: Builder,
+    posts: Posts,
+    results: Results,
+    runtime: Handle,
+    jobs: usize,
+) -> Result<Consumer, StartError> {
+    let posts = Arc::new(posts);
+    let Some((sink, outputs)) = results else {
+        return builder.start_async(runtime, jobs, move |attempt| {
+            let posts = Arc::clone(&posts);
+            async move { posts.ask(&attempt).await.map(drop) }
+        });
+    };
+    let outputs = Arc::new(outputs);
+    builder.start_async_producing(runtime, jobs, sink, move |attempt| {
+        let (posts, outputs) = (Arc::clone(&posts), Arc::clone(&outputs));
+        async move { posts.ask(&attempt).await.map(|answer| outputs.of(&attempt, answer)) }
+    })
+}
+
+fn builder(
+    plan: &Plan,
+    keys: &Arc<Keys>,
+    journals: &mut Journals,
+    output: &Arc<Output>,
+) -> anyhow::Result<Builder> {
     let tell = Arc::clone(output);
-    let mut builder = Consumer::builder(source(plan)?)
+    let mut builder = Consumer::builder(source(plan, journals)?)
         .no_key(match plan.no_key {
             NoKey::Serial => consumer::NoKey::OneByOne,
             NoKey::Unordered => consumer::NoKey::Unordered,
@@ -123,21 +189,16 @@ fn builder(plan: &Plan, keys: &Arc<Keys>, output: &Arc<Output>) -> anyhow::Resul
         Order::None => builder.unordered(),
     };
     if let Some(place) = &plan.dead_letters {
-        builder = builder.dead_letters(dead_letters(place)?);
+        builder = builder.dead_letters(dead_letters(place, journals)?);
     }
     Ok(builder)
 }
 
-fn source(plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
+fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source>> {
     Ok(match &plan.source {
         plan::Source::Kafka(member) => kafka::source(member)?,
         plan::Source::Journal { path, group, to_the_end } => {
-            anyhow::ensure!(
-                path.exists(),
-                "there is no journal {}; keylane produce makes one",
-                path.display()
-            );
-            let source = JournalSource::new(Journal::open(path)?, group.as_str());
+            let source = JournalSource::new(journals.source(path)?, group.as_str());
             Box::new(if *to_the_end { source.to_the_end() } else { source })
         }
         plan::Source::File { path, state, follow } => {
@@ -148,14 +209,17 @@ fn source(plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
     })
 }
 
-fn dead_letters(place: &plan::DeadLetters) -> anyhow::Result<Box<dyn DeadLetters>> {
+fn dead_letters(
+    place: &plan::DeadLetters,
+    journals: &mut Journals,
+) -> anyhow::Result<Box<dyn DeadLetters>> {
     Ok(match place {
         plan::DeadLetters::File(path) => {
             let letters = FileLetters::open(path);
             let cannot = || format!("cannot write dead letters to {}", path.display());
             Box::new(letters.with_context(cannot)?)
         }
-        plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(Journal::open(path)?)),
+        plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(journals.target(path)?)),
         plan::DeadLetters::Kafka { address, client } => kafka::dead_letters(address, client)?,
     })
 }
@@ -168,6 +232,19 @@ fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
     Ok(wanted.then(|| builder.build()).transpose()?)
 }
 
+/// Ends what outlives the consumer. What it has given up is ended only now, when that cannot be taken for
+/// a failed attempt any more.
+fn leave(ended: &Ended, workers: Option<Workers>, children: Option<&Children>) {
+    match workers {
+        Some(workers) if ended.abandoned > 0 => workers.abandon(),
+        Some(workers) => workers.dismiss(),
+        None => {}
+    }
+    if ended.abandoned > 0 {
+        children.inspect(|children| children.terminate());
+    }
+}
+
 /// Waits for the end, and hurries it on demand. The signal that asked for it, if one did.
 fn follow(
     events: &Receiver<Event>,
@@ -175,11 +252,19 @@ fn follow(
     children: Option<&Children>,
     stop_within: Duration,
     output: &Output,
+    look: impl Fn(),
 ) -> Option<i32> {
     let mut asked = 0;
     let mut signal = None;
-    for event in events {
-        let Event::Stop(cause) = event else { break };
+    loop {
+        let cause = match events.recv_timeout(TICK) {
+            Ok(Event::Stop(cause)) => cause,
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                look();
+                continue;
+            }
+        };
         asked += 1;
         match cause {
             Cause::Signal(number) => _ = signal.get_or_insert(number),
@@ -188,12 +273,11 @@ fn follow(
         }
         match asked {
             1 => {
-                output.say("stopping; what runs may finish, interrupt again to end it");
                 remote.stop(stop_within);
+                output.say("stopping; what runs may finish, interrupt again to end it");
             }
             2 => {
                 output.say("ending what runs");
-                children.inspect(|children| children.terminate());
                 remote.stop(Duration::ZERO);
             }
             _ => _ = children.inspect(|children| children.kill()),

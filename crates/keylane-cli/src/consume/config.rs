@@ -110,6 +110,7 @@ ndjson = false           # payloads are JSON, so that their members have names
 
 # What handles a record: a command without a shell, or an address to POST it to.
 # command = ["./handle", "{key}"]
+worker = false           # the command stays, gets each payload as a line, and answers it with a line
 # http = "http://127.0.0.1:8080/orders"
 http-timeout = "30s"
 # How many at a time: one per CPU, or 100 with http.
@@ -123,6 +124,9 @@ on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
 # What is refused for good (3xx, 4xx but 408, 425 and 429; exit status 65): as on-fail, at once, or "retry".
 # on-refused = "dead-letter"
 # dead-letters = "file:dead.ndjson"    # or "journal:PATH", or "kafka://HOST:PORT/TOPIC"
+
+# Where what comes of each record is appended, with its key.
+# output = "journal:bills.journal"
 
 commit-every = "1s"
 commit-after = 10000

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +36,12 @@ pub(super) enum NotHandled {
     NotRun(#[source] io::Error),
     #[error(transparent)]
     Unfit(#[from] NoField),
+    #[error("its worker ended without answering it ({0})")]
+    WorkerEnded(String),
+    #[error("there is no worker for it")]
+    NoWorker,
+    #[error("it contains a line end, and a worker gets a line; handle it without --worker")]
+    LineEnd,
     #[error("the answer was {status}{quoted}")]
     Answer { status: StatusCode, quoted: String },
     #[error("no answer")]
@@ -51,7 +57,8 @@ pub(super) fn classify(failure: &Failure) -> Class {
             let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
             kinds.contains(&error.kind())
         }
-        Some(NotHandled::Unfit(_)) => true,
+        Some(NotHandled::Unfit(_) | NotHandled::LineEnd) => true,
+        Some(NotHandled::WorkerEnded(_) | NotHandled::NoWorker) => false,
         Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
         Some(NotHandled::NoAnswer(_)) => false,
         None => matches!(failure, Failure::NoKey),
@@ -95,17 +102,19 @@ impl Commands {
         Ok(Commands { words, program, keys, children: Arc::new(Children::new()?), output })
     }
 
+    /// Runs the command, and writes what it prints.
     pub(super) fn handle(&self, attempt: &Attempt) -> Result<(), NotHandled> {
         let mut command = self.command(attempt)?;
         let ended = process::run_once(&self.children, &mut command, &self.output);
-        let status = ended.map_err(NotHandled::NotRun)?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(NotHandled::Exit {
-                what: process::describe(status),
-                refused: status.code() == Some(REFUSED),
-            }),
-        }
+        succeeded(ended.map_err(NotHandled::NotRun)?)
+    }
+
+    /// Runs the command, and returns what it prints.
+    pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+        let mut command = self.command(attempt)?;
+        let ended = process::ask_once(&self.children, &mut command, &self.output);
+        let (status, answer) = ended.map_err(NotHandled::NotRun)?;
+        succeeded(status).map(|()| answer)
     }
 
     fn command(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
@@ -131,6 +140,16 @@ impl Commands {
             .stderr(Stdio::piped())
             .process_group(0);
         Ok(command)
+    }
+}
+
+fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
+    match status.success() {
+        true => Ok(()),
+        false => Err(NotHandled::Exit {
+            what: process::describe(status),
+            refused: status.code() == Some(REFUSED),
+        }),
     }
 }
 
@@ -163,15 +182,16 @@ impl Posts {
         Ok(Posts { client, url, keys, json })
     }
 
-    pub(super) async fn handle(self: Arc<Self>, attempt: Attempt) -> Result<(), NotHandled> {
+    /// Posts the record, and returns what is answered.
+    pub(super) async fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
         let request = self.client.post(self.url.clone());
-        let request = request.headers(self.headers(&attempt)).body(attempt.payload().to_vec());
+        let request = request.headers(self.headers(attempt)).body(attempt.payload().to_vec());
         let answer = request.send().await.map_err(NotHandled::NoAnswer)?;
         let status = answer.status();
         // To its end, so that the connection can be used again.
         let body = answer.bytes().await.map_err(NotHandled::NoAnswer)?;
         if status.is_success() {
-            return Ok(());
+            return Ok(body.into());
         }
         let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
         let quoted = match quoted.trim() {

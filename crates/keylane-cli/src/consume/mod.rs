@@ -12,6 +12,7 @@ mod compose;
 mod config;
 mod endpoint;
 mod handle;
+mod journals;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(not(feature = "kafka"))]
@@ -19,10 +20,12 @@ mod kafka;
 mod kafka;
 mod keys;
 mod lag;
+mod outputs;
 mod plan;
 mod produce;
 mod settings;
 mod view;
+mod workers;
 
 pub(crate) use compose::{ConsumeArgs, run};
 pub(crate) use config::{ConfigArgs, run as config};

@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) handler: Handler,
     pub(super) policy: Policy<Class>,
     pub(super) dead_letters: Option<DeadLetters>,
+    /// The journal for what comes of records.
+    pub(super) output: Option<PathBuf>,
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
     pub(super) most_records: usize,
@@ -52,6 +54,7 @@ pub(super) struct Kafka {
 #[derive(Debug)]
 pub(super) enum Handler {
     Command(Vec<String>),
+    Worker(Vec<String>),
     Http { url: String, timeout: Duration },
 }
 
@@ -102,6 +105,7 @@ impl Plan {
         let dead_letters = settings.dead_letters.as_deref();
         let dead_letters =
             dead_letters.map(|place| self::dead_letters(place, client)).transpose()?;
+        let output = settings.output.as_deref().map(output).transpose()?;
         if dead_letters.is_none() && policy.rules().any(|rule| rule.last == Last::DeadLetter) {
             return wrong(
                 "on-fail",
@@ -123,7 +127,9 @@ impl Plan {
         }
         let jobs = match handler {
             Handler::Http { .. } => 100,
-            Handler::Command(_) => thread::available_parallelism().map_or(1, usize::from),
+            Handler::Command(_) | Handler::Worker(_) => {
+                thread::available_parallelism().map_or(1, usize::from)
+            }
         };
         let source = source(&settings)?;
         if matches!(source, Source::File { .. } | Source::Stdin)
@@ -142,6 +148,7 @@ impl Plan {
             handler,
             policy,
             dead_letters,
+            output,
             commit_every: span(settings.commit_every, 1),
             commit_after: settings.commit_after.unwrap_or(10_000),
             most_records: settings.most_records.unwrap_or(4_096),
@@ -197,9 +204,12 @@ fn source(settings: &Settings) -> Result<Source, Wrong> {
 
 fn handler(settings: &Settings) -> Result<Handler, Wrong> {
     let timeout = settings.http_timeout.map_or(Duration::from_secs(30), |span| span.0);
+    let worker = settings.worker.unwrap_or(false);
     match (settings.command.as_deref(), &settings.http) {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
+        (Some(words), None) if worker => Ok(Handler::Worker(words.to_vec())),
         (Some(words), None) => Ok(Handler::Command(words.to_vec())),
+        (None, Some(_)) if worker => wrong("worker", "an address is no worker; name a command"),
         (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
             Ok(Handler::Http { url: url.clone(), timeout })
         }
@@ -242,6 +252,13 @@ fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
     };
     let policy = Policy::new(failed).and_then(|policy| policy.with(Class::Refused, refused));
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))
+}
+
+fn output(text: &str) -> Result<PathBuf, Wrong> {
+    match text.strip_prefix("journal:") {
+        Some(path) if !path.is_empty() => Ok(path.into()),
+        _ => wrong("output", format!("`{text}` is no journal; write journal:PATH")),
+    }
 }
 
 fn dead_letters(text: &str, client: Vec<String>) -> Result<DeadLetters, Wrong> {

@@ -75,6 +75,11 @@ pub(crate) struct Settings {
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
 
+    /// The command is started -j times, gets each payload as a line, and
+    /// answers it with a line, which means done.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) worker: Option<bool>,
+
     /// POST each payload to this address; an answer of 2xx means done.
     #[arg(long, value_name = "URL")]
     pub(crate) http: Option<String>,
@@ -110,6 +115,12 @@ pub(crate) struct Settings {
     /// kafka://HOST:PORT/TOPIC.
     #[arg(long, value_name = "WHERE")]
     pub(crate) dead_letters: Option<String>,
+
+    /// Append what comes of each record to journal:PATH, with its key: what the
+    /// command prints, or the worker or the service answers. It is not printed
+    /// then.
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) output: Option<String>,
 
     /// How long after the last time progress is stored: 1s by default.
     #[arg(long, value_name = "TIME")]
@@ -284,6 +295,7 @@ impl Settings {
             no_key,
             ndjson,
             jobs,
+            worker,
             http,
             http_timeout,
             attempts,
@@ -292,6 +304,7 @@ impl Settings {
             on_fail,
             on_refused,
             dead_letters,
+            output,
             commit_every,
             commit_after,
             most_records,

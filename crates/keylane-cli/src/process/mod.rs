@@ -9,6 +9,6 @@ mod program;
 mod task;
 
 pub(crate) use children::Children;
-pub(crate) use once::run_once;
+pub(crate) use once::{ask_once, run_once};
 pub(crate) use program::resolve;
 pub(crate) use task::{Processes, describe};

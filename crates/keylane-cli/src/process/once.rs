@@ -20,13 +20,32 @@ pub(crate) fn run_once(
     command: &mut Command,
     output: &Output,
 ) -> io::Result<ExitStatus> {
-    let mut child = children.spawn(command)?;
-    let printed =
-        BUFFER.with_borrow_mut(|buffer| collect(&mut child, children.abandoned(), buffer));
-    let status = children.reap(&mut child)?;
-    let Printed { mut stdout, mut stderr } = printed?;
+    let (status, Printed { mut stdout, mut stderr }) = run(children, command)?;
     if !(stdout.is_empty() && stderr.is_empty()) {
         output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
     }
     Ok(status)
+}
+
+/// Runs a command to its end, and returns how it ended and what it printed; what it complained of is written.
+pub(crate) fn ask_once(
+    children: &Children,
+    command: &mut Command,
+    output: &Output,
+) -> io::Result<(ExitStatus, Vec<u8>)> {
+    let (status, Printed { mut stdout, mut stderr }) = run(children, command)?;
+    if !stderr.is_empty() {
+        output.write_both(|_| Ok(()), |err| stderr.write_to(err));
+    }
+    let mut answer = Vec::new();
+    stdout.write_to(&mut answer)?;
+    Ok((status, answer))
+}
+
+fn run(children: &Children, command: &mut Command) -> io::Result<(ExitStatus, Printed)> {
+    let mut child = children.spawn(command)?;
+    let printed =
+        BUFFER.with_borrow_mut(|buffer| collect(&mut child, children.abandoned(), buffer));
+    let status = children.reap(&mut child)?;
+    Ok((status, printed?))
 }

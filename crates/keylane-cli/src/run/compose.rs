@@ -2,8 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -17,8 +15,9 @@ use crate::output::Output;
 use crate::process::{self, Children, Processes};
 use crate::progress::Progress;
 use crate::signals;
-use crate::worker::Crew;
+use crate::worker::{self, Crew};
 
+use super::books::Books;
 use super::engine::Engine;
 use super::event::Event;
 use super::plan::Plan;
@@ -92,15 +91,9 @@ fn workers(
     ledger: &Arc<Ledger>,
     events: &Sender<Event>,
 ) -> anyhow::Result<Engine> {
-    let mut command = Command::new(process::resolve(&words[0])?);
-    command
-        .arg0(&words[0])
-        .args(&words[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .process_group(0);
-    let crew = Crew::new(jobs, command, Children::new()?, Arc::clone(ledger), events.clone());
-    let crew = Arc::new(crew);
+    let books = Books { ledger: Arc::clone(ledger), events: events.clone() };
+    let crew =
+        Arc::new(Crew::new(jobs, worker::command(words)?, Arc::new(Children::new()?), books));
     let attendants = crew.hire(jobs)?;
     Ok(Engine::Workers(crew, Mutex::new(attendants)))
 }

@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::process::{Children, Processes};
 use crate::worker::{Crew, DISPATCHERS};
 
+use super::books::Books;
 use super::work::{Body, Pool, Work};
 
 /// What runs the records.
@@ -17,7 +18,7 @@ pub(super) enum Engine {
     /// A process per record.
     Processes(Arc<Processes>),
     /// Lines to long-lived children, and the threads that look after them.
-    Workers(Arc<Crew>, Mutex<Vec<JoinHandle<()>>>),
+    Workers(Arc<Crew<Books>>, Mutex<Vec<JoinHandle<()>>>),
 }
 
 impl Engine {
@@ -39,7 +40,7 @@ impl Engine {
                 let crew = Arc::clone(crew);
                 Ok(builder.build_handler_with_turns(
                     move |key: &Key, work: Work, turn| match work.body {
-                        Body::Line(line) => crew.dispatch(work.place, key, &line, turn),
+                        Body::Line(line) => crew.dispatch(work.place, key, &line, Some(turn)),
                         Body::Argv(_) => unreachable!("commands are for processes"),
                     },
                 )?)
@@ -91,7 +92,7 @@ impl Engine {
     pub(super) fn ledger(&self) -> &Ledger {
         match self {
             Self::Processes(processes) => &processes.ledger,
-            Self::Workers(crew, _) => &crew.ledger,
+            Self::Workers(crew, _) => &crew.employer.ledger,
         }
     }
 }

@@ -12,6 +12,7 @@
 //! a command that fails or a field that this record lacks, is reported and
 //! counted, and the run goes on.
 
+mod books;
 mod compose;
 mod engine;
 mod event;
@@ -23,4 +24,4 @@ mod work;
 
 pub(crate) use compose::run;
 pub(crate) use event::{Cause, Event};
-pub(crate) use work::{Pool, Turn};
+pub(crate) use work::Pool;

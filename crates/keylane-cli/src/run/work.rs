@@ -6,9 +6,6 @@ use crate::ledger::Place;
 /// The pool of a run.
 pub(crate) type Pool = keylane::HandlerPool<Key, Work>;
 
-/// A key's turn; the next record of the key starts when it is dropped.
-pub(crate) type Turn = keylane::Turn;
-
 /// One record, ready to run.
 #[derive(Debug)]
 pub(crate) struct Work {

@@ -13,6 +13,7 @@ use crate::process::describe;
 
 use super::answers::Answers;
 use super::crew::Crew;
+use super::employer::Employer;
 use super::slot::{Pending, Phase};
 
 /// Children in a row that may end without an answer before the command is
@@ -22,7 +23,7 @@ const MOST_FRUITLESS: u32 = 3;
 /// What a worker must do, for all who did not.
 const RULE: &str = "a worker must answer each line on its input with exactly one line";
 
-impl Crew {
+impl<E: Employer> Crew<E> {
     /// Runs one slot until the run is over.
     pub(super) fn attend(self: &Arc<Self>, index: usize) {
         while self.wait_for_record(index) {
@@ -33,7 +34,9 @@ impl Crew {
                 }
                 Err(error) => {
                     self.forfeit(index);
-                    return self.fail(error);
+                    if self.is_over(error) {
+                        return;
+                    }
                 }
             }
         }
@@ -92,7 +95,7 @@ impl Crew {
         index: usize,
         text: &[u8],
         lines: usize,
-        answered: &mut Vec<Pending>,
+        answered: &mut Vec<Pending<E::Ticket>>,
     ) -> anyhow::Result<()> {
         let mut table = self.lock();
         if !table.slots[index].answered(lines, Instant::now(), answered) {
@@ -104,8 +107,7 @@ impl Crew {
             self.room.notify_all();
         }
         self.write_without_blocking(index, self.lock());
-        self.ledger.output.write(text);
-        self.ledger.succeeded(lines as u64);
+        self.employer.answered(text, answered);
         self.release(answered);
         Ok(())
     }
@@ -125,16 +127,12 @@ impl Crew {
         let mut table = self.lock();
         let fruitless = table.slots[index].bury(&mut lost);
         drop(table);
-        for Pending { place, key, .. } in &lost {
-            self.ledger.failed(
-                place,
-                key,
-                format_args!("its worker ended without answering it ({end})"),
-            );
-        }
-        if let Some(error) = end.verdict(lost.len(), fruitless) {
+        let count = lost.len();
+        self.employer.lost(&mut lost, &end);
+        if let Some(error) = end.verdict(count, fruitless)
+            && self.is_over(error)
+        {
             self.forfeit(index);
-            self.fail(error);
         }
         self.release(&mut lost);
         self.room.notify_all();
@@ -147,7 +145,7 @@ impl Crew {
         table.slots[index].phase = Phase::Empty;
         table.slots[index].withdraw(&mut withdrawn);
         drop(table);
-        self.ledger.withdrawn(withdrawn.len() as u64);
+        self.employer.withdrawn(&mut withdrawn);
         self.release(&mut withdrawn);
     }
 }

@@ -2,16 +2,16 @@
 
 use std::io::Write;
 use std::process::Command;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::key::Key;
-use crate::ledger::{Ledger, Place};
-use crate::process::Children;
-use crate::run::{Cause, Event, Turn};
+use keylane::Turn;
 
+use crate::key::Key;
+use crate::process::Children;
+
+use super::employer::Employer;
 use super::homes::Homes;
 use super::slot::{Pending, Phase, Slot};
 
@@ -20,22 +20,21 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// All slots and what they share.
 #[derive(Debug)]
-pub(crate) struct Crew {
-    pub(super) table: Mutex<Table>,
+pub(crate) struct Crew<E: Employer> {
+    pub(super) table: Mutex<Table<E::Ticket>>,
     /// Told to dispatchers: a slot may have room, or nothing may start.
     pub(super) room: Condvar,
     /// Told to attendants: an empty slot has a record, or the run is over.
     pub(super) wanted: Condvar,
-    pub(crate) children: Children,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(super) events: Sender<Event>,
+    pub(crate) children: Arc<Children>,
+    pub(crate) employer: E,
     /// The command to start; locked because building a process changes it.
     pub(super) command: Mutex<Command>,
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) slots: Vec<Slot>,
+pub(super) struct Table<T> {
+    pub(super) slots: Vec<Slot<T>>,
     pub(super) homes: Homes,
     /// Dispatchers that wait for room.
     pub(super) waiting: usize,
@@ -45,14 +44,8 @@ pub(super) struct Table {
     hinted: bool,
 }
 
-impl Crew {
-    pub(crate) fn new(
-        jobs: usize,
-        command: Command,
-        children: Children,
-        ledger: Arc<Ledger>,
-        events: Sender<Event>,
-    ) -> Self {
+impl<E: Employer> Crew<E> {
+    pub(crate) fn new(jobs: usize, command: Command, children: Arc<Children>, employer: E) -> Self {
         let now = Instant::now();
         let slots = (0..jobs).map(|_| Slot::new(now)).collect();
         Self {
@@ -66,8 +59,7 @@ impl Crew {
             room: Condvar::new(),
             wanted: Condvar::new(),
             children,
-            ledger,
-            events,
+            employer,
             command: Mutex::new(command),
         }
     }
@@ -83,12 +75,20 @@ impl Crew {
         (0..jobs).map(hire).collect()
     }
 
-    /// Gives a record to the least busy slot; waits while none has room.
-    pub(crate) fn dispatch(self: &Arc<Self>, place: Place, key: &Key, line: &[u8], turn: Turn) {
+    /// Gives a record to the least busy slot; waits while none has room. Without a turn, the ticket holds
+    /// what keeps the key's other records back.
+    pub(crate) fn dispatch(
+        self: &Arc<Self>,
+        ticket: E::Ticket,
+        key: &Key,
+        line: &[u8],
+        turn: Option<Turn>,
+    ) {
         let mut table = self.lock();
         let index = loop {
-            if self.ledger.is_stopping() {
-                return self.ledger.not_run(1);
+            if self.employer.is_stopping() {
+                drop(table);
+                return self.employer.not_run(ticket);
             }
             if let Some(index) = table.place_for(key, line.len()) {
                 break index;
@@ -97,8 +97,8 @@ impl Crew {
             table = self.room.wait(table).expect("no holder of the lock panics");
             table.waiting -= 1;
         };
-        self.ledger.started();
-        let given_back = table.enter(index, place, key, line, turn);
+        self.employer.started();
+        let given_back = table.enter(index, ticket, key, line, turn);
         if matches!(table.slots[index].phase, Phase::Empty) {
             self.wanted.notify_all();
         }
@@ -110,7 +110,7 @@ impl Crew {
     pub(super) fn write_without_blocking(
         self: &Arc<Self>,
         index: usize,
-        table: MutexGuard<'_, Table>,
+        table: MutexGuard<'_, Table<E::Ticket>>,
     ) {
         if !table.slots[index].may_block() {
             return self.write_due(index, table);
@@ -121,7 +121,11 @@ impl Crew {
     }
 
     /// Writes the slot's outbox to its child for as long as that is due.
-    pub(super) fn write_due<'c>(&'c self, index: usize, mut table: MutexGuard<'c, Table>) {
+    pub(super) fn write_due<'c>(
+        &'c self,
+        index: usize,
+        mut table: MutexGuard<'c, Table<E::Ticket>>,
+    ) {
         while let Some((pipe, lines)) = table.slots[index].begin_write(Instant::now()) {
             drop(table);
             // A child that has closed its input is about to end; its attendant
@@ -137,10 +141,10 @@ impl Crew {
     }
 
     /// Lets keys go on whose records have been dealt with.
-    pub(super) fn release(&self, records: &mut Vec<Pending>) {
-        if records.iter().any(Pending::is_at_home) {
+    pub(super) fn release(&self, records: &mut Vec<Pending<E::Ticket>>) {
+        if records.iter().any(|record| record.is_at_home) {
             let mut table = self.lock();
-            for record in records.iter().filter(|record| record.is_at_home()) {
+            for record in records.iter().filter(|record| record.is_at_home) {
                 table.homes.moved_out(&record.key);
             }
         }
@@ -156,7 +160,7 @@ impl Crew {
         }
         drop(table);
         self.room.notify_all();
-        self.ledger.withdrawn(withdrawn.len() as u64);
+        self.employer.withdrawn(&mut withdrawn);
         self.release(&mut withdrawn);
     }
 
@@ -185,7 +189,7 @@ impl Crew {
         for slot in &mut table.slots {
             let is_silent = slot.sent() > 0 && slot.silent_for(now) >= SILENCE;
             if is_silent {
-                silent = slot.oldest_sent().map(|record| record.place.clone());
+                silent = slot.oldest_sent().map(|record| self.employer.name(&record.ticket));
             }
             if input_ended && is_silent {
                 slot.leave();
@@ -196,9 +200,9 @@ impl Crew {
         let silent = silent.filter(|_| !table.hinted);
         table.hinted |= silent.is_some();
         drop(table);
-        if let Some(Place { number, line }) = silent {
-            self.ledger.output.say(format_args!(
-                "note: a worker has not answered record {number} (line {line}) for {} s; if it \
+        if let Some(record) = silent {
+            self.employer.say(&format_args!(
+                "note: a worker has not answered {record} for {} s; if it \
                  keeps its output back, run it unbuffered (sed -u, python -u, grep \
                  --line-buffered)",
                 SILENCE.as_secs()
@@ -206,20 +210,19 @@ impl Crew {
         }
     }
 
-    /// Ends the run because of its workers.
-    pub(super) fn fail(&self, error: anyhow::Error) {
-        self.ledger.stop();
-        // The supervisor may have ended the run already.
-        let _ = self.events.send(Event::Stop(Cause::Error(error)));
+    /// Tells of what makes the workers useless. Whether that is the end.
+    pub(super) fn is_over(&self, error: anyhow::Error) -> bool {
+        let over = self.employer.is_over(error);
         self.room.notify_all();
+        over
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table<E::Ticket>> {
         self.table.lock().expect("no holder of the lock panics")
     }
 }
 
-impl Table {
+impl<T> Table<T> {
     /// The slot for a record: where its key is at home, else the least busy.
     fn place_for(&self, key: &Key, length: usize) -> Option<usize> {
         // The window does not keep a key from its home. It can exceed it by one
@@ -236,16 +239,17 @@ impl Table {
     fn enter(
         &mut self,
         index: usize,
-        place: Place,
+        ticket: T,
         key: &Key,
         line: &[u8],
-        turn: Turn,
+        turn: Option<Turn>,
     ) -> Option<Turn> {
         let slot = &mut self.slots[index];
-        let follow = slot.is_quick() && slot.has_room(line.len());
-        let (held, given_back) = if follow { (None, Some(turn)) } else { (Some(turn), None) };
-        slot.enter(line, Pending { place, key: key.clone(), length: line.len(), turn: held });
-        if follow {
+        let is_at_home = turn.is_some() && slot.is_quick() && slot.has_room(line.len());
+        let (turn, given_back) = if is_at_home { (None, turn) } else { (turn, None) };
+        let (key_of, length) = (key.clone(), line.len());
+        slot.enter(line, Pending { ticket, key: key_of, length, is_at_home, _turn: turn });
+        if is_at_home {
             self.homes.moved_in(key, index);
         }
         given_back

@@ -9,6 +9,9 @@
 //!   and the key's records follow each other into the same child (see `homes`).
 //! - The least busy child gets the next record. A child that takes long for a
 //!   record has no second one waiting in its pipe (see `window`).
+//! - Whose records they are, and what an answer or a lost record means there, is
+//!   its employer's business (see `employer`). Where a record keeps its key's turn
+//!   with its ticket, no other record of the key follows it.
 //! - A child that ends takes only those records with it that were in its pipe;
 //!   each of them is named.
 //!
@@ -32,14 +35,35 @@
 mod answers;
 mod attendant;
 mod crew;
+mod employer;
 mod homes;
 mod slot;
 mod window;
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::process;
+
 pub(crate) use crew::Crew;
+pub(crate) use employer::Employer;
+pub(crate) use slot::Pending;
 
 /// Workers of the pool in front of a crew, however many slots it has: one to
 /// enter records and one to wake up meanwhile. One alone made half as many
 /// records a second with two children, and sixteen made a fifth fewer than two
 /// with sixteen children, on two CPUs.
 pub(crate) const DISPATCHERS: usize = 2;
+
+/// The command of a worker: its input and output are pipes, and it has a process group of its own.
+pub(crate) fn command(words: &[OsString]) -> anyhow::Result<Command> {
+    let mut command = Command::new(process::resolve(&words[0])?);
+    command
+        .arg0(&words[0])
+        .args(&words[1..])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0);
+    Ok(command)
+}

@@ -6,9 +6,9 @@ use std::process::ChildStdin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use keylane::Turn;
+
 use crate::key::Key;
-use crate::ledger::Place;
-use crate::run::Turn;
 
 use super::window::Window;
 
@@ -27,25 +27,21 @@ pub(super) enum Phase {
 
 /// A record that was entered in a slot and not answered.
 #[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) place: Place,
-    pub(super) key: Key,
+pub(crate) struct Pending<T> {
+    pub(crate) ticket: T,
+    pub(crate) key: Key,
     /// Bytes of its line.
     pub(super) length: usize,
+    /// True if the key has its home in this slot, so that its next record may follow.
+    pub(super) is_at_home: bool,
     /// The key's turn, held so that no other record of the key starts; none if
-    /// the key has its home in this slot instead.
-    pub(super) turn: Option<Turn>,
-}
-
-impl Pending {
-    pub(super) fn is_at_home(&self) -> bool {
-        self.turn.is_none()
-    }
+    /// the key has its home in this slot instead, or the ticket holds it.
+    pub(super) _turn: Option<Turn>,
 }
 
 /// One slot.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct Slot<T> {
     pub(super) phase: Phase,
     pub(super) window: Window,
     /// Lines not yet written to the child.
@@ -53,7 +49,7 @@ pub(super) struct Slot {
     /// The outbox's other half: a buffer to gather in while one is written.
     spare: Vec<u8>,
     /// All records that were not answered, oldest first.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<Pending<T>>,
     /// How many of them, from the back, are still in the outbox.
     unsent: usize,
     /// Bytes of all pending lines.
@@ -71,7 +67,7 @@ pub(super) struct Slot {
 /// Assumed until the first child's pipe has been asked.
 const SMALLEST_PIPE: usize = 4 << 10;
 
-impl Slot {
+impl<T> Slot<T> {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             phase: Phase::Empty,
@@ -101,7 +97,7 @@ impl Slot {
 
     /// Records for which the key's turn is held.
     pub(super) fn turns_held(&self) -> usize {
-        self.pending.iter().filter(|record| record.turn.is_some()).count()
+        self.pending.iter().filter(|record| !record.is_at_home).count()
     }
 
     /// True if a line of this length may be entered. A line too large for the
@@ -111,7 +107,7 @@ impl Slot {
         !matches!(self.phase, Phase::Leaving) && (fits || self.pending.is_empty())
     }
 
-    pub(super) fn enter(&mut self, line: &[u8], record: Pending) {
+    pub(super) fn enter(&mut self, line: &[u8], record: Pending<T>) {
         self.outbox.extend_from_slice(line);
         self.bytes += record.length;
         self.pending.push_back(record);
@@ -123,7 +119,7 @@ impl Slot {
         self.pending.len() - self.unsent
     }
 
-    pub(super) fn oldest_sent(&self) -> Option<&Pending> {
+    pub(super) fn oldest_sent(&self) -> Option<&Pending<T>> {
         self.pending.front().filter(|_| self.sent() > 0)
     }
 
@@ -168,7 +164,12 @@ impl Slot {
 
     /// Moves the `count` oldest records to `into`; false if the child was not
     /// given that many.
-    pub(super) fn answered(&mut self, count: usize, now: Instant, into: &mut Vec<Pending>) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        count: usize,
+        now: Instant,
+        into: &mut Vec<Pending<T>>,
+    ) -> bool {
         if count > self.sent() {
             return false;
         }
@@ -196,7 +197,7 @@ impl Slot {
 
     /// Forgets the child, and takes the records that it had; says how many
     /// children in a row have ended without an answer.
-    pub(super) fn bury(&mut self, into: &mut Vec<Pending>) -> u32 {
+    pub(super) fn bury(&mut self, into: &mut Vec<Pending<T>>) -> u32 {
         self.phase = Phase::Empty;
         self.window = Window::new();
         self.take_oldest(self.sent(), into);
@@ -205,14 +206,14 @@ impl Slot {
     }
 
     /// Takes back the records that were not written to the child.
-    pub(super) fn withdraw(&mut self, into: &mut Vec<Pending>) {
+    pub(super) fn withdraw(&mut self, into: &mut Vec<Pending<T>>) {
         let kept = self.sent();
         into.extend(self.pending.drain(kept..).inspect(|record| self.bytes -= record.length));
         self.unsent = 0;
         self.outbox.clear();
     }
 
-    fn take_oldest(&mut self, count: usize, into: &mut Vec<Pending>) {
+    fn take_oldest(&mut self, count: usize, into: &mut Vec<Pending<T>>) {
         into.extend(self.pending.drain(..count).inspect(|record| self.bytes -= record.length));
     }
 }

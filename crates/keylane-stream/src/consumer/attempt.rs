@@ -106,6 +106,20 @@ impl Attempt {
         self.cargo.delivered.position
     }
 
+    /// The record's name for ever, as headers for what is made of it: `keylane-stream`,
+    /// `keylane-partition` and `keylane-position`, as text. Who reads that can notice a repetition by them.
+    #[must_use]
+    pub fn origin(&self) -> Vec<(String, Vec<u8>)> {
+        let partition = self.partition();
+        [
+            ("keylane-stream", partition.stream().to_owned()),
+            ("keylane-partition", partition.number().to_string()),
+            ("keylane-position", self.position().to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.into_bytes()))
+        .into()
+    }
+
     /// Which attempt of this process it is; the first is 1.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -140,6 +154,11 @@ impl Ack {
     /// The attempt has failed.
     pub fn failed(self, why: impl Into<Failure>) {
         self.answer(Err(why.into()));
+    }
+
+    /// Whether the answer still counts.
+    pub(super) fn is_current(&self) -> bool {
+        self.0.as_ref().is_some_and(|owed| !owed.flight.cargo.assignment.is_fenced())
     }
 
     /// What came of the attempt.

@@ -9,11 +9,14 @@ use super::attempt::{Ack, Attempt, Flight};
 use super::batch::{Batch, Together};
 use super::burial::Burials;
 use super::failure::Failure;
-use super::handler::{Beginning, Blocking, Handler};
+use super::handler::{Beginning, Blocking, Handler, Producing};
+#[cfg(feature = "tokio")]
+use super::handler::{Done, Futures};
 use super::held::Room;
 use super::mailbox::Mailbox;
 use super::notice::Notice;
 use super::order::{Lane, NoKey, Order};
+use super::outbox::Outbox;
 use super::owner::{Owner, Plan};
 use super::rules::Rules;
 use super::shared::Shared;
@@ -22,6 +25,7 @@ use super::{Consumer, StartError};
 use crate::Record;
 use crate::dead_letters::DeadLetters;
 use crate::retry::{Policy, Rule};
+use crate::sink::Sink;
 use crate::source::Source;
 
 /// Builds a [`Consumer`].
@@ -190,8 +194,71 @@ impl Builder {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Failure> + 'static,
     {
-        let futures = super::handler::Futures::new(handler, runtime, concurrency);
+        let futures = Futures::new(handler, Done, runtime, concurrency);
         self.start_with(futures, Some(1))
+    }
+
+    /// Starts a consumer whose handler returns records for a sink. The one that it got is done when
+    /// these are written; if there are none, at once. [`Outbox`] has the promises.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane_stream::Record;
+    /// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+    /// use keylane_stream::journal::{Journal, JournalSource};
+    /// use keylane_stream::sink::JournalSink;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// let orders = Journal::open(folder.path().join("orders.journal"))?;
+    /// let bills = Journal::open(folder.path().join("bills.journal"))?;
+    /// orders.append(&Record::new("ann", "2"))?;
+    ///
+    /// let source = JournalSource::new(orders, "billing").to_the_end();
+    /// let sink = JournalSink::new(bills.clone());
+    /// let consumer = Consumer::builder(source).start_producing(sink, |order: &Attempt| {
+    ///     let count: u64 = std::str::from_utf8(order.payload())?.parse()?;
+    ///     let bill = format!("{} EUR", count * 7).into_bytes();
+    ///     let key = order.key().map(Vec::from);
+    ///     Ok::<_, Failure>(vec![Record { key, payload: bill, headers: order.origin() }])
+    /// })?;
+    /// consumer.wait();
+    /// assert_eq!(bills.read(Default::default(), 10)?[0].record.payload, b"14 EUR");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_producing<E>(
+        self,
+        sink: impl Sink + 'static,
+        handler: impl Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
+    ) -> Result<Consumer, StartError>
+    where
+        E: Into<Failure> + 'static,
+    {
+        let outbox = Outbox::start(sink).map_err(StartError::Thread)?;
+        self.start_with(Producing { handler, outbox }, None)
+    }
+
+    /// Starts a consumer whose handler makes a future that returns records for a sink: otherwise as
+    /// [`start_async`](Self::start_async) and [`start_producing`](Self::start_producing).
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    #[cfg(feature = "tokio")]
+    pub fn start_async_producing<F, E>(
+        self,
+        runtime: tokio::runtime::Handle,
+        concurrency: usize,
+        sink: impl Sink + 'static,
+        handler: impl Fn(Attempt) -> F + Send + Sync + 'static,
+    ) -> Result<Consumer, StartError>
+    where
+        F: Future<Output = Result<Vec<Record>, E>> + Send + 'static,
+        E: Into<Failure> + 'static,
+    {
+        let outbox = Outbox::start(sink).map_err(StartError::Thread)?;
+        self.start_with(Futures::new(handler, outbox, runtime, concurrency), Some(1))
     }
 
     /// Starts a consumer whose handler only begins its work. The [`Ack`] is its answer, on whatever

@@ -3,7 +3,9 @@ use std::sync::Arc;
 
 use super::attempt::{Ack, Attempt, Flight};
 use super::failure::Failure;
+use super::outbox::Outbox;
 use super::shared::Shared;
+use crate::Record;
 
 /// What is done with a record that has its turn, on a worker.
 pub(super) trait Handler: Send + Sync + 'static {
@@ -29,6 +31,31 @@ where
     }
 }
 
+/// A function that has handled the record when what it returns is written.
+pub(super) struct Producing<F> {
+    pub(super) handler: F,
+    pub(super) outbox: Outbox,
+}
+
+impl<F, E> Handler for Producing<F>
+where
+    F: Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
+    E: Into<Failure>,
+{
+    fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+        let Some(running) = flight.begin() else { return };
+        let attempt = flight.attempt();
+        let result = catch_unwind(AssertUnwindSafe(|| (self.handler)(&attempt)));
+        drop(attempt);
+        let ack = Ack::new(shared.clone(), flight, running);
+        match result {
+            Ok(Ok(records)) => self.outbox.send(records, ack),
+            Ok(Err(error)) => ack.failed(error),
+            Err(payload) => ack.answer(Err(Failure::panicked(&*payload))),
+        }
+    }
+}
+
 /// A function that only begins; the answer comes when it comes.
 pub(super) struct Beginning<F>(pub(super) F);
 
@@ -45,7 +72,7 @@ where
 }
 
 #[cfg(feature = "tokio")]
-pub(super) use self::futures::Futures;
+pub(super) use self::futures::{Done, Futures};
 
 #[cfg(feature = "tokio")]
 mod futures {
@@ -57,47 +84,80 @@ mod futures {
 
     use tokio::sync::Semaphore;
 
-    use super::{Ack, Attempt, Failure, Flight, Handler, Shared};
+    use super::{Ack, Attempt, Failure, Flight, Handler, Outbox, Record, Shared};
 
     /// A function that makes a future, which has handled the record when it is ready.
-    pub(crate) struct Futures<F> {
+    pub(crate) struct Futures<F, D> {
         handler: Arc<F>,
+        /// What answers when a future has ended well.
+        end: D,
         runtime: tokio::runtime::Handle,
         /// A permit for each future that may run. First come, first served.
         permits: Arc<Semaphore>,
     }
 
-    impl<F> Futures<F> {
-        pub(crate) fn new(handler: F, runtime: tokio::runtime::Handle, concurrency: usize) -> Self {
-            let permits = Arc::new(Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS)));
-            Futures { handler: Arc::new(handler), runtime, permits }
+    /// What is done with what a future has returned, for the answer.
+    pub(crate) trait End<V>: Clone + Send + Sync + 'static {
+        fn end(&self, value: V, ack: Ack);
+    }
+
+    /// Nothing is left to be done.
+    #[derive(Clone)]
+    pub(crate) struct Done;
+
+    impl End<()> for Done {
+        fn end(&self, (): (), ack: Ack) {
+            ack.done();
         }
     }
 
-    impl<F, T, E> Handler for Futures<F>
+    impl End<Vec<Record>> for Outbox {
+        fn end(&self, records: Vec<Record>, ack: Ack) {
+            self.send(records, ack);
+        }
+    }
+
+    impl<F, D> Futures<F, D> {
+        pub(crate) fn new(
+            handler: F,
+            end: D,
+            runtime: tokio::runtime::Handle,
+            concurrency: usize,
+        ) -> Self {
+            let permits = Arc::new(Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS)));
+            Futures { handler: Arc::new(handler), end, runtime, permits }
+        }
+    }
+
+    impl<F, T, V, E, D> Handler for Futures<F, D>
     where
         F: Fn(Attempt) -> T + Send + Sync + 'static,
-        T: Future<Output = Result<(), E>> + Send + 'static,
+        T: Future<Output = Result<V, E>> + Send + 'static,
+        V: Send + 'static,
         E: Into<Failure> + 'static,
+        D: End<V>,
     {
         fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
             let waiting = Waiting { shared: shared.clone(), flight: Some(flight) };
             let (permits, handler) = (self.permits.clone(), self.handler.clone());
+            let end = self.end.clone();
             self.runtime.spawn(async move {
                 let _permit = permits.acquire().await.expect("the semaphore is never closed");
                 let Some((attempt, ack)) = waiting.begin() else { return };
                 // The future, and all it has, is gone before the answer is given.
-                let result = run(&*handler, attempt).await;
-                ack.answer(result);
+                match run(&*handler, attempt).await {
+                    Ok(value) => end.end(value, ack),
+                    Err(failure) => ack.answer(Err(failure)),
+                }
             });
         }
     }
 
     /// Makes the future and runs it; a panic of either is a failure.
-    async fn run<F, T, E>(handler: &F, attempt: Attempt) -> Result<(), Failure>
+    async fn run<F, T, V, E>(handler: &F, attempt: Attempt) -> Result<V, Failure>
     where
         F: Fn(Attempt) -> T,
-        T: Future<Output = Result<(), E>>,
+        T: Future<Output = Result<V, E>>,
         E: Into<Failure>,
     {
         let made = catch_unwind(AssertUnwindSafe(|| handler(attempt)));

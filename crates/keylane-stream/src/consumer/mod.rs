@@ -5,8 +5,9 @@
 //!
 //! - **Order.** Of one partition and key, the handler of one record has ended before that of the next
 //!   begins; through retries, waits and failures.
-//! - **Nothing is lost.** A record counts as done when its handler said so, when it was skipped by the
-//!   policy, or when its letter to the dead letters was acknowledged. What is stored never says more.
+//! - **Nothing is lost.** A record counts as done when its handler said so, and what it made of it is
+//!   acknowledged by its [sink](crate::sink), when it was skipped by the policy, or when its letter to the
+//!   dead letters was acknowledged. What is stored never says more.
 //! - **Little is repeated.** After a clean end nothing; after a crash what was done since the last
 //!   commit, whatever the order in which it was.
 //! - **A stuck key holds up nobody else**, until so much is incomplete behind it as may be, and then only
@@ -107,6 +108,7 @@ mod leaving;
 mod mailbox;
 mod notice;
 mod order;
+mod outbox;
 mod owner;
 mod report;
 mod rules;
@@ -122,6 +124,7 @@ pub use self::failure::Failure;
 pub use self::handle::{Consumer, Ended, Remote, StartError, Stopped, Why};
 pub use self::notice::{AfterFailure, Notice};
 pub use self::order::NoKey;
+pub use self::outbox::Outbox;
 pub use self::survey::{Counts, HeldBy, PartitionSurvey, Survey, Waiting, WaitsFor};
 
 /// The pool of a consumer.

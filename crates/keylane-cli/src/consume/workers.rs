@@ -1,0 +1,152 @@
+//! Long-lived children that handle records, a line each.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use keylane_stream::consumer::{Ack, Attempt, Outbox};
+
+use super::handle::NotHandled;
+use super::outputs::Outputs;
+use crate::key::Key;
+use crate::output::Output;
+use crate::process::Children;
+use crate::worker::{self, Crew, Employer, Pending};
+
+/// The children, and the threads that look after them.
+#[derive(Debug)]
+pub(super) struct Workers {
+    crew: Arc<Crew<Records>>,
+    attendants: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    pub(super) fn start(words: &[String], jobs: usize, records: Records) -> anyhow::Result<Self> {
+        let words: Vec<_> = words.iter().map(Into::into).collect();
+        let children = Arc::new(Children::new()?);
+        let crew = Arc::new(Crew::new(jobs, worker::command(&words)?, children, records));
+        let attendants = crew.hire(jobs)?;
+        Ok(Workers { crew, attendants })
+    }
+
+    /// What gives a record to a child. It waits until one has room.
+    pub(super) fn handler(&self) -> impl Fn(Attempt, Ack) + Send + Sync + 'static {
+        let crew = Arc::clone(&self.crew);
+        move |attempt, ack| match line(&attempt) {
+            // The answer that is owed holds the key's turn.
+            Ok(line) => crew.dispatch(Ticket { attempt, ack }, &Key::Serial, &line, None),
+            Err(error) => ack.failed(error),
+        }
+    }
+
+    pub(super) fn children(&self) -> Arc<Children> {
+        Arc::clone(&self.crew.children)
+    }
+
+    /// What says so if a child keeps its answers back.
+    pub(super) fn watch(&self) -> impl Fn() + 'static {
+        let crew = Arc::clone(&self.crew);
+        move || crew.look_after(false, || 0, Instant::now())
+    }
+
+    /// Lets the children go, after the consumer, and waits for their ends.
+    pub(super) fn dismiss(self) {
+        self.crew.dismiss();
+        for attendant in self.attendants {
+            attendant.join().expect("an attendant does not panic");
+        }
+    }
+
+    /// Gives up what they do; it does not count any more.
+    pub(super) fn abandon(&self) {
+        self.crew.employer.stopping.store(true, Relaxed);
+        self.crew.stop();
+    }
+}
+
+/// The record as a line, which ends where it ends.
+fn line(attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+    let payload = attempt.payload();
+    if memchr::memchr(b'\n', payload).is_some() {
+        return Err(NotHandled::LineEnd);
+    }
+    Ok([payload, b"\n"].concat())
+}
+
+/// A consumer as an employer: an answer is the end of a record, and the end of a child a failed attempt.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// Where answers go, unless they are printed.
+    results: Option<(Outbox, Outputs)>,
+    output: Arc<Output>,
+    /// True once no answer counts any more.
+    stopping: AtomicBool,
+}
+
+/// A record that a child has or is to have.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    attempt: Attempt,
+    ack: Ack,
+}
+
+impl Records {
+    pub(super) fn new(results: Option<(Outbox, Outputs)>, output: Arc<Output>) -> Self {
+        Records { results, output, stopping: AtomicBool::new(false) }
+    }
+}
+
+impl Employer for Records {
+    type Ticket = Ticket;
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    fn not_run(&self, ticket: Ticket) {
+        drop(ticket);
+    }
+
+    fn started(&self) {}
+
+    fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Ticket>>) {
+        let tickets = records.drain(..).map(|record| record.ticket);
+        let Some((outbox, outputs)) = &self.results else {
+            self.output.write(lines);
+            return tickets.for_each(|ticket| ticket.ack.done());
+        };
+        for (line, Ticket { attempt, ack }) in lines.split_inclusive(|b| *b == b'\n').zip(tickets) {
+            outbox.send(outputs.of(&attempt, line.to_vec()), ack);
+        }
+    }
+
+    fn lost(&self, records: &mut Vec<Pending<Ticket>>, end: &dyn Display) {
+        for record in records.drain(..) {
+            record.ticket.ack.failed(NotHandled::WorkerEnded(end.to_string()));
+        }
+    }
+
+    fn withdrawn(&self, records: &mut Vec<Pending<Ticket>>) {
+        for record in records.drain(..) {
+            record.ticket.ack.failed(NotHandled::NoWorker);
+        }
+    }
+
+    /// The retry policy says when it is: what they had has failed.
+    fn is_over(&self, error: anyhow::Error) -> bool {
+        if !self.is_stopping() {
+            self.output.say(format_args!("{error:#}"));
+        }
+        self.is_stopping()
+    }
+
+    fn name(&self, ticket: &Ticket) -> String {
+        format!("the record at {}", ticket.attempt.position())
+    }
+
+    fn say(&self, message: &dyn Display) {
+        self.output.say(message);
+    }
+}

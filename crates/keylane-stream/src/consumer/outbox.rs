@@ -1,0 +1,197 @@
+//! The thread that writes what handlers made of records, and then answers for these.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::attempt::Ack;
+use super::failure::Failure;
+use crate::Record;
+use crate::sink::{Sink, SinkError};
+
+/// From how many records on no others join those that are written together.
+const ENOUGH: usize = 4096;
+
+/// A sink between handlers and the end of their records: each record is done when what was made of it is
+/// written.
+///
+/// - What is handed over while the sink writes is written together next, so that records in parallel share
+///   its syncs.
+/// - If the sink refuses several records' output, that of each is tried by itself: what is bad holds
+///   nothing else up. The record whose output is refused then has a failed attempt, with the
+///   [`SinkError`] in its [`Failure`], and the consumer's policy says what follows.
+/// - The record keeps its key meanwhile, and no thread. So the output of a key's records is in their order.
+/// - What is given up before its turn to be written is not written.
+///
+/// At least once: a process that dies between the write and the commit of its record's progress writes
+/// again what it made, as does one whose sink wrote and could not say so. [`Attempt::origin`] gives the
+/// output a name by which that can be noticed.
+///
+/// A clone is the same outbox. When the last one is dropped, that waits until all that was handed over is
+/// written or refused.
+///
+/// [`Attempt::origin`]: super::Attempt::origin
+///
+/// # Examples
+/// [`start_producing`](super::Builder::start_producing) has one inside. By itself it is for handlers that
+/// give their answers:
+/// ```
+/// use keylane_stream::Record;
+/// use keylane_stream::consumer::{Consumer, Outbox};
+/// use keylane_stream::journal::Journal;
+/// use keylane_stream::memory::MemoryStream;
+/// use keylane_stream::sink::JournalSink;
+///
+/// # let folder = tempfile::tempdir()?;
+/// let bills = Journal::open(folder.path().join("bills.journal"))?;
+/// let outbox = Outbox::start(JournalSink::new(bills.clone()))?;
+/// # let stream = MemoryStream::new("orders", 1);
+/// # stream.push(0, Record::new("ann", "2"));
+/// # stream.exhaust();
+/// let consumer = Consumer::builder(stream.source()).start_with_acks(move |order, ack| {
+///     let bill = Record { payload: b"a bill".to_vec(), ..order.record().clone() };
+///     outbox.send(vec![bill], ack);
+/// })?;
+/// consumer.wait();
+/// assert_eq!(bills.end().get(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Outbox(Arc<Writer>);
+
+/// The thread, which ends with the last handle.
+struct Writer {
+    line: Arc<Line>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Output that is to be written, in the order in which it came.
+#[derive(Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    /// Notified when something has come, or nobody comes any more.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    line: VecDeque<Output>,
+    /// There is no handle left.
+    closed: bool,
+}
+
+/// What was made of a record, and the answer for it.
+struct Output {
+    records: Vec<Record>,
+    ack: Ack,
+}
+
+impl Outbox {
+    /// Starts the thread that has the sink.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
+        let line = Arc::<Line>::default();
+        let (writes, mut sink) = (line.clone(), sink);
+        let thread = thread::Builder::new()
+            .name("keylane-outbox".to_owned())
+            .spawn(move || writes.run(&mut sink))?;
+        Ok(Outbox(Arc::new(Writer { line, thread: Some(thread) })))
+    }
+
+    /// Hands over what was made of a record; its attempt is answered when that is written. Nothing is
+    /// written at once.
+    ///
+    /// Never waits. A record counts as incomplete until then, so as much waits here at most as the
+    /// handlers make of as many records as a consumer [may have](super::Builder::most_incomplete).
+    pub fn send(&self, records: Vec<Record>, ack: Ack) {
+        if records.is_empty() {
+            return ack.done();
+        }
+        self.0.line.waiting().line.push_back(Output { records, ack });
+        self.0.line.changed.notify_one();
+    }
+}
+
+impl Line {
+    /// No section unwinds.
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, sink: &mut dyn Sink) {
+        while let Some(outputs) = self.next() {
+            // Who is given up is answered by nobody: whoever has the record now makes it anew.
+            let (current, gone): (Vec<_>, Vec<_>) =
+                outputs.into_iter().partition(|output| output.ack.is_current());
+            drop(gone);
+            write(current, sink);
+        }
+    }
+
+    /// Waits for output; none once all handles are gone and nothing is left.
+    fn next(&self) -> Option<Vec<Output>> {
+        let idle = |waiting: &mut Waiting| waiting.line.is_empty() && !waiting.closed;
+        let waited = self.changed.wait_while(self.waiting(), idle);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut records = 0;
+        let mut count = 0;
+        while records < ENOUGH
+            && let Some(output) = waiting.line.get(count)
+        {
+            records += output.records.len();
+            count += 1;
+        }
+        (count > 0).then(|| waiting.line.drain(..count).collect())
+    }
+}
+
+/// Writes outputs, together or else one by one, and answers for each.
+fn write(outputs: Vec<Output>, sink: &mut dyn Sink) {
+    let lengths: Vec<_> = outputs.iter().map(|output| output.records.len()).collect();
+    let (records, acks): (Vec<_>, Vec<_>) =
+        outputs.into_iter().map(|output| (output.records, output.ack)).unzip();
+    let records: Vec<_> = records.into_iter().flatten().collect();
+    let together = put(sink, &records);
+    if together.is_ok() || acks.len() == 1 {
+        return acks.into_iter().for_each(|ack| ack.answer(together.clone()));
+    }
+    let mut rest = &records[..];
+    for (length, ack) in lengths.into_iter().zip(acks) {
+        let (own, others) = rest.split_at(length);
+        rest = others;
+        ack.answer(put(sink, own));
+    }
+}
+
+fn put(sink: &mut dyn Sink, records: &[Record]) -> Result<(), Failure> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    let put = catch_unwind(AssertUnwindSafe(|| sink.put(records)));
+    put.unwrap_or_else(|_| Err(SinkError::new("the sink has panicked"))).map_err(Failure::from)
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.line.waiting().closed = true;
+        self.line.changed.notify_one();
+        let Some(writer) = self.thread.take() else { return };
+        // An answer can let go of the last handle there.
+        if writer.thread().id() != thread::current().id() {
+            // It stops panics of the sink; there are no others.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.0.line.waiting().line.len();
+        f.debug_struct("Outbox").field("waiting", &waiting).finish_non_exhaustive()
+    }
+}

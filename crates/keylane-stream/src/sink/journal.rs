@@ -1,0 +1,23 @@
+use super::{Sink, SinkError};
+use crate::Record;
+use crate::journal::Journal;
+
+/// Appends to a journal: what is handed over together is there whole or not at all.
+#[derive(Clone, Debug)]
+pub struct JournalSink {
+    journal: Journal,
+}
+
+impl JournalSink {
+    /// Writes to this journal.
+    #[must_use]
+    pub fn new(journal: Journal) -> Self {
+        JournalSink { journal }
+    }
+}
+
+impl Sink for JournalSink {
+    fn put(&mut self, records: &[Record]) -> Result<(), SinkError> {
+        self.journal.append_all(records).map(drop).map_err(SinkError::new)
+    }
+}
