@@ -350,7 +350,7 @@ fn a_few_that_last_among_many_that_end_keep_little() {
         }
     }
     let entries = world.circle.singles.entries();
-    assert!(entries <= 40, "10 are left, and {entries} kept");
+    assert!(entries <= 2 * 10 + 2 * 4, "10 are left, and {entries} kept");
     for place in world.ready() {
         world.end(place);
     }
