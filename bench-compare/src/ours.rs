@@ -5,7 +5,8 @@
 //! - `keylane-many`: `execute_many`, 64 closures at a time;
 //! - `keylane-typed`: a handler, `send`, one message at a time;
 //! - `keylane-typed-many`: a handler, `send_many`, 64 messages at a time;
-//! - `keylane-predicate`: `execute` with a descriptor instead of keys; `keylane-class`, with classes;
+//! - `keylane-predicate`: `execute` with a descriptor instead of keys; `keylane-summary`, with a summary of
+//!   each; `keylane-class`, with classes;
 //! - `keylane-after-job`: `execute`, on a pool that has had a job.
 //!
 //! Jobs are in `ours/jobs.rs`.
@@ -47,7 +48,8 @@ pub(crate) const W3: &[&str] = &["keylane"];
 pub(crate) const W4: &[&str] = &["keylane"];
 pub(crate) const W4_GATE: &[&str] = &["keylane-gate"];
 pub(crate) const W5: &[&str] = &["keylane", "keylane-handle", "keylane-typed"];
-pub(crate) const W6: &[&str] = &["keylane-class", "keylane-predicate", "keylane"];
+pub(crate) const W6: &[&str] =
+    &["keylane-class", "keylane-summary", "keylane-predicate", "keylane"];
 
 const BATCH: usize = 64;
 
@@ -132,8 +134,9 @@ pub(crate) fn w6(setting: &Setting, shape: &w6_predicate::Shape) -> Result<Recor
     let pool = || closures(setting);
     Ok(match setting.peer.as_str() {
         "keylane" => w6_predicate::measure(setting, shape, Closures(pool())),
-        "keylane-class" => w6_predicate::measure(setting, shape, Described::<true>(pool())),
-        "keylane-predicate" => w6_predicate::measure(setting, shape, Described::<false>(pool())),
+        "keylane-class" => w6_predicate::measure(setting, shape, Described::<CLASS>(pool())),
+        "keylane-summary" => w6_predicate::measure(setting, shape, Described::<SUMMARY>(pool())),
+        "keylane-predicate" => w6_predicate::measure(setting, shape, Described::<PLAIN>(pool())),
         _ => return Err(setting.unknown_peer()),
     })
 }
@@ -193,17 +196,21 @@ impl<J: Job> SubmitGroup<J> for Closures {
     }
 }
 
-/// `execute` with a descriptor, which has classes or not.
+/// `execute` with a descriptor, of which this says what it knows of itself.
 #[derive(Clone, Copy)]
-struct Described<const CLASSES: bool>(ClosurePool);
+struct Described<const KNOWN: u8>(ClosurePool);
+
+const PLAIN: u8 = 0;
+const SUMMARY: u8 = 1;
+const CLASS: u8 = 2;
 
 /// Compatible with what has no key in common.
-enum KeySet<const CLASSES: bool> {
+enum KeySet<const KNOWN: u8> {
     One([u64; 1]),
     Four([u64; 4]),
 }
 
-impl<const CLASSES: bool> KeySet<CLASSES> {
+impl<const KNOWN: u8> KeySet<KNOWN> {
     fn keys(&self) -> &[u64] {
         match self {
             KeySet::One(keys) => keys,
@@ -212,7 +219,7 @@ impl<const CLASSES: bool> KeySet<CLASSES> {
     }
 }
 
-impl<const CLASSES: bool> Compatibility for KeySet<CLASSES> {
+impl<const KNOWN: u8> Compatibility for KeySet<KNOWN> {
     fn is_compatible(&self, other: &Self) -> bool {
         let others = other.keys();
         !self.keys().iter().any(|key| others.contains(key))
@@ -220,13 +227,21 @@ impl<const CLASSES: bool> Compatibility for KeySet<CLASSES> {
 
     fn class(&self) -> Option<u64> {
         match self {
-            KeySet::One(keys) if CLASSES => Some(keys[0]),
+            KeySet::One(keys) if KNOWN == CLASS => Some(keys[0]),
             _ => None,
+        }
+    }
+
+    fn summary(&self) -> u64 {
+        match KNOWN {
+            // A bit for each key, which it shares with few others.
+            SUMMARY => self.keys().iter().fold(0, |bits, key| bits | 1 << (key % 64)),
+            _ => u64::MAX,
         }
     }
 }
 
-impl<const CLASSES: bool> Pool for Described<CLASSES> {
+impl<const KNOWN: u8> Pool for Described<KNOWN> {
     type Submitter = Self;
 
     fn submitter(&self) -> Self {
@@ -234,16 +249,16 @@ impl<const CLASSES: bool> Pool for Described<CLASSES> {
     }
 }
 
-impl<J: Job, const CLASSES: bool> Submit<J> for Described<CLASSES> {
+impl<J: Job, const KNOWN: u8> Submit<J> for Described<KNOWN> {
     fn submit(&mut self, key: u64, job: J) {
-        let claims = Claims::described(KeySet::<CLASSES>::One([key]));
+        let claims = Claims::described(KeySet::<KNOWN>::One([key]));
         assert!(self.0.execute(claims, move || job.run()).is_ok(), "the pool stays open");
     }
 }
 
-impl<J: Job, const CLASSES: bool> SubmitGroup<J> for Described<CLASSES> {
+impl<J: Job, const KNOWN: u8> SubmitGroup<J> for Described<KNOWN> {
     fn submit_group(&mut self, keys: [u64; 4], job: J) {
-        let claims = Claims::described(KeySet::<CLASSES>::Four(keys));
+        let claims = Claims::described(KeySet::<KNOWN>::Four(keys));
         assert!(self.0.execute(claims, move || job.run()).is_ok(), "the pool stays open");
     }
 }

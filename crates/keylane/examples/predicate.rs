@@ -4,7 +4,8 @@
 //! in the order in which they were submitted, and otherwise beside each other. Each cell is written
 //! without a lock and without any order of memory: a task sees what those before it wrote.
 //!
-//! Where the tasks fall into a few kinds that are all alike, `class` makes it cheap: see the second part.
+//! With `summary` a part is only compared with those near it. Where the tasks fall into a few kinds that are
+//! all alike, `class` makes it cheaper still: see the second part.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,6 +22,11 @@ struct Span {
 impl Compatibility for Span {
     fn is_compatible(&self, other: &Self) -> bool {
         self.to <= other.from || other.to <= self.from
+    }
+
+    /// A bit for each two cells. Parts that overlap have a cell in common, and its bit.
+    fn summary(&self) -> u64 {
+        (self.from..self.to).fold(0, |bits, cell| bits | 1 << (cell / 2))
     }
 }
 

@@ -377,6 +377,142 @@ fn a_predicate_that_panics_counts_as_a_conflict_and_is_reported() {
     });
 }
 
+/// What one of many says to the one that asks about all.
+#[derive(Clone, Copy, PartialEq)]
+enum Says {
+    Asks,
+    Compatible,
+    Conflicts,
+    Panics,
+}
+
+impl Compatibility for Says {
+    fn is_compatible(&self, other: &Self) -> bool {
+        assert!([*self, *other] != [Says::Asks, Says::Panics], "on purpose");
+        ![*self, *other].contains(&Says::Asks) || ![*self, *other].contains(&Says::Conflicts)
+    }
+}
+
+#[test]
+fn a_panic_about_one_of_many_says_nothing_of_the_others() {
+    soon(|| {
+        let panics = Arc::new(AtomicUsize::new(0));
+        let count = panics.clone();
+        let pool = Pool::<u32>::builder()
+            .workers(8)
+            .on_panic(move |_| _ = count.fetch_add(1, Ordering::SeqCst))
+            .build()
+            .unwrap();
+        let hold_one = |says| hold(&pool, Claims::described(says));
+        let last = hold_one(Says::Conflicts);
+        let _beside = hold_one(Says::Compatible);
+        let faulty = [hold_one(Says::Panics), hold_one(Says::Panics)];
+        let _between = hold_one(Says::Compatible);
+        let first = hold_one(Says::Conflicts);
+        let behind = pool.submit(Claims::described(Says::Asks), || {}).unwrap();
+        assert_eq!(panics.load(Ordering::SeqCst), 2, "once about each of the two");
+        for held in [first].into_iter().chain(faulty).chain([last]) {
+            pool.submit(7, || {}).unwrap().wait().unwrap().unwrap();
+            assert!(!behind.is_finished());
+            held.let_go();
+        }
+        assert!(behind.wait().unwrap().is_done());
+    });
+}
+
+/// Touches some of 64 things.
+struct Touches {
+    things: u64,
+    /// The class, if it has one.
+    class: Option<u64>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Compatibility for Touches {
+    fn is_compatible(&self, other: &Self) -> bool {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.things & other.things == 0
+    }
+
+    fn class(&self) -> Option<u64> {
+        self.class
+    }
+
+    fn summary(&self) -> u64 {
+        self.things
+    }
+}
+
+#[test]
+fn descriptors_with_disjoint_summaries_are_never_asked() {
+    soon(|| {
+        let pool = pool(4);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let touches = |things: u64, class: Option<u64>| {
+            Claims::described(Touches { things, class, asked: asked.clone() })
+        };
+        let held = hold(&pool, touches(1, None));
+        let class = hold(&pool, touches(2, Some(1)));
+        // More than a page of them, with others between, so that pages are passed over and looked at.
+        for nth in 0..300_u64 {
+            pool.execute(touches(4 << (nth % 62), None), || {}).unwrap();
+            if nth >= 62 {
+                continue;
+            }
+            pool.execute(touches(0, Some(nth + 2)), || {}).unwrap();
+        }
+        let among_the_others = asked.swap(0, Ordering::SeqCst);
+        assert!(among_the_others <= 300 * 5, "each about those that touch the same, and no others");
+        let behind = pool.submit(touches(1, None), || {}).unwrap();
+        assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "about one of a few hundred");
+        let behind_class = pool.submit(touches(2, None), || {}).unwrap();
+        assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "about one of the class, and nobody else");
+        let beside = pool.submit(touches(0, None), || {}).unwrap();
+        assert!(beside.wait().unwrap().is_done());
+        assert_eq!(asked.load(Ordering::SeqCst), 0, "it touches nothing");
+        assert!(!behind.is_finished() && !behind_class.is_finished());
+        held.let_go();
+        class.let_go();
+        assert!(behind.wait().unwrap().is_done() && behind_class.wait().unwrap().is_done());
+        pool.drain(None).unwrap();
+    });
+}
+
+#[test]
+fn many_submitters_with_summaries_keep_each_pair_apart() {
+    soon(|| {
+        let pool = pool(4);
+        let cells: Arc<Vec<Mutex<()>>> = Arc::new((0..64).map(|_| Mutex::new(())).collect());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let gate = Gate::new();
+        std::thread::scope(|scope| {
+            for producer in 0..4_u32 {
+                let (pool, cells, asked, gate) = (&pool, &cells, &asked, &gate);
+                scope.spawn(move || {
+                    gate.pass();
+                    for n in 0..2_000_u32 {
+                        let (one, two) = ((n * 7 + producer * 3) % 64, n * 11 % 64);
+                        let things = 1 << one | 1 << two;
+                        let class = (one == two || n % 5 == 0).then_some(things);
+                        let descriptor = Touches { things, class, asked: asked.clone() };
+                        let cells = cells.clone();
+                        let work = move || {
+                            let mine = (0..64).filter(|cell| things & 1 << cell != 0);
+                            let _locked: Vec<_> = mine
+                                .map(|cell| cells[cell].try_lock().expect("nobody else"))
+                                .collect();
+                        };
+                        pool.execute(Claims::described(descriptor), work).unwrap();
+                    }
+                });
+            }
+            gate.open();
+        });
+        pool.drain(None).unwrap();
+        assert_eq!(pool.snapshot(0).panicked, 0);
+    });
+}
+
 /// Submits to the pool when it is asked.
 struct Submits(Arc<Pool<u32>>, Log<u32>);
 

@@ -4,10 +4,11 @@
 #[cfg(all(test, loom))]
 mod models;
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use crate::order::{Descriptor, Inquiry, Member, Seated};
+use crate::order::{Descriptor, Inquiry, Look, Member, Round, Seated};
 use crate::run::drop_quietly;
 use crate::sync::yield_now;
 
@@ -85,7 +86,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let Seated { task, waits, inquiry } = registry.seat(after, &descriptor.clone(), |seat| {
             place = seat.place;
             let label = Label { hash: 0, seq: place as u32, time };
-            let member = Member { descriptor, seat, behind: Mutex::new(Vec::new()) };
+            let member = Member { descriptor, seat };
             Arc::new(Rollup::new(scope, label, task.make()).with_member(member))
         });
         // One more while it asks, so that nobody makes it ready meanwhile.
@@ -102,36 +103,57 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (Some(mut inquiry), Some(member)) = (inquiry, &task.member) else { return };
         loop {
             let mut registry = self.registry.lock();
-            let (waits, asks) = registry.next_round(member.descriptor.kind(), &mut inquiry, task);
+            let kind = member.descriptor.kind();
+            let (waits, round) = registry.next_round(kind, &mut inquiry, task);
             task.expect(waits);
-            if asks.is_empty() {
-                *member.behind.lock() = inquiry.behind();
-                break;
-            }
             drop(registry);
-            for ask in asks {
-                let Some(other) = &ask.task.member else { continue };
-                let implied = inquiry.is_implied(&ask);
-                let conflict = implied || self.conflict(&member.descriptor, &other.descriptor);
-                if conflict {
-                    inquiry.imply(&other.behind.lock());
+            match round {
+                Round::Over => break,
+                Round::Singles(looks) => {
+                    for look in looks {
+                        self.ask_singles(&mut inquiry, &member.descriptor, look);
+                    }
                 }
-                if !implied {
-                    inquiry.answer(&ask, conflict);
+                Round::Groups(asks) => {
+                    for ask in asks {
+                        let Some(other) = &ask.task.member else { continue };
+                        let conflict = self.conflict(&member.descriptor, &other.descriptor);
+                        inquiry.answer(&ask, conflict);
+                    }
                 }
             }
         }
         self.grant(task);
     }
 
+    /// Asks about the tasks of one page.
+    fn ask_singles(&self, inquiry: &mut Inquiry, asking: &Descriptor, mut look: Look) {
+        look.fetch();
+        loop {
+            inquiry.pass_implied(&mut look);
+            let left = look.left();
+            let asked = catch_unwind(AssertUnwindSafe(|| look.ask(asking)));
+            let conflict = asked.unwrap_or_else(|payload| {
+                self.predicate_panicked(payload);
+                look.asked_last(left)
+            });
+            let Some(at) = conflict else { break };
+            inquiry.found(&mut look, at);
+        }
+    }
+
     /// Asks the descriptors. One that panics is taken to conflict, so that the order is kept.
     fn conflict(&self, one: &Descriptor, two: &Descriptor) -> bool {
         let asked = catch_unwind(AssertUnwindSafe(|| one.conflicts_with(two)));
         asked.unwrap_or_else(|payload| {
-            self.panicked(&*payload);
-            drop_quietly(payload);
+            self.predicate_panicked(payload);
             true
         })
+    }
+
+    fn predicate_panicked(&self, payload: Box<dyn Any + Send>) {
+        self.panicked(&*payload);
+        drop_quietly(payload);
     }
 
     /// One thing less that a task waits for. With the last it is ready, in the shard where it stands.

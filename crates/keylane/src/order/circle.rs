@@ -1,19 +1,21 @@
 //! Which unfinished tasks with descriptors of one type a new one has to wait for.
 //!
 //! A plain state machine, without locks and without user code: it says which pairs somebody has to
-//! ask about, is told the answers, and says who is released when a task has ended. `README.md` beside
-//! this file has the protocol and the proof.
+//! ask about (those in no class as pages, see `roster.rs`), is told the answers, and says who is released
+//! when a task has ended. `README.md` beside this file has the protocol and the proof.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
+use super::Descriptor;
 use super::few::Few;
+use super::roster::{Look, Roster};
 
 #[cfg(test)]
 mod tests;
 
-/// So many tasks are looked up under one lock, to be asked about outside of it. A test wants more than
+/// So many groups are looked up under one lock, to be asked about outside of it. A test wants more than
 /// one round.
 const ROUND: usize = if cfg!(test) { 2 } else { 64 };
 
@@ -24,13 +26,22 @@ pub(crate) struct Circle<T> {
     /// the task that opened it. Never an empty one.
     groups: BTreeMap<u64, Group<T>>,
     /// The open group of each class.
-    classes: HashMap<u64, u64, RandomState>,
+    classes: HashMap<u64, Class, RandomState>,
+    /// The unfinished tasks without a class, once more.
+    singles: Roster,
     /// The places of tasks that are seated and about which not all has been asked. What the opener of a
     /// group has not found out yet, whoever comes meanwhile has to ask itself.
     asking: Vec<u64>,
     /// The last place from which there was something to ask. What was opened before it takes nobody in
     /// any more, for whoever asks might come to wait for it.
     boundary: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    group: u64,
+    /// All bits that were in a summary of one of its tasks.
+    summary: u64,
 }
 
 /// Tasks that are alike: those of a class, or a single one without a class.
@@ -85,7 +96,11 @@ pub(crate) struct Inquiry {
     seat: Seat,
     /// It is in no class.
     is_single: bool,
-    left: Left,
+    summary: u64,
+    /// Groups to ask about, the newest last.
+    groups: Vec<u64>,
+    /// Before this place, all tasks without a class that have something in common with it.
+    singles: u64,
     /// Groups that were found to be in conflict and are not waited for yet.
     found: Vec<u64>,
     /// All groups that were found to be in conflict.
@@ -96,18 +111,17 @@ pub(crate) struct Inquiry {
     implied: BinaryHeap<u64>,
 }
 
-#[derive(Debug)]
-enum Left {
-    /// All groups that were opened before this place.
-    Before(u64),
-    These(Vec<u64>),
+/// Whom to ask about next, outside of all locks.
+pub(crate) enum Round<T> {
+    Groups(Vec<Ask<T>>),
+    Singles(Vec<Look>),
+    /// All has been asked.
+    Over,
 }
 
-/// Somebody to be asked about.
+/// Somebody to be asked about, in the name of a group.
 pub(crate) struct Ask<T> {
     group: u64,
-    /// It is in no class.
-    is_single: bool,
     /// One of the group.
     pub(crate) task: T,
 }
@@ -117,6 +131,7 @@ impl<T> Default for Circle<T> {
         Circle {
             groups: BTreeMap::new(),
             classes: HashMap::default(),
+            singles: Roster::default(),
             asking: Vec::new(),
             boundary: 0,
         }
@@ -128,16 +143,16 @@ impl<T: Clone> Circle<T> {
     pub(crate) fn seat(
         &mut self,
         place: u64,
-        class: Option<u64>,
+        descriptor: &Descriptor,
         make: impl FnOnce(Seat) -> T,
     ) -> Seated<T> {
-        let open = class.and_then(|class| self.classes.get(&class).copied());
-        let left = match open {
-            None => Left::Before(if self.groups.is_empty() { 0 } else { place }),
-            Some(group) if self.asking.contains(&group) => Left::Before(place),
-            Some(group) => Left::These(self.unknown_to(group)),
+        let (class, summary) = (descriptor.class(), descriptor.summary());
+        let open = class.and_then(|class| self.classes.get(&class)).map(|class| class.group);
+        let (groups, singles) = match open {
+            Some(group) if !self.asking.contains(&group) => (self.unknown_to(group), 0),
+            _ => (self.sharing(summary, open), if self.singles.is_empty() { 0 } else { place }),
         };
-        let asks = !matches!(&left, Left::Before(0)) && !left.is_none();
+        let asks = !groups.is_empty() || singles > 0;
         if asks {
             self.boundary = place;
             self.asking.push(place);
@@ -147,17 +162,28 @@ impl<T: Clone> Circle<T> {
         let seat = Seat { place, group: id, cohort };
         let task = make(seat);
         let waits = if open.is_some() { self.wait_for_rivals(id, &task) } else { 0 };
-        self.join(seat, class, task.clone());
+        self.join(seat, descriptor, task.clone());
         let inquiry = asks.then(|| Inquiry {
             seat,
             is_single: class.is_none(),
-            left,
+            summary,
+            groups,
+            singles,
             found: Vec::new(),
             rivals: Vec::new(),
             own: None,
             implied: BinaryHeap::new(),
         });
         Seated { task, waits, inquiry }
+    }
+
+    /// The groups of classes that have something in common with a summary, and this one.
+    fn sharing(&self, summary: u64, own: Option<u64>) -> Vec<u64> {
+        let classes = self.classes.values();
+        let sharing = |class: &&Class| class.summary & summary != 0 || Some(class.group) == own;
+        let mut groups: Vec<u64> = classes.filter(sharing).map(|class| class.group).collect();
+        groups.sort_unstable();
+        groups
     }
 
     /// The groups of which nobody knows yet whether this one conflicts with them.
@@ -195,15 +221,20 @@ impl<T: Clone> Circle<T> {
         self.groups.get_mut(&group).is_some_and(|group| group.keep_waiting(before, task))
     }
 
-    fn join(&mut self, seat: Seat, class: Option<u64>, task: T) {
+    fn join(&mut self, seat: Seat, descriptor: &Descriptor, task: T) {
+        let class = descriptor.class();
         let group = self.groups.entry(seat.group).or_insert_with(|| Group {
             class,
             together: None,
             rivals: Vec::new(),
             cohorts: VecDeque::with_capacity(1),
         });
-        if let Some(class) = class.filter(|_| seat.group == seat.place) {
-            self.classes.insert(class, seat.group);
+        match class {
+            Some(class) => {
+                let none = Class { group: seat.group, summary: 0 };
+                self.classes.entry(class).or_insert(none).summary |= descriptor.summary();
+            }
+            None => self.singles.push(seat.place, descriptor),
         }
         match group.cohorts.back_mut().filter(|_| seat.cohort != seat.place) {
             Some(last) => last.joined.push_back((seat.place, task)),
@@ -218,37 +249,32 @@ impl<T: Clone> Circle<T> {
     }
 
     /// Has the task of an inquiry wait for those that were found in conflict since the last time, and
-    /// says for how many, and about whom to ask next. Nobody is left to ask: the inquiry is over.
-    pub(crate) fn next_round(&mut self, inquiry: &mut Inquiry, task: &T) -> (usize, Vec<Ask<T>>) {
+    /// says for how many, and about whom to ask next.
+    pub(crate) fn next_round(&mut self, inquiry: &mut Inquiry, task: &T) -> (usize, Round<T>) {
         let mut waits = 0;
-        for group in std::mem::take(&mut inquiry.found) {
+        for &group in &inquiry.found {
             waits += usize::from(self.wait_for(group, inquiry.seat.place, task));
-            inquiry.rivals.push(group);
         }
+        inquiry.rivals.append(&mut inquiry.found);
         let asks = self.next_asks(inquiry);
-        if asks.is_empty() {
-            self.conclude(inquiry);
+        if !asks.is_empty() {
+            return (waits, Round::Groups(asks));
         }
-        (waits, asks)
+        if inquiry.singles > 0 {
+            let looks = self.singles.look(&mut inquiry.singles, inquiry.summary);
+            return (waits, Round::Singles(looks));
+        }
+        self.conclude(inquiry);
+        (waits, Round::Over)
     }
 
-    /// The next to ask about, the newest first.
+    /// The next groups to ask about, the newest first.
     fn next_asks(&self, inquiry: &mut Inquiry) -> Vec<Ask<T>> {
         let mut asks = Vec::new();
-        match &mut inquiry.left {
-            Left::These(groups) => {
-                let groups = groups.drain(..).filter_map(|id| Some((id, self.groups.get(&id)?)));
-                asks.extend(groups.filter_map(|(id, group)| group.ask(id, inquiry.seat)));
-            }
-            Left::Before(end) => {
-                let mut groups = self.groups.range(..*end).rev();
-                while asks.len() < ROUND
-                    && let Some((&id, group)) = groups.next()
-                {
-                    *end = id;
-                    asks.extend(group.ask(id, inquiry.seat));
-                }
-            }
+        while asks.len() < ROUND
+            && let Some(id) = inquiry.groups.pop()
+        {
+            asks.extend(self.groups.get(&id).and_then(|group| group.ask(id, inquiry.seat)));
         }
         asks
     }
@@ -261,6 +287,9 @@ impl<T: Clone> Circle<T> {
             && let Some(group) = self.groups.get_mut(&id)
         {
             group.together = Some(!own);
+        }
+        if inquiry.is_single {
+            self.singles.set_behind(place, &inquiry.rivals);
         }
         if id != place {
             return;
@@ -281,8 +310,9 @@ impl<T: Clone> Circle<T> {
         let Some(group) = self.groups.get_mut(&seat.group) else { return (Few::new(), None) };
         let (released, ended) = group.end(seat);
         if group.cohorts.is_empty() {
-            if let Some(class) = group.class {
-                self.classes.remove(&class);
+            match group.class {
+                Some(class) => _ = self.classes.remove(&class),
+                None => self.singles.end(seat.place),
             }
             self.groups.remove(&seat.group);
         }
@@ -346,7 +376,7 @@ impl<T: Clone> Group<T> {
             None => oldest.joined.front().map(|(place, task)| (*place, task))?,
         };
         let other = place != asking.place;
-        other.then(|| Ask { group: id, is_single: self.class.is_none(), task: task.clone() })
+        other.then(|| Ask { group: id, task: task.clone() })
     }
 
     /// A cohort that is gone passes its waiters on to the one before, for which they wait as well; the
@@ -384,32 +414,7 @@ impl<T> Cohort<T> {
     }
 }
 
-impl Left {
-    fn is_none(&self) -> bool {
-        matches!(self, Left::These(groups) if groups.is_empty())
-    }
-}
-
 impl Inquiry {
-    /// Whether the answer is of no use, for the asking task comes after that one anyway. Asked in the
-    /// order in which the rounds have them.
-    pub(crate) fn is_implied<T>(&mut self, ask: &Ask<T>) -> bool {
-        if !(self.is_single && ask.is_single) {
-            return false;
-        }
-        while self.implied.peek().is_some_and(|implied| *implied > ask.group) {
-            self.implied.pop();
-        }
-        self.implied.peek() == Some(&ask.group)
-    }
-
-    /// The asking task comes after one that waits for these.
-    pub(crate) fn imply(&mut self, behind: &[u64]) {
-        if self.is_single {
-            self.implied.extend(behind);
-        }
-    }
-
     /// What somebody has found out.
     pub(crate) fn answer<T>(&mut self, ask: &Ask<T>, conflict: bool) {
         if ask.group == self.seat.group {
@@ -420,8 +425,18 @@ impl Inquiry {
         }
     }
 
-    /// The groups that the task waits for, if anybody may want to know: see [`imply`](Self::imply).
-    pub(crate) fn behind(&self) -> Vec<u64> {
-        if self.is_single { self.rivals.clone() } else { Vec::new() }
+    /// Leaves out those of whom the answer is of no use, for the asking task comes after them anyway.
+    pub(crate) fn pass_implied(&mut self, look: &mut Look) {
+        if self.is_single {
+            look.pass_implied(&mut self.implied);
+        }
+    }
+
+    /// This one on a page conflicts.
+    pub(crate) fn found(&mut self, look: &mut Look, at: usize) {
+        self.found.push(look.place(at));
+        if self.is_single {
+            look.pass(at, &mut self.implied);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
+use std::hint::black_box;
 use std::sync::Arc;
 
 /// Says which tasks may run at the same time, where keys cannot: a range that overlaps another, a
@@ -38,7 +39,8 @@ use std::sync::Arc;
 ///
 /// Without [`class`](Self::class) a submission asks about each unfinished task with a descriptor of the
 /// type, the newest first, but for those that it is known to come after: O(unfinished). Nothing is
-/// locked meanwhile, and workers go on.
+/// locked meanwhile, and workers go on. With a [`summary`](Self::summary) it only asks about those with
+/// which it may have something in common, and passes over the others at a fraction of a nanosecond each.
 ///
 /// # What is asked of it
 ///
@@ -75,39 +77,96 @@ pub trait Compatibility: Send + Sync + 'static {
     fn class(&self) -> Option<u64> {
         None
     }
+
+    /// What the task touches, folded into 64 bits: **two descriptors whose summaries have no bit in common
+    /// are compatible**, and are not asked about each other. Bits in common mean nothing; then they are
+    /// asked. So a bit may stand for many things, and a summary may have more bits than it needs, but
+    /// none less: a task could then run beside one that it conflicts with.
+    ///
+    /// All bits, if nothing is said; then everything is asked. No bit: compatible with everything. It
+    /// must not change, and is asked once for each descriptor.
+    ///
+    /// What it saves depends on how few bits a task has: one bit for each of a few things that it touches,
+    /// chosen by a hash or by where it is. In [classes](Self::class) it saves the question for each pair
+    /// of classes, which the class itself would answer for all others.
+    ///
+    /// ```
+    /// use keylane::Compatibility;
+    ///
+    /// /// Accounts that a transfer touches.
+    /// struct Transfer { from: u64, to: u64 }
+    ///
+    /// impl Compatibility for Transfer {
+    ///     fn is_compatible(&self, other: &Self) -> bool {
+    ///         ![other.from, other.to].iter().any(|account| [self.from, self.to].contains(account))
+    ///     }
+    ///
+    ///     fn summary(&self) -> u64 {
+    ///         // Transfers that have an account in common have its bit in common.
+    ///         1 << (self.from % 64) | 1 << (self.to % 64)
+    ///     }
+    /// }
+    /// ```
+    fn summary(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 /// A [`Compatibility`] of a type that is no longer known. Two words, so that claims are no larger.
 #[derive(Clone)]
 pub(crate) struct Descriptor(Arc<dyn Comparable>);
 
-/// A value, and what it was asked once.
-struct Classed<C> {
-    class: Option<u64>,
+/// A value, and what it was asked once. Laid out as written: whoever reads `summary` has the beginning of
+/// the value in the cache.
+#[repr(C)]
+struct Asked<C> {
+    summary: u64,
     value: C,
+    class: Option<u64>,
+}
+
+impl<C: Compatibility> Asked<C> {
+    /// Whether either of the two says so.
+    #[inline]
+    fn conflicts_with(&self, other: &Self) -> bool {
+        !self.value.is_compatible(&other.value) || !other.value.is_compatible(&self.value)
+    }
 }
 
 trait Comparable: Any + Send + Sync {
     fn class(&self) -> Option<u64>;
 
-    fn is_compatible(&self, other: &dyn Any) -> bool;
+    fn summary(&self) -> u64;
+
+    fn conflicts_with(&self, other: &dyn Any) -> bool;
+
+    /// An empty list for descriptors of this type.
+    fn list(&self) -> Box<dyn List>;
 }
 
-impl<C: Compatibility> Comparable for Classed<C> {
+impl<C: Compatibility> Comparable for Asked<C> {
     fn class(&self) -> Option<u64> {
         self.class
     }
 
-    fn is_compatible(&self, other: &dyn Any) -> bool {
+    fn summary(&self) -> u64 {
+        self.summary
+    }
+
+    fn conflicts_with(&self, other: &dyn Any) -> bool {
         // Only those of one type are asked about each other.
-        other.downcast_ref().is_none_or(|other: &Self| self.value.is_compatible(&other.value))
+        other.downcast_ref().is_some_and(|other| Asked::conflicts_with(self, other))
+    }
+
+    fn list(&self) -> Box<dyn List> {
+        Box::new(Typed::<C>(Vec::new()))
     }
 }
 
 impl Descriptor {
     pub(crate) fn new<C: Compatibility>(value: C) -> Self {
-        let class = value.class();
-        Descriptor(Arc::new(Classed { class, value }))
+        let (summary, class) = (value.summary(), value.class());
+        Descriptor(Arc::new(Asked { summary, value, class }))
     }
 
     /// Only those of one kind are compared.
@@ -119,15 +178,87 @@ impl Descriptor {
         self.0.class()
     }
 
-    /// Whether either of the two says so. Calls what the user wrote.
+    pub(crate) fn summary(&self) -> u64 {
+        self.0.summary()
+    }
+
+    /// Whether either of the two says so. Calls what the user wrote, unless the summaries answer.
     pub(crate) fn conflicts_with(&self, other: &Descriptor) -> bool {
-        let (one, two): (&dyn Comparable, &dyn Comparable) = (&*self.0, &*other.0);
-        !one.is_compatible(two as &dyn Any) || !two.is_compatible(one as &dyn Any)
+        self.summary() & other.summary() != 0 && self.0.conflicts_with(&*other.0 as &dyn Any)
+    }
+
+    /// An empty list for descriptors of this type.
+    pub(super) fn list(&self) -> Box<dyn List> {
+        self.0.list()
     }
 }
 
 impl fmt::Debug for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Descriptor").field("class", &self.class()).finish_non_exhaustive()
+    }
+}
+
+/// Descriptors of one type, next to each other. It knows the type, so that one call through a table
+/// compares many, and the loop over them is compiled for that type.
+pub(super) trait List: Send + Sync {
+    fn push(&mut self, descriptor: &Descriptor);
+
+    fn get(&self, at: usize) -> Option<Descriptor>;
+
+    /// Takes one out; the others keep their places.
+    fn remove(&mut self, at: usize);
+
+    /// The last one in conflict with this one, of those whose bits are set in `left`. The bits of all that
+    /// were asked are taken out, each before it is asked. Calls what the user wrote.
+    fn last_conflict(&self, asking: &Descriptor, left: &mut u64) -> Option<usize>;
+
+    /// Reads something of those whose bits are set. Nothing depends on what is read, so the processor waits
+    /// for all of them together, and not for each when it is asked.
+    fn fetch(&self, which: u64);
+
+    fn copy(&self) -> Box<dyn List>;
+}
+
+struct Typed<C>(Vec<Option<Arc<Asked<C>>>>);
+
+impl<C: Compatibility> List for Typed<C> {
+    fn push(&mut self, descriptor: &Descriptor) {
+        let any: Arc<dyn Any + Send + Sync> = descriptor.0.clone();
+        self.0.push(any.downcast().ok());
+    }
+
+    fn get(&self, at: usize) -> Option<Descriptor> {
+        self.0[at].clone().map(|one| Descriptor(one))
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.0[at] = None;
+    }
+
+    fn last_conflict(&self, asking: &Descriptor, left: &mut u64) -> Option<usize> {
+        let asking = (&*asking.0 as &dyn Any).downcast_ref::<Asked<C>>()?;
+        while *left != 0 {
+            let at = left.ilog2() as usize;
+            *left ^= 1 << at;
+            if self.0[at].as_ref().is_some_and(|other| asking.conflicts_with(other)) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn fetch(&self, mut which: u64) {
+        let mut read = 0;
+        while which != 0 {
+            let at = which.trailing_zeros() as usize;
+            which &= which - 1;
+            read ^= self.0[at].as_ref().map_or(0, |one| one.summary);
+        }
+        black_box(read);
+    }
+
+    fn copy(&self) -> Box<dyn List> {
+        Box::new(Typed(self.0.clone()))
     }
 }

@@ -15,9 +15,10 @@ mod queue;
 mod recent;
 mod registry;
 mod rollup;
+mod roster;
 mod watch;
 
-pub(crate) use circle::{Inquiry, Seated};
+pub(crate) use circle::{Inquiry, Round, Seated};
 pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
 pub use descriptor::Compatibility;
@@ -28,4 +29,5 @@ pub(crate) use inbox::Inbox;
 pub(crate) use lanes::{Before, Found, Held, Lanes, Reasons, Replaced, Stop, Unrun, take_rollup};
 pub(crate) use registry::{Member, Registry};
 pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
+pub(crate) use roster::Look;
 pub(crate) use watch::Replacement;

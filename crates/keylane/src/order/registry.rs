@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::Descriptor;
-use super::circle::{Ask, Circle, Inquiry, Seat, Seated};
+use super::circle::{Circle, Inquiry, Round, Seat, Seated};
 use super::few::Few;
-use crate::sync::Mutex;
 
 /// What a task with a descriptor has beyond other rollups.
 #[derive(Debug)]
@@ -16,9 +15,6 @@ pub(crate) struct Member {
     pub(crate) descriptor: Descriptor,
     /// Where it stands in its circle. Never changed.
     pub(crate) seat: Seat,
-    /// The tasks without a class that it waits for. Written once, when it has asked about all; read by
-    /// those who come later, which so need not ask about these.
-    pub(crate) behind: Mutex<Vec<u64>>,
 }
 
 /// All circles. Kept under one lock, which is innermost.
@@ -47,7 +43,7 @@ impl<T: Clone> Registry<T> {
     ) -> Seated<T> {
         self.last = self.last.max(after) + 1;
         let circle = self.circles.entry(descriptor.kind()).or_default();
-        circle.seat(self.last, descriptor.class(), make)
+        circle.seat(self.last, descriptor, make)
     }
 
     pub(crate) fn next_round(
@@ -55,11 +51,11 @@ impl<T: Clone> Registry<T> {
         kind: TypeId,
         inquiry: &mut Inquiry,
         task: &T,
-    ) -> (usize, Vec<Ask<T>>) {
+    ) -> (usize, Round<T>) {
         match self.circles.get_mut(&kind) {
             Some(circle) => circle.next_round(inquiry, task),
             // The pool has been stopped: nobody waits for anybody any more.
-            None => (0, Vec::new()),
+            None => (0, Round::Over),
         }
     }
 
