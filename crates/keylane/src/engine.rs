@@ -36,7 +36,7 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr, Role,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr,
     Rollup, Scope, Weighed, merge_claims,
 };
 use crate::run::{Crew, Idle, Stage, engine_of_this_thread};

@@ -33,8 +33,8 @@
 //! - **Nothing stays.** A key without unfinished tasks costs no memory, and the captures of a task
 //!   are dropped before the next task of its key begins.
 //!
-//! Two tasks *conflict* if they have a key in common, unless both only share it, if one of them is a
-//! barrier, or if a value of your own type that one has says so: see [`Claims`] and [`Compatibility`].
+//! Two tasks *conflict* if they have a key in common, unless both only share it or both
+//! [limit](Claims::limited) it, if one of them is a barrier, or if a value of your own type that one has says so: see [`Claims`] and [`Compatibility`].
 //!
 //! # What to use
 //!
@@ -47,6 +47,7 @@
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
 //! | holding a key back, or emptying it | [`Pool::pause_key`], [`Pool::take_key`] |
+//! | at most so many of a key at once, without order | [`Claims::limited`] |
 //! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
 //! | work that goes on after its handler has returned | [`Turn`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |

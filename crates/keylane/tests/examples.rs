@@ -49,6 +49,7 @@ examples!(
     inside,
     jobs,
     latest,
+    limited,
     #[cfg(feature = "metrics")]
     metrics,
     ordered,

@@ -22,10 +22,18 @@ use proptest::prelude::*;
 const STOP_AFTER: u32 = 2;
 const MOST_STEPS: usize = 30;
 
-/// What a task claims: keys, each with whether it is shared, none twice; or all.
+/// How a task uses a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Alone,
+    Shared,
+    Limited(u16),
+}
+
+/// What a task claims: keys, each with how it uses that, none twice; or all.
 #[derive(Clone, Debug, PartialEq)]
 enum Keys {
-    Some(BTreeMap<u32, bool>),
+    Some(BTreeMap<u32, Mode>),
     All,
 }
 
@@ -52,7 +60,12 @@ enum Step {
 fn some_step() -> impl Strategy<Value = Step> {
     let key = || 0..3_u32;
     let fails = || prop::bool::weighted(0.3);
-    let some = prop::collection::btree_map(key(), prop::bool::weighted(0.4), 1..3);
+    let mode = prop_oneof![
+        4 => Just(Mode::Alone),
+        3 => Just(Mode::Shared),
+        4 => (1..4_u16).prop_map(Mode::Limited),
+    ];
+    let some = prop::collection::btree_map(key(), mode, 1..3);
     let keys = prop_oneof![12 => some.prop_map(Keys::Some), 1 => Just(Keys::All)];
     prop_oneof![
         8 => (keys, fails()).prop_map(|(keys, fails)| Step::Submit { keys, fails }),
@@ -168,8 +181,8 @@ impl<S: AnyHasher> World<S> {
                 // Nobody behind a barrier has anything.
                 Keys::All => return,
                 Keys::Some(keys) => {
-                    for (&key, &shared) in &keys {
-                        if !self.tasks[n].has.contains(&key) && self.may_have(at, key, shared) {
+                    for (&key, &mode) in &keys {
+                        if !self.tasks[n].has.contains(&key) && self.may_have(at, key, mode) {
                             self.tasks[n].has.push(key);
                         }
                     }
@@ -191,16 +204,33 @@ impl<S: AnyHasher> World<S> {
         }
     }
 
-    fn may_have(&self, at: usize, key: u32, shared: bool) -> bool {
+    fn may_have(&self, at: usize, key: u32, mode: Mode) -> bool {
+        let mut before = 0;
+        let mut least = u16::MAX;
+        if let Mode::Limited(most) = mode {
+            least = most;
+        }
         let held = self.keys.get(&key).is_some_and(|key| key.paused || key.stopped);
         !held
-            && self.line[..at].iter().map(|&n| &self.tasks[n]).all(|before| match &before.keys {
+            && self.line[..at].iter().map(|&n| &self.tasks[n]).all(|it| match &it.keys {
                 Keys::All => false,
                 Keys::Some(keys) => match keys.get(&key) {
                     None => true,
-                    Some(also) => shared && *also && before.has.contains(&key),
+                    Some(also) => {
+                        it.has.contains(&key)
+                            && match (mode, also) {
+                                (Mode::Shared, Mode::Shared) => true,
+                                (Mode::Limited(_), Mode::Limited(most)) => {
+                                    before += 1;
+                                    least = least.min(*most);
+                                    true
+                                }
+                                _ => false,
+                            }
+                    }
                 },
             })
+            && before < least
     }
 
     /// A task's turn is over.
@@ -334,9 +364,13 @@ impl<S: AnyHasher> World<S> {
     fn submit(&mut self, keys: Keys, fails: bool) {
         let claims = match &keys {
             Keys::All => Claims::barrier(),
-            Keys::Some(keys) => keys.iter().fold(Claims::none(), |claims, (&key, &shared)| {
-                if shared { claims.and_shared(key) } else { claims.and_exclusive(key) }
-            }),
+            Keys::Some(keys) => {
+                keys.iter().fold(Claims::none(), |claims, (&key, &mode)| match mode {
+                    Mode::Alone => claims.and_exclusive(key),
+                    Mode::Shared => claims.and_shared(key),
+                    Mode::Limited(most) => claims.and_limited(key, most),
+                })
+            }
         };
         let (body, gate) = self.body(fails);
         match self.pool.submit(claims, body) {
@@ -354,7 +388,7 @@ impl<S: AnyHasher> World<S> {
     }
 
     fn submit_latest(&mut self, key: u32, fails: bool) {
-        let keys = Keys::Some([(key, false)].into());
+        let keys = Keys::Some([(key, Mode::Alone)].into());
         let (body, gate) = self.body(fails);
         let handle = match self.pool.submit_latest(key, body) {
             Ok(handle) => handle,
@@ -394,7 +428,7 @@ impl<S: AnyHasher> World<S> {
     }
 
     fn submit_end(&mut self, key: u32, refuses: bool) {
-        let keys = Keys::Some([(key, false)].into());
+        let keys = Keys::Some([(key, Mode::Alone)].into());
         let (body, gate) = self.body(false);
         let after = if refuses { AfterFinish::Refuse } else { AfterFinish::NewLife };
         match self.pool.finish_key(key, after, body) {
@@ -448,13 +482,8 @@ impl<S: AnyHasher> World<S> {
 
     /// Takes what waits for a key alone, and runs it here: in the order of the places.
     fn take(&mut self, key: u32) {
-        let alone = Keys::Some([(key, false)].into());
-        let shared = Keys::Some([(key, true)].into());
-        let is_taken = |task: &Task| {
-            (task.keys == alone || task.keys == shared)
-                && task.role != Role::End
-                && task.has.is_empty()
-        };
+        let alone = |task: &Task| matches!(&task.keys, Keys::Some(keys) if keys.len() == 1 && keys.contains_key(&key));
+        let is_taken = |task: &Task| alone(task) && task.role != Role::End && task.has.is_empty();
         let (taken, line): (Vec<_>, Vec<_>) =
             self.line.iter().partition(|&&n| is_taken(&self.tasks[n]));
         self.line = line;

@@ -144,7 +144,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 let mut claims = merge_claims(claims, |key| self.hasher.hash_one(key));
                 match claims.len() {
                     0 => self.enter_free(task),
-                    1 => return self.enter_single(claims.remove(0).1, task),
+                    1 if !claims[0].1.mode.is_limited() => {
+                        return self.enter_single(claims.remove(0).1, task);
+                    }
                     _ => self.enter_rollup(claims, task),
                 }
             }

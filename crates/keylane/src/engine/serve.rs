@@ -272,7 +272,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(after) = self.bounds.as_ref().and_then(|bounds| bounds.stop_after) {
             self.judge_rollup(rollup, after);
         }
-        if rollup.role != Role::None {
+        if rollup.role.is_watched() {
             self.unwatch(rollup);
         }
         self.end_parts(rollup);
@@ -304,7 +304,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 for (hash, claim) in claims {
                     let shard = self.shard_of(*hash);
                     let mut lanes = self.shards[shard].lanes.lock();
-                    let left = lanes.release_part(*hash as u32, &claim.key);
+                    let left = lanes.release_part(*hash as u32, &claim.key, claim.mode);
                     let offer = lanes.has_offer();
                     drop(lanes);
                     drop(left);

@@ -63,7 +63,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Scope::Everything { .. } => (Vec::new(), true),
                     Scope::Keys(claims) => {
                         let traced = claims.iter().map(|(_, Claim { key, mode })| {
-                            TracedKey::new(key.clone(), *mode == Mode::Shared)
+                            TracedKey::new(key.clone(), *mode != Mode::Exclusive)
                         });
                         (traced.collect(), false)
                     }

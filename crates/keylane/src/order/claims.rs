@@ -8,8 +8,26 @@ use super::{Compatibility, Descriptor};
 pub(crate) enum Mode {
     /// Alone: conflicts with every other task of the key.
     Exclusive,
-    /// Reading: conflicts only with the key's exclusive tasks.
+    /// Reading: conflicts with all of the key's tasks but those that share it, too.
     Shared,
+    /// Beside at most so many less one that do the same: conflicts with all others of the key. Only rollups
+    /// have it, so that nothing is asked about it where there is one key.
+    Limited(u16),
+}
+
+impl Mode {
+    pub(crate) fn is_limited(self) -> bool {
+        matches!(self, Mode::Limited(_))
+    }
+
+    /// The mode of a task that uses a key in both ways.
+    pub(crate) fn and(self, other: Mode) -> Mode {
+        match (self, other) {
+            (Mode::Shared, Mode::Shared) => Mode::Shared,
+            (Mode::Limited(one), Mode::Limited(two)) => Mode::Limited(one.min(two)),
+            _ => Mode::Exclusive,
+        }
+    }
 }
 
 /// One key of a task.
@@ -19,10 +37,19 @@ pub(crate) struct Claim<K> {
     pub(crate) mode: Mode,
 }
 
+impl<K> Claim<K> {
+    #[track_caller]
+    fn limited(key: K, most: u16) -> Self {
+        assert!(most != 0, "a key that no task may use");
+        Claim { key, mode: Mode::Limited(most) }
+    }
+}
+
 /// The keys of a task, which say what it must stay in order with.
 ///
-/// Two tasks conflict if they have a key in common, unless both only share it, if one of them is a
-/// barrier, or if one of their [descriptors](Compatibility) says so. A task with one exclusive key needs no `Claims`: the key itself will do, as will an
+/// Two tasks conflict if they have a key in common, unless both only share it or both
+/// [limit](Claims::limited) it, if one of them is a barrier, or if one of their
+/// [descriptors](Compatibility) says so. A task with one exclusive key needs no `Claims`: the key itself will do, as will an
 /// array or a vector of keys.
 ///
 /// ```
@@ -72,6 +99,37 @@ impl<K> Claims<K> {
     /// One key, used together with other tasks that share it.
     pub fn shared(key: K) -> Self {
         Claims(Repr::One(Claim { key, mode: Mode::Shared }))
+    }
+
+    /// One key, used by at most so many tasks at once: for what needs a bound and no order, such as the
+    /// requests to one host.
+    ///
+    /// Up to `most` of such tasks of the key run beside each other. They get the key in the order in
+    /// which they were submitted. With tasks that use the key alone, or share it, they conflict as if
+    /// each used it alone. Tasks that differ in `most` run beside each other as the one among them that
+    /// wants the least.
+    ///
+    /// ```
+    /// use keylane::{Claims, Pool};
+    ///
+    /// let pool = Pool::<&str>::builder().workers(8).build()?;
+    /// for page in 0..100 {
+    ///     // At most two at once, whatever else the pool does.
+    ///     pool.execute(Claims::limited("example.org", 2), move || _ = page)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// It costs an allocation or two more than a task that uses its key alone. Tasks that wait inside
+    /// for others that limit the same key may hang, if as many wait as may run: that is not
+    /// [noticed](crate::Handle::wait), unless `most` is one.
+    ///
+    /// # Panics
+    ///
+    /// If `most` is zero.
+    #[track_caller]
+    pub fn limited(key: K, most: u16) -> Self {
+        Claims(Repr::Many(vec![Claim::limited(key, most)]))
     }
 
     /// A task that conflicts with every other task of the pool.
@@ -129,6 +187,16 @@ impl<K> Claims<K> {
         self.and(Claim { key, mode: Mode::Shared })
     }
 
+    /// Adds a key that is [limited](Self::limited). A barrier stays a barrier.
+    ///
+    /// # Panics
+    ///
+    /// If `most` is zero.
+    #[track_caller]
+    pub fn and_limited(self, key: K, most: u16) -> Self {
+        self.and(Claim::limited(key, most))
+    }
+
     /// Says what the task weighs, in bytes, where the pool has a bound on that: see
     /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes). Without such a bound it means
     /// nothing, and a task of which it is not said weighs nothing.
@@ -167,6 +235,7 @@ impl<K> Claims<K> {
 
     fn and(self, claim: Claim<K>) -> Self {
         Claims(match self.0 {
+            Repr::None if claim.mode.is_limited() => Repr::Many(vec![claim]),
             Repr::None => Repr::One(claim),
             Repr::One(first) => Repr::Many(vec![first, claim]),
             Repr::Many(mut claims) => {
@@ -200,7 +269,8 @@ impl<K> Repr<K> {
 /// What can stand for the keys of a task: one key, an array or a vector of keys (all exclusive), or
 /// [`Claims`].
 ///
-/// A key that is listed twice counts once, and is exclusive if either listing is.
+/// A key that is listed twice counts once. It is exclusive, unless all its listings are shared, or all limited:
+/// then the least of these counts.
 pub trait IntoClaims<K> {
     /// The keys, each with its mode.
     fn into_claims(self) -> Claims<K>;

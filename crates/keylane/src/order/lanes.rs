@@ -9,6 +9,7 @@ mod end;
 mod explain;
 mod failures;
 mod hold;
+mod limits;
 mod look;
 mod stop;
 mod take;
@@ -23,6 +24,7 @@ use hashbrown::HashTable;
 pub(crate) use self::explain::{Before, Found};
 use self::failures::Failures;
 pub(crate) use self::hold::{Reasons, Stop};
+use self::limits::Limits;
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
@@ -78,6 +80,8 @@ pub(crate) struct Lanes<K, W> {
     held: BTreeMap<usize, Reasons>,
     /// Keys whose last task has failed, where that counts.
     failures: HashTable<Failures<K>>,
+    /// What the holders of limited lanes want.
+    limits: Limits,
 }
 
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
@@ -102,6 +106,8 @@ enum Holders {
     Exclusive,
     /// So many that share it.
     Shared(usize),
+    /// So many, and the least that any of them wants there to be.
+    Limited { count: u16, least: u16 },
     /// A phantom, for the key is held.
     Phantom,
 }
@@ -239,6 +245,7 @@ impl<K, W> Lanes<K, W> {
             last_refill: 0,
             held: BTreeMap::new(),
             failures: HashTable::new(),
+            limits: Limits::default(),
         }
     }
 }
@@ -248,6 +255,7 @@ impl Holders {
         match self {
             Holders::Exclusive => 1,
             Holders::Shared(count) => count,
+            Holders::Limited { count, .. } => count.into(),
             Holders::Phantom => 0,
         }
     }
@@ -256,6 +264,7 @@ impl Holders {
         match self {
             Holders::Exclusive | Holders::Phantom => Mode::Exclusive,
             Holders::Shared(_) => Mode::Shared,
+            Holders::Limited { least, .. } => Mode::Limited(least),
         }
     }
 }
@@ -275,17 +284,6 @@ impl<K: Eq, W> Lane<K, W> {
     /// Whether nothing of its key begins.
     fn is_on_hold(&self) -> bool {
         self.holders == Holders::Phantom || matches!(self.waiting.front(), Some(Waiting::Phantom))
-    }
-
-    /// Lets a sharing task in beside the holders, if nobody waits that it would overtake.
-    fn joins(&mut self, mode: Mode) -> bool {
-        match &mut self.holders {
-            Holders::Shared(count) if mode == Mode::Shared && self.waiting.is_empty() => {
-                *count += 1;
-                true
-            }
-            _ => false,
-        }
     }
 }
 

@@ -33,6 +33,26 @@ pub(crate) enum Role {
     Latest,
     /// The last of its key's life.
     End,
+    /// It limits how many there are of its key. While it waits for a worker it can be called back.
+    Limited,
+}
+
+impl Role {
+    /// Whether its inbox knows of it until it ends.
+    pub(crate) fn is_watched(self) -> bool {
+        matches!(self, Role::Latest | Role::End)
+    }
+
+    /// What a task with these claims is.
+    fn of<K>(scope: &Scope<K>) -> Self {
+        match scope {
+            Scope::Keys(claims) => match &**claims {
+                [(_, Claim { mode: Mode::Limited(_), .. })] => Role::Limited,
+                _ => Role::None,
+            },
+            Scope::Unkeyed { .. } | Scope::Everything { .. } => Role::None,
+        }
+    }
 }
 
 /// What a rollup claims.
@@ -54,12 +74,13 @@ impl<K: Eq, W> Rollup<K, W> {
             Scope::Everything { shards } => *shards,
         };
         let (work, pending) = (Mutex::new(Some(work)), AtomicUsize::new(parts));
-        Rollup { work, pending, scope, label, member: None, role: Role::None }
+        let role = Role::of(&scope);
+        Rollup { work, pending, scope, label, member: None, role }
     }
 
     /// The same with a descriptor.
     pub(crate) fn with_member(self, member: Member) -> Self {
-        Rollup { member: Some(member), ..self }
+        Rollup { member: Some(member), role: Role::None, ..self }
     }
 
     /// So many more grants are to be waited for. While this is called there is one that nobody gives.
@@ -115,7 +136,7 @@ impl<K: Eq, W> Rollup<K, W> {
         K: Clone,
     {
         let claims = Claims(match &self.scope {
-            Scope::Keys(claims) if self.role != Role::None => Repr::One(claims[0].1.clone()),
+            Scope::Keys(claims) if self.role.is_watched() => Repr::One(claims[0].1.clone()),
             Scope::Keys(claims) => {
                 Repr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
             }
@@ -141,7 +162,7 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 }
 
-/// Lists each key once, with its hash, exclusive if any of its listings is.
+/// Lists each key once, with its hash, in a mode that conflicts with all that any of its listings does.
 pub(crate) fn merge_claims<K: Eq>(
     claims: Vec<Claim<K>>,
     hash: impl Fn(&K) -> u64,
@@ -151,8 +172,7 @@ pub(crate) fn merge_claims<K: Eq>(
         let hash = hash(&claim.key);
         match merged.iter_mut().find(|(h, seen)| *h == hash && seen.key == claim.key) {
             None => merged.push((hash, claim)),
-            Some((_, seen)) if claim.mode == Mode::Exclusive => seen.mode = Mode::Exclusive,
-            Some(_) => {}
+            Some((_, seen)) => seen.mode = seen.mode.and(claim.mode),
         }
     }
     merged

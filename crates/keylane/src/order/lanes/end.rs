@@ -137,10 +137,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Gives back one part of a rollup.
-    pub(crate) fn release_part(&mut self, hash: u32, key: &K) -> Option<K> {
+    pub(crate) fn release_part(&mut self, hash: u32, key: &K, mode: Mode) -> Option<K> {
         let slot = self.find(hash, key).expect("a granted part's lane lives until it is released");
         self.parts -= 1;
-        let left = self.leave(slot);
+        let left = match mode {
+            Mode::Limited(most) => self.leave_limited(slot, most),
+            Mode::Exclusive | Mode::Shared => self.leave(slot),
+        };
         self.grant_fence();
         left
     }
@@ -188,11 +191,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.free = Vec::new();
     }
 
-    /// Gives a lane to who waits first, and to all who can share it with them. Only husks may wait; then
+    /// Gives a lane to who waits first, and to all who can have it beside them. Only husks may wait; then
     /// it returns what is left of the lane.
     pub(super) fn hand_on(&mut self, slot: usize) -> Option<K> {
-        let mut holders = 0;
-        let mut mode = Mode::Shared;
+        let mut holders: Option<Holders> = None;
         while let Some(first) = self.lanes[slot].waiting.front() {
             if let Waiting::Phantom = first {
                 let lane = &mut self.lanes[slot];
@@ -201,22 +203,18 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return None;
             }
             let next = first.mode();
-            if holders != 0 && (mode == Mode::Exclusive || next == Mode::Exclusive) {
+            if holders.is_some_and(|holders| !holders.admit(next)) {
                 break;
             }
             if self.grant_first(slot) {
-                holders += 1;
-                mode = next;
+                let one = Holders::one(next);
+                holders = Some(holders.map_or(one, |holders| holders.and_one(next)));
+                self.limits.note(slot, next);
             }
             self.drop_husks(slot);
         }
-        if holders == 0 {
-            return self.close_lane(slot);
-        }
-        self.lanes[slot].holders = match mode {
-            Mode::Exclusive => Holders::Exclusive,
-            Mode::Shared => Holders::Shared(holders),
-        };
+        let Some(holders) = holders else { return self.close_lane(slot) };
+        self.lanes[slot].holders = holders;
         None
     }
 

@@ -186,7 +186,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.lanes.get(slot)?.key.as_ref()
     }
 
-    /// Whether the holders of a lane share it.
+    /// Whether the holders of a lane share it. Those that limit it hold it as rollups.
     pub(crate) fn is_shared(&self, slot: usize) -> bool {
         self.lanes.get(slot).is_some_and(|lane| lane.holders.mode() == Mode::Shared)
     }
@@ -266,13 +266,23 @@ impl<K, W> Standing<'_, K, W> {
 }
 
 /// How many of those before a task must end before it: who shares waits for the last that does not,
-/// and for all that this one waits for.
+/// and for all that this one waits for; who limits how many there are, for as many as are too many.
 fn conflicting(before: impl Iterator<Item = Mode>, mode: Mode) -> usize {
     let before: Vec<Mode> = before.collect();
     match mode {
         Mode::Exclusive => before.len(),
         Mode::Shared => {
-            before.iter().rposition(|other| *other == Mode::Exclusive).map_or(0, |last| last + 1)
+            before.iter().rposition(|other| *other != Mode::Shared).map_or(0, |last| last + 1)
+        }
+        Mode::Limited(most) => {
+            let limit = |other: &Mode| match other {
+                Mode::Limited(most) => Some(*most),
+                Mode::Exclusive | Mode::Shared => None,
+            };
+            let first = before.iter().rposition(|it| limit(it).is_none()).map_or(0, |it| it + 1);
+            let beside = &before[first..];
+            let least = beside.iter().filter_map(limit).fold(most, u16::min);
+            first + (beside.len() + 1).saturating_sub(least.into())
         }
     }
 }

@@ -31,11 +31,13 @@ struct Taken<K, W> {
 }
 
 impl<K: Eq + Clone, W> Taken<K, W> {
-    /// A task that waits to be replaced, or a husk.
-    fn latest(&mut self, task: Arc<Rollup<K, W>>) {
+    /// A task that has a role, or a husk.
+    fn part(&mut self, task: Arc<Rollup<K, W>>) {
         if let Some(work) = task.take_work() {
             self.tasks.push(Unrun { claims: task.claims(), work, seq: task.label.seq });
-            self.watched.push(task);
+            if task.role.is_watched() {
+                self.watched.push(task);
+            }
         }
     }
 }
@@ -127,6 +129,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         may_take: impl Fn(&W) -> bool,
     ) -> (Vec<Unrun<K, W>>, Option<K>) {
         let mut taken = Taken { tasks: Vec::new(), watched: Vec::new() };
+        // A husk goes as well.
+        let is_taken = |task: &Rollup<K, W>| match task.role {
+            Role::Latest => true,
+            Role::Limited => task.with_work(|work| work.is_none_or(&may_take)),
+            Role::None | Role::End => false,
+        };
         let mut left = None;
         if let Some(slot) = self.find(hash, key) {
             let holders_left = self.recall(slot);
@@ -135,9 +143,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     Waiting::Task { label, mode, key, work } if may_take(&work) => {
                         taken.tasks.push(Unrun::single(label, Claim { key, mode }, work));
                     }
-                    Waiting::Part { rollup, .. } if rollup.role == Role::Latest => {
+                    Waiting::Part { rollup, .. } if is_taken(&rollup) => {
                         self.parts -= 1;
-                        taken.latest(rollup);
+                        taken.part(rollup);
                     }
                     other => self.lanes[slot].waiting.push_back(other),
                 }
@@ -151,12 +159,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 taken.tasks.push(Unrun::single(label, Claim { key: own, mode }, work));
                 None
             }
-            Entry::Part { rollup, claim } if rollup.role == Role::Latest => {
+            Entry::Part { rollup, claim } if is_taken(&rollup) => {
                 let (at, own, _) = rollup.claim(claim);
                 if at != hash || own != key {
                     return Some(Entry::Part { rollup, claim });
                 }
-                taken.latest(rollup);
+                taken.part(rollup);
                 None
             }
             other => Some(other),
@@ -171,7 +179,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Puts the lane's tasks that wait for nothing but a worker back to the front of its line. Whether
     /// the lane still has a holder then, be it a phantom; if not, the caller must find one.
     fn recall(&mut self, slot: usize) -> bool {
-        let mode = self.lanes[slot].holders.mode();
+        let (mode, holders) = {
+            let lane = &self.lanes[slot];
+            (lane.holders.mode(), lane.holders.count())
+        };
         let mut back = VecDeque::new();
         for ready in std::mem::take(&mut self.ready) {
             match ready {
@@ -184,13 +195,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     if self.is_alone_in(slot, &rollup) =>
                 {
                     rollup.wait_again(work);
+                    if let (_, _, Mode::Limited(most)) = rollup.claim(0) {
+                        self.drop_limited(slot, most);
+                    }
                     back.push_back(Waiting::Part { rollup, claim: 0 });
                 }
                 other => self.ready.push_back(other),
             }
         }
         let lane = &mut self.lanes[slot];
-        let left = lane.holders.count() - back.len();
+        let left = holders - back.len();
         if let Holders::Shared(count) = &mut lane.holders {
             *count = left;
         }
@@ -230,15 +244,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.grant_fence();
     }
 
-    /// Lets those in front of a line join the holders, if all of them share.
-    fn let_join(&mut self, slot: usize) {
+    /// Lets those in front of a line join the holders, if they may.
+    pub(super) fn let_join(&mut self, slot: usize) {
         self.drop_husks(slot);
-        while let Holders::Shared(count) = self.lanes[slot].holders
-            && let Some(first) = self.lanes[slot].waiting.front()
-            && first.mode() == Mode::Shared
+        while let Some(mode) = self.lanes[slot].waiting.front().map(Waiting::mode)
+            && self.lanes[slot].holders.admit(mode)
         {
-            self.grant_first(slot);
-            self.lanes[slot].holders = Holders::Shared(count + 1);
+            if self.grant_first(slot) {
+                self.add_holder(slot, mode);
+            }
             self.drop_husks(slot);
         }
     }

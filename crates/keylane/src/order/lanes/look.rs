@@ -40,9 +40,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let line = &self.lanes[slot].waiting;
         let place = line.iter().position(|waiting| waiting.is_part_of(rollup));
         let behind = line.iter().skip(place.map_or(0, |place| place + 1));
-        // Those who share the lane with a waiting rollup run beside it.
-        let beside = place.is_some() && mode == Mode::Shared;
-        let behind = behind.skip_while(|waiting| beside && waiting.mode() == Mode::Shared);
+        let beside = |waiting: &&Waiting<K, W>| match (mode, waiting.mode()) {
+            // Those who share the lane with a waiting rollup run beside it.
+            (Mode::Shared, Mode::Shared) => place.is_some(),
+            // Where there is room for two, they need not wait for this one.
+            (Mode::Limited(one), Mode::Limited(two)) => one.min(two) > 1,
+            _ => false,
+        };
+        let behind = behind.skip_while(beside);
         self.behind(behind, is_target)
     }
 

@@ -131,8 +131,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         key: K,
         hand: &mut Hand<K, W>,
     ) -> Option<Held<K, W>> {
+        let joins = self.join(slot, mode);
         let lane = &mut self.lanes[slot];
-        if lane.joins(mode) {
+        if joins {
             lane.since = label.time;
             hand.key = Some(key);
             return Some(Held::Lane(slot));
@@ -151,7 +152,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let (hash, key, mode) = rollup.claim(claim);
         let slot = self.find(hash, key);
         if let Some(slot) = slot
-            && !self.lanes[slot].joins(mode)
+            && !self.join(slot, mode)
         {
             if !rollup.is_husk() {
                 self.parts += 1;
@@ -165,17 +166,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         self.parts += 1;
         if slot.is_none() {
-            self.open_lane(hash, key.clone(), mode, rollup.label.time);
+            let slot = self.open_lane(hash, key.clone(), mode, rollup.label.time);
+            self.limits.note(slot, mode);
         }
         self.ready.extend(granted.ready());
     }
 
     #[inline]
     pub(super) fn open_lane(&mut self, hash: u32, key: K, mode: Mode, since: u32) -> usize {
-        let holders = match mode {
-            Mode::Exclusive => Holders::Exclusive,
-            Mode::Shared => Holders::Shared(1),
-        };
+        let holders = Holders::one(mode);
         let slot = match self.free.pop() {
             Some(slot) => {
                 let lane = &mut self.lanes[slot];
