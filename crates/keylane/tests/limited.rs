@@ -196,10 +196,12 @@ fn rollups_limit_each_of_their_keys<S: AnyHasher>() {
     // Listed twice it counts once: as the least, or alone.
     let twice = hold(&pool, Claims::limited(1, 5).and_limited(1, 2));
     let beside = hold(&pool, Claims::limited(1, 5));
+    let third = pool.submit(Claims::limited(1, 5), || {}).unwrap();
     let alone = pool.submit(Claims::limited(1, 5).and_shared(1), || {}).unwrap();
     look(&pool);
-    assert!(!alone.is_finished());
+    assert!(!third.is_finished() && !alone.is_finished());
     twice.let_go();
+    assert!(third.wait().unwrap().is_done());
     look(&pool);
     assert!(!alone.is_finished());
     beside.let_go();
