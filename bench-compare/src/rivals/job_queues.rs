@@ -1,6 +1,7 @@
-//! Jobs in the two ways that people write first: one queue of subtasks, and jobs in a ring.
+//! Jobs in the two ways that people write first: one queue of subtasks, and jobs in a ring. And in the one way
+//! that nobody can: by an oracle.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
@@ -34,11 +35,82 @@ impl JobPool for Fifo {
     }
 }
 
+/// Shortest remaining processing time first, really run: who has least work left begins a subtask. It knows
+/// all lengths, so it is no rival but the mark.
+pub(crate) struct Srpt {
+    shared: Arc<(Mutex<Remaining>, Condvar)>,
+}
+
+/// Jobs with subtasks that have not begun, by the work that has not ended.
+#[derive(Default)]
+struct Remaining {
+    waiting: BTreeMap<(u64, u32), Turn>,
+    /// The work of each job that has not ended.
+    work: Vec<u64>,
+}
+
+impl Remaining {
+    fn end(&mut self, job: u32, length: u64) {
+        let work = self.work[job as usize];
+        self.work[job as usize] = work - length;
+        if let Some(turn) = self.waiting.remove(&(work, job)) {
+            self.waiting.insert((work - length, job), turn);
+        }
+    }
+
+    fn begin(&mut self) -> Option<(&'static JobWorld, u32, usize)> {
+        let mut first = self.waiting.first_entry()?;
+        let Turn { world, job, next } = *first.get();
+        first.get_mut().next += 1;
+        if next + 1 == world.subtasks(job) {
+            first.remove();
+        }
+        Some((world, job, next))
+    }
+}
+
+impl Srpt {
+    pub(crate) fn new(workers: usize) -> Srpt {
+        let shared = Arc::<(Mutex<Remaining>, Condvar)>::default();
+        for _ in 0..workers {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (remaining, comes) = &*shared;
+                let mut jobs = remaining.lock().expect("nobody panics");
+                loop {
+                    let Some((world, job, subtask)) = jobs.begin() else {
+                        jobs = comes.wait(jobs).expect("nobody panics");
+                        continue;
+                    };
+                    drop(jobs);
+                    world.run(job, subtask);
+                    jobs = remaining.lock().expect("nobody panics");
+                    jobs.end(job, world.length(job, subtask));
+                }
+            });
+        }
+        Srpt { shared }
+    }
+}
+
+impl JobPool for Srpt {
+    fn submit(&self, world: &'static JobWorld, job: u32) {
+        let (remaining, comes) = &*self.shared;
+        let work = (0..world.subtasks(job)).map(|subtask| world.length(job, subtask)).sum();
+        let mut jobs = remaining.lock().expect("nobody panics");
+        jobs.work.push(work);
+        jobs.waiting.insert((work, job), Turn { world, job, next: 0 });
+        drop(jobs);
+        comes.notify_all();
+    }
+}
+
 /// Jobs in a ring: who is first begins one subtask, and goes to the end.
 pub(crate) struct RoundRobin {
     shared: Arc<(Mutex<VecDeque<Turn>>, Condvar)>,
 }
 
+#[derive(Clone, Copy)]
 struct Turn {
     world: &'static JobWorld,
     job: u32,

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use super::{Setting, settle};
 use crate::args::Args;
 use crate::record::Record;
-use crate::rivals::job_queues::{Fifo, RoundRobin};
+use crate::rivals::job_queues::{Fifo, RoundRobin, Srpt};
 use crate::rivals::rayon_scope::RayonScope;
 use crate::rng::Rng;
 use crate::{Result, ours, probe};
 
-pub(crate) const RIVALS: &[&str] = &["fifo", "round-robin", "rayon-scope"];
+pub(crate) const RIVALS: &[&str] = &["srpt", "fifo", "round-robin", "rayon-scope"];
 
 const SHAPE: f64 = 1.1;
 const LARGEST: f64 = 1000.0;
@@ -41,6 +41,7 @@ pub(crate) fn run(mut args: Args) -> Result<Record> {
     }
     let workers = setting.workers;
     Ok(match setting.peer.as_str() {
+        "srpt" => measure(&setting, mix, Srpt::new(workers)),
         "fifo" => measure(&setting, mix, Fifo::new(workers)),
         "round-robin" => measure(&setting, mix, RoundRobin::new(workers)),
         "rayon-scope" => measure(&setting, mix, RayonScope::new(workers)),
@@ -162,6 +163,11 @@ pub(crate) struct JobWorld {
 impl JobWorld {
     pub(crate) fn subtasks(&self, job: u32) -> usize {
         self.mix.jobs[job as usize].lengths.len()
+    }
+
+    /// How long a subtask will take, in nanoseconds: what only an oracle can ask.
+    pub(crate) fn length(&self, job: u32, subtask: usize) -> u64 {
+        self.mix.jobs[job as usize].lengths[subtask]
     }
 
     /// A subtask: burns its time, and is counted.
