@@ -66,14 +66,14 @@ pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
             while left > 0 {
                 let some = left.min(BATCH);
                 let batch = (0..some).map(|_| (Claims::none(), count_one));
-                drop(pool.submit_many(batch).ok().expect("the pool is open"));
+                drop(pool.submit_many(batch).expect("the pool is open"));
                 left -= some;
             }
             finish();
         }),
         "keylane-execute-many" => tiny::measure(setting, || {
             let bodies = bodies.map(|body| (Claims::none(), body));
-            pool.execute_many(bodies).ok().expect("the pool is open");
+            pool.execute_many(bodies).expect("the pool is open");
             finish();
         }),
         "keylane-job-keyed" => keyed(setting, |world, steps| {
@@ -84,7 +84,7 @@ pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
         "keylane-execute-many-keyed" => keyed(setting, |world, steps| {
             let pieces =
                 steps.map(move |step| (u64::from(step.0), move || Tiny { world, step }.run()));
-            pool.execute_many(pieces).ok().expect("the pool is open");
+            pool.execute_many(pieces).expect("the pool is open");
         }),
         _ => return Err(setting.unknown_peer()),
     })
