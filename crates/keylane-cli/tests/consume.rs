@@ -115,9 +115,9 @@ fn a_file_is_followed_while_others_append_to_it() {
     append("{\"client\":\"ann\",\"order\":2}\n");
     assert_eq!(lines.next().unwrap().unwrap(), "2");
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let outcome = finish(child);
-    assert_eq!(outcome.code, 130, "{outcome:?}");
+    assert_eq!(outcome.code, 143, "{outcome:?}");
 }
 
 /// A service that answers each request with what `status` says, and keeps the requests.
@@ -331,7 +331,7 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     assert!(lag.contains("stalled for") && lag.contains("end 20"), "{lag}");
 
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     line.clear();
     stderr.read_line(&mut line).unwrap();
     assert!(line.contains("what runs may finish"), "{line}");
@@ -339,7 +339,7 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     let _ = (get(&address, "/lag"), get(&address, "/lag"));
     open_when_wanted(&pipe).write_all(b"go\n").unwrap();
     let outcome = finish(child);
-    assert_eq!(outcome.code, 130, "{outcome:?}");
+    assert_eq!(outcome.code, 143, "{outcome:?}");
     let lag = run(&folder, "lag", &["journal:j", "--json"], "");
     let stored = r#""committed":6,"highest_done":20"#;
     assert!(lag.stdout.contains(stored), "{lag:?}");

@@ -200,7 +200,7 @@ fn what_is_ended_by_the_second_signal_is_not_skipped() {
         assert_eq!(line, "it waits\n");
         let interrupt = || {
             let pid = child.id().to_string();
-            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         };
         interrupt();
         line.clear();
@@ -210,7 +210,7 @@ fn what_is_ended_by_the_second_signal_is_not_skipped() {
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
         assert!(rest.contains("0 handled, 0 attempts failed, 0 skipped"), "{rest}");
-        assert_eq!(finish(child).code, 130);
+        assert_eq!(finish(child).code, 143);
         assert_eq!(committed(&folder), 0);
     }
 }
