@@ -1,0 +1,5 @@
+//! Durable jobs, shared fairly among workers, in order per key: what is behind `keylane serve`.
+
+mod ids;
+
+pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
