@@ -57,6 +57,7 @@ examples!(
     per_key_bound,
     predicate,
     quarantine,
+    rates,
     record,
     resize,
     rollup,

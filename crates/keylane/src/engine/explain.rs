@@ -62,6 +62,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Where the task with this name is, that has not begun; nothing if it is nowhere.
     pub(crate) fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>> {
+        let mut found = self.explain_place(name)?;
+        if let TaskState::Ready { .. } | TaskState::Queued { .. } = found.state
+            && let Some(left) = self.rates.shut_for()
+        {
+            found.state = TaskState::RateLimited { left };
+        }
+        Some(found)
+    }
+
+    fn explain_place(&self, name: usize) -> Option<TaskExplanation<K>> {
         let is_target = |work: &X::Work| X::name(work) == Some(name);
         for (index, shard) in self.shards.iter().enumerate() {
             let lanes = shard.lanes.lock();
@@ -350,9 +360,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if seen.blocked != 0 {
             reasons.push(PoolReason::Behind { tasks: seen.blocked });
         }
-        let on_hold: usize = self.shards.iter().map(|it| it.lanes.lock().held_keys().count()).sum();
+        let (mut on_hold, mut limited) = (0, 0);
+        for shard in &self.shards {
+            let lanes = shard.lanes.lock();
+            on_hold += lanes.held_keys().filter(|(.., why)| why.is_for_somebody()).count();
+            limited += lanes.limited_keys();
+        }
         if on_hold != 0 {
             reasons.push(PoolReason::OnHold { keys: on_hold });
+        }
+        if limited != 0 {
+            reasons.push(PoolReason::KeysRateLimited { keys: limited });
+        }
+        if let Some(left) = self.rates.shut_for() {
+            reasons.push(PoolReason::RateLimited { left });
         }
         let not_admitted = jobs.iter().filter(|(_, job)| !job.admitted && !job.paused).count();
         if not_admitted != 0 {

@@ -243,29 +243,40 @@ pub(super) struct Shift {
     pub(super) left: AtomicUsize,
 }
 
+/// With one shard or two.
+pub(super) fn settings(shards: usize) -> Settings {
+    Settings {
+        workers: shards,
+        capacity: 16,
+        per_key: None,
+        bytes: None,
+        quantum_tasks: 64,
+        quantum_time: Duration::MAX,
+        stop_after: None,
+        rate: None,
+        rate_per_key: None,
+        rate_clock: None,
+        thread_name: String::new(),
+        stack_size: None,
+        on_panic: None,
+        jobs: super::JobRules::default(),
+        // Their locks are innermost, and have no protocol.
+        statistics: Statistics::Off,
+        self_check: false,
+        #[cfg(feature = "tokio")]
+        runtime: None,
+    }
+}
+
 impl Shift {
-    /// With one shard or two.
     pub(super) fn new(shards: usize, tasks: usize) -> Arc<Self> {
-        let settings = Settings {
-            workers: shards,
-            capacity: 16,
-            per_key: None,
-            bytes: None,
-            quantum_tasks: 64,
-            quantum_time: Duration::MAX,
-            stop_after: None,
-            thread_name: String::new(),
-            stack_size: None,
-            on_panic: None,
-            jobs: super::JobRules::default(),
-            // Their locks are innermost, and have no protocol.
-            statistics: Statistics::Off,
-            self_check: false,
-            #[cfg(feature = "tokio")]
-            runtime: None,
-        };
+        let shift = Self::of(settings(shards), tasks);
+        assert_eq!(shift.engine.shards(), shards);
+        shift
+    }
+
+    pub(super) fn of(settings: Settings, tasks: usize) -> Arc<Self> {
         let engine = Engine::new(settings, None, Plainly, Closures);
-        assert_eq!(engine.shards(), shards);
         Arc::new(Shift { engine, left: AtomicUsize::new(tasks) })
     }
 

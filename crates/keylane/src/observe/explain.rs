@@ -50,6 +50,11 @@ pub enum TaskState<K> {
     },
     /// It is a barrier, and waits for what was submitted before it.
     IsBarrier,
+    /// It waits until tasks of the pool [may begin](crate::Builder::rate) again, and then for a worker.
+    RateLimited {
+        /// The time until then.
+        left: Duration,
+    },
 }
 
 /// Who stands before a task in the lane of one of its keys.
@@ -206,7 +211,7 @@ pub enum PoolReason {
         /// So many.
         tasks: usize,
     },
-    /// Keys are [on hold](crate::Pool::held_keys).
+    /// Keys are [on hold](crate::Pool::held_keys), paused or stopped.
     OnHold {
         /// So many.
         keys: usize,
@@ -220,6 +225,16 @@ pub enum PoolReason {
     JobsNotAdmitted {
         /// So many.
         jobs: usize,
+    },
+    /// As many tasks have begun as its [rate](crate::Builder::rate) allows for now.
+    RateLimited {
+        /// The time until the next may begin.
+        left: Duration,
+    },
+    /// Tasks wait for the [rates](crate::Builder::rate_per_key) of their keys.
+    KeysRateLimited {
+        /// So many keys.
+        keys: usize,
     },
 }
 
@@ -266,6 +281,9 @@ impl<K: fmt::Debug> fmt::Display for TaskState<K> {
                 f.write_str("waits behind a barrier that waits itself")
             }
             TaskState::IsBarrier => f.write_str("a barrier that waits for all before it"),
+            TaskState::RateLimited { left } => {
+                write!(f, "waits for a worker, and for the pool's rate for another {left:?}")
+            }
         }
     }
 }
@@ -390,6 +408,10 @@ impl fmt::Display for PoolReason {
             PoolReason::Barrier { running: true } => f.write_str("a barrier runs"),
             PoolReason::Barrier { running: false } => f.write_str("a barrier waits"),
             PoolReason::JobsNotAdmitted { jobs } => write!(f, "{jobs} jobs wait to be admitted"),
+            PoolReason::RateLimited { left } => {
+                write!(f, "nothing begins for another {left:?}, for its rate")
+            }
+            PoolReason::KeysRateLimited { keys } => write!(f, "{keys} keys wait for their rate"),
         }
     }
 }

@@ -6,6 +6,8 @@ mod current;
 mod idle;
 mod pace;
 mod stage;
+mod time;
+mod timer;
 mod worker;
 
 pub(crate) use body::{Body, Run, RunShared, name_of};
@@ -17,4 +19,7 @@ pub(crate) use idle::Idle;
 pub(crate) use pace::Pace;
 pub use stage::Turn;
 pub(crate) use stage::{EndTurn, Fate, Keeping, Stage, bystander};
+pub use time::ManualClock;
+pub(crate) use time::Time;
+pub(crate) use timer::Timer;
 pub(crate) use worker::{CrewControl, drop_quietly};

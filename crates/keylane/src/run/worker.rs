@@ -134,6 +134,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Arc::new(Insider(self.engine.clone())),
         );
         while !self.is_dismissed() {
+            if self.engine.rates.is_shut() {
+                self.rest();
+                continue;
+            }
             if self.engine.sharing.has_jobs() {
                 if !self.share() {
                     self.rest();
@@ -377,18 +381,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             } else {
                 yield_now();
             }
-            let engine = &self.engine;
-            if engine.board.any() || engine.sharing.offers() || engine.stopping() {
+            if self.engine.offers_anything() || self.engine.stopping() {
                 return;
             }
         }
         let before = self.tally.now();
         let engine = &self.engine;
         engine.idle.sleep(|| {
-            engine.board.any_for_certain()
-                || engine.sharing.offers_for_certain()
-                || engine.stopping()
-                || engine.crew.has_surplus()
+            engine.offers_for_certain() || engine.stopping() || engine.crew.has_surplus()
         });
         self.tally.has_slept(self.tally.now().saturating_sub(before));
     }
