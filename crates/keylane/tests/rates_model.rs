@@ -186,7 +186,7 @@ impl<S: AnyHasher> World<S> {
 }
 
 fn exactly_what_may_begin_has_begun<S: AnyHasher>() {
-    for seed in 0..200 {
+    for seed in 0..80 {
         let mut rng = Rng(seed);
         let clock = ManualClock::new();
         let workers = 1 + seed as usize % 3;
