@@ -84,8 +84,9 @@ pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use observe::{
     Ahead, HeldKey, Histogram, Hold, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot,
-    PoolExplanation, PoolReason, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled,
-    Statistics, TaskExplanation, TaskState, Trace, TracedKey, Violations, WorkerSnapshot,
+    PoolExplanation, PoolReason, Room, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled,
+    Statistics, Submitter, TaskExplanation, TaskState, Trace, TracedKey, Violations,
+    WorkerSnapshot,
 };
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{AfterFinish, Pool, UnrunTask};

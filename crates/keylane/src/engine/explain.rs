@@ -10,10 +10,10 @@ use super::*;
 use crate::allocate::{JobId, Progress};
 use crate::observe::{
     Ahead, Holder, JobState, KeyExplanation, KeyState, Place, PoolExplanation, PoolReason, Present,
-    Running, Snapshot, StallWatch, Stalled, TaskExplanation, TaskState,
+    Room, Running, Snapshot, StallWatch, Stalled, Submitter, TaskExplanation, TaskState,
 };
 use crate::order::{Before, Found, Scope};
-use crate::sync::ThreadId;
+use crate::sync::{Thread, ThreadId, identity};
 
 type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 
@@ -237,7 +237,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Held::Lane(its) => (at, *its) == (shard, slot),
                     Held::Rollup(rollup) => has_key(&rollup.scope, key),
                 })?;
-                Some(kept_running(kept.since, now))
+                Some(kept_running(kept.since, kept.resumes_at, now))
             })
         })
     }
@@ -329,6 +329,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             (0, ..) => JobState::NoWorker,
             (workers, ready, _) => JobState::Running { workers, ready },
         }
+    }
+
+    /// Who waits for room, each line in its order.
+    pub(crate) fn submitters(&self) -> Vec<Submitter> {
+        let bytes = self.bounds.as_ref().and_then(|bounds| bounds.bytes.as_ref());
+        let bytes = bytes.map_or_else(Vec::new, |bytes| bytes.waiters());
+        let line = |waiters: Vec<(Option<Thread>, usize)>, room: fn(usize) -> Room| {
+            waiters.into_iter().enumerate().map(move |(place, (thread, want))| {
+                let (thread, name) = thread.as_ref().map_or((None, None), identity);
+                Submitter { position: place + 1, waits_for: room(want), thread, name }
+            })
+        };
+        let tasks = line(self.admission.waiters(), |_| Room::Task);
+        tasks.chain(line(bytes, Room::Bytes)).collect()
     }
 
     /// Why the engine does not do more than it does.
@@ -435,12 +449,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 fn running(worker: Option<usize>, present: &Present) -> Running {
-    Running { worker, at_least: present.at_least, at_most: present.at_most }
+    Running { worker, at_least: present.at_least, at_most: present.at_most, backs_off: None }
 }
 
-fn kept_running(since: u64, now: u64) -> Running {
+fn kept_running(since: u64, resumes_at: u64, now: u64) -> Running {
     let lasted = Duration::from_nanos(now.saturating_sub(since));
-    Running { worker: None, at_least: lasted, at_most: lasted }
+    let backs_off = resumes_at.checked_sub(now).filter(|left| *left != 0).map(Duration::from_nanos);
+    Running { worker: None, at_least: lasted, at_most: lasted, backs_off }
 }
 
 fn downcast<K: Key, W: Send + 'static>(

@@ -507,6 +507,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for 
         self.engine.end_kept(self.shard, self.turn);
         current::set_fate(outer);
     }
+
+    fn back_off(&self, pause: Duration) {
+        self.engine.back_off(self.shard, self.turn, pause);
+    }
 }
 
 /// An engine, as its own workers see it.
