@@ -360,7 +360,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// Whether each task is checked against the pool's own promises when it begins: that none runs that
-    /// it conflicts with, and that none has begun of one of its keys that was submitted after it. By default
+    /// it conflicts with, nor more of a key than [may](crate::Claims::limited), and that none has begun of one of its keys that was submitted after it. By default
     /// not. [`Snapshot::violations`](crate::Snapshot::violations) says how often that was not so, which must be
     /// never; if it is not, please report it.
     ///
