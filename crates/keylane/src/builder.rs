@@ -17,7 +17,7 @@ use crate::handler::{HandlerPool, Messages};
 use crate::observe::Statistics;
 use crate::order::Rate;
 use crate::pool::{Closures, Pool};
-use crate::run::{CrewControl, ManualClock, Stage, Turn};
+use crate::run::{CrewControl, ManualClock, Placement, Stage, Turn};
 
 /// The most workers that a pool can have.
 pub const MAX_WORKERS: usize = 1 << 16;
@@ -119,6 +119,7 @@ impl<K> Default for Builder<K> {
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
+                placement: Placement::default(),
                 jobs: JobRules::default(),
                 statistics: Statistics::default(),
                 self_check: false,
@@ -194,6 +195,23 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// captures are gone; where the turn is kept, when it ends.
     pub fn capacity_bytes(mut self, bytes: usize) -> Self {
         self.settings.bytes = Some(bytes);
+        self
+    }
+
+    /// Which worker runs the tasks of a key: by default whoever is free first.
+    ///
+    /// With [`Placement::Sticky`] it is the same one again, for what it has of the key in its cache. That costs nobody
+    /// anything: a worker that has nothing to do takes the tasks of another that is busy, and those of one
+    /// that is with a long task are taken by all. It is a preference and no promise, and changes with the number of workers.
+    ///
+    /// ```
+    /// use keylane::{Placement, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().placement(Placement::Sticky).build()?;
+    /// # Ok::<(), keylane::BuildError>(())
+    /// ```
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.settings.placement = placement;
         self
     }
 

@@ -40,7 +40,7 @@ use crate::order::{
     Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Rate, Registry, Replaced, Repr,
     Rollup, Scope, Weighed, merge_claims,
 };
-use crate::run::{Crew, Idle, ManualClock, Stage, engine_of_this_thread};
+use crate::run::{Crew, Homes, Idle, ManualClock, Placement, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 
 pub(crate) use share::{
@@ -117,6 +117,8 @@ pub(crate) struct Settings {
     /// Bytes of stack of a worker thread; the platform's default if absent.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<Box<PanicHook>>,
+    /// Which worker runs the tasks of a key.
+    pub(crate) placement: Placement,
     /// How jobs share the workers.
     pub(crate) jobs: JobRules,
     /// What is measured.
@@ -169,6 +171,8 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) sharing: Sharing<K, X::Work>,
     /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
+    /// Which worker is at home where, if keys are to return to theirs. Never changed.
+    pub(crate) homes: Option<Box<Homes>>,
     /// The worker threads.
     pub(crate) crew: Crew,
     /// Runs a task.
@@ -309,6 +313,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             board: Board::new(shards),
             sharing: Sharing::new(),
             idle: Idle::new(),
+            homes: (settings.placement == Placement::Sticky)
+                .then(|| Box::new(Homes::new(settings.workers))),
             crew: Crew::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
             settings,

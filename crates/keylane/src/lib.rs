@@ -90,7 +90,7 @@ pub use observe::{
 };
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{AfterFinish, Pool, UnrunTask};
-pub use run::{ManualClock, Turn};
+pub use run::{ManualClock, Placement, Turn};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

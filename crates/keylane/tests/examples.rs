@@ -55,6 +55,7 @@ examples!(
     ordered,
     pause,
     per_key_bound,
+    placement,
     predicate,
     quarantine,
     rates,

@@ -13,7 +13,7 @@ use super::{Engine, Execute, Made, Next, Patience, Settings, Wish};
 use crate::allocate::Board;
 use crate::observe::Statistics;
 use crate::order::{Claims, Hand, Held, InHand};
-use crate::run::{Idle, Stage};
+use crate::run::{Idle, Placement, Stage};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait};
 
@@ -96,7 +96,7 @@ impl Desk {
                 if !std::mem::replace(&mut searching, true) {
                     self.idle.start_searching();
                 }
-                self.idle.sleep(|| {
+                self.idle.sleep(0, || {
                     self.board.any_for_certain() || self.stopping.load(Ordering::Acquire)
                 });
                 continue;
@@ -259,6 +259,7 @@ pub(super) fn settings(shards: usize) -> Settings {
         thread_name: String::new(),
         stack_size: None,
         on_panic: None,
+        placement: Placement::Any,
         jobs: super::JobRules::default(),
         // Their locks are innermost, and have no protocol.
         statistics: Statistics::Off,
@@ -317,7 +318,7 @@ impl Shift {
             if !std::mem::replace(&mut searching, true) {
                 engine.idle.start_searching();
             }
-            engine.idle.sleep(|| engine.board.any_for_certain() || engine.stopping());
+            engine.idle.sleep(0, || engine.board.any_for_certain() || engine.stopping());
         }
         if searching {
             engine.idle.stop_searching();

@@ -3,6 +3,7 @@
 mod body;
 mod crew;
 mod current;
+mod homes;
 mod idle;
 mod pace;
 mod stage;
@@ -15,6 +16,8 @@ pub(crate) use crew::Crew;
 #[cfg(feature = "tokio")]
 pub(crate) use current::Place;
 pub(crate) use current::{Position, Standing, current_inside, engine_of_this_thread, take_fate};
+pub use homes::Placement;
+pub(crate) use homes::{Homes, View};
 pub(crate) use idle::Idle;
 pub(crate) use pace::Pace;
 pub use stage::Turn;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use keylane::Pool;
+use keylane::{Placement, Pool};
 
 use crate::common::{self, AnyHasher, LONG, Rng, block_on};
 use crate::keys::{Keys, random_keys};
@@ -34,6 +34,7 @@ pub(crate) fn history<S: AnyHasher>(seed: u64, capacity: usize) -> Vec<Story> {
     let pool = Pool::<u32>::builder()
         .workers(1 + rng.below(3) as usize)
         .capacity(capacity)
+        .placement(if seed.is_multiple_of(2) { Placement::Any } else { Placement::Sticky })
         .quantum(1 + rng.below(8) as usize, LONG)
         .hasher(S::default())
         .build()

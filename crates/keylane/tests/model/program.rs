@@ -1,5 +1,6 @@
 //! What the tests do to a pool, step by step.
 
+use keylane::Placement;
 use proptest::prelude::*;
 
 use crate::keys::{Keys, some_keys};
@@ -61,12 +62,21 @@ pub(crate) enum End {
 pub(crate) struct Program {
     pub(crate) workers: usize,
     pub(crate) capacity: usize,
+    pub(crate) placement: Placement,
     pub(crate) steps: Vec<Step>,
     pub(crate) end: End,
 }
 
 pub(crate) fn some_program() -> impl Strategy<Value = Program> {
     let end = prop_oneof![Just(End::Drain), Just(End::Stop), Just(End::Drop)];
-    (1..4_usize, 1..14_usize, prop::collection::vec(some_step(), 1..50), end)
-        .prop_map(|(workers, capacity, steps, end)| Program { workers, capacity, steps, end })
+    let placement = prop_oneof![Just(Placement::Any), Just(Placement::Sticky)];
+    (1..4_usize, 1..14_usize, placement, prop::collection::vec(some_step(), 1..50), end).prop_map(
+        |(workers, capacity, placement, steps, end)| Program {
+            workers,
+            capacity,
+            placement,
+            steps,
+            end,
+        },
+    )
 }

@@ -68,6 +68,7 @@ impl<S: AnyHasher> World<S> {
         let pool = Pool::<u32>::builder()
             .workers(program.workers)
             .capacity(program.capacity)
+            .placement(program.placement)
             .hasher(S::default())
             .build()
             .unwrap();

@@ -54,7 +54,7 @@ fn work(shift: &Shift) {
         if !std::mem::replace(&mut searching, true) {
             engine.idle.start_searching();
         }
-        engine.idle.sleep(|| engine.offers_for_certain() || engine.stopping());
+        engine.idle.sleep(0, || engine.offers_for_certain() || engine.stopping());
     }
     if searching {
         engine.idle.stop_searching();

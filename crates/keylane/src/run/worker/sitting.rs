@@ -138,6 +138,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn found_job(&mut self) {
         if self.searching {
             self.searching = false;
+            self.tell_idle(false);
             let engine = &self.engine;
             engine
                 .idle
