@@ -2,7 +2,7 @@
 //! cache.
 //!
 //! It prints how often a key has changed its worker, with either placement. Nothing is promised but that no worker
-//! is idle for it; how often it pays, and on which machine, `docs/performance.md` says.
+//! is idle for it. Whether it pays depends on what tasks keep for their key, and on the machine's caches: measure.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};

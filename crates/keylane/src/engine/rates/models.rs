@@ -1,6 +1,6 @@
 //! Rates in every order of events: a worker, and the timer's thread, which is the real one.
 //!
-//! The time is passed by the bodies of tasks. Each model names the mistakes that it was seen to catch.
+//! The time is passed by the bodies of tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,8 +62,6 @@ fn work(shift: &Shift) {
 }
 
 /// A key that is held for its rate goes on when its time has come.
-///
-/// Caught: `remind` that forgets the alarm; `fire` that does not offer; `set` that wakes nobody.
 #[test]
 fn a_limited_key_goes_on() {
     check(|| {
@@ -78,9 +76,6 @@ fn a_limited_key_goes_on() {
 }
 
 /// A pool that is shut for its rate is opened again, and a worker that has fallen asleep is told.
-///
-/// Caught: `open` that tells nobody; `take` that sets no alarm, or raises `shut` after the alarm is set and the
-/// lock is given back; `sleep` that asks before it is on the list.
 #[test]
 fn a_shut_pool_opens() {
     check(|| {
@@ -96,8 +91,6 @@ fn a_shut_pool_opens() {
 
 /// An alarm is seen to whether it is set before the thread looks or after, first or not, and before the time comes
 /// or after.
-///
-/// Caught: `set` that wakes nobody; a thread that listens to the clock, or says who it is, after its first look.
 #[test]
 fn no_alarm_is_overlooked() {
     check(|| {
