@@ -15,8 +15,9 @@ use crate::engine::{Engine, Execute, JobRules, Key, OnFailure, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
 use crate::observe::Statistics;
+use crate::order::Rate;
 use crate::pool::{Closures, Pool};
-use crate::run::{CrewControl, Stage, Turn};
+use crate::run::{CrewControl, ManualClock, Placement, Stage, Turn};
 
 /// The most workers that a pool can have.
 pub const MAX_WORKERS: usize = 1 << 16;
@@ -112,9 +113,13 @@ impl<K> Default for Builder<K> {
                 quantum_tasks: 64,
                 quantum_time: Duration::from_millis(10),
                 stop_after: None,
+                rate: None,
+                rate_per_key: None,
+                rate_clock: None,
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
+                placement: Placement::default(),
                 jobs: JobRules::default(),
                 statistics: Statistics::default(),
                 self_check: false,
@@ -190,6 +195,79 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// captures are gone; where the turn is kept, when it ends.
     pub fn capacity_bytes(mut self, bytes: usize) -> Self {
         self.settings.bytes = Some(bytes);
+        self
+    }
+
+    /// Which worker runs the tasks of a key: by default whoever is free first.
+    ///
+    /// With [`Placement::Sticky`] it is the same one again, for what it has of the key in its cache. That costs nobody
+    /// anything: a worker that has nothing to do takes the tasks of another that is busy, and those of one
+    /// that is with a long task are taken by all. It is a preference and no promise, and changes with the number of workers.
+    ///
+    /// ```
+    /// use keylane::{Placement, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().placement(Placement::Sticky).build()?;
+    /// # Ok::<(), keylane::BuildError>(())
+    /// ```
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.settings.placement = placement;
+        self
+    }
+
+    /// How often tasks may begin, those of all keys together: by default whenever they can. Beyond that no worker
+    /// takes one until it may begin. [`Pool::set_rate`] changes it.
+    ///
+    /// - Each body that begins counts: a rollup and a barrier as one, and each subtask of a job.
+    /// - It bounds beginnings, not how many run at a time, which is what workers are for.
+    /// - What is accepted waits, and counts for the capacity; so does whoever waits for
+    ///   [a drain](Pool::drain). What has not begun is returned by [`Pool::stop_now`].
+    ///
+    /// A pool with any rate has a thread more, which sleeps until somebody may go on, and spends more on
+    /// each task; without one nothing is spent.
+    ///
+    /// ```
+    /// use keylane::{Pool, Rate};
+    ///
+    /// // What the service at the other end allows for.
+    /// let pool = Pool::<u32>::builder().rate(Rate::per_second(200).burst(20)).build()?;
+    /// # Ok::<(), keylane::BuildError>(())
+    /// ```
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.settings.rate = Some(rate);
+        self
+    }
+
+    /// How often tasks of one key may begin: by default whenever they can. Beyond that the key is held, as if
+    /// somebody had [paused](Pool::pause_key) it, until the next may begin.
+    /// [`Pool::set_rate_per_key`] changes it, and [`Pool::set_rate_of`] for one key.
+    ///
+    /// - The order within a key stays what it is, and no other key waits. No worker does, either.
+    /// - A rollup counts in each of its keys, and waits until all of them have a token. A task that shares the key
+    ///   counts; a barrier does not. A cancelled task counts when its turn comes.
+    /// - A rollup that has got a key which it shares begins, though others that share it may have used
+    ///   the last token meanwhile; the key then waits for so much longer. So the rate is kept in the long run, and the
+    ///   burst, in that one case, is not.
+    /// - A subtask of a job counts when it gets its keys, just before a worker of the job comes for it.
+    /// - [`Pool::held_key`] says when the next may begin, and so does all that explains.
+    ///
+    /// A key costs a few hundred bytes from its first task until its bucket is full again, or for a second.
+    ///
+    /// ```
+    /// use keylane::{Pool, Rate};
+    ///
+    /// // Each customer gets five at once, then one a second.
+    /// let pool = Pool::<String>::builder().rate_per_key(Rate::per_second(1).burst(5)).build()?;
+    /// # Ok::<(), keylane::BuildError>(())
+    /// ```
+    pub fn rate_per_key(mut self, rate: Rate) -> Self {
+        self.settings.rate_per_key = Some(rate);
+        self
+    }
+
+    /// Keeps rates by this clock instead of the system's, for tests. See [`ManualClock`] for an example.
+    pub fn rate_clock(mut self, clock: &ManualClock) -> Self {
+        self.settings.rate_clock = Some(clock.clone());
         self
     }
 
@@ -300,7 +378,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// Whether each task is checked against the pool's own promises when it begins: that none runs that
-    /// it conflicts with, and that none has begun of one of its keys that was submitted after it. By default
+    /// it conflicts with, nor more of a key than [may](crate::Claims::limited), and that none has begun of one of its keys that was submitted after it. By default
     /// not. [`Snapshot::violations`](crate::Snapshot::violations) says how often that was not so, which must be
     /// never; if it is not, please report it.
     ///
@@ -468,11 +546,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         let bytes = bytes.map(ByteBound::new);
         let executor = executor(bytes.clone());
         let engine = Arc::new(Engine::new(self.settings, bytes, self.hasher, executor));
-        if let Err(error) = engine.fill_crew() {
-            engine.shut_down();
-            return Err(BuildError::Thread(error));
+        let settings = &engine.settings;
+        let has_rates = settings.rate.is_some() || settings.rate_per_key.is_some();
+        let started = engine.fill_crew().map_err(BuildError::Thread);
+        let started = started.and_then(|()| if has_rates { engine.keep_rates() } else { Ok(()) });
+        match started {
+            Ok(()) => Ok(engine),
+            Err(error) => {
+                engine.shut_down();
+                Err(error)
+            }
         }
-        Ok(engine)
     }
 }
 

@@ -17,6 +17,7 @@ mod latest;
 mod measure;
 #[cfg(all(test, loom))]
 mod models;
+mod rates;
 mod resize;
 mod serve;
 mod share;
@@ -36,11 +37,11 @@ use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Registry, Replaced, Repr,
+    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Rate, Registry, Replaced, Repr,
     Rollup, Scope, Weighed, merge_claims,
 };
-use crate::run::{Crew, Idle, Stage, engine_of_this_thread};
-use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, Ordering};
+use crate::run::{Crew, Homes, Idle, ManualClock, Placement, Stage, engine_of_this_thread};
+use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 
 pub(crate) use share::{
     Back, Crowd, Desk, Given, JobRules, Office, Sat, Sharing, Site, WeakOffice,
@@ -48,6 +49,7 @@ pub(crate) use share::{
 
 pub(crate) use self::bounds::{Bounds, Toll};
 pub use self::conduct::OnFailure;
+use self::rates::Rates;
 pub(crate) use self::trace::Traced;
 
 /// What the tasks of an engine are, and how one runs.
@@ -104,11 +106,19 @@ pub(crate) struct Settings {
     pub(crate) quantum_time: Duration,
     /// A key is stopped after so many failures in a row, if at all.
     pub(crate) stop_after: Option<u32>,
+    /// How often tasks may begin,
+    pub(crate) rate: Option<Rate>,
+    /// and those of each key,
+    pub(crate) rate_per_key: Option<Rate>,
+    /// by this clock, if not by the system's.
+    pub(crate) rate_clock: Option<ManualClock>,
     /// Worker threads are called this, and their number.
     pub(crate) thread_name: String,
     /// Bytes of stack of a worker thread; the platform's default if absent.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<Box<PanicHook>>,
+    /// Which worker runs the tasks of a key.
+    pub(crate) placement: Placement,
     /// How jobs share the workers.
     pub(crate) jobs: JobRules,
     /// What is measured.
@@ -133,6 +143,8 @@ impl std::fmt::Debug for Settings {
             .field("quantum_tasks", &self.quantum_tasks)
             .field("quantum_time", &self.quantum_time)
             .field("stop_after", &self.stop_after)
+            .field("rate", &self.rate)
+            .field("rate_per_key", &self.rate_per_key)
             .field("thread_name", &self.thread_name)
             .field("stack_size", &self.stack_size)
             .finish_non_exhaustive()
@@ -151,12 +163,16 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) admission: Admission,
     /// What else is bounded, if anything is. Never changed.
     pub(crate) bounds: Option<Box<Bounds<K>>>,
+    /// How often tasks may begin.
+    pub(crate) rates: Rates,
     /// Which shards have something to offer.
     pub(crate) board: Board,
     /// The jobs, and who is to serve them.
     pub(crate) sharing: Sharing<K, X::Work>,
     /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
+    /// Which worker is at home where, if keys are to return to theirs. Never changed.
+    pub(crate) homes: Option<Box<Homes>>,
     /// The worker threads.
     pub(crate) crew: Crew,
     /// Runs a task.
@@ -284,16 +300,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let restricts = keys.is_some() || bytes.is_some();
         let bounds = (restricts || stop_after.is_some())
             .then(|| Box::new(Bounds { stop_after, keys, bytes }));
+        let rates = Rates::new(&settings);
+        let is_close = bounds.is_some();
         Engine {
-            shards: (0..shards).map(|shard| Shard::new(shard, &settings)).collect(),
+            shards: (0..shards).map(|shard| Shard::new(shard, &settings, is_close)).collect(),
             registry: Mutex::new(Registry::default()),
             hasher,
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
             admission: Admission::new(settings.capacity, if restricts { 0 } else { shards }),
             bounds,
+            rates,
             board: Board::new(shards),
             sharing: Sharing::new(),
             idle: Idle::new(),
+            homes: (settings.placement == Placement::Sticky)
+                .then(|| Box::new(Homes::new(settings.workers))),
             crew: Crew::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
             settings,
@@ -351,17 +372,23 @@ impl From<Refused> for SubmitErrorKind {
     }
 }
 
-impl<K, W> Shard<K, W> {
-    fn new(index: usize, settings: &Settings) -> Self {
+impl<K: Key, W> Shard<K, W> {
+    /// `is_close` says that each step has more to do than to find the next task.
+    fn new(index: usize, settings: &Settings, is_close: bool) -> Self {
         let every = settings.statistics == Statistics::Every;
         let mut inbox = Inbox::default();
         if settings.statistics != Statistics::Off {
             // The first one is.
             inbox.measure_at = 0;
         }
+        let mut lanes = Lanes::new(settings.quantum_tasks);
+        lanes.is_close = is_close;
+        if settings.rate_per_key.is_some() {
+            lanes.set_common_rate(settings.rate_per_key, 0);
+        }
         Shard {
             inbox: CachePadded::new(Lock::new(inbox)),
-            lanes: CachePadded::new(Lock::new(Lanes::new(settings.quantum_tasks))),
+            lanes: CachePadded::new(Lock::new(lanes)),
             waits: CachePadded::new(Mutex::new(Waits::new(every, index, settings.capacity))),
             turns: CachePadded::new(Mutex::default()),
         }

@@ -4,6 +4,7 @@ mod controls;
 mod finish;
 mod latest;
 mod observe;
+mod rates;
 
 use std::fmt;
 use std::hash::BuildHasher;

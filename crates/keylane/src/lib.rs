@@ -47,6 +47,7 @@
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
 //! | holding a key back, or emptying it | [`Pool::pause_key`], [`Pool::take_key`] |
+//! | how often tasks of a key, or of all, may begin | [`Builder::rate_per_key`], [`Builder::rate`] |
 //! | at most so many of a key at once, without order | [`Claims::limited`] |
 //! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
 //! | work that goes on after its handler has returned | [`Turn`] |
@@ -83,12 +84,13 @@ pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use observe::{
     Ahead, HeldKey, Histogram, Hold, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot,
-    PoolExplanation, PoolReason, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled,
-    Statistics, TaskExplanation, TaskState, Trace, TracedKey, Violations, WorkerSnapshot,
+    PoolExplanation, PoolReason, Room, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled,
+    Statistics, Submitter, TaskExplanation, TaskState, Trace, TracedKey, Violations,
+    WorkerSnapshot,
 };
-pub use order::{Claims, Compatibility, IntoClaims};
+pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{AfterFinish, Pool, UnrunTask};
-pub use run::Turn;
+pub use run::{ManualClock, Placement, Turn};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

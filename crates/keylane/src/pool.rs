@@ -8,6 +8,7 @@ mod future;
 mod jobs;
 mod latest;
 mod observe;
+mod rates;
 mod submit;
 mod unrun;
 

@@ -25,6 +25,11 @@ mod primitives {
         std::thread::park_timeout(timeout);
     }
 
+    /// Who a thread is, and what it is called.
+    pub(crate) fn identity(thread: &Thread) -> (Option<super::ThreadId>, Option<String>) {
+        (Some(thread.id()), thread.name().map(str::to_owned))
+    }
+
     pub(crate) fn spin_hint() {
         std::hint::spin_loop();
     }
@@ -121,6 +126,11 @@ mod primitives {
 
     pub(crate) fn spin_hint() {
         loom::thread::yield_now();
+    }
+
+    /// In a model nobody asks.
+    pub(crate) fn identity(_: &Thread) -> (Option<super::ThreadId>, Option<String>) {
+        (None, None)
     }
 
     /// None: how often somebody looks before it sleeps decides nothing but speed, and a model has

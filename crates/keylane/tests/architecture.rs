@@ -28,7 +28,7 @@ const ARROWS: [(&str, &str); 5] = [
 const BELOW_THE_STAGES: [&str; 2] = ["sync", "error"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
-const HARMLESS: [(&str, &str); 10] = [
+const HARMLESS: [(&str, &str); 13] = [
     // How many workers a pool has unless told.
     ("allocate/sizing.rs", "std::thread::available_parallelism"),
     // Who runs a body, to be compared with who asks: an identity, not a wait.
@@ -44,6 +44,10 @@ const HARMLESS: [(&str, &str); 10] = [
     ("run/crew.rs", "std::thread::JoinHandle"),
     ("run/worker.rs", "std::thread::JoinHandle"),
     ("run/worker.rs", "std::thread::Builder"),
+    // So is the timer's.
+    ("run/timer.rs", "std::thread::JoinHandle"),
+    ("run/timer.rs", "std::thread::Builder"),
+    ("run/timer.rs", "std::thread::current().id()"),
 ];
 
 #[test]

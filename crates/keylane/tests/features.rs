@@ -48,7 +48,7 @@ fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// A file of tests of this crate, or `crate/file` of another or of an example.
+/// A file of tests of this crate, or a folder of them, or `crate/file` of another or of an example.
 fn read(root: &Path, file: &str) -> String {
     let path: PathBuf = match file.rsplit_once('/') {
         None => root.join("crates/keylane/tests").join(file),
@@ -57,5 +57,6 @@ fn read(root: &Path, file: &str) -> String {
         }
         Some((folder, file)) => root.join("crates").join(folder).join("tests").join(file),
     };
-    fs::read_to_string(path.with_extension("rs")).unwrap_or_default()
+    let alone = fs::read_to_string(path.with_extension("rs"));
+    alone.or_else(|_| fs::read_to_string(path.join("main.rs"))).unwrap_or_default()
 }

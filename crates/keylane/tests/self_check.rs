@@ -32,6 +32,14 @@ fn every_kind_of_task_passes() {
                                 pool.execute(reads, || {}).unwrap();
                             }
                             13 => _ = pool.submit(key, || {}).unwrap().cancel(),
+                            14..20 => {
+                                let most = 1 + (task % 3) as u16;
+                                pool.execute(Claims::limited(key, most), || {}).unwrap();
+                            }
+                            20 => {
+                                let limits = Claims::limited(key, 2).and_limited(key + 1, 3);
+                                pool.execute(limits, || {}).unwrap();
+                            }
                             _ => pool.execute(key % 3, || {}).unwrap(),
                         }
                     }

@@ -37,7 +37,7 @@ use crossbeam_utils::CachePadded;
 
 use super::slots::{Refused, Slots, Standing};
 use crate::sync::{
-    AtomicUsize, Condvar, Mutex, Ordering, rounds, spin_hint, wait, wait_timeout, yield_now,
+    AtomicUsize, Condvar, Mutex, Ordering, Thread, rounds, spin_hint, wait, wait_timeout, yield_now,
 };
 
 /// Looks for freed slots before a submitter goes to sleep, with a pause after each: about as long
@@ -312,6 +312,11 @@ impl Admission {
 
     pub(crate) fn waiting(&self) -> usize {
         self.slots.waiting()
+    }
+
+    /// Those who wait, in their order: the thread, if it is one, and what it wants.
+    pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
+        self.slots.waiters()
     }
 
     pub(crate) fn close(&self) {

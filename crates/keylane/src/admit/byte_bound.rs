@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::slots::{MAX_SLOTS, Refused, Slots};
+use crate::sync::Thread;
 
 #[derive(Debug)]
 pub(crate) struct ByteBound {
@@ -43,6 +44,11 @@ impl ByteBound {
     /// How many wait for bytes.
     pub(crate) fn waiting(&self) -> usize {
         self.slots.waiting()
+    }
+
+    /// Those who wait, in their order: the thread, if it is one, and what it wants.
+    pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
+        self.slots.waiters()
     }
 
     pub(crate) fn try_take(self: &Arc<Self>, bytes: usize) -> Result<Cost, Refused> {

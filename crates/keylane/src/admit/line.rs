@@ -85,6 +85,15 @@ impl<P> Line<P> {
         place
     }
 
+    /// Those who wait, in their order: what each brings, and whom to tell.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&P, Option<&Caller>)> {
+        let next = |place: &usize| self.places[*place].behind;
+        std::iter::successors(self.head, next).map(|place| {
+            let Place { load, caller, .. } = &self.places[place];
+            (load, caller.as_ref())
+        })
+    }
+
     /// What the head of the line has at its place.
     pub(super) fn head(&mut self) -> Option<&mut P> {
         Some(&mut self.places[self.head?].load)

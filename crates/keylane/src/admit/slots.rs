@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use super::line::{Fate, Line};
 use super::wait::{Caller, Calls, Patience, Seat};
-use crate::sync::{AtomicIsize, Mutex, Ordering};
+use crate::sync::{AtomicIsize, Mutex, Ordering, Thread};
 
 /// Somebody waits in the line.
 const CONTENDED: isize = 1;
@@ -221,6 +221,13 @@ impl Slots {
     /// How many stand in the line.
     pub(crate) fn waiting(&self) -> usize {
         self.door.lock().line.waiting()
+    }
+
+    /// Those who stand in the line, in their order: the thread, if it is one, and what it wants.
+    pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
+        let door = self.door.lock();
+        let thread = |caller: Option<&Caller>| caller?.thread().cloned();
+        door.line.iter().map(|(&want, caller)| (thread(caller), want)).collect()
     }
 
     /// Step 2. Returns a place in the line, or nothing if the slots were free.

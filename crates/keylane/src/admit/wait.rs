@@ -170,6 +170,14 @@ pub(super) enum Caller {
 }
 
 impl Caller {
+    /// The thread that waits, if it is one.
+    pub(super) fn thread(&self) -> Option<&Thread> {
+        match self {
+            Caller::Thread(seat) => Some(&seat.thread),
+            Caller::Task(_) => None,
+        }
+    }
+
     fn tell(self) {
         match self {
             Caller::Thread(seat) => seat.tell(),

@@ -68,6 +68,11 @@ impl Board {
         Some((start + turned.trailing_zeros() as usize) % MAX_SHARDS)
     }
 
+    /// The shards with an offer, a bit each.
+    pub(crate) fn offers(&self) -> u64 {
+        self.bits.load(Ordering::Acquire)
+    }
+
     /// Whether any shard has an offer.
     #[inline]
     pub(crate) fn any(&self) -> bool {

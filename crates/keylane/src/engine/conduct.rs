@@ -62,12 +62,11 @@ pub enum OnFailure {
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A task that has at most one key has ended, and still holds its lane.
-    pub(super) fn judge(&self, shard: usize, held: &Held<K, X::Work>, after: u32) {
+    pub(super) fn judge(&self, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>, after: u32) {
         if let (Some(failed), Held::Lane(slot)) = (self.verdict(), held) {
-            let mut lanes = self.shards[shard].lanes.lock();
             let (hash, key) = lanes.key_in(*slot);
             let key = key.clone();
-            self.count(&mut lanes, hash, &key, failed, after);
+            self.count(lanes, hash, &key, failed, after);
         }
     }
 

@@ -19,15 +19,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         changes
     }
 
-    /// Lets a key go on, whatever held it, and says whether anything did. Its failures are forgotten.
+    /// Lets a key go on, whoever held it, and says whether anybody did. Its failures are forgotten, its
+    /// rate is kept.
     pub(crate) fn resume_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
         let mut lanes = self.shards[shard].lanes.lock();
         let mut held = false;
-        let left = lanes.let_go(hash, key, |reasons| {
-            held = true;
-            *reasons = Reasons::default();
-        });
+        let left = lanes.let_go(hash, key, |reasons| held = reasons.resume());
         self.absolve(&mut lanes, hash, key);
         let offer = lanes.has_offer();
         drop(lanes);
@@ -85,12 +83,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let stopped = why
             .stopped
             .map(|Stop { failures, at }| Hold::Stopped { failures, since: self.clock.since(at) });
-        let hold = stopped.or(paused)?;
+        let limited = why.limited.map(|at| Hold::RateLimited { left: self.rates.left_until(at) });
+        let hold = stopped.or(paused).or(limited)?;
         Some(HeldKey { key: key.clone(), hold, running })
     }
 
     /// The shard of a key, and the half of its hash that its tasks' labels have.
-    fn place_of(&self, key: &K) -> (usize, u32) {
+    pub(super) fn place_of(&self, key: &K) -> (usize, u32) {
         let hash = self.hasher.hash_one(key);
         (self.shard_of(hash), hash as u32)
     }

@@ -315,7 +315,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline]
     pub(crate) fn offer(&self, shard: usize) {
         if self.board.set(shard) {
-            self.idle.offered();
+            match &self.homes {
+                None => self.idle.offered(),
+                Some(homes) => self.idle.offered_to(|worker| homes.is_home(worker, shard)),
+            }
         }
     }
 }

@@ -10,10 +10,10 @@ use super::*;
 use crate::allocate::{JobId, Progress};
 use crate::observe::{
     Ahead, Holder, JobState, KeyExplanation, KeyState, Place, PoolExplanation, PoolReason, Present,
-    Running, Snapshot, StallWatch, Stalled, TaskExplanation, TaskState,
+    Room, Running, Snapshot, StallWatch, Stalled, Submitter, TaskExplanation, TaskState,
 };
 use crate::order::{Before, Found, Scope};
-use crate::sync::ThreadId;
+use crate::sync::{Thread, ThreadId, identity};
 
 type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 
@@ -62,6 +62,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Where the task with this name is, that has not begun; nothing if it is nowhere.
     pub(crate) fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>> {
+        let mut found = self.explain_place(name)?;
+        if let TaskState::Ready { .. } | TaskState::Queued { .. } = found.state
+            && let Some(left) = self.rates.shut_for()
+        {
+            found.state = TaskState::RateLimited { left };
+        }
+        Some(found)
+    }
+
+    fn explain_place(&self, name: usize) -> Option<TaskExplanation<K>> {
         let is_target = |work: &X::Work| X::name(work) == Some(name);
         for (index, shard) in self.shards.iter().enumerate() {
             let lanes = shard.lanes.lock();
@@ -227,7 +237,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Held::Lane(its) => (at, *its) == (shard, slot),
                     Held::Rollup(rollup) => has_key(&rollup.scope, key),
                 })?;
-                Some(kept_running(kept.since, now))
+                Some(kept_running(kept.since, kept.resumes_at, now))
             })
         })
     }
@@ -321,6 +331,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
+    /// Who waits for room, each line in its order.
+    pub(crate) fn submitters(&self) -> Vec<Submitter> {
+        let bytes = self.bounds.as_ref().and_then(|bounds| bounds.bytes.as_ref());
+        let bytes = bytes.map_or_else(Vec::new, |bytes| bytes.waiters());
+        let line = |waiters: Vec<(Option<Thread>, usize)>, room: fn(usize) -> Room| {
+            waiters.into_iter().enumerate().map(move |(place, (thread, want))| {
+                let (thread, name) = thread.as_ref().map_or((None, None), identity);
+                Submitter { position: place + 1, waits_for: room(want), thread, name }
+            })
+        };
+        let tasks = line(self.admission.waiters(), |_| Room::Task);
+        tasks.chain(line(bytes, Room::Bytes)).collect()
+    }
+
     /// Why the engine does not do more than it does.
     pub(crate) fn explain(&self) -> PoolExplanation {
         let seen: Snapshot<K> = self.survey(0);
@@ -350,9 +374,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if seen.blocked != 0 {
             reasons.push(PoolReason::Behind { tasks: seen.blocked });
         }
-        let on_hold: usize = self.shards.iter().map(|it| it.lanes.lock().held_keys().count()).sum();
+        let (mut on_hold, mut limited) = (0, 0);
+        for shard in &self.shards {
+            let lanes = shard.lanes.lock();
+            on_hold += lanes.held_keys().filter(|(.., why)| why.is_for_somebody()).count();
+            limited += lanes.limited_keys();
+        }
         if on_hold != 0 {
             reasons.push(PoolReason::OnHold { keys: on_hold });
+        }
+        if limited != 0 {
+            reasons.push(PoolReason::KeysRateLimited { keys: limited });
+        }
+        if let Some(left) = self.rates.shut_for() {
+            reasons.push(PoolReason::RateLimited { left });
         }
         let not_admitted = jobs.iter().filter(|(_, job)| !job.admitted && !job.paused).count();
         if not_admitted != 0 {
@@ -414,12 +449,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 fn running(worker: Option<usize>, present: &Present) -> Running {
-    Running { worker, at_least: present.at_least, at_most: present.at_most }
+    Running { worker, at_least: present.at_least, at_most: present.at_most, backs_off: None }
 }
 
-fn kept_running(since: u64, now: u64) -> Running {
+fn kept_running(since: u64, resumes_at: u64, now: u64) -> Running {
     let lasted = Duration::from_nanos(now.saturating_sub(since));
-    Running { worker: None, at_least: lasted, at_most: lasted }
+    let backs_off = resumes_at.checked_sub(now).filter(|left| *left != 0).map(Duration::from_nanos);
+    Running { worker: None, at_least: lasted, at_most: lasted, backs_off }
 }
 
 fn downcast<K: Key, W: Send + 'static>(

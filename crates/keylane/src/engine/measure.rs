@@ -56,6 +56,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards[shard].turns.lock().keep(held, self.clock.nanos())
     }
 
+    /// Nothing is done in such a turn for so long.
+    pub(crate) fn back_off(&self, shard: usize, turn: usize, pause: Duration) {
+        let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        let until = self.clock.nanos().saturating_add(pause);
+        self.shards[shard].turns.lock().back_off(turn, until);
+    }
+
     /// Ends such a turn.
     pub(crate) fn end_kept(&self, shard: usize, turn: usize) {
         let measure = self.settings.statistics != Statistics::Off;

@@ -13,7 +13,7 @@ use super::{Engine, Execute, Made, Next, Patience, Settings, Wish};
 use crate::allocate::Board;
 use crate::observe::Statistics;
 use crate::order::{Claims, Hand, Held, InHand};
-use crate::run::{Idle, Stage};
+use crate::run::{Idle, Placement, Stage};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait};
 
@@ -96,7 +96,7 @@ impl Desk {
                 if !std::mem::replace(&mut searching, true) {
                     self.idle.start_searching();
                 }
-                self.idle.sleep(|| {
+                self.idle.sleep(0, || {
                     self.board.any_for_certain() || self.stopping.load(Ordering::Acquire)
                 });
                 continue;
@@ -243,29 +243,41 @@ pub(super) struct Shift {
     pub(super) left: AtomicUsize,
 }
 
+/// With one shard or two.
+pub(super) fn settings(shards: usize) -> Settings {
+    Settings {
+        workers: shards,
+        capacity: 16,
+        per_key: None,
+        bytes: None,
+        quantum_tasks: 64,
+        quantum_time: Duration::MAX,
+        stop_after: None,
+        rate: None,
+        rate_per_key: None,
+        rate_clock: None,
+        thread_name: String::new(),
+        stack_size: None,
+        on_panic: None,
+        placement: Placement::Any,
+        jobs: super::JobRules::default(),
+        // Their locks are innermost, and have no protocol.
+        statistics: Statistics::Off,
+        self_check: false,
+        #[cfg(feature = "tokio")]
+        runtime: None,
+    }
+}
+
 impl Shift {
-    /// With one shard or two.
     pub(super) fn new(shards: usize, tasks: usize) -> Arc<Self> {
-        let settings = Settings {
-            workers: shards,
-            capacity: 16,
-            per_key: None,
-            bytes: None,
-            quantum_tasks: 64,
-            quantum_time: Duration::MAX,
-            stop_after: None,
-            thread_name: String::new(),
-            stack_size: None,
-            on_panic: None,
-            jobs: super::JobRules::default(),
-            // Their locks are innermost, and have no protocol.
-            statistics: Statistics::Off,
-            self_check: false,
-            #[cfg(feature = "tokio")]
-            runtime: None,
-        };
+        let shift = Self::of(settings(shards), tasks);
+        assert_eq!(shift.engine.shards(), shards);
+        shift
+    }
+
+    pub(super) fn of(settings: Settings, tasks: usize) -> Arc<Self> {
         let engine = Engine::new(settings, None, Plainly, Closures);
-        assert_eq!(engine.shards(), shards);
         Arc::new(Shift { engine, left: AtomicUsize::new(tasks) })
     }
 
@@ -306,7 +318,7 @@ impl Shift {
             if !std::mem::replace(&mut searching, true) {
                 engine.idle.start_searching();
             }
-            engine.idle.sleep(|| engine.board.any_for_certain() || engine.stopping());
+            engine.idle.sleep(0, || engine.board.any_for_certain() || engine.stopping());
         }
         if searching {
             engine.idle.stop_searching();

@@ -15,6 +15,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
             return Err(BuildError::Workers(workers));
         }
         self.crew.set_wanted(workers);
+        if let Some(homes) = &self.homes {
+            homes.resize(workers);
+        }
         Told::workers(&self.settings.thread_name, workers);
         self.share_anew();
         // Those who sleep learn only so that they are too many.

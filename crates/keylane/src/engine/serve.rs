@@ -1,5 +1,6 @@
 //! Between a worker and a shard: the end of one task and the next, in one critical section.
 
+use super::rates::Dues;
 use super::*;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -12,14 +13,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         wish: Wish,
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Next<K, X::Work>> {
-        if let Some(bounds) = &self.bounds {
-            return self.step_within(bounds, shard, ended, wish, hand);
+        let lanes = self.shards[shard].lanes.lock();
+        if lanes.is_close {
+            return self.step_closely(shard, lanes, ended, wish, hand);
         }
-        self.step_on(shard, self.shards[shard].lanes.lock(), ended, wish, hand)
+        self.step_on::<false>(shard, lanes, ended, wish, hand)
     }
 
+    /// `CLOSE` says that it may matter whose the next task is.
     #[inline(always)]
-    fn step_on(
+    fn step_on<const CLOSE: bool>(
         &self,
         shard: usize,
         mut lanes: OpenLanes<'_, K, X::Work>,
@@ -34,44 +37,56 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         {
             // What is left to be found here was offered before the task that has ended began.
             lanes.count_ended();
+            let held = Held::Lane(slot);
+            let dues = if CLOSE { self.charge(&mut lanes, &held) } else { Dues::default() };
             self.unlock(lanes);
+            if CLOSE {
+                self.remind(shard, dues);
+            }
             // A key's own drop is user code.
             drop(left);
-            let held = Held::Lane(slot);
             return Some(Next { held, goes_on, in_place: true, passed: false, runs_dry: false });
         }
-        self.step_slowly(shard, lanes, ended, wish, hand)
+        self.step_slowly::<CLOSE>(shard, lanes, ended, wish, hand)
     }
 
-    /// The same where more is bounded than the tasks of all keys together, or failures count.
+    /// The same where more is bounded than the tasks of all keys together, or failures count, or tasks may
+    /// begin only so often.
     #[cold]
-    fn step_within(
+    fn step_closely(
         &self,
-        bounds: &Bounds<K>,
         shard: usize,
+        mut lanes: OpenLanes<'_, K, X::Work>,
         ended: Option<Held<K, X::Work>>,
-        wish: Wish,
+        mut wish: Wish,
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Next<K, X::Work>> {
-        if let (Some(after), Some(ended)) = (bounds.stop_after, &ended) {
-            self.judge(shard, ended, after);
-        }
-        let lanes = self.shards[shard].lanes.lock();
-        let freed = match &ended {
-            Some(Held::Lane(slot)) => {
-                let (hash, key) = lanes.key_in(*slot);
-                bounds.end(Spot { part: shard, hash, key })
+        let mut freed = None;
+        if let Some(bounds) = &self.bounds {
+            if let (Some(after), Some(ended)) = (bounds.stop_after, &ended) {
+                self.judge(&mut lanes, ended, after);
             }
-            _ => None,
-        };
-        let next = self.step_on(shard, lanes, ended, wish, hand);
+            if let Some(Held::Lane(slot)) = &ended {
+                let (hash, key) = lanes.key_in(*slot);
+                freed = bounds.end(Spot { part: shard, hash, key });
+            }
+        }
+        let takes = wish.go_on || wish.stay;
+        let may_take = takes && self.take_token();
+        if !may_take {
+            (wish.go_on, wish.stay) = (false, false);
+        }
+        let next = self.step_on::<true>(shard, lanes, ended, wish, hand);
         // Told now that nothing is locked. What they submit comes after this task's end.
         drop(freed);
+        if may_take {
+            self.spend_token(next.as_ref(), hand);
+        }
         next
     }
 
     #[inline(never)]
-    fn step_slowly(
+    fn step_slowly<const CLOSE: bool>(
         &self,
         shard: usize,
         mut lanes: OpenLanes<'_, K, X::Work>,
@@ -94,6 +109,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if held.is_none() && wish.stay {
             held = self.find(shard, &mut lanes, hand);
         }
+        let dues = match &held {
+            Some(held) if CLOSE => self.charge(&mut lanes, held),
+            _ => Dues::default(),
+        };
         let offer = lanes.has_offer();
         let runs_dry = lanes.runs_dry();
         let passed = lanes.take_passed();
@@ -103,6 +122,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.unlock(lanes);
         // A key's own drop is user code.
         drop(left);
+        if CLOSE {
+            self.remind(shard, dues);
+        }
         if offer {
             self.offer(shard);
         }
@@ -157,7 +179,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Takes the next task of the lane whose task has ended.
-    #[inline]
+    #[inline(always)]
     pub(super) fn go_on(
         &self,
         shard: usize,
@@ -186,7 +208,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Finds a task of the shard that may run.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(
         &self,
         shard: usize,
@@ -235,7 +257,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Gives a lane back, or a free task's mark.
-    #[inline]
+    #[inline(always)]
     pub(super) fn leave(
         &self,
         shard: usize,

@@ -44,6 +44,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             // This worker ends when its task does, and the others need not be waited for.
             return;
         }
+        self.rates.join();
         for thread in threads {
             // A worker catches what its tasks throw, so there is nothing to learn here.
             let _ = thread.join();
@@ -56,6 +57,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.close();
         self.stopping.store(true, Ordering::Release);
         self.stop_jobs();
+        self.rates.end();
         self.idle.wake_all();
         let mut unrun = Vec::new();
         // First no inbox lets anything in, then all are emptied: a rollup is in all of its inboxes

@@ -11,11 +11,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn survey(&self, top: usize) -> Snapshot<K> {
         let mut lanes = Vec::new();
         let (mut accepted, mut queued, mut blocked, mut ready, mut on_their_way) = (0, 0, 0, 0, 0);
+        let mut metered_keys = 0;
         let (mut wait_time, mut run_time) = (Histogram::default(), Histogram::default());
         for shard in &self.shards {
             let order = shard.lanes.lock();
             let inbox = shard.inbox.lock();
             accepted += inbox.accepted;
+            metered_keys += order.metered_keys();
             let whereabouts = order.whereabouts(&inbox);
             let counts = if top == 0 { Vec::new() } else { order.census(&inbox) };
             drop(inbox);
@@ -56,6 +58,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             capacity_bytes: bytes.map(ByteBound::most),
             bytes: bytes.map_or(0, ByteBound::in_use),
             submitters_held: keys.map_or(0, KeyBound::held),
+            metered_keys,
             unfinished: self.admission.in_use(),
             submitters_waiting: self.admission.waiting() + bytes.map_or(0, ByteBound::waiting),
             accepted,

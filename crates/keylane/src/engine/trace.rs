@@ -62,8 +62,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Scope::Unkeyed { .. } => (Vec::new(), false),
                     Scope::Everything { .. } => (Vec::new(), true),
                     Scope::Keys(claims) => {
-                        let traced = claims.iter().map(|(_, Claim { key, mode })| {
-                            TracedKey::new(key.clone(), *mode != Mode::Exclusive)
+                        let traced = claims.iter().map(|(_, Claim { key, mode })| match mode {
+                            Mode::Limited(most) => TracedKey::limited(key.clone(), *most),
+                            mode => TracedKey::new(key.clone(), *mode == Mode::Shared),
                         });
                         (traced.collect(), false)
                     }

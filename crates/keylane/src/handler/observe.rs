@@ -5,13 +5,18 @@ use std::time::Duration;
 
 use super::HandlerPool;
 use crate::engine::Key;
-use crate::observe::{KeyExplanation, PoolExplanation, StallWatch, Stalled, Trace};
+use crate::observe::{KeyExplanation, PoolExplanation, StallWatch, Stalled, Submitter, Trace};
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     /// Says what the messages of a key do, or why they wait. As
     /// [`Pool::explain_key`](crate::Pool::explain_key).
     pub fn explain_key(&self, key: &K) -> KeyExplanation<K> {
         self.engine.explain_key(key)
+    }
+
+    /// Who waits for room. As [`Pool::submitters`](crate::Pool::submitters).
+    pub fn submitters(&self) -> Vec<Submitter> {
+        self.engine.submitters()
     }
 
     /// Says why the pool does not do more than it does. As [`Pool::explain`](crate::Pool::explain).

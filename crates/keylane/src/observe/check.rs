@@ -4,7 +4,8 @@
 //! It knows nothing of lanes, and believes nothing that they say but what a task holds. A task is
 //! reported when it begins, before its body, and when it ends, before anything is given back.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::Hash;
 
@@ -16,9 +17,10 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 #[non_exhaustive]
 pub struct Violations {
     /// Tasks that began after one of the same key that was submitted later, and does not share it with
-    /// them.
+    /// them; or limit it, as they do.
     pub order: u64,
-    /// Tasks that began while one ran that they conflict with.
+    /// Tasks that began while one ran that they conflict with, or while as many ran as one of them
+    /// [lets use](crate::Claims::limited) the key at once.
     pub overlap: u64,
 }
 
@@ -47,12 +49,38 @@ struct Running<K> {
 /// The tasks of a key that run, and the places of those that have begun.
 #[derive(Default)]
 struct Line {
-    shared: usize,
-    exclusive: usize,
-    /// The highest place of all,
+    exclusive: Begun,
+    shared: Begun,
+    limited: Begun,
+    /// How many of those run that let so many use the key at once.
+    limits: BTreeMap<u16, usize>,
+}
+
+/// Those tasks of a key that use it in one way.
+#[derive(Default)]
+struct Begun {
+    /// How many run.
+    running: usize,
+    /// The highest place of all that have begun.
     last: Option<u32>,
-    /// and of those that did not share.
-    last_exclusive: Option<u32>,
+}
+
+/// How a task uses a key.
+#[derive(Clone, Copy)]
+enum Use {
+    Alone,
+    Shared,
+    Limited(u16),
+}
+
+impl Use {
+    fn of<K>(traced: &TracedKey<K>) -> Self {
+        match (traced.is_shared, traced.most) {
+            (_, Some(most)) => Use::Limited(most),
+            (true, None) => Use::Shared,
+            (false, None) => Use::Alone,
+        }
+    }
 }
 
 impl<K> Default for Checker<K> {
@@ -74,10 +102,10 @@ impl<K: Hash + Eq + Clone> Checker<K> {
         let mut overtakes = false;
         running.tasks += 1;
         running.barriers += usize::from(is_barrier);
-        for TracedKey { key, is_shared } in keys {
-            let line = running.lines.entry(key.clone()).or_default();
-            overlaps |= line.exclusive != 0 || !is_shared && line.shared != 0;
-            overtakes |= line.enter(*is_shared, place);
+        for traced in keys {
+            let line = running.lines.entry(traced.key.clone()).or_default();
+            overlaps |= line.overlaps(Use::of(traced));
+            overtakes |= line.enter(Use::of(traced), place);
         }
         drop(running);
         if overlaps {
@@ -93,10 +121,10 @@ impl<K: Hash + Eq + Clone> Checker<K> {
         let mut running = self.running.lock();
         running.tasks = running.tasks.saturating_sub(1);
         running.barriers = running.barriers.saturating_sub(usize::from(is_barrier));
-        for TracedKey { key, is_shared } in keys {
-            let Some(line) = running.lines.get_mut(key) else { continue };
-            let count = if *is_shared { &mut line.shared } else { &mut line.exclusive };
-            *count = count.saturating_sub(1);
+        for traced in keys {
+            if let Some(line) = running.lines.get_mut(&traced.key) {
+                line.leave(Use::of(traced));
+            }
         }
     }
 
@@ -109,18 +137,59 @@ impl<K: Hash + Eq + Clone> Checker<K> {
 }
 
 impl Line {
-    /// Whether somebody with a higher place has begun that this task is in order with.
-    fn enter(&mut self, is_shared: bool, place: u32) -> bool {
-        *if is_shared { &mut self.shared } else { &mut self.exclusive } += 1;
-        let before = if is_shared { self.last_exclusive } else { self.last };
-        let overtakes = before.is_some_and(|before| !is_later(place, before));
-        if self.last.is_none_or(|last| is_later(place, last)) {
-            self.last = Some(place);
+    /// Whether one runs that a task must not run beside.
+    fn overlaps(&self, how: Use) -> bool {
+        let (alone, shared) = (self.exclusive.running, self.shared.running);
+        let limited = self.limited.running;
+        match how {
+            Use::Alone => alone + shared + limited != 0,
+            Use::Shared => alone + limited != 0,
+            Use::Limited(most) => {
+                let least = self.limits.keys().next().map_or(most, |least| most.min(*least));
+                alone + shared != 0 || limited >= least.into()
+            }
         }
-        if !is_shared && self.last_exclusive.is_none_or(|last| is_later(place, last)) {
-            self.last_exclusive = Some(place);
+    }
+
+    /// Notes that a task begins. Returns whether somebody with a higher place has begun that this task is in
+    /// order with: anybody, but for those that use the key together with it.
+    fn enter(&mut self, how: Use, place: u32) -> bool {
+        let (own, others) = self.by_use(how);
+        let lasts = others.map(|begun| begun.last);
+        let alone = matches!(how, Use::Alone).then_some(own.last);
+        let overtakes =
+            lasts.into_iter().chain(alone).flatten().any(|before| !is_later(place, before));
+        own.running += 1;
+        if own.last.is_none_or(|last| is_later(place, last)) {
+            own.last = Some(place);
+        }
+        if let Use::Limited(most) = how {
+            *self.limits.entry(most).or_default() += 1;
         }
         overtakes
+    }
+
+    fn leave(&mut self, how: Use) {
+        let (own, _) = self.by_use(how);
+        own.running = own.running.saturating_sub(1);
+        if let Use::Limited(most) = how
+            && let Entry::Occupied(mut count) = self.limits.entry(most)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// Those that use the key in this way, and the two kinds of others.
+    fn by_use(&mut self, how: Use) -> (&mut Begun, [&Begun; 2]) {
+        let Line { exclusive, shared, limited, .. } = self;
+        match how {
+            Use::Alone => (exclusive, [shared, limited]),
+            Use::Shared => (shared, [exclusive, limited]),
+            Use::Limited(_) => (limited, [exclusive, shared]),
+        }
     }
 }
 
@@ -139,14 +208,18 @@ impl<K> fmt::Debug for Checker<K> {
 mod tests {
     use super::*;
 
-    type Keys = &'static [(u32, bool)];
+    type Keys = &'static [(u32, Use)];
 
     /// What is found wrong with tasks that begin (with a place) and end in this order.
     fn check(steps: &[(Option<u32>, Keys)]) -> (u64, u64) {
         let checker = Checker::default();
         for (place, keys) in steps {
-            let keys: Vec<_> =
-                keys.iter().map(|(key, shared)| TracedKey::new(*key, *shared)).collect();
+            let traced = |(key, how): &(u32, Use)| match how {
+                Use::Alone => TracedKey::new(*key, false),
+                Use::Shared => TracedKey::new(*key, true),
+                Use::Limited(most) => TracedKey::limited(*key, *most),
+            };
+            let keys: Vec<_> = keys.iter().map(traced).collect();
             match place {
                 Some(place) => checker.begins(&keys, keys.is_empty(), *place),
                 None => checker.ends(&keys, keys.is_empty()),
@@ -156,10 +229,12 @@ mod tests {
         (order, overlap)
     }
 
-    const A: Keys = &[(1, false)];
-    const A_READ: Keys = &[(1, true)];
-    const B: Keys = &[(2, false)];
-    const BOTH: Keys = &[(1, false), (2, false)];
+    const A: Keys = &[(1, Use::Alone)];
+    const A_READ: Keys = &[(1, Use::Shared)];
+    const A_OF_TWO: Keys = &[(1, Use::Limited(2))];
+    const A_OF_THREE: Keys = &[(1, Use::Limited(3))];
+    const B: Keys = &[(2, Use::Alone)];
+    const BOTH: Keys = &[(1, Use::Alone), (2, Use::Alone)];
     const BARRIER: Keys = &[];
 
     #[test]
@@ -186,6 +261,31 @@ mod tests {
         assert_eq!(check(&[(Some(1), B), (Some(2), BOTH)]), (0, 1));
         assert_eq!(check(&[(Some(1), B), (Some(2), BARRIER)]), (0, 1));
         assert_eq!(check(&[(Some(1), BARRIER), (Some(2), B)]), (0, 1));
+    }
+
+    #[test]
+    fn no_more_than_the_least_of_them_lets_run_together() {
+        let (two, three) = (A_OF_TWO, A_OF_THREE);
+        let in_time = [(Some(1), two), (Some(2), two), (None, two), (Some(3), two), (None, two)];
+        assert_eq!(check(&in_time), (0, 0));
+        assert_eq!(check(&[(Some(1), two), (Some(2), two), (Some(3), two)]), (0, 1));
+        assert_eq!(check(&[(Some(1), three), (Some(2), three), (Some(3), two)]), (0, 1));
+        assert_eq!(check(&[(Some(1), two), (Some(2), three), (Some(3), three)]), (0, 1));
+        let wide_again = [(Some(1), two), (Some(2), three), (None, two), (Some(3), three)];
+        assert_eq!(check(&[&wide_again[..], &[(Some(4), three)]].concat()), (0, 0));
+        assert_eq!(check(&[(Some(1), two), (Some(2), A_READ)]), (0, 1));
+        assert_eq!(check(&[(Some(1), A_READ), (Some(2), two)]), (0, 1));
+        assert_eq!(check(&[(Some(1), two), (Some(2), A)]), (0, 1));
+        assert_eq!(check(&[(Some(1), A), (Some(2), two)]), (0, 1));
+    }
+
+    #[test]
+    fn those_that_limit_a_key_are_in_order_with_all_others() {
+        assert_eq!(check(&[(Some(2), A_OF_TWO), (Some(1), A_OF_TWO)]), (0, 0), "not with these");
+        assert_eq!(check(&[(Some(2), A_OF_TWO), (None, A_OF_TWO), (Some(1), A)]), (1, 0));
+        assert_eq!(check(&[(Some(2), A), (None, A), (Some(1), A_OF_TWO)]), (1, 0));
+        assert_eq!(check(&[(Some(2), A_READ), (None, A_READ), (Some(1), A_OF_TWO)]), (1, 0));
+        assert_eq!(check(&[(Some(2), A_OF_TWO), (None, A_OF_TWO), (Some(1), A_READ)]), (1, 0));
     }
 
     #[test]

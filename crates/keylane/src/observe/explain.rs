@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Hold;
+use crate::sync::ThreadId;
 
 /// What a task does, or why it waits: see [`Pool::explain_task`](crate::Pool::explain_task).
 ///
@@ -50,6 +51,11 @@ pub enum TaskState<K> {
     },
     /// It is a barrier, and waits for what was submitted before it.
     IsBarrier,
+    /// It waits until tasks of the pool [may begin](crate::Builder::rate) again, and then for a worker.
+    RateLimited {
+        /// The time until then.
+        left: Duration,
+    },
 }
 
 /// Who stands before a task in the lane of one of its keys.
@@ -92,6 +98,8 @@ pub struct Running {
     /// and for no more than this. The two are equal, but for tasks that come in a row of tiny ones, where
     /// a worker looks at the clock only once in up to 64 tasks, and for futures.
     pub at_most: Duration,
+    /// Nothing is done in it for so long: see [`Turn::back_off`](crate::Turn::back_off).
+    pub backs_off: Option<Duration>,
 }
 
 /// What the tasks of a key do, or why they wait: see [`Pool::explain_key`](crate::Pool::explain_key).
@@ -206,7 +214,7 @@ pub enum PoolReason {
         /// So many.
         tasks: usize,
     },
-    /// Keys are [on hold](crate::Pool::held_keys).
+    /// Keys are [on hold](crate::Pool::held_keys), paused or stopped.
     OnHold {
         /// So many.
         keys: usize,
@@ -221,12 +229,22 @@ pub enum PoolReason {
         /// So many.
         jobs: usize,
     },
+    /// As many tasks have begun as its [rate](crate::Builder::rate) allows for now.
+    RateLimited {
+        /// The time until the next may begin.
+        left: Duration,
+    },
+    /// Tasks wait for the [rates](crate::Builder::rate_per_key) of their keys.
+    KeysRateLimited {
+        /// So many keys.
+        keys: usize,
+    },
 }
 
 impl Running {
     /// Nobody knows where, nor since when.
     pub(crate) fn unknown() -> Self {
-        Running { worker: None, at_least: Duration::ZERO, at_most: Duration::MAX }
+        Running { worker: None, at_least: Duration::ZERO, at_most: Duration::MAX, backs_off: None }
     }
 }
 
@@ -266,6 +284,9 @@ impl<K: fmt::Debug> fmt::Display for TaskState<K> {
                 f.write_str("waits behind a barrier that waits itself")
             }
             TaskState::IsBarrier => f.write_str("a barrier that waits for all before it"),
+            TaskState::RateLimited { left } => {
+                write!(f, "waits for a worker, and for the pool's rate for another {left:?}")
+            }
         }
     }
 }
@@ -297,9 +318,16 @@ impl<K: fmt::Debug> fmt::Display for Holder<K> {
 
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.worker {
-            Some(worker) => write!(f, "runs on worker {worker}")?,
-            None => f.write_str("runs without a worker")?,
+        match (self.worker, self.backs_off) {
+            (Some(worker), _) => write!(f, "runs on worker {worker}")?,
+            (None, Some(left)) => {
+                return write!(
+                    f,
+                    "backs off for another {left:?}, has its keys for {:?}",
+                    self.at_most
+                );
+            }
+            (None, None) => f.write_str("runs without a worker")?,
         }
         match self.at_least == self.at_most {
             true => write!(f, " for {:?}", self.at_most),
@@ -390,6 +418,53 @@ impl fmt::Display for PoolReason {
             PoolReason::Barrier { running: true } => f.write_str("a barrier runs"),
             PoolReason::Barrier { running: false } => f.write_str("a barrier waits"),
             PoolReason::JobsNotAdmitted { jobs } => write!(f, "{jobs} jobs wait to be admitted"),
+            PoolReason::RateLimited { left } => {
+                write!(f, "nothing begins for another {left:?}, for its rate")
+            }
+            PoolReason::KeysRateLimited { keys } => write!(f, "{keys} keys wait for their rate"),
+        }
+    }
+}
+
+/// Somebody who waits to submit a task: see [`Pool::submitters`](crate::Pool::submitters).
+///
+/// Its `Display` says so in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Submitter {
+    /// Its place in the line, the first being 1.
+    pub position: usize,
+    /// What it waits for, which is what the line is for.
+    pub waits_for: Room,
+    /// The thread that waits; none if it is a future.
+    pub thread: Option<ThreadId>,
+    /// What the thread is called, if it is called anything.
+    pub name: Option<String>,
+}
+
+/// What a submitter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Room {
+    /// Room for one more task: see [`Builder::capacity`](crate::Builder::capacity).
+    Task,
+    /// Room for so many bytes: see [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
+    Bytes(usize),
+}
+
+impl fmt::Display for Submitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.name, self.thread) {
+            (Some(name), _) => write!(f, "the thread {name}")?,
+            (None, Some(_)) => f.write_str("a thread")?,
+            (None, None) => f.write_str("a future")?,
+        }
+        let position = self.position;
+        match self.waits_for {
+            Room::Task => write!(f, " waits for room, at position {position}"),
+            Room::Bytes(bytes) => {
+                write!(f, " waits for room for {bytes} bytes, at position {position}")
+            }
         }
     }
 }

@@ -19,9 +19,15 @@ pub enum Hold {
         /// How long ago the last of them did, to within about 10 ms.
         since: Duration,
     },
+    /// As many of its tasks have begun as its [rate](crate::Builder::rate_per_key) allows for now.
+    RateLimited {
+        /// The time until the next of them may begin.
+        left: Duration,
+    },
 }
 
-/// A key of which nothing begins until it is [resumed](crate::Pool::resume_key).
+/// A key of which nothing begins until it is [resumed](crate::Pool::resume_key), or its
+/// [rate](crate::Rate) allows it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HeldKey<K> {
@@ -41,6 +47,7 @@ impl fmt::Display for Hold {
             Hold::Stopped { failures, since } => {
                 write!(f, "was stopped {since:?} ago after {failures} failures")
             }
+            Hold::RateLimited { left } => write!(f, "is limited by its rate for another {left:?}"),
         }
     }
 }

@@ -23,8 +23,8 @@ pub use check::Violations;
 pub(crate) use clock::Clock;
 pub(crate) use events::Told;
 pub use explain::{
-    Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Running,
-    Stalled, TaskExplanation, TaskState,
+    Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Room, Running,
+    Stalled, Submitter, TaskExplanation, TaskState,
 };
 pub use histogram::Histogram;
 pub use hold::{HeldKey, Hold};

@@ -22,6 +22,8 @@ pub struct Snapshot<K> {
     pub bytes: usize,
     /// Submitters that wait for their key to have room, and hold nobody else up meanwhile.
     pub submitters_held: usize,
+    /// Keys of whose [rate](crate::Builder::rate_per_key) something has been used, and those with a rate of their own.
+    pub metered_keys: usize,
     /// Submitters that wait for room, for their task or its bytes.
     pub submitters_waiting: usize,
     /// Tasks that were ever accepted; a rollup counts once for each of its keys, a barrier once for

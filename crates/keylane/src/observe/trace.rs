@@ -55,8 +55,10 @@ pub struct Slice<K> {
 pub struct TracedKey<K> {
     /// The key.
     pub key: K,
-    /// Others could share it meanwhile.
+    /// Others could share it meanwhile, or use it as this one does.
     pub is_shared: bool,
+    /// So many could, if it is [limited](crate::Claims::limited).
+    pub most: Option<u16>,
 }
 
 /// How a [`Slice`] ended.
@@ -84,7 +86,12 @@ impl<K> Slice<K> {
 
 impl<K> TracedKey<K> {
     pub(crate) fn new(key: K, is_shared: bool) -> Self {
-        TracedKey { key, is_shared }
+        TracedKey { key, is_shared, most: None }
+    }
+
+    /// Of a task that lets so many use it at once.
+    pub(crate) fn limited(key: K, most: u16) -> Self {
+        TracedKey { key, is_shared: true, most: Some(most) }
     }
 }
 

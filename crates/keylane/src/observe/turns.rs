@@ -20,6 +20,8 @@ pub(crate) struct Kept<H> {
     pub(crate) held: H,
     /// When it was kept, in nanoseconds since the pool was built: while its body ran.
     pub(crate) since: u64,
+    /// Nothing is done in it before this time.
+    pub(crate) resumes_at: u64,
 }
 
 impl<H> Default for Turns<H> {
@@ -31,7 +33,12 @@ impl<H> Default for Turns<H> {
 impl<H> Turns<H> {
     /// Returns what the turn is known by until it ends.
     pub(crate) fn keep(&mut self, held: H, now: u64) -> usize {
-        self.kept.insert(Kept { held, since: now })
+        self.kept.insert(Kept { held, since: now, resumes_at: 0 })
+    }
+
+    /// Nothing is done in a turn before this time.
+    pub(crate) fn back_off(&mut self, turn: usize, until: u64) {
+        self.kept[turn].resumes_at = until;
     }
 
     /// The turn is about to give back what it holds.

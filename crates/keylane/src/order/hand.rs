@@ -43,6 +43,12 @@ impl<K, W> Hand<K, W> {
         InHand(unsafe { self.work.assume_init_mut() })
     }
 
+    /// The work, if there is any.
+    pub(crate) fn peek(&self) -> Option<&W> {
+        // SAFETY: `work` is initialized if it is full, and is borrowed as long as the hand.
+        self.full.then(|| unsafe { self.work.assume_init_ref() })
+    }
+
     #[inline(always)]
     pub(crate) fn take(&mut self) -> W {
         self.open().take()

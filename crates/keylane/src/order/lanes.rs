@@ -11,6 +11,7 @@ mod failures;
 mod hold;
 mod limits;
 mod look;
+mod meter;
 mod stop;
 mod take;
 
@@ -25,6 +26,8 @@ pub(crate) use self::explain::{Before, Found};
 use self::failures::Failures;
 pub(crate) use self::hold::{Reasons, Stop};
 use self::limits::Limits;
+use self::meter::Meter;
+pub(crate) use self::meter::Recall;
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
@@ -82,6 +85,10 @@ pub(crate) struct Lanes<K, W> {
     failures: HashTable<Failures<K>>,
     /// What the holders of limited lanes want.
     limits: Limits,
+    /// How often tasks of a key may begin, once any key has a rate.
+    meter: Option<Box<Meter<K>>>,
+    /// A step has more to do here than to end a task and find the next.
+    pub(crate) is_close: bool,
 }
 
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
@@ -246,6 +253,8 @@ impl<K, W> Lanes<K, W> {
             held: BTreeMap::new(),
             failures: HashTable::new(),
             limits: Limits::default(),
+            meter: None,
+            is_close: false,
         }
     }
 }

@@ -12,6 +12,7 @@ mod inbox;
 mod index;
 mod lanes;
 mod queue;
+mod rate;
 mod recent;
 mod registry;
 mod rollup;
@@ -26,7 +27,11 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use lanes::{Before, Found, Held, Lanes, Reasons, Replaced, Stop, Unrun, take_rollup};
+pub(crate) use lanes::{
+    Before, Found, Held, Lanes, Reasons, Recall, Replaced, Stop, Unrun, take_rollup,
+};
+pub(crate) use rate::Bucket;
+pub use rate::Rate;
 pub(crate) use registry::{Member, Registry};
 pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
 pub(crate) use roster::Look;

@@ -41,8 +41,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.engine.pause_key(key)
     }
 
-    /// Lets a key go on that is held, for whatever reason, and says whether it was. Its tasks go on in
-    /// their order, and [failures](crate::OnFailure) that were counted are forgotten.
+    /// Lets a key go on that was paused or stopped, and says whether it was. Its tasks go on in
+    /// their order, and [failures](crate::OnFailure) that were counted are forgotten. Its
+    /// [rate](crate::Rate) is kept all the same.
     pub fn resume_key(&self, key: &K) -> bool {
         self.engine.resume_key(key)
     }

@@ -8,8 +8,8 @@ use crate::allocate::JobId;
 use crate::complete::{Handle, Phase};
 use crate::engine::Key;
 use crate::observe::{
-    JobState, KeyExplanation, PoolExplanation, Running, StallWatch, Stalled, TaskExplanation,
-    TaskState, Trace,
+    JobState, KeyExplanation, PoolExplanation, Running, StallWatch, Stalled, Submitter,
+    TaskExplanation, TaskState, Trace,
 };
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
@@ -76,6 +76,21 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// ```
     pub fn explain_key(&self, key: &K) -> KeyExplanation<K> {
         self.engine.explain_key(key)
+    }
+
+    /// Who waits for room, in the order in which they will be served: first the line for room, then that for
+    /// [bytes](crate::Builder::capacity_bytes). Who waits for room at a key of its own is in neither.
+    ///
+    /// ```
+    /// # use keylane::Pool;
+    /// # let pool = Pool::<&str>::builder().build()?;
+    /// for submitter in pool.submitters() {
+    ///     println!("{submitter}"); // the thread front-3 waits for room, at position 2
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn submitters(&self) -> Vec<Submitter> {
+        self.engine.submitters()
     }
 
     /// Says why the pool does not do more than it does. As cheap as [`snapshot(0)`](Self::snapshot).

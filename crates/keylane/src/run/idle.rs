@@ -40,6 +40,8 @@ pub(crate) struct Idle {
 
 #[derive(Debug)]
 struct Sleeper {
+    /// The worker's number.
+    worker: usize,
     /// Who sleeps; unparked once `woken` is set.
     thread: Thread,
     /// Set, once, by who takes the sleeper off the list.
@@ -59,14 +61,23 @@ impl Idle {
     #[inline]
     pub(crate) fn offered(&self) {
         if self.asleep.load(Ordering::Acquire) != 0 && self.searching.load(Ordering::Acquire) == 0 {
-            self.wake_one();
+            self.wake_one(|_| false);
+        }
+    }
+
+    /// The same, where some workers are to be woken rather than others.
+    pub(crate) fn offered_to(&self, prefers: impl Fn(usize) -> bool) {
+        if self.asleep.load(Ordering::Acquire) != 0 && self.searching.load(Ordering::Acquire) == 0 {
+            self.wake_one(prefers);
         }
     }
 
     #[cold]
-    fn wake_one(&self) {
+    fn wake_one(&self, prefers: impl Fn(usize) -> bool) {
         let mut sleepers = self.sleepers.lock();
-        if let Some(sleeper) = sleepers.pop() {
+        let preferred = sleepers.iter().rposition(|sleeper| prefers(sleeper.worker));
+        let chosen = preferred.or_else(|| sleepers.len().checked_sub(1));
+        if let Some(sleeper) = chosen.map(|place| sleepers.remove(place)) {
             self.asleep.fetch_sub(1, Ordering::AcqRel);
             self.searching.fetch_add(1, Ordering::AcqRel);
             drop(sleepers);
@@ -103,8 +114,8 @@ impl Idle {
 
     /// Step 3: a searching worker sleeps until it is woken or `offered` says that it must not. It
     /// is searching again when this returns.
-    pub(crate) fn sleep(&self, offered: impl FnOnce() -> bool) {
-        let me = Arc::new(Sleeper { thread: current(), woken: AtomicBool::new(false) });
+    pub(crate) fn sleep(&self, worker: usize, offered: impl FnOnce() -> bool) {
+        let me = Arc::new(Sleeper { worker, thread: current(), woken: AtomicBool::new(false) });
         self.lie_down(&me);
         if offered() && self.get_up(&me) {
             return;

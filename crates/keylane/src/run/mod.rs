@@ -3,9 +3,12 @@
 mod body;
 mod crew;
 mod current;
+mod homes;
 mod idle;
 mod pace;
 mod stage;
+mod time;
+mod timer;
 mod worker;
 
 pub(crate) use body::{Body, Run, RunShared, name_of};
@@ -13,8 +16,13 @@ pub(crate) use crew::Crew;
 #[cfg(feature = "tokio")]
 pub(crate) use current::Place;
 pub(crate) use current::{Position, Standing, current_inside, engine_of_this_thread, take_fate};
+pub use homes::Placement;
+pub(crate) use homes::{Homes, View};
 pub(crate) use idle::Idle;
 pub(crate) use pace::Pace;
 pub use stage::Turn;
 pub(crate) use stage::{EndTurn, Fate, Keeping, Stage, bystander};
+pub use time::ManualClock;
+pub(crate) use time::Time;
+pub(crate) use timer::Timer;
 pub(crate) use worker::{CrewControl, drop_quietly};

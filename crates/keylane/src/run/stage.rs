@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::time::Duration;
 
 use crate::sync::is_panicking;
 
@@ -37,6 +38,9 @@ pub(crate) trait Stage {
 /// Ends a kept turn.
 pub(crate) trait EndTurn: Send + Sync {
     fn end(self: Box<Self>, fate: Fate);
+
+    /// Nothing is done in it for so long, from now on.
+    fn back_off(&self, _: Duration) {}
 }
 
 /// The turn of a task, kept beyond the return of its handler.
@@ -72,6 +76,39 @@ impl Turn {
     /// ```
     pub fn fail(self) {
         self.end(Fate::Failed);
+    }
+
+    /// Says that nothing is done in this turn for so long, from now on: its work has failed, say, and the next attempt is
+    /// then. It keeps its keys all the same. Whoever asks why its keys wait is told: [`Running::backs_off`].
+    ///
+    /// It holds until that time, or until something else is said; `Duration::ZERO` ends it at once.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use std::time::Duration;
+    /// use keylane::{Holder, KeyState, Pool, Turn};
+    ///
+    /// let (keep, kept) = channel();
+    /// let pool = Pool::<&str>::builder()
+    ///     .build_handler_with_turns(move |_: &&str, (), turn: Turn| {
+    ///         turn.back_off(Duration::from_secs(60));
+    ///         keep.send(turn).unwrap();
+    ///     })?;
+    /// pool.send("alice", ())?;
+    /// let turn = kept.recv()?;
+    /// let why = pool.explain_key(&"alice");
+    /// println!("{why}"); // .. the first backs off for another 59.99s ..
+    /// let KeyState::Held(Holder::Running(running)) = why.state else { panic!() };
+    /// assert!(running.backs_off.is_some());
+    /// drop(turn);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`Running::backs_off`]: crate::Running::backs_off
+    pub fn back_off(&self, pause: Duration) {
+        if let Some(turn) = &self.0 {
+            turn.back_off(pause);
+        }
     }
 
     pub(crate) fn end(mut self, fate: Fate) {
@@ -141,6 +178,10 @@ impl<T: Send + Sync> EndTurn for Both<T> {
         let Both { turn, value } = *self;
         turn.end(fate);
         drop(value);
+    }
+
+    fn back_off(&self, pause: Duration) {
+        self.turn.back_off(pause);
     }
 }
 

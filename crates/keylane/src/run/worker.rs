@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use self::traced::Seat;
 use super::current::{self, Inside, Position};
-use super::{EndTurn, Fate, Pace, Stage, Turn};
+use super::{EndTurn, Fate, Pace, Stage, Turn, View};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
 use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
@@ -49,6 +49,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     desk: Desk<K, X::Work>,
     /// How many subtasks of that it takes at once.
     stride: sitting::Stride,
+    /// It has looked for long enough: it takes what there is, whoever is at home there.
+    eager: bool,
     /// Counted as searching.
     searching: bool,
     /// Something is to be done before the next body: the worker was searching, or measures it.
@@ -118,6 +120,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 hand,
                 desk: Desk::default(),
                 stride: sitting::Stride::new(),
+                eager: false,
                 searching: true,
                 alert: true,
                 on_overtime: false,
@@ -134,6 +137,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Arc::new(Insider(self.engine.clone())),
         );
         while !self.is_dismissed() {
+            if self.engine.rates.is_shut() {
+                self.rest();
+                continue;
+            }
             if self.engine.sharing.has_jobs() {
                 if !self.share() {
                     self.rest();
@@ -145,6 +152,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 None => self.rest(),
             }
         }
+        self.tell_idle(false);
         if self.searching {
             self.engine.idle.stop_searching();
             // Whoever relied on this worker to find something needs another.
@@ -159,6 +167,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// tiny, now and then the one that has most. Were each served alike, those with most would be left
     /// in the end, with their longest lanes still to run, one task after the other.
     fn choose(&mut self) -> Option<usize> {
+        if self.engine.homes.is_some() {
+            return self.choose_at_home();
+        }
         self.by_load = !self.by_load;
         let heavy = match self.by_load && !self.pace.is_fast() {
             true => self.engine.board.heaviest_but(self.last),
@@ -174,6 +185,41 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         };
         self.last = shard;
         Some(shard)
+    }
+
+    /// The same where keys are to return to their worker.
+    #[cold]
+    fn choose_at_home(&mut self) -> Option<usize> {
+        let eager = std::mem::take(&mut self.eager);
+        let choices = self.choices(eager)?;
+        let shards = self.engine.shards();
+        let round = (0..shards).map(|step| (self.round + step) % shards);
+        let shard = round.into_iter().find(|shard| choices & 1 << shard != 0)?;
+        self.round = (shard + 1) % shards;
+        self.last = shard;
+        Some(shard)
+    }
+
+    /// The shards from which it would choose, if there are any, where keys are to return to their worker.
+    fn choices(&self, eager: bool) -> Option<u64> {
+        let Engine { homes, board, clock, .. } = &*self.engine;
+        let view = View { offers: board.offers(), eager, now: clock.now() };
+        let choices = homes.as_ref()?.choices(self.id, view);
+        (choices != 0).then_some(choices)
+    }
+
+    /// Whether there is anything that it would choose.
+    fn has_choice(&self) -> bool {
+        let engine = &self.engine;
+        let Some(_) = &engine.homes else { return engine.offers_anything() };
+        !engine.rates.is_shut() && (self.choices(false).is_some() || engine.sharing.offers())
+    }
+
+    /// Whoever leaves tasks to those who are at home knows whether that is idle.
+    fn tell_idle(&self, idle: bool) {
+        if let Some(homes) = &self.engine.homes {
+            homes.set_idle(self.id, idle);
+        }
     }
 
     fn is_dismissed(&self) -> bool {
@@ -219,6 +265,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn attend(&mut self, shard: usize, held: &Held<K, X::Work>) {
         if self.searching {
             self.searching = false;
+            self.tell_idle(false);
             let engine = &self.engine;
             engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_for_certain());
             self.join_trace();
@@ -369,6 +416,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.searching = true;
             self.alert = true;
             self.engine.idle.start_searching();
+            self.tell_idle(true);
             self.tally.fell_idle(self.tally.now());
         }
         for spin in 0..SPINS + YIELDS {
@@ -377,18 +425,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             } else {
                 yield_now();
             }
-            let engine = &self.engine;
-            if engine.board.any() || engine.sharing.offers() || engine.stopping() {
+            if self.has_choice() || self.engine.stopping() {
                 return;
             }
         }
+        // What has come for others meanwhile they have not taken.
+        self.eager = self.engine.offers_anything();
         let before = self.tally.now();
         let engine = &self.engine;
-        engine.idle.sleep(|| {
-            engine.board.any_for_certain()
-                || engine.sharing.offers_for_certain()
-                || engine.stopping()
-                || engine.crew.has_surplus()
+        engine.idle.sleep(self.id, || {
+            engine.offers_for_certain() || engine.stopping() || engine.crew.has_surplus()
         });
         self.tally.has_slept(self.tally.now().saturating_sub(before));
     }
@@ -506,6 +552,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for 
         let outer = current::set_fate(fate);
         self.engine.end_kept(self.shard, self.turn);
         current::set_fate(outer);
+    }
+
+    fn back_off(&self, pause: Duration) {
+        self.engine.back_off(self.shard, self.turn, pause);
     }
 }
 

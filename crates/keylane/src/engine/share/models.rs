@@ -229,7 +229,9 @@ impl Shift {
                     if !std::mem::replace(&mut searching, true) {
                         engine.idle.start_searching();
                     }
-                    engine.idle.sleep(|| engine.sharing.offers_for_certain() || engine.stopping());
+                    engine
+                        .idle
+                        .sleep(0, || engine.sharing.offers_for_certain() || engine.stopping());
                 }
             }
         }

@@ -194,6 +194,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Gives a lane to who waits first, and to all who can have it beside them. Only husks may wait; then
     /// it returns what is left of the lane.
     pub(super) fn hand_on(&mut self, slot: usize) -> Option<K> {
+        self.hand_on_to(slot, usize::MAX)
+    }
+
+    /// The same, but to no more than so many, at least one.
+    pub(super) fn hand_on_to(&mut self, slot: usize, most: usize) -> Option<K> {
         let mut holders: Option<Holders> = None;
         while let Some(first) = self.lanes[slot].waiting.front() {
             if let Waiting::Phantom = first {
@@ -203,7 +208,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return None;
             }
             let next = first.mode();
-            if holders.is_some_and(|holders| !holders.admit(next)) {
+            if holders.is_some_and(|holders| !holders.admit(next) || holders.count() >= most) {
                 break;
             }
             if self.grant_first(slot) {

@@ -14,6 +14,8 @@ pub(crate) struct Reasons {
     pub(crate) paused: Option<u32>,
     /// Its tasks have failed too often.
     pub(crate) stopped: Option<Stop>,
+    /// None of it may begin before this time, of the clock by which rates are kept.
+    pub(crate) limited: Option<u64>,
 }
 
 /// A key was stopped after so many failures in a row, at this time of the pool's clock.
@@ -43,8 +45,18 @@ impl<K: Eq + Clone, W> Taken<K, W> {
 }
 
 impl Reasons {
-    fn is_empty(&self) -> bool {
-        self.paused.is_none() && self.stopped.is_none()
+    pub(super) fn is_empty(&self) -> bool {
+        self.paused.is_none() && self.stopped.is_none() && self.limited.is_none()
+    }
+
+    /// Whether it is held until somebody lets it go.
+    pub(crate) fn is_for_somebody(&self) -> bool {
+        self.paused.is_some() || self.stopped.is_some()
+    }
+
+    /// Forgets what somebody has to take back, and says whether there was anything.
+    pub(crate) fn resume(&mut self) -> bool {
+        self.paused.take().is_some() | self.stopped.take().is_some()
     }
 }
 
@@ -59,18 +71,23 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 slot
             }
             Some(slot) => {
-                if !self.held.contains_key(&slot) {
-                    let holders_left = self.recall(slot);
-                    let lane = &mut self.lanes[slot];
-                    match holders_left {
-                        true => lane.waiting.push_front(Waiting::Phantom),
-                        false => lane.holders = Holders::Phantom,
-                    }
-                }
+                self.hold_lane(slot);
                 slot
             }
         };
         self.held.entry(slot).or_default()
+    }
+
+    /// The same for a lane that is open. The caller gives the reason.
+    pub(super) fn hold_lane(&mut self, slot: usize) {
+        if !self.held.contains_key(&slot) {
+            let holders_left = self.recall(slot);
+            let lane = &mut self.lanes[slot];
+            match holders_left {
+                true => lane.waiting.push_front(Waiting::Phantom),
+                false => lane.holders = Holders::Phantom,
+            }
+        }
     }
 
     /// Takes a reason away, if the key is held. Once none is left the lane is handed on, as at the end
@@ -84,18 +101,36 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let slot = self.find(hash, key)?;
         let reasons = self.held.get_mut(&slot)?;
         forgive(reasons);
-        if !reasons.is_empty() {
-            return None;
+        match reasons.is_empty() {
+            true => self.release_hold(slot, usize::MAX).0,
+            false => None,
         }
+    }
+
+    /// Takes the phantom away, for no more than so many of those that wait. If more could have begun, it
+    /// stays before them, and the lane is held, for a reason that the caller gives. Returns what is left of
+    /// a lane that ended, and whether it is held.
+    pub(super) fn release_hold(&mut self, slot: usize, most: usize) -> (Option<K>, bool) {
         self.held.remove(&slot);
         let lane = &mut self.lanes[slot];
         if let Some(Waiting::Phantom) = lane.waiting.front() {
             lane.waiting.pop_front();
         }
         let has_holders = lane.holders != Holders::Phantom;
-        let left = self.settle_line(slot, has_holders);
+        let left = self.settle_line(slot, has_holders, most);
+        let rest = most != usize::MAX && left.is_none() && self.could_join(slot);
+        if rest {
+            self.lanes[slot].waiting.push_front(Waiting::Phantom);
+            self.held.insert(slot, Reasons::default());
+        }
         self.grant_fence();
-        left
+        (left, rest)
+    }
+
+    /// Whether the first of a line could have the key beside its holders.
+    fn could_join(&self, slot: usize) -> bool {
+        let lane = &self.lanes[slot];
+        lane.waiting.front().is_some_and(|first| lane.holders.admit(first.mode()))
     }
 
     /// A key that is held, how many tasks have it all the same, and why it is held.
@@ -150,7 +185,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     other => self.lanes[slot].waiting.push_back(other),
                 }
             }
-            left = self.settle_line(slot, holders_left);
+            left = self.settle_line(slot, holders_left, usize::MAX);
         }
         let mut take = |entry: Entry<K, W>| match entry {
             Entry::Single { label, mode, key: own, work }
@@ -222,17 +257,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// The line of a lane has changed at its front: whoever may have the key now gets it. Returns what
-    /// is left of a lane that ended.
-    fn settle_line(&mut self, slot: usize, has_holders: bool) -> Option<K> {
+    /// The line of a lane has changed at its front: whoever may have the key now gets it, but no more than
+    /// so many. Returns what is left of a lane that ended.
+    fn settle_line(&mut self, slot: usize, has_holders: bool, most: usize) -> Option<K> {
         if has_holders {
-            self.let_join(slot);
+            self.let_some_join(slot, most);
             return None;
         }
         if self.lanes[slot].waiting.is_empty() {
             return self.close_lane(slot);
         }
-        self.hand_on(slot)
+        self.hand_on_to(slot, most)
     }
 
     /// A task in this key's line, or on the way there, has become a husk. Those that have waited for that
@@ -246,12 +281,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Lets those in front of a line join the holders, if they may.
     pub(super) fn let_join(&mut self, slot: usize) {
+        self.let_some_join(slot, usize::MAX);
+    }
+
+    fn let_some_join(&mut self, slot: usize, most: usize) {
+        let mut joined = 0;
         self.drop_husks(slot);
-        while let Some(mode) = self.lanes[slot].waiting.front().map(Waiting::mode)
+        while joined < most
+            && let Some(mode) = self.lanes[slot].waiting.front().map(Waiting::mode)
             && self.lanes[slot].holders.admit(mode)
         {
             if self.grant_first(slot) {
                 self.add_holder(slot, mode);
+                joined += 1;
             }
             self.drop_husks(slot);
         }

@@ -48,7 +48,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let mut back = None;
         let mut went = false;
         loop {
-            let asks = !self.must_end();
+            let asks = !self.must_end() && self.engine.take_token();
             // Before the worker is told that nobody else wants one.
             let changes = self.engine.sharing.changes();
             let given = self.engine.share(back.take(), asks, &mut self.desk);
@@ -59,7 +59,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 && given == Given::Nothing
                 && asks
             {
+                self.engine.return_token();
                 continue;
+            }
+            if asks && !matches!(given, Given::Job { .. }) {
+                // Work outside of jobs has its own.
+                self.engine.return_token();
             }
             back = match given {
                 Given::Nothing => break,
@@ -94,8 +99,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.found_job();
         self.join_trace();
         let &(id, ref crowd) = self.desk.job().expect("the worker was given a job");
+        let alone = alone && !self.engine.rates.limits_pool();
         let most = if alone { self.stride.of(id) } else { 1 };
-        let began = if alone { self.tally.now() } else { 0 };
+        let since = if alone { self.tally.now() } else { 0 };
         let mut scene = Scene {
             engine: &self.engine,
             tally: &self.tally,
@@ -111,11 +117,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         };
         let sat = crowd.sit(take, most, &mut scene);
         let ran = scene.ran;
+        let began = match &sat {
+            Some(sat) => matches!(sat.end, End::Done | End::Failed),
+            // A future was begun, if it was not put in line: that takes a token when its turn comes.
+            None => take == Take::Ready,
+        };
+        if !began {
+            self.engine.return_token();
+        }
         // What was not begun here may be measured elsewhere.
         self.alert |= self.pace.is_timing();
         if alone && ran != 0 {
             let now = self.tally.now();
-            self.stride.learn(ran, now - began);
+            self.stride.learn(ran, now - since);
             self.tally.looked(now);
         }
         sat.map(|sat| Back { who: Claimant::Job(id), take, sat })
@@ -124,6 +138,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn found_job(&mut self) {
         if self.searching {
             self.searching = false;
+            self.tell_idle(false);
             let engine = &self.engine;
             engine
                 .idle

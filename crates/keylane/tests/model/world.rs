@@ -1,208 +1,16 @@
-//! The whole contract, against a slow obvious reference, under random programs.
-//!
-//! `step_by_step`: every body stops at a gate that the test opens, so that after each step the
-//! reference knows exactly how many bodies must run: as many as there are workers, or all that are
-//! ready. That is "not more than that": an idle worker means that no task is ready. Each beginning
-//! is checked against the order, each refusal and each admission against the bound, and the end of
-//! the pool against all that is unfinished.
-//!
-//! `at_full_speed`: bodies run freely under several producers, and the history is checked afterwards.
+//! A pool, and a slow obvious reference beside it, which says after each step what must run.
 
-mod common;
-
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 
-use common::{AnyHasher, Collide, LONG, Rng, Wakes, block_on, eventually, poll, soon};
-use keylane::{
-    Claims, Compatibility, Handle, KeyHasher, Outcome, Pool, SubmitErrorKind, UnrunTask,
-};
-use proptest::prelude::*;
+use keylane::{Claims, Handle, Outcome, Pool, SubmitErrorKind, UnrunTask};
 
-/// What a task claims, to be looked at.
-#[derive(Clone, Debug, PartialEq)]
-enum Keys {
-    /// Each with whether it is shared. Duplicates are welcome.
-    Some(Vec<(u32, bool)>),
-    /// And a descriptor.
-    Described(Vec<(u32, bool)>, Mark),
-    All,
-}
-
-/// The keys of a task, and its descriptor.
-type Parts<'a> = (&'a [(u32, bool)], Option<&'a Mark>);
-
-impl Keys {
-    fn claims(&self) -> Claims<u32> {
-        match self {
-            Keys::All => Claims::barrier(),
-            Keys::Some(keys) => keys.iter().fold(Claims::none(), |claims, &(key, shared)| {
-                if shared { claims.and_shared(key) } else { claims.and_exclusive(key) }
-            }),
-            Keys::Described(keys, mark) => {
-                let claims = Keys::Some(keys.clone()).claims();
-                match mark.other_type {
-                    true => claims.with_descriptor(OtherMark(*mark)),
-                    false => claims.with_descriptor(*mark),
-                }
-            }
-        }
-    }
-
-    fn conflicts(&self, other: &Keys) -> bool {
-        let (Some((these, this)), Some((those, that))) = (self.parts(), other.parts()) else {
-            return true;
-        };
-        let by_key = these.iter().any(|(key, shared)| {
-            those.iter().any(|(also, with)| key == also && !(*shared && *with))
-        });
-        by_key || this.zip(that).is_some_and(|(this, that)| this.conflicts(that))
-    }
-
-    /// The keys and the descriptor, unless it is a barrier.
-    fn parts(&self) -> Option<Parts<'_>> {
-        match self {
-            Keys::All => None,
-            Keys::Some(keys) => Some((keys, None)),
-            Keys::Described(keys, mark) => Some((keys, Some(mark))),
-        }
-    }
-}
-
-/// A descriptor: what it conflicts with has no rule to it, and only one of two says so.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Mark {
-    kind: u64,
-    other_type: bool,
-}
-
-/// The kinds of descriptors; those below `CLASSES` are classes.
-const KINDS: u64 = 6;
-const CLASSES: u64 = 3;
-
-impl Mark {
-    fn conflicts(&self, other: &Mark) -> bool {
-        self.other_type == other.other_type && !(self.agrees(other) && other.agrees(self))
-    }
-
-    fn agrees(&self, other: &Mark) -> bool {
-        self.kind > other.kind || !(self.kind * 5 + other.kind).is_multiple_of(3)
-    }
-
-    fn class(&self) -> Option<u64> {
-        (self.kind < CLASSES).then_some(self.kind)
-    }
-}
-
-impl Compatibility for Mark {
-    fn is_compatible(&self, other: &Self) -> bool {
-        self.agrees(other)
-    }
-
-    fn class(&self) -> Option<u64> {
-        Mark::class(self)
-    }
-}
-
-/// Descriptors of another type conflict with their own only.
-struct OtherMark(Mark);
-
-impl Compatibility for OtherMark {
-    fn is_compatible(&self, other: &Self) -> bool {
-        self.0.agrees(&other.0)
-    }
-
-    fn class(&self) -> Option<u64> {
-        self.0.class()
-    }
-}
-
-fn some_keys() -> impl Strategy<Value = Keys> {
-    let key = || (0..4_u32, prop::bool::weighted(0.3));
-    prop_oneof![
-        6 => key().prop_map(|key| Keys::Some(vec![key])),
-        4 => prop::collection::vec(key(), 2..4).prop_map(Keys::Some),
-        1 => Just(Keys::Some(Vec::new())),
-        5 => (prop::collection::vec(key(), 0..3), some_mark())
-            .prop_map(|(keys, mark)| Keys::Described(keys, mark)),
-        1 => Just(Keys::All),
-    ]
-}
-
-fn some_mark() -> impl Strategy<Value = Mark> {
-    (0..KINDS, prop::bool::weighted(0.2)).prop_map(|(kind, other_type)| Mark { kind, other_type })
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Submit {
-        keys: Keys,
-        how: u8,
-        fails: bool,
-    },
-    Batch {
-        keys: Vec<Keys>,
-        handles: bool,
-    },
-    /// Lets a running body go on; it first submits these.
-    Finish {
-        which: usize,
-        inside: Vec<Keys>,
-    },
-    Cancel(usize),
-    Detach(usize),
-    Workers(usize),
-    Capacity(usize),
-    Close,
-}
-
-fn some_step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        12 => (some_keys(), any::<u8>(), prop::bool::weighted(0.1))
-            .prop_map(|(keys, how, fails)| Step::Submit { keys, how, fails }),
-        2 => (prop::collection::vec(some_keys(), 0..5), any::<bool>())
-            .prop_map(|(keys, handles)| Step::Batch { keys, handles }),
-        10 => (any::<usize>(), prop::collection::vec(some_keys(), 0..3), prop::bool::weighted(0.2))
-            .prop_map(|(which, inside, submits)| Step::Finish {
-                which,
-                inside: if submits { inside } else { Vec::new() },
-            }),
-        2 => any::<usize>().prop_map(Step::Cancel),
-        1 => any::<usize>().prop_map(Step::Detach),
-        1 => (1..5_usize).prop_map(Step::Workers),
-        1 => (1..14_usize).prop_map(Step::Capacity),
-        1 => prop::bool::weighted(0.1).prop_map(|closes| match closes {
-            true => Step::Close,
-            false => Step::Detach(0),
-        }),
-    ]
-}
-
-/// How a program ends.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Drain,
-    Stop,
-    Drop,
-}
-
-#[derive(Clone, Debug)]
-struct Program {
-    workers: usize,
-    capacity: usize,
-    steps: Vec<Step>,
-    end: End,
-}
-
-fn some_program() -> impl Strategy<Value = Program> {
-    let end = prop_oneof![Just(End::Drain), Just(End::Stop), Just(End::Drop)];
-    (1..4_usize, 1..14_usize, prop::collection::vec(some_step(), 1..50), end)
-        .prop_map(|(workers, capacity, steps, end)| Program { workers, capacity, steps, end })
-}
+use crate::common::{AnyHasher, LONG, Wakes, block_on, eventually, poll};
+use crate::keys::Keys;
+use crate::program::{End, Program, Step};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Waiting,
     Running,
     Ended,
@@ -213,7 +21,7 @@ enum State {
 }
 
 /// A task, as the reference knows it.
-struct Task {
+pub(crate) struct Task {
     keys: Keys,
     state: State,
     fails: bool,
@@ -228,12 +36,12 @@ impl std::fmt::Debug for Task {
     }
 }
 
-type Work = Box<dyn FnOnce() -> usize + Send>;
+pub(crate) type Work = Box<dyn FnOnce() -> usize + Send>;
 /// A task that a task submits: its keys and its body.
-type Inner = (Claims<u32>, Work);
+pub(crate) type Inner = (Claims<u32>, Work);
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(crate) enum Event {
     Begin(usize),
     End(usize),
     /// A task that was submitted from inside was accepted, or not.
@@ -242,7 +50,7 @@ enum Event {
     },
 }
 
-struct World<S: AnyHasher> {
+pub(crate) struct World<S: AnyHasher> {
     /// Dropped before the pool, which waits for the bodies that wait for their gates.
     tasks: Vec<Task>,
     pool: Option<Arc<Pool<u32, S>>>,
@@ -256,10 +64,11 @@ struct World<S: AnyHasher> {
 }
 
 impl<S: AnyHasher> World<S> {
-    fn new(program: &Program) -> Self {
+    pub(crate) fn new(program: &Program) -> Self {
         let pool = Pool::<u32>::builder()
             .workers(program.workers)
             .capacity(program.capacity)
+            .placement(program.placement)
             .hasher(S::default())
             .build()
             .unwrap();
@@ -297,10 +106,14 @@ impl<S: AnyHasher> World<S> {
 
     /// Whether all that the task waits for is over.
     fn is_next(&self, n: usize, over: &[bool]) -> bool {
-        self.tasks[..n]
-            .iter()
-            .zip(over)
-            .all(|(before, over)| *over || !before.keys.conflicts(&self.tasks[n].keys))
+        let this = &self.tasks[n].keys;
+        let before = || self.tasks[..n].iter().zip(over).filter(|(_, over)| !**over);
+        let fits = |(key, most): (u32, u16)| {
+            // They get the key in their order: who wants fewer beside it holds up all behind it.
+            let limits = || before().filter_map(move |(task, _)| task.keys.limit_of(key));
+            limits().count() < limits().fold(most, u16::min).into()
+        };
+        before().all(|(task, _)| !task.keys.conflicts(this)) && this.limits().all(fits)
     }
 
     fn count(&self, state: State) -> usize {
@@ -353,7 +166,7 @@ impl<S: AnyHasher> World<S> {
     }
 
     /// Waits until exactly what should run runs.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             self.learn(event);
         }
@@ -523,7 +336,7 @@ impl<S: AnyHasher> World<S> {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    pub(crate) fn step(&mut self, step: Step) {
         match step {
             Step::Submit { keys, how, fails } => self.submit(keys, how, fails),
             Step::Batch { keys, handles } => self.batch(keys, handles),
@@ -561,7 +374,7 @@ impl<S: AnyHasher> World<S> {
         }
     }
 
-    fn end(&mut self, end: End, seed: usize) {
+    pub(crate) fn end(&mut self, end: End, seed: usize) {
         match end {
             End::Drain => {
                 self.pool().close();
@@ -642,205 +455,4 @@ impl<S: AnyHasher> std::fmt::Debug for World<S> {
             .field("pool", &self.pool.as_ref().map(|pool| pool.snapshot(9)))
             .finish()
     }
-}
-
-fn run<S: AnyHasher>(program: Program) {
-    let mut world = World::<S>::new(&program);
-    let seed = program.steps.len();
-    for step in program.steps {
-        world.step(step);
-        world.settle();
-    }
-    world.end(program.end, seed);
-}
-
-/// Bodies panic on purpose here, thousands of times.
-fn without_panic_messages(test: impl FnOnce() + Send + 'static) {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref::<&str>() != Some(&"on purpose") {
-            hook(info);
-        }
-    }));
-    test();
-}
-
-fn check_step_by_step<S: AnyHasher>(cases: u32) {
-    let config = ProptestConfig {
-        cases,
-        failure_persistence: None,
-        max_shrink_time: 120_000,
-        ..ProptestConfig::default()
-    };
-    without_panic_messages(move || {
-        proptest!(config, |(program in some_program())| run::<S>(program));
-    });
-}
-
-#[test]
-fn step_by_step_with_keys_spread() {
-    check_step_by_step::<KeyHasher>(600);
-}
-
-#[test]
-fn step_by_step_with_all_keys_colliding() {
-    check_step_by_step::<Collide>(600);
-}
-
-/// What happened to one task.
-#[derive(Clone, Debug)]
-struct Story {
-    keys: Keys,
-    /// Just before it was submitted, and just after.
-    submitted: (u64, u64),
-    /// Absent if it was cancelled.
-    ran: Option<(u64, u64)>,
-    times: usize,
-    inside: bool,
-}
-
-#[derive(Default)]
-struct Marks {
-    begin: AtomicU64,
-    end: AtomicU64,
-    times: AtomicUsize,
-}
-
-fn random_keys(rng: &mut Rng) -> Keys {
-    match rng.below(40) {
-        0 => Keys::All,
-        1..4 => Keys::Some(Vec::new()),
-        30..36 => Keys::Described(
-            (0..rng.below(3)).map(|_| (rng.below(5) as u32, rng.below(3) == 0)).collect(),
-            Mark { kind: rng.below(KINDS), other_type: rng.below(5) == 0 },
-        ),
-        4..28 => Keys::Some(vec![(rng.below(5) as u32, rng.below(3) == 0)]),
-        _ => Keys::Some(
-            (0..2 + rng.below(2)).map(|_| (rng.below(5) as u32, rng.below(3) == 0)).collect(),
-        ),
-    }
-}
-
-/// Runs a program of several producers and returns what happened.
-fn history<S: AnyHasher>(seed: u64, capacity: usize) -> Vec<Story> {
-    let mut rng = Rng(seed);
-    let pool = Pool::<u32>::builder()
-        .workers(1 + rng.below(3) as usize)
-        .capacity(capacity)
-        .quantum(1 + rng.below(8) as usize, LONG)
-        .hasher(S::default())
-        .build()
-        .unwrap();
-    let pool = Arc::new(pool);
-    let clock = Arc::new(AtomicU64::new(0));
-    let tick = |clock: &AtomicU64| clock.fetch_add(1, Ordering::SeqCst);
-    let stories = common::Log::new();
-    thread::scope(|scope| {
-        for producer in 0..3 {
-            let (pool, clock, stories) = (&pool, &clock, stories.clone());
-            scope.spawn(move || {
-                let mut rng = Rng(seed * 31 + producer);
-                for n in 0..70 {
-                    let keys = random_keys(&mut rng);
-                    let marks = Arc::new(Marks::default());
-                    let (fails, spins) = (rng.below(15) == 0, rng.below(300));
-                    let inner = (rng.below(8) == 0).then(|| random_keys(&mut rng));
-                    let (own, ticks, mark) = (Arc::downgrade(pool), clock.clone(), marks.clone());
-                    let log = stories.clone();
-                    let work = move || {
-                        mark.begin.store(tick(&ticks), Ordering::SeqCst);
-                        mark.times.fetch_add(1, Ordering::SeqCst);
-                        (0..spins).for_each(|_| std::hint::spin_loop());
-                        if let Some(keys) = inner {
-                            let pool = own.upgrade().expect("it is drained first");
-                            let marks = Arc::new(Marks::default());
-                            let (mark, clock) = (marks.clone(), ticks.clone());
-                            let work = move || {
-                                mark.begin.store(tick(&clock), Ordering::SeqCst);
-                                mark.times.fetch_add(1, Ordering::SeqCst);
-                                mark.end.store(tick(&clock), Ordering::SeqCst);
-                            };
-                            let before = tick(&ticks);
-                            // Refused if the pool is being drained.
-                            if pool.execute(keys.claims(), work).is_ok() {
-                                log.push((keys, (before, tick(&ticks)), marks, true, false));
-                            }
-                        }
-                        mark.end.store(tick(&ticks), Ordering::SeqCst);
-                        assert!(!fails, "on purpose");
-                    };
-                    let before = tick(clock);
-                    let claims = keys.claims();
-                    let mut cancelled = false;
-                    match n % 4 {
-                        0 => pool.execute(claims, work).unwrap(),
-                        1 => _ = pool.execute_many([(claims, work)]).unwrap(),
-                        2 => drop(block_on(pool.submit_async(claims, work)).unwrap()),
-                        _ => {
-                            let handle = pool.submit(claims, work).unwrap();
-                            cancelled = rng.below(3) == 0 && handle.cancel();
-                        }
-                    }
-                    stories.push((keys, (before, tick(clock)), marks, false, cancelled));
-                }
-            });
-        }
-    });
-    pool.drain(None).unwrap();
-    let told = stories.take().into_iter();
-    told.map(|(keys, submitted, marks, inside, cancelled)| {
-        let at = |mark: &AtomicU64| mark.load(Ordering::SeqCst);
-        let times = marks.times.load(Ordering::SeqCst);
-        assert_eq!(times, usize::from(!cancelled), "it runs once, or was cancelled");
-        let ran = (!cancelled).then(|| (at(&marks.begin), at(&marks.end)));
-        Story { keys, submitted, ran, times, inside }
-    })
-    .collect()
-}
-
-fn check_history(stories: &[Story], capacity: usize) {
-    for (n, one) in stories.iter().enumerate() {
-        let Some((begin, end)) = one.ran else { continue };
-        assert!(one.submitted.0 < begin && begin < end && one.times == 1, "{one:?}");
-        for other in &stories[n + 1..] {
-            let Some((other_begin, other_end)) = other.ran else { continue };
-            if !one.keys.conflicts(&other.keys) {
-                continue;
-            }
-            assert!(end < other_begin || other_end < begin, "overlap: {one:?} {other:?}");
-            if one.submitted.1 < other.submitted.0 {
-                assert!(end < other_begin, "disorder: {one:?} {other:?}");
-            }
-            if other.submitted.1 < one.submitted.0 {
-                assert!(other_end < begin, "disorder: {other:?} {one:?}");
-            }
-        }
-    }
-    // At each admission from outside: those that were surely accepted before and surely end after.
-    for one in stories.iter().filter(|story| !story.inside) {
-        let now = one.submitted.1;
-        let unfinished = stories.iter().filter(|story| {
-            !story.inside && story.submitted.1 <= now && story.ran.is_some_and(|(_, end)| end > now)
-        });
-        assert!(unfinished.count() <= capacity);
-    }
-}
-
-fn check_at_full_speed<S: AnyHasher>() {
-    without_panic_messages(|| {
-        for seed in 0..60 {
-            let capacity = 1 + (seed as usize * 7) % 40;
-            check_history(&history::<S>(seed, capacity), capacity);
-        }
-    });
-}
-
-#[test]
-fn at_full_speed_with_keys_spread() {
-    soon(check_at_full_speed::<KeyHasher>);
-}
-
-#[test]
-fn at_full_speed_with_all_keys_colliding() {
-    soon(check_at_full_speed::<Collide>);
 }

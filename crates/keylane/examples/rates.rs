@@ -1,0 +1,43 @@
+//! Limit how often tasks begin: those of each key, those of one, and those of the whole pool.
+//!
+//! Each customer may call five times at once and then once in a while; one has paid for more; and the service at
+//! the other end takes no more than so many calls from all of them. The time is the example's own here, so
+//! that it is over at once: without `rate_clock` it is the system's.
+
+use std::error::Error;
+use std::time::Duration;
+
+use keylane::{Hold, ManualClock, Pool, Rate};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let clock = ManualClock::new();
+    let pool = Pool::<&str>::builder()
+        .workers(2)
+        .rate(Rate::per_second(100).burst(50))
+        .rate_per_key(Rate::per_second(1).burst(5))
+        .rate_clock(&clock)
+        .build()?;
+    pool.set_rate_of(&"bob", Some(Rate::per_second(10).burst(20)))?;
+
+    let call = |who: &'static str, n: u32| pool.submit(who, move || println!("{who}: call {n}"));
+    let alice = (1..=7).map(|n| call("alice", n)).collect::<Result<Vec<_>, _>>()?;
+    let bob = (1..=7).map(|n| call("bob", n)).collect::<Result<Vec<_>, _>>()?;
+
+    // His rate lets all of his begin, and five of hers.
+    for handle in bob.iter().chain(&alice[..5]) {
+        while !handle.is_finished() {
+            std::thread::yield_now();
+        }
+    }
+    println!("her sixth: {}", pool.explain_task(&alice[5]));
+    assert!(!alice[5].is_finished());
+    let held = pool.held_key(&"alice").expect("five have begun");
+    assert_eq!(held.hold, Hold::RateLimited { left: Duration::from_secs(1) });
+
+    clock.advance(Duration::from_secs(2));
+    for handle in alice {
+        assert!(handle.wait()?.is_done());
+    }
+    pool.drain(None)?;
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Rates in every order of events: a worker, and the timer's thread, which is the real one.
+//!
+//! The time is passed by the bodies of tasks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::models::{Shift, settings};
+use crate::order::{Claims, Rate};
+use crate::run::{ManualClock, Time, Timer};
+use crate::sync::model::{Plain, check, spawn};
+use crate::sync::{AtomicUsize, Ordering};
+
+const TICK: Duration = Duration::from_nanos(1);
+
+/// So many tasks, each of which lets so much time pass that the next may begin; and whoever waits for the time
+/// is told when it has come.
+fn run(shift: &Arc<Shift>, clock: &ManualClock, tasks: usize) {
+    let seen = Arc::new(Plain::<usize>::default());
+    for turn in 0..tasks {
+        let (seen, clock) = (seen.clone(), clock.clone());
+        let body = move || {
+            assert_eq!(seen.get(), turn);
+            seen.change(|value| *value += 1);
+            clock.advance(TICK);
+        };
+        assert!(shift.submit(Claims::exclusive(0), body));
+    }
+    let timer = spawn({
+        let shift = shift.clone();
+        move || {
+            let engine = &shift.engine;
+            engine.rates.timer.run(&engine.rates.time, |alarm| engine.fire(alarm));
+        }
+    });
+    work(shift);
+    shift.engine.rates.end();
+    timer.join().unwrap();
+    shift.assert_over();
+}
+
+/// Does what a worker does, with an eye on whether the pool is shut.
+fn work(shift: &Shift) {
+    let engine = &shift.engine;
+    engine.idle.start_searching();
+    let mut searching = true;
+    while !engine.stopping() {
+        if !engine.rates.is_shut()
+            && let Some(shard) = engine.board.first_from(0)
+        {
+            shift.serve(shard, &mut searching);
+            continue;
+        }
+        if !std::mem::replace(&mut searching, true) {
+            engine.idle.start_searching();
+        }
+        engine.idle.sleep(0, || engine.offers_for_certain() || engine.stopping());
+    }
+    if searching {
+        engine.idle.stop_searching();
+    }
+}
+
+/// A key that is held for its rate goes on when its time has come.
+#[test]
+fn a_limited_key_goes_on() {
+    check(|| {
+        let clock = ManualClock::new();
+        let mut settings = settings(1);
+        settings.rate_per_key = Some(Rate::every(TICK));
+        settings.rate_clock = Some(clock.clone());
+        let shift = Shift::of(settings, 2);
+        shift.engine.shards[0].lanes.lock().is_close = true;
+        run(&shift, &clock, 2);
+    });
+}
+
+/// A pool that is shut for its rate is opened again, and a worker that has fallen asleep is told.
+#[test]
+fn a_shut_pool_opens() {
+    check(|| {
+        let clock = ManualClock::new();
+        let mut settings = settings(1);
+        settings.rate = Some(Rate::every(TICK));
+        settings.rate_clock = Some(clock.clone());
+        let shift = Shift::of(settings, 2);
+        shift.engine.shards[0].lanes.lock().is_close = true;
+        run(&shift, &clock, 2);
+    });
+}
+
+/// An alarm is seen to whether it is set before the thread looks or after, first or not, and before the time comes
+/// or after.
+#[test]
+fn no_alarm_is_overlooked() {
+    check(|| {
+        let clock = ManualClock::new();
+        let timer = Arc::new(Timer::new());
+        let fired = Arc::new(AtomicUsize::new(0));
+        let thread = spawn({
+            let (timer, time) = (timer.clone(), Time::new(Some(clock.clone())));
+            let fired = fired.clone();
+            move || {
+                timer.run(&time, |alarm: usize| {
+                    if fired.fetch_add(alarm, Ordering::Relaxed) + alarm == 11 {
+                        timer.end();
+                    }
+                });
+            }
+        });
+        timer.set(None, Some(2), 10);
+        clock.advance(TICK);
+        timer.set(None, Some(1), 1);
+        clock.advance(TICK);
+        thread.join().unwrap();
+        assert_eq!(fired.load(Ordering::Relaxed), 11);
+    });
+}

@@ -1,0 +1,302 @@
+//! How often tasks may begin: a rate, and the bucket of tokens that keeps it.
+//!
+//! A plain state machine with the time passed in. It is the generic cell rate algorithm in its virtual
+//! scheduling form (ITU-T Recommendation I.371, annex A), which is a token bucket written down as one
+//! number: not how many tokens there are, which changes all the time, but when the bucket will be full
+//! again if nobody takes any, which changes only when somebody does.
+
+use std::time::Duration;
+
+/// How often tasks may begin: so many in so long, and so many at once.
+///
+/// A bucket has room for as many tokens as may begin [at once](Self::burst). It is full in the beginning, and
+/// gets one more at each [interval](Self::interval) while it is not. A task takes one when it begins, and waits
+/// while there is none. So in any time `t` no more than `burst + t / interval` tasks begin.
+///
+/// ```
+/// use std::time::Duration;
+/// use keylane::Rate;
+///
+/// let rate = Rate::per_second(50).burst(10);
+/// assert_eq!(rate.interval(), Duration::from_millis(20));
+/// assert_eq!(rate, Rate::every(Duration::from_millis(20)).burst(10));
+/// assert_eq!(Rate::per_minute(2), Rate::every(Duration::from_secs(30)), "one at a time, unless told");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// From one token to the next, in nanoseconds. At least one.
+    interval: u64,
+    /// The most tokens that there are at a time. At least one.
+    burst: u32,
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Rate {
+    /// So many tasks a second, one at a time: the interval between two is rounded up to a nanosecond.
+    ///
+    /// # Panics
+    ///
+    /// If it is none.
+    pub const fn per_second(tasks: u32) -> Self {
+        Self::per(tasks, SECOND)
+    }
+
+    /// The same a minute.
+    ///
+    /// # Panics
+    ///
+    /// If it is none.
+    pub const fn per_minute(tasks: u32) -> Self {
+        Self::per(tasks, 60 * SECOND)
+    }
+
+    /// The same an hour.
+    ///
+    /// # Panics
+    ///
+    /// If it is none.
+    pub const fn per_hour(tasks: u32) -> Self {
+        Self::per(tasks, 3600 * SECOND)
+    }
+
+    const fn per(tasks: u32, nanos: u64) -> Self {
+        assert!(tasks != 0, "a rate of no tasks at all: pause what is not to begin");
+        Rate { interval: nanos.div_ceil(tasks as u64), burst: 1 }
+    }
+
+    /// One task in each such interval.
+    ///
+    /// # Panics
+    ///
+    /// If the interval is zero, or longer than five centuries.
+    pub const fn every(interval: Duration) -> Self {
+        let nanos = interval.as_nanos();
+        assert!(nanos != 0, "an interval of zero limits nothing");
+        assert!(nanos <= u64::MAX as u128, "an interval of more than five centuries");
+        Rate { interval: nanos as u64, burst: 1 }
+    }
+
+    /// Lets so many begin at once if none has begun for a while: by default one.
+    ///
+    /// A pool keeps a high rate only with some burst: a task begins a little after it may, and what the
+    /// interval has lost by that is made up for from the burst. The tasks of a tenth of a second are plenty.
+    ///
+    /// # Panics
+    ///
+    /// If it is none.
+    pub const fn burst(self, tasks: u32) -> Self {
+        assert!(tasks != 0, "a burst of no tasks: none would ever begin");
+        Rate { burst: tasks, ..self }
+    }
+
+    /// The time from one task to the next when no more may begin at once.
+    pub const fn interval(self) -> Duration {
+        Duration::from_nanos(self.interval)
+    }
+
+    /// How many may begin at once.
+    pub const fn most_at_once(self) -> u32 {
+        self.burst
+    }
+
+    /// How long an empty bucket takes to be full, in nanoseconds.
+    pub(crate) fn fills_in(self) -> u64 {
+        self.interval.saturating_mul(self.burst.into())
+    }
+}
+
+/// The tokens of one rate. Times are nanoseconds since any fixed moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    /// When it is full, if nobody takes a token before. In the past if it is.
+    full_at: u64,
+}
+
+impl Bucket {
+    pub(crate) fn is_full(self, now: u64) -> bool {
+        self.full_at <= now
+    }
+
+    /// From when on there is a token.
+    pub(crate) fn next_at(self, rate: Rate) -> u64 {
+        // One is there as soon as no more than the others are missing.
+        self.full_at.saturating_sub(rate.fills_in() - rate.interval)
+    }
+
+    /// How many tokens there are.
+    pub(crate) fn tokens(self, rate: Rate, now: u64) -> u64 {
+        let missing = self.full_at.saturating_sub(now);
+        rate.fills_in().saturating_sub(missing) / rate.interval
+    }
+
+    /// Takes a token. If there is none it is owed, and the next comes so much later.
+    pub(crate) fn take(&mut self, rate: Rate, now: u64) {
+        self.full_at = self.full_at.max(now).saturating_add(rate.interval);
+    }
+
+    /// Puts a token back that was taken and not used.
+    pub(crate) fn give_back(&mut self, rate: Rate) {
+        self.full_at = self.full_at.saturating_sub(rate.interval);
+    }
+
+    /// The rate is another from now on. What was taken stays taken, as far as the new bucket has room for
+    /// so many, so changing a rate often gives nobody more than the rates do.
+    pub(crate) fn change(&mut self, from: Rate, to: Rate, now: u64) {
+        let missing = self.full_at.saturating_sub(now);
+        let taken = u128::from(missing) * u128::from(to.interval) / u128::from(from.interval);
+        let taken = u64::try_from(taken).unwrap_or(u64::MAX).min(to.fills_in());
+        self.full_at = now.saturating_add(taken);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A bucket that counts what is in it, in nanoseconds' worth of tokens, at each nanosecond that
+    /// something is asked.
+    struct Slow {
+        level: i128,
+        seen: u64,
+    }
+
+    impl Slow {
+        fn at(&mut self, rate: Rate, now: u64) -> &mut Self {
+            let full = i128::from(rate.interval) * i128::from(rate.burst);
+            self.level = full.min(self.level + i128::from(now - self.seen));
+            self.seen = now;
+            self
+        }
+
+        fn tokens(&self, rate: Rate) -> u64 {
+            (self.level.max(0) / i128::from(rate.interval)) as u64
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Pass(u64),
+        Take,
+        GiveBack,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..50_u64).prop_map(Step::Pass),
+            4 => Just(Step::Take),
+            1 => Just(Step::GiveBack),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_bucket_of_tokens(
+            interval in 1..20_u64, burst in 1..6_u32, steps in prop::collection::vec(step(), 1..200),
+        ) {
+            let rate = Rate { interval, burst };
+            let mut now = 1_000;
+            let mut slow = Slow { level: i128::from(interval) * i128::from(burst), seen: now };
+            let mut bucket = Bucket::default();
+            // What was taken at this very moment, and so may be put back.
+            let mut fresh = 0;
+            for step in steps {
+                match step {
+                    Step::Pass(nanos) => {
+                        now += nanos;
+                        fresh = if nanos == 0 { fresh } else { 0 };
+                    }
+                    Step::Take => {
+                        bucket.take(rate, now);
+                        slow.at(rate, now).level -= i128::from(interval);
+                        fresh += 1;
+                    }
+                    Step::GiveBack if fresh > 0 => {
+                        bucket.give_back(rate);
+                        slow.at(rate, now).level += i128::from(interval);
+                        fresh -= 1;
+                    }
+                    Step::GiveBack => {}
+                }
+                let slow = slow.at(rate, now);
+                prop_assert_eq!(bucket.tokens(rate, now), slow.tokens(rate));
+                prop_assert_eq!(bucket.next_at(rate) <= now, slow.tokens(rate) > 0);
+                prop_assert_eq!(
+                    bucket.is_full(now), slow.tokens(rate) == u64::from(burst)
+                );
+                // At the moment that it names, and not before, the next one is there.
+                let next = bucket.next_at(rate);
+                if next > now {
+                    prop_assert_eq!(bucket.tokens(rate, next - 1), 0);
+                    prop_assert!(bucket.tokens(rate, next) >= 1);
+                }
+            }
+        }
+
+        /// What the rate promises, said without a bucket: count in every window.
+        #[test]
+        fn no_window_has_more_than_it_may(
+            interval in 1..20_u64, burst in 1..6_u32, waits in prop::collection::vec(0..40_u64, 1..100),
+        ) {
+            let rate = Rate { interval, burst };
+            let mut bucket = Bucket::default();
+            let (mut now, mut began) = (0, Vec::new());
+            for wait in waits {
+                now += wait;
+                if bucket.next_at(rate) <= now {
+                    bucket.take(rate, now);
+                    began.push(now);
+                }
+            }
+            for (first, start) in began.iter().enumerate() {
+                for (last, end) in began.iter().enumerate().skip(first) {
+                    let most = u64::from(burst) + (end - start) / interval;
+                    prop_assert!((last - first + 1) as u64 <= most);
+                }
+            }
+        }
+
+        #[test]
+        fn what_was_taken_stays_taken_when_the_rate_changes(
+            interval in 1..20_u64, burst in 1..6_u32, taken in 0..8_u32,
+            to_interval in 1..20_u64, to_burst in 1..6_u32,
+        ) {
+            let (from, to) = (
+                Rate { interval, burst },
+                Rate { interval: to_interval, burst: to_burst },
+            );
+            let mut bucket = Bucket::default();
+            (0..taken).for_each(|_| bucket.take(from, 500));
+            bucket.change(from, to, 500);
+            prop_assert_eq!(bucket.tokens(to, 500), u64::from(to_burst.saturating_sub(taken)));
+        }
+    }
+
+    #[test]
+    fn an_interval_is_never_too_short() {
+        assert_eq!(Rate::per_second(3).interval, 333_333_334);
+        assert_eq!(Rate::per_second(u32::MAX).interval, 1);
+        assert_eq!(Rate::per_hour(7200).interval(), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let rate = Rate::every(Duration::from_nanos(u64::MAX)).burst(u32::MAX);
+        let mut bucket = Bucket::default();
+        for _ in 0..3 {
+            bucket.take(rate, u64::MAX - 1);
+            bucket.change(rate, rate, 5);
+            assert!(bucket.next_at(rate) <= bucket.full_at);
+        }
+        bucket.give_back(rate);
+        assert!(bucket.is_full(u64::MAX));
+    }
+
+    #[test]
+    #[should_panic(expected = "pause what is not to begin")]
+    fn a_rate_of_nothing_is_refused() {
+        Rate::per_second(0);
+    }
+}
