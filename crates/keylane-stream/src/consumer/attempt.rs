@@ -2,11 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keylane::Turn;
-
 use super::assignment::{Assignment, Running};
 use super::failure::Failure;
 use super::shared::Shared;
+use super::turn::LaneTurn;
 use crate::retry::Attempts;
 use crate::{Delivered, Partition, Position, Record};
 
@@ -16,7 +15,7 @@ pub(super) struct Flight {
     pub(super) cargo: Arc<Cargo>,
     pub(super) attempts: Attempts,
     /// The turn of its key, once it has it.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<LaneTurn>,
 }
 
 /// What all attempts at a record have in common.
