@@ -26,7 +26,7 @@ use super::outputs::Outputs;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
 use super::workers::{Records, Workers};
-use super::{config, endpoint, kafka};
+use super::{batches, config, endpoint, kafka};
 use crate::exit::Ending;
 use crate::input::Layout;
 use crate::output::Output;
@@ -76,6 +76,12 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let runtime = runtime(&plan)?;
     let mut workers = None;
     let (consumer, children) = match &plan.handler {
+        Handler::Command(words) if let Some(batch) = plan.batch => {
+            let commands = Commands::for_batches(words, &layout, keys, Arc::clone(&output))?;
+            let children = Arc::clone(&commands.children);
+            let builder = builder.threads(plan.jobs);
+            (batches::start_commands(builder, batch, commands)?, Some(children))
+        }
         Handler::Command(words) => {
             let commands = Commands::new(words, &layout, keys, Arc::clone(&output))?;
             let children = Arc::clone(&commands.children);
@@ -91,7 +97,13 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
         Handler::Http { url, timeout } => {
             let posts = Posts::new(url, *timeout, keys, plan.ndjson)?;
             let runtime = runtime.as_ref().expect("it is there for this").handle().clone();
-            (start_posts(builder, posts, results, runtime, plan.jobs)?, None)
+            let consumer = match plan.batch {
+                Some(batch) => {
+                    batches::start_posts(builder.threads(plan.jobs), batch, posts, runtime)?
+                }
+                None => start_posts(builder, posts, results, runtime, plan.jobs)?,
+            };
+            (consumer, None)
         }
     };
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {

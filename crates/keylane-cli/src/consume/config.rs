@@ -116,6 +116,11 @@ http-timeout = "30s"
 # How many at a time: one per CPU, or 100 with http.
 # jobs = 4
 
+# Up to so many records of a key at once, one after another of them: the command gets their payloads as lines on
+# its standard input, the service as the lines of one request. The first waits so long for others.
+# batch = 100
+# linger = "5ms"
+
 # Failures: a nonzero exit status, a signal, no answer, or one that is not 2xx.
 attempts = 10            # 0: without end
 backoff = "1s"           # after the first failure; doubles with each further one

@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) ndjson: bool,
     pub(super) jobs: usize,
     pub(super) handler: Handler,
+    /// How records of a key are handled together, if they are.
+    pub(super) batch: Option<Batch>,
     pub(super) policy: Policy<Class>,
     pub(super) dead_letters: Option<DeadLetters>,
     /// The journal for what comes of records.
@@ -56,6 +58,13 @@ pub(super) enum Handler {
     Command(Vec<String>),
     Worker(Vec<String>),
     Http { url: String, timeout: Duration },
+}
+
+/// How many records of a key are handled together, and how long the first waits for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) most: usize,
+    pub(super) linger: Duration,
 }
 
 #[derive(Debug)]
@@ -118,6 +127,7 @@ impl Plan {
         }
         for (name, zero) in [
             ("jobs", settings.jobs == Some(0)),
+            ("batch", settings.batch == Some(0)),
             ("commit-after", settings.commit_after == Some(0)),
             ("most-records", settings.most_records == Some(0)),
         ] {
@@ -131,6 +141,7 @@ impl Plan {
                 thread::available_parallelism().map_or(1, usize::from)
             }
         };
+        let batch = batch(&settings)?;
         let source = source(&settings)?;
         if matches!(source, Source::File { .. } | Source::Stdin)
             && order == Order::Key
@@ -146,6 +157,7 @@ impl Plan {
             ndjson: settings.ndjson.unwrap_or(false),
             jobs: settings.jobs.unwrap_or(jobs),
             handler,
+            batch,
             policy,
             dead_letters,
             output,
@@ -221,6 +233,29 @@ fn handler(settings: &Settings) -> Result<Handler, Wrong> {
         }
         (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
     }
+}
+
+fn batch(settings: &Settings) -> Result<Option<Batch>, Wrong> {
+    let Some(most) = settings.batch else {
+        return match settings.linger {
+            Some(_) => wrong("linger", "only a batch waits for company; add batch"),
+            None => Ok(None),
+        };
+    };
+    if settings.worker == Some(true) {
+        return wrong("batch", "a worker gets a line for each record; leave out batch or worker");
+    }
+    if settings.output.is_some() {
+        return wrong(
+            "batch",
+            "what comes of a batch belongs to none of its records; leave out batch or output",
+        );
+    }
+    if settings.order == Some(Order::None) {
+        return wrong("batch", "a batch has records of a key; leave out batch or order none");
+    }
+    let linger = settings.linger.map_or(Duration::from_millis(5), |span| span.0);
+    Ok(Some(Batch { most, linger }))
 }
 
 fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {

@@ -88,6 +88,16 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME")]
     pub(crate) http_timeout: Option<Span>,
 
+    /// Handle up to N records of a key at once, one after another of them: the
+    /// command gets their payloads as lines on its input, the service as the
+    /// lines of one request.
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<usize>,
+
+    /// How long the first of a batch waits for others: 5ms by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) linger: Option<Span>,
+
     /// How often a record is tried: 10 times by default; 0 means without end.
     #[arg(long, value_name = "N")]
     pub(crate) attempts: Option<u32>,
@@ -298,6 +308,8 @@ impl Settings {
             worker,
             http,
             http_timeout,
+            batch,
+            linger,
             attempts,
             backoff,
             longest_backoff,
