@@ -266,7 +266,10 @@ fn what_comes_of_records_is_appended_with_their_keys() {
     let refused = |words: &[&str], why: &str| {
         run(&folder, "consume", words, "").expect(255, &[why]);
     };
-    refused(&["journal:j", "--group", "g", "--output", "j", "--", "true"], "`j` is no journal");
+    refused(
+        &["journal:j", "--group", "g", "--output", "j", "--", "true"],
+        "`j` is no place for output",
+    );
     let same = ["journal:j", "--group", "g", "--output", "journal:./j", "--", "true"];
     refused(&same, "./j is the source");
 }

@@ -15,7 +15,7 @@ use keylane_stream::consumer::{
 use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
 use keylane_stream::journal::JournalSource;
 use keylane_stream::lines::{FileSource, PipeSource};
-use keylane_stream::sink::JournalSink;
+use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
 
@@ -71,8 +71,8 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
     let mut journals = Journals::default();
     let builder = builder(&plan, &keys, &mut journals, &output)?;
-    let results = plan.output.as_deref().map(|path| journals.target(path)).transpose()?;
-    let results = results.map(|journal| (JournalSink::new(journal), Outputs::new(keys.clone())));
+    let sink = plan.output.as_ref().map(|place| sink(place, &mut journals)).transpose()?;
+    let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
     let mut workers = None;
     let (consumer, children) = match &plan.handler {
@@ -133,7 +133,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
 }
 
 /// Where what comes of records goes, if it is kept.
-type Results = Option<(JournalSink, Outputs)>;
+type Results = Option<(Box<dyn Sink>, Outputs)>;
 
 fn start_commands(
     builder: Builder,
@@ -218,6 +218,13 @@ fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source
             Box::new(if *follow { source.follow() } else { source })
         }
         plan::Source::Stdin => Box::new(PipeSource::new("standard input", std::io::stdin())?),
+    })
+}
+
+fn sink(place: &plan::Output, journals: &mut Journals) -> anyhow::Result<Box<dyn Sink>> {
+    Ok(match place {
+        plan::Output::Journal(path) => Box::new(JournalSink::new(journals.target(path)?)),
+        plan::Output::Kafka { address, client } => kafka::output(address, client)?,
     })
 }
 

@@ -131,7 +131,7 @@ on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
 # dead-letters = "file:dead.ndjson"    # or "journal:PATH", or "kafka://HOST:PORT/TOPIC"
 
 # Where what comes of each record is appended, with its key.
-# output = "journal:bills.journal"
+# output = "journal:bills.journal"     # or "kafka://HOST:PORT/TOPIC"
 
 commit-every = "1s"
 commit-after = 10000

@@ -7,9 +7,10 @@ use anyhow::{Context, anyhow};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
-    Address, Client, KafkaLetters, KafkaSink, KafkaSource, Protocol, SendError, Settings, Start,
-    Written, lag,
+    Address, Client, KafkaLetters, KafkaOutput, KafkaSink, KafkaSource, Protocol, SendError,
+    Settings, Start, Written, lag,
 };
+use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
 
 use super::plan::Kafka;
@@ -41,6 +42,11 @@ pub(super) fn dead_letters(
 ) -> anyhow::Result<Box<dyn DeadLetters>> {
     let (client, address) = client(address, settings)?;
     Ok(Box::new(KafkaLetters::new(KafkaSink::new(&client)?, address.topic)))
+}
+
+pub(super) fn output(address: &str, settings: &[String]) -> anyhow::Result<Box<dyn Sink>> {
+    let (client, address) = client(address, settings)?;
+    Ok(Box::new(KafkaOutput::new(&client, address.topic)?))
 }
 
 pub(super) fn lags(address: &str, settings: &[String], group: &str) -> anyhow::Result<Vec<Lag>> {

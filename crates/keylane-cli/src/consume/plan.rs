@@ -23,8 +23,8 @@ pub(super) struct Plan {
     pub(super) batch: Option<Batch>,
     pub(super) policy: Policy<Class>,
     pub(super) dead_letters: Option<DeadLetters>,
-    /// The journal for what comes of records.
-    pub(super) output: Option<PathBuf>,
+    /// Where what comes of records goes.
+    pub(super) output: Option<Output>,
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
     pub(super) most_records: usize,
@@ -74,6 +74,12 @@ pub(super) enum DeadLetters {
     Kafka { address: String, client: Vec<String> },
 }
 
+#[derive(Debug)]
+pub(super) enum Output {
+    Journal(PathBuf),
+    Kafka { address: String, client: Vec<String> },
+}
+
 /// What sort of failure it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Class {
@@ -114,7 +120,7 @@ impl Plan {
         let dead_letters = settings.dead_letters.as_deref();
         let dead_letters =
             dead_letters.map(|place| self::dead_letters(place, client)).transpose()?;
-        let output = settings.output.as_deref().map(output).transpose()?;
+        let output = output(&settings)?;
         if dead_letters.is_none() && policy.rules().any(|rule| rule.last == Last::DeadLetter) {
             return wrong(
                 "on-fail",
@@ -289,10 +295,22 @@ fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))
 }
 
-fn output(text: &str) -> Result<PathBuf, Wrong> {
-    match text.strip_prefix("journal:") {
-        Some(path) if !path.is_empty() => Ok(path.into()),
-        _ => wrong("output", format!("`{text}` is no journal; write journal:PATH")),
+fn output(settings: &Settings) -> Result<Option<Output>, Wrong> {
+    let Some(text) = settings.output.as_deref() else { return Ok(None) };
+    match text.split_once(':') {
+        Some(("kafka", _)) if settings.source.as_deref() == Some(text) => {
+            let endless = "is the source; what is written to it would be consumed";
+            wrong("output", format!("{text} {endless}, name another topic"))
+        }
+        Some(("kafka", _)) => {
+            let client = settings.client.clone().unwrap_or_default();
+            Ok(Some(Output::Kafka { address: text.to_owned(), client }))
+        }
+        Some(("journal", path)) if !path.is_empty() => Ok(Some(Output::Journal(path.into()))),
+        _ => {
+            let some = "journal:PATH or kafka://HOST:PORT/TOPIC";
+            wrong("output", format!("`{text}` is no place for output; write {some}"))
+        }
     }
 }
 

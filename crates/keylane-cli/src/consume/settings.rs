@@ -126,9 +126,9 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "WHERE")]
     pub(crate) dead_letters: Option<String>,
 
-    /// Append what comes of each record to journal:PATH, with its key: what the
-    /// command prints, or the worker or the service answers. It is not printed
-    /// then.
+    /// Append what comes of each record to journal:PATH or
+    /// kafka://HOST:PORT/TOPIC, with its key: what the command prints, or the
+    /// worker or the service answers. It is not printed then.
     #[arg(long, value_name = "WHERE")]
     pub(crate) output: Option<String>,
 

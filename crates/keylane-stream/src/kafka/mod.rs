@@ -1,7 +1,7 @@
 //! Kafka as a [`Source`](crate::source::Source) of records, and as a place to write them to.
 //!
 //! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and says when the brokers have
-//! them; [`KafkaLetters`] are dead letters in a topic. All speak through librdkafka, whose settings a
+//! them; [`KafkaOutput`] is a topic for what handlers make of records, [`KafkaLetters`] one for dead letters. All speak through librdkafka, whose settings a
 //! [`Client`] passes on; TLS and SCRAM take the feature `kafka-tls`.
 //!
 //! # What the source promises
@@ -67,6 +67,7 @@ mod letters;
 mod lookup;
 mod names;
 mod native;
+mod output;
 mod owned;
 mod settings;
 mod sink;
@@ -75,6 +76,7 @@ mod source;
 pub use address::{Address, AddressError};
 pub use lag::{Lag, lag};
 pub use letters::KafkaLetters;
+pub use output::KafkaOutput;
 pub use settings::{Client, Protocol, Renewed, Settings, Start};
 pub use sink::{KafkaSink, SendError, Written};
 pub use source::KafkaSource;
