@@ -70,8 +70,8 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
     let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
     let mut journals = Journals::default();
-    let builder = builder(&plan, &keys, &mut journals, &output)?;
-    let sink = plan.output.as_ref().map(|place| sink(place, &mut journals)).transpose()?;
+    let (source, sink) = ends(&plan, &mut journals)?;
+    let builder = builder(source, &plan, &keys, &mut journals, &output)?;
     let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
     let mut workers = None;
@@ -170,13 +170,14 @@ fn start_posts(
 }
 
 fn builder(
+    source: Box<dyn Source>,
     plan: &Plan,
     keys: &Arc<Keys>,
     journals: &mut Journals,
     output: &Arc<Output>,
 ) -> anyhow::Result<Builder> {
     let tell = Arc::clone(output);
-    let mut builder = Consumer::builder(source(plan, journals)?)
+    let mut builder = Consumer::builder(source)
         .no_key(match plan.no_key {
             NoKey::Serial => consumer::NoKey::OneByOne,
             NoKey::Unordered => consumer::NoKey::Unordered,
@@ -221,11 +222,26 @@ fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source
     })
 }
 
-fn sink(place: &plan::Output, journals: &mut Journals) -> anyhow::Result<Box<dyn Sink>> {
-    Ok(match place {
-        plan::Output::Journal(path) => Box::new(JournalSink::new(journals.target(path)?)),
-        plan::Output::Kafka { address, client } => kafka::output(address, client)?,
-    })
+/// Where records come from, and where what comes of them goes, if it is kept.
+type Ends = (Box<dyn Source>, Option<Box<dyn Sink>>);
+
+fn ends(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Ends> {
+    if let (plan::Source::Kafka(member), Some(plan::Output::ExactlyOnce { topic })) =
+        (&plan.source, &plan.output)
+    {
+        let (source, sink) = kafka::exactly_once(member, topic)?;
+        return Ok((source, Some(sink)));
+    }
+    let source = source(plan, journals)?;
+    let sink: Option<Box<dyn Sink>> = match &plan.output {
+        Some(plan::Output::Journal(path)) => {
+            Some(Box::new(JournalSink::new(journals.target(path)?)))
+        }
+        Some(plan::Output::Kafka { address, client }) => Some(kafka::output(address, client)?),
+        Some(plan::Output::ExactlyOnce { .. }) => unreachable!("its source is a topic"),
+        None => None,
+    };
+    Ok((source, sink))
 }
 
 fn dead_letters(

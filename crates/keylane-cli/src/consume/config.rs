@@ -132,6 +132,7 @@ on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
 
 # Where what comes of each record is appended, with its key.
 # output = "journal:bills.journal"     # or "kafka://HOST:PORT/TOPIC"
+exactly-once = false     # from topic to topic, by transactions
 
 commit-every = "1s"
 commit-after = 10000

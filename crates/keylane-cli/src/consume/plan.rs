@@ -77,7 +77,14 @@ pub(super) enum DeadLetters {
 #[derive(Debug)]
 pub(super) enum Output {
     Journal(PathBuf),
-    Kafka { address: String, client: Vec<String> },
+    Kafka {
+        address: String,
+        client: Vec<String>,
+    },
+    /// Into this topic, by transactions with the progress in the source, which is a topic, too.
+    ExactlyOnce {
+        topic: String,
+    },
 }
 
 /// What sort of failure it was.
@@ -295,17 +302,39 @@ fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))
 }
 
+/// What exactly once takes.
+const ONCE: &str = "exactly once is from a topic to a topic of the same brokers; name both as \
+                    kafka://HOST:PORT/TOPIC, with the same hosts, or leave out exactly-once";
+
 fn output(settings: &Settings) -> Result<Option<Output>, Wrong> {
-    let Some(text) = settings.output.as_deref() else { return Ok(None) };
+    let Some(text) = settings.output.as_deref() else {
+        return match settings.exactly_once {
+            Some(true) => wrong("exactly-once", ONCE),
+            _ => Ok(None),
+        };
+    };
     match text.split_once(':') {
         Some(("kafka", _)) if settings.source.as_deref() == Some(text) => {
             let endless = "is the source; what is written to it would be consumed";
             wrong("output", format!("{text} {endless}, name another topic"))
         }
+        Some(("kafka", _)) if settings.exactly_once == Some(true) => {
+            // One transaction is of one cluster, which is said in the same way in both places.
+            let parts =
+                |text: &str| text.rsplit_once('/').map(|(b, t)| (b.to_owned(), t.to_owned()));
+            let from = settings.source.as_deref().and_then(parts);
+            match (from, parts(text)) {
+                (Some((brokers, _)), Some((same, topic))) if brokers == same => {
+                    Ok(Some(Output::ExactlyOnce { topic }))
+                }
+                _ => wrong("exactly-once", ONCE),
+            }
+        }
         Some(("kafka", _)) => {
             let client = settings.client.clone().unwrap_or_default();
             Ok(Some(Output::Kafka { address: text.to_owned(), client }))
         }
+        Some(("journal", _)) if settings.exactly_once == Some(true) => wrong("exactly-once", ONCE),
         Some(("journal", path)) if !path.is_empty() => Ok(Some(Output::Journal(path.into()))),
         _ => {
             let some = "journal:PATH or kafka://HOST:PORT/TOPIC";

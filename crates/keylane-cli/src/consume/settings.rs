@@ -132,6 +132,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "WHERE")]
     pub(crate) output: Option<String>,
 
+    /// From topic to topic: what comes of a record is written in a transaction
+    /// with its progress, and so is there once.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) exactly_once: Option<bool>,
+
     /// How long after the last time progress is stored: 1s by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) commit_every: Option<Span>,
@@ -317,6 +322,7 @@ impl Settings {
             on_refused,
             dead_letters,
             output,
+            exactly_once,
             commit_every,
             commit_after,
             most_records,

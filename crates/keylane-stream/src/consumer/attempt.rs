@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::assignment::{Assignment, Running};
 use super::failure::Failure;
+use super::report::How;
 use super::shared::Shared;
 use super::turn::LaneTurn;
 use crate::retry::Attempts;
@@ -158,6 +159,21 @@ impl Ack {
     /// Whether the answer still counts.
     pub(super) fn is_current(&self) -> bool {
         self.0.as_ref().is_some_and(|owed| !owed.flight.cargo.assignment.is_fenced())
+    }
+
+    /// The record is handled, and what was made of it is where it belongs.
+    pub(super) fn produced(mut self) {
+        if let Some(Owed { shared, flight, running }) = self.0.take() {
+            shared.ended(flight, running, How::Produced);
+        }
+    }
+
+    /// What came of the attempt matters to nobody, for its partition was given up, or all is over.
+    pub(super) fn withdraw(mut self) {
+        if let Some(Owed { shared, flight, running }) = self.0.take() {
+            running.end(&shared.mailbox);
+            drop(flight);
+        }
     }
 
     /// What came of the attempt.

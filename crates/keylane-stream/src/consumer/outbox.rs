@@ -8,9 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::attempt::Ack;
-use super::failure::Failure;
 use crate::Record;
-use crate::sink::{self, Sink};
+use crate::sink::{self, OutputOwner, Sink, SinkError};
 
 /// From how many records on no others join those that are written together.
 const ENOUGH: usize = 4096;
@@ -21,7 +20,7 @@ const ENOUGH: usize = 4096;
 /// - What is handed over while the sink writes is written together next, so that records in parallel share
 ///   its syncs or round trips. A sink [may](Sink::put_each) have more on its way meanwhile.
 /// - What is bad holds nothing else up. The record whose output is refused has a failed attempt, with the
-///   [`SinkError`](crate::sink::SinkError) in its [`Failure`], and the consumer's policy says what follows.
+///   [`SinkError`] in its [`Failure`](super::Failure), and the consumer's policy says what follows.
 /// - The record keeps its key meanwhile, and no thread. So the output of a key's records is in their order.
 /// - What is given up before its turn to be written is not written.
 ///
@@ -90,8 +89,24 @@ struct Output {
 
 impl Output {
     fn into_sink(self) -> sink::Output {
-        let Output { records, ack } = self;
-        sink::Output::new(records, move |result| ack.answer(result.map_err(Failure::from)))
+        sink::Output::new(self.records, self.ack)
+    }
+}
+
+impl OutputOwner for Ack {
+    fn is_wanted(&self) -> bool {
+        self.is_current()
+    }
+
+    fn answer(self: Box<Self>, result: Result<(), SinkError>) {
+        match result {
+            Ok(()) => self.produced(),
+            Err(error) => Ack::answer(*self, Err(error.into())),
+        }
+    }
+
+    fn withdraw(self: Box<Self>) {
+        Ack::withdraw(*self);
     }
 }
 
@@ -134,7 +149,7 @@ impl Line {
             // Who is given up is answered by nobody: whoever has the record now makes it anew.
             let (current, gone): (Vec<_>, Vec<_>) =
                 outputs.into_iter().partition(|output| output.ack.is_current());
-            drop(gone);
+            gone.into_iter().for_each(|output| output.ack.withdraw());
             let outputs = current.into_iter().map(Output::into_sink).collect();
             // What it did not get to is dropped, and so has failed.
             let _ = catch_unwind(AssertUnwindSafe(|| sink.put_each(outputs)));

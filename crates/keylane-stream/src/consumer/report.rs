@@ -25,6 +25,8 @@ pub(super) enum Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Handled,
+    /// The same, and what was made of it is where it belongs.
+    Produced,
     Skipped,
     DeadLettered,
 }

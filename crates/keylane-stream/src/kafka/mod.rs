@@ -21,12 +21,12 @@
 //! - **A stream that was cut** by a failure of brokers goes on at its end; records that retention has
 //!   removed before they were read are a gap. Both are told.
 //!
+//! - **Exactly once from topic to topic**, for the asking: [`KafkaSource::join_exactly_once`] commits what was made of
+//!   records in transactions with their progress. The protocol, and why it is right, is at the top of
+//!   `kafka/transaction/mod.rs`. Without it what is produced after processing is written at least once.
+//!
 //! # What it does not
-//! Transactions, exactly once from topic to topic, are not there: effects happen at least once, and what is
-//! produced after processing is written at least once. They would need a transactional producer for each
-//! group of partitions, whose transactions carry the offsets and are aborted and begun again at each
-//! rebalance; and every producer would write one transaction at a time, so that no record would be done
-//! before the slowest of its transaction.
+//! What handlers do beside that happens at least once.
 //!
 //! A group's session that is over, because its broker was away for longer than `session.timeout.ms`, loses the
 //! partitions: what was not committed by then is done again, by whoever gets them.
@@ -59,6 +59,7 @@ mod address;
 mod assign;
 mod begin;
 mod context;
+mod exactly_once;
 mod failure;
 mod fetch;
 mod hold;
@@ -72,6 +73,7 @@ mod owned;
 mod settings;
 mod sink;
 mod source;
+mod transaction;
 
 pub use address::{Address, AddressError};
 pub use lag::{Lag, lag};
@@ -80,3 +82,4 @@ pub use output::KafkaOutput;
 pub use settings::{Client, Protocol, Renewed, Settings, Start};
 pub use sink::{KafkaSink, SendError, Written};
 pub use source::KafkaSource;
+pub use transaction::TransactionalOutput;

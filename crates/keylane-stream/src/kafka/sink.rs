@@ -106,7 +106,7 @@ fn told(tell: Box<Mutex<Tell>>, result: Result<Written, SendError>) {
 }
 
 impl SendError {
-    fn of(error: &KafkaError) -> Self {
+    pub(super) fn of(error: &KafkaError) -> Self {
         match error.rdkafka_error_code() {
             Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => SendError::TooLarge,
             Some(code @ Code::Fatal) => SendError::GivenUp(code.to_string()),
@@ -224,7 +224,7 @@ impl KafkaSink {
     }
 }
 
-fn headers(record: &Record) -> OwnedHeaders {
+pub(super) fn headers(record: &Record) -> OwnedHeaders {
     let headers = OwnedHeaders::new_with_capacity(record.headers.len());
     record.headers.iter().fold(headers, |headers, (name, value)| {
         headers.insert(Header { key: name, value: Some(value) })

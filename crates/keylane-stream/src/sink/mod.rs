@@ -11,7 +11,7 @@ use std::error::Error;
 use std::fmt;
 
 pub use self::journal::JournalSink;
-pub use self::output::Output;
+pub use self::output::{Output, OutputOwner};
 use crate::Record;
 
 /// A place for records. It belongs to one thread.

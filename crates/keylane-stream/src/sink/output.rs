@@ -10,18 +10,36 @@ use crate::Record;
 #[must_use = "it is owed an answer"]
 pub struct Output {
     records: Vec<Record>,
-    answer: Answer,
+    owner: Box<dyn OutputOwner>,
 }
 
-type Answer = Box<dyn FnOnce(Result<(), SinkError>) + Send>;
+/// Who is told what became of an output.
+pub trait OutputOwner: Send {
+    /// Whether what is written counts. If not, the record that it was made of is somebody else's by now, and
+    /// it need not be written.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    /// All of it is written, or some is not, or perhaps not.
+    fn answer(self: Box<Self>, result: Result<(), SinkError>);
+
+    /// It was not written, for it is not [wanted](Self::is_wanted) any more.
+    fn withdraw(self: Box<Self>) {
+        self.answer(Err(SinkError::new("nobody wants it any more")));
+    }
+}
+
+impl<F: FnOnce(Result<(), SinkError>) + Send> OutputOwner for F {
+    fn answer(self: Box<Self>, result: Result<(), SinkError>) {
+        self(result);
+    }
+}
 
 impl Output {
-    /// These records; `answer` is called with what became of them, on whatever thread. It must not take long.
-    pub fn new(
-        records: Vec<Record>,
-        answer: impl FnOnce(Result<(), SinkError>) + Send + 'static,
-    ) -> Self {
-        Output { records, answer: Box::new(answer) }
+    /// These records; the owner, or a function, is told what became of them, on whatever thread.
+    pub fn new(records: Vec<Record>, owner: impl OutputOwner + 'static) -> Self {
+        Output { records, owner: Box::new(owner) }
     }
 
     /// What is to be written.
@@ -35,29 +53,40 @@ impl Output {
         std::mem::take(&mut self.records)
     }
 
+    /// Whether what is written still counts.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.owner.is_wanted()
+    }
+
+    /// They are not written, for they are not [wanted](Self::is_wanted) any more.
+    pub fn withdraw(self) {
+        self.owner.withdraw();
+    }
+
     /// All of them are written, or some are not, or perhaps not.
     pub fn answer(self, result: Result<(), SinkError>) {
-        (self.answer)(result);
+        self.owner.answer(result);
     }
 }
 
 /// Writes outputs together, or else one by one, and answers for each.
 pub(super) fn put_together_or_singly<S: Sink + ?Sized>(sink: &mut S, outputs: Vec<Output>) {
     let lengths: Vec<_> = outputs.iter().map(|output| output.records.len()).collect();
-    let (records, answers): (Vec<_>, Vec<_>) =
-        outputs.into_iter().map(|Output { records, answer }| (records, answer)).unzip();
+    let (records, owners): (Vec<_>, Vec<_>) =
+        outputs.into_iter().map(|Output { records, owner }| (records, owner)).unzip();
     let records: Vec<_> = records.into_iter().flatten().collect();
     let mut rest = &records[..];
-    match (put(sink, &records), answers.len()) {
-        (Ok(()), _) => answers.into_iter().for_each(|answer| answer(Ok(()))),
+    match (put(sink, &records), owners.len()) {
+        (Ok(()), _) => owners.into_iter().for_each(|owner| owner.answer(Ok(()))),
         (Err(error), 1) => {
-            answers.into_iter().zip([error]).for_each(|(answer, error)| answer(Err(error)))
+            owners.into_iter().zip([error]).for_each(|(owner, error)| owner.answer(Err(error)));
         }
         (Err(_), _) => {
-            for (length, answer) in lengths.into_iter().zip(answers) {
+            for (length, owner) in lengths.into_iter().zip(owners) {
                 let (own, others) = rest.split_at(length);
                 rest = others;
-                answer(put(sink, own));
+                owner.answer(put(sink, own));
             }
         }
     }
