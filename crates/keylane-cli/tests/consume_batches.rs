@@ -2,10 +2,20 @@
 
 mod common;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use common::{Outcome, feed, subcommand};
 use keylane_stream::Record;
 use keylane_stream::journal::Journal;
 use tempfile::TempDir;
+
+/// Taken by each test: while one has a journal open, no other may start a process, which would hold its lock
+/// until it has become another program.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A folder with a journal of 20 records with 4 keys.
 fn with_journal() -> TempDir {
@@ -30,6 +40,7 @@ const SHOW: &str = "echo $KEYLANE_KEY $KEYLANE_POSITION $KEYLANE_LAST_POSITION $
 
 #[test]
 fn a_command_gets_the_records_of_a_key_as_lines_on_its_input() {
+    let _alone = alone();
     let folder = with_journal();
     let words = ["--batch", "5", "--linger", "1h", "-j", "2", "--", "sh", "-c", SHOW];
     let outcome = consume(&folder, &words);
@@ -47,6 +58,7 @@ fn a_command_gets_the_records_of_a_key_as_lines_on_its_input() {
 
 #[test]
 fn a_part_of_a_batch_is_handled_when_its_first_has_waited() {
+    let _alone = alone();
     let folder = with_journal();
     let words = ["--batch", "1000", "--linger", "2ms", "--", "cat"];
     let outcome = consume(&folder, &words);
@@ -56,6 +68,7 @@ fn a_part_of_a_batch_is_handled_when_its_first_has_waited() {
 
 #[test]
 fn one_that_is_bad_fails_alone() {
+    let _alone = alone();
     let folder = with_journal();
     let words = ["--batch", "5", "--linger", "1h", "--attempts", "2"];
     let bad = ["--on-fail", "dead-letter", "--dead-letters", "file:dead"];
@@ -68,6 +81,7 @@ fn one_that_is_bad_fails_alone() {
 
 #[test]
 fn what_makes_no_sense_with_batches_is_refused() {
+    let _alone = alone();
     let folder = with_journal();
     let batch = ["--batch", "5", "--"];
     consume(&folder, &[&batch[..], &["echo", "{}"]].concat()).expect(255, &["leave out {}"]);
@@ -83,6 +97,7 @@ fn what_makes_no_sense_with_batches_is_refused() {
 
 #[test]
 fn a_payload_that_is_no_line_is_refused_and_those_around_it_are_handled() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path().join("j")).unwrap();
     let payloads = ["one", "two", "thr\nee", "four"];

@@ -87,10 +87,10 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
             let children = Arc::clone(&commands.children);
             (start_commands(builder.threads(plan.jobs), commands, results)?, Some(children))
         }
-        Handler::Worker(words) => {
+        Handler::Worker { words, timeout } => {
             let start = |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
             let records = Records::new(results.map(start).transpose()?, Arc::clone(&output));
-            let started = workers.insert(Workers::start(words, plan.jobs, records)?);
+            let started = workers.insert(Workers::start(words, plan.jobs, *timeout, records)?);
             let consumer = builder.threads(DISPATCHERS).start_with_acks(started.handler())?;
             (consumer, Some(started.children()))
         }

@@ -111,6 +111,7 @@ ndjson = false           # payloads are JSON, so that their members have names
 # What handles a record: a command without a shell, or an address to POST it to.
 # command = ["./handle", "{key}"]
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
+# worker-timeout = "1m"              # for an answer; without end, if it is not set
 # http = "http://127.0.0.1:8080/orders"
 http-timeout = "30s"
 # How many at a time: one per CPU, or 100 with http.

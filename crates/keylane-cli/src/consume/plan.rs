@@ -56,7 +56,7 @@ pub(super) struct Kafka {
 #[derive(Debug)]
 pub(super) enum Handler {
     Command(Vec<String>),
-    Worker(Vec<String>),
+    Worker { words: Vec<String>, timeout: Option<Duration> },
     Http { url: String, timeout: Duration },
 }
 
@@ -150,7 +150,7 @@ impl Plan {
         }
         let jobs = match handler {
             Handler::Http { .. } => 100,
-            Handler::Command(_) | Handler::Worker(_) => {
+            Handler::Command(_) | Handler::Worker { .. } => {
                 thread::available_parallelism().map_or(1, usize::from)
             }
         };
@@ -232,7 +232,13 @@ fn handler(settings: &Settings) -> Result<Handler, Wrong> {
     let worker = settings.worker.unwrap_or(false);
     match (settings.command.as_deref(), &settings.http) {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
-        (Some(words), None) if worker => Ok(Handler::Worker(words.to_vec())),
+        (Some(words), None) if worker => {
+            let timeout = settings.worker_timeout.map(|span| span.0);
+            Ok(Handler::Worker { words: words.to_vec(), timeout })
+        }
+        _ if settings.worker_timeout.is_some() => {
+            wrong("worker-timeout", "only a worker has answers to be late with; add worker")
+        }
         (Some(words), None) => Ok(Handler::Command(words.to_vec())),
         (None, Some(_)) if worker => wrong("worker", "an address is no worker; name a command"),
         (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {

@@ -80,6 +80,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) worker: Option<bool>,
 
+    /// How long a worker may take for an answer; then it is ended, and what it
+    /// had got has failed: without end by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) worker_timeout: Option<Span>,
+
     /// POST each payload to this address; an answer of 2xx means done.
     #[arg(long, value_name = "URL")]
     pub(crate) http: Option<String>,
@@ -311,6 +316,7 @@ impl Settings {
             ndjson,
             jobs,
             worker,
+            worker_timeout,
             http,
             http_timeout,
             batch,
