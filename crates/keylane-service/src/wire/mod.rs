@@ -1,0 +1,37 @@
+//! What goes over the wire: the JSON of the API's version 1, and nothing else.
+//!
+//! Types inside the service don't derive `Serialize`; these do, and are made of those by `From` or by the
+//! handlers. They only grow: a field is never taken away or given another meaning within `/v1`. Requests
+//! refuse fields that they don't know, for a misspelt `key` would silently lose the order.
+//!
+//! Times are RFC 3339 in UTC with milliseconds, durations whole milliseconds whose names end in `_ms`,
+//! counters whole numbers below 2^53.
+
+mod event;
+mod job;
+mod key;
+mod lease;
+mod page;
+mod problem;
+mod scheduler;
+mod server;
+mod subtask;
+mod time;
+mod timeline;
+
+pub use event::{Event, EventKind};
+pub use job::{
+    CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnErrorChoice, OnFailChoice,
+    RetryOnly, RetryRequest, SubmitJob, SubmitSubtask,
+};
+pub use key::{KeyHead, KeyState, KeyView};
+pub use lease::{
+    Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,
+};
+pub use page::Page;
+pub use problem::{FieldError, Problem};
+pub use scheduler::{Because, Decision, RunningSubtask, SchedulerView};
+pub use server::{Health, HealthCheck, KindView, Version};
+pub use subtask::{OutcomeView, SubtaskState, SubtaskView};
+pub use time::Timestamp;
+pub use timeline::{Slice, Summary, Timeline};
