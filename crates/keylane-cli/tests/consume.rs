@@ -196,6 +196,38 @@ fn a_service_gets_each_record_and_its_answer_counts() {
     assert_eq!(numbers, ["3}", "3}", "7}", "11}", "15}", "19}"]);
 }
 
+#[test]
+fn a_service_gets_the_records_of_a_key_as_lines_of_one_request() {
+    let folder = with_journal();
+    let service = Service::start(|body, _| match body.contains("\"n\":6}") {
+        true => 422,
+        false => 204,
+    });
+    let words = ["journal:j", "--group", "g", "--to-the-end", "--ndjson", "--batch", "5"];
+    let more = ["--linger", "1h", "--http", &service.address, "--on-refused", "skip"];
+    let outcome = run(&folder, "consume", &[&words[..], &more].concat(), "");
+    outcome.expect(1, &["at 6, attempt 1: the answer was 422", "19 handled"]);
+    let requests = service.requests.lock().unwrap();
+    let (head, body) = requests.iter().find(|(_, body)| body.contains("\"n\":3}")).unwrap();
+    let lines: Vec<_> = body.lines().filter_map(|line| line.rsplit(':').next()).collect();
+    assert_eq!(lines, ["3}", "7}", "11}", "15}", "19}"]);
+    for header in [
+        "keylane-key: c3",
+        "keylane-position: 3",
+        "keylane-last-position: 19",
+        "keylane-count: 5",
+        "keylane-attempt: 1",
+        "/j[0]@3-19",
+        "content-type: application/x-ndjson",
+    ] {
+        assert!(head.contains(header), "{header} is not in {head}");
+    }
+    // The batch with the bad one, then each alone up to that, then those behind it.
+    let of_key: Vec<_> = requests.iter().filter(|(_, body)| body.contains("\"c2\"")).collect();
+    let counts: Vec<_> = of_key.iter().map(|(_, body)| body.lines().count()).collect();
+    assert_eq!(counts, [5, 1, 1, 3]);
+}
+
 /// What a journal has, one record after another, as key and payload.
 fn contents(folder: &TempDir, journal: &str) -> Vec<String> {
     let words = [&format!("journal:{journal}"), "--group", "look", "--to-the-end", "-j", "1"];
@@ -234,7 +266,10 @@ fn what_comes_of_records_is_appended_with_their_keys() {
     let refused = |words: &[&str], why: &str| {
         run(&folder, "consume", words, "").expect(255, &[why]);
     };
-    refused(&["journal:j", "--group", "g", "--output", "j", "--", "true"], "`j` is no journal");
+    refused(
+        &["journal:j", "--group", "g", "--output", "j", "--", "true"],
+        "`j` is no place for output",
+    );
     let same = ["journal:j", "--group", "g", "--output", "journal:./j", "--", "true"];
     refused(&same, "./j is the source");
 }

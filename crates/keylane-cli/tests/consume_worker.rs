@@ -162,8 +162,10 @@ fn what_is_no_line_and_who_is_no_worker_is_refused() {
     drop(journal);
     let echo = "while read line; do echo \"$line\"; done";
     let outcome = consume(&folder, &["--on-refused", "skip"], echo);
-    outcome
-        .expect(1, &["200 handled", "attempt 1: it contains a line end, and a worker gets a line"]);
+    outcome.expect(
+        1,
+        &["200 handled", "attempt 1: it contains a line end, and its handler gets a line"],
+    );
 
     let words = ["journal:j", "--group", "g", "--worker", "--http", "http://localhost"];
     let mut command = subcommand("consume", words);

@@ -1,4 +1,4 @@
-//! Batches: by size and by time, of different keys, and what follows when one fails.
+//! Mixed batches: by size and by time, and what follows when one fails.
 
 mod consuming;
 
@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consuming::{Book, Dice, Watched, keyed, number, quick};
-use keylane_stream::consumer::{Attempt, Batch, Builder, Consumer, Failure, Why};
+use keylane_stream::consumer::{
+    Attempt, Batch, BatchBy, Builder, Consumer, FailedAt, Failure, Why,
+};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{Last, Policy};
 
@@ -38,7 +40,7 @@ fn a_batch_waits_until_it_is_full() {
     let stream = stream((0..100).map(|number| (number, number)));
     let seen = Watched::new(Vec::new());
     let note = notes(&seen);
-    let batch = Batch { most: 10, linger: HOUR, split: false };
+    let batch = Batch { most: 10, linger: HOUR, split: false, by: BatchBy::Mixed };
     let consumer = builder(&stream).start_batches(batch, move |attempts: &[Attempt]| {
         note(attempts);
         Ok::<_, Failure>(())
@@ -52,7 +54,8 @@ fn a_batch_waits_until_it_is_full() {
 #[test]
 fn a_batch_does_not_wait_for_ever() {
     let stream = stream((0..7).map(|number| (number % 2, number)));
-    let batch = Batch { most: 1_000, linger: Duration::from_millis(2), split: false };
+    let batch =
+        Batch { most: 1_000, linger: Duration::from_millis(2), split: false, by: BatchBy::Mixed };
     let consumer = builder(&stream).start_batches(batch, |_: &[Attempt]| Ok::<_, Failure>(()));
     assert_eq!(consumer.unwrap().wait().counts.handled, 7);
 }
@@ -63,7 +66,8 @@ fn a_batch_has_no_two_of_a_key_and_keeps_the_order_of_each() {
     let stream = stream((0..2_000).map(|number| (dice.roll_skewed(60), number)));
     let book = Book::shared();
     let books = book.clone();
-    let batch = Batch { most: 16, linger: Duration::from_micros(200), split: false };
+    let batch =
+        Batch { most: 16, linger: Duration::from_micros(200), split: false, by: BatchBy::Mixed };
     let policy = Policy::new(quick(99, Last::Stop)).unwrap();
     let consumer = builder(&stream).retry(policy, |_| ());
     let consumer = consumer.start_batches(batch, move |attempts: &[Attempt]| {
@@ -85,7 +89,7 @@ fn with_a_bad_one(split: bool) -> (Vec<Vec<u64>>, u64, u64) {
     let stream = stream((0..10).map(|number| (number, number)));
     let seen = Watched::new(Vec::new());
     let note = notes(&seen);
-    let batch = Batch { most: 10, linger: Duration::from_secs(1), split };
+    let batch = Batch { most: 10, linger: Duration::from_secs(1), split, by: BatchBy::Mixed };
     let consumer = builder(&stream).start_batches(batch, move |attempts: &[Attempt]| {
         note(attempts);
         match attempts.iter().any(|attempt| number(attempt) == 4) {
@@ -119,4 +123,29 @@ fn a_batch_that_is_split_fails_the_bad_one_alone() {
     assert_eq!(alone, (0..10).map(|number| vec![number]).collect::<Vec<_>>());
     // Then it is alone.
     assert_eq!(seen[11..], [vec![4], vec![4]]);
+}
+
+#[test]
+fn a_handler_can_name_the_one_that_failed_and_nothing_is_handled_twice() {
+    let stream = stream((0..10).map(|number| (number, number)));
+    let seen = Watched::new(Vec::new());
+    let note = notes(&seen);
+    let linger = Duration::from_millis(200);
+    let batch = Batch { most: 10, linger, split: true, by: BatchBy::Mixed };
+    let consumer = builder(&stream).threads(1).start_batches(batch, move |batch: &[Attempt]| {
+        note(batch);
+        match batch.iter().position(|attempt| number(attempt) == 4) {
+            Some(index) => Err(FailedAt::new(index, "number 4 is bad")),
+            None => Ok(()),
+        }
+    });
+    let counts = consumer.unwrap().wait().counts;
+    assert_eq!((counts.handled, counts.skipped, counts.failed_attempts), (9, 1, 3));
+    let seen = seen.get();
+    let times = |number: u64| seen.iter().filter(|batch| batch.contains(&number)).count();
+    let first = seen.iter().find(|batch| batch.contains(&4)).unwrap();
+    let (before, behind) = first.split_at(first.iter().position(|number| *number == 4).unwrap());
+    assert!(before.iter().all(|number| times(*number) == 1), "{seen:?}");
+    // Those behind it are in the next batch again, for they were in the first.
+    assert!(behind[1..].iter().all(|number| times(*number) == 2), "{seen:?}");
 }

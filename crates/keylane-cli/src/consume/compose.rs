@@ -15,7 +15,7 @@ use keylane_stream::consumer::{
 use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
 use keylane_stream::journal::JournalSource;
 use keylane_stream::lines::{FileSource, PipeSource};
-use keylane_stream::sink::JournalSink;
+use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
 
@@ -26,7 +26,7 @@ use super::outputs::Outputs;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
 use super::workers::{Records, Workers};
-use super::{config, endpoint, kafka};
+use super::{batches, config, endpoint, kafka};
 use crate::exit::Ending;
 use crate::input::Layout;
 use crate::output::Output;
@@ -70,28 +70,40 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
     let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
     let mut journals = Journals::default();
-    let builder = builder(&plan, &keys, &mut journals, &output)?;
-    let results = plan.output.as_deref().map(|path| journals.target(path)).transpose()?;
-    let results = results.map(|journal| (JournalSink::new(journal), Outputs::new(keys.clone())));
+    let (source, sink) = ends(&plan, &mut journals)?;
+    let builder = builder(source, &plan, &keys, &mut journals, &output)?;
+    let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
     let mut workers = None;
     let (consumer, children) = match &plan.handler {
+        Handler::Command(words) if let Some(batch) = plan.batch => {
+            let commands = Commands::for_batches(words, &layout, keys, Arc::clone(&output))?;
+            let children = Arc::clone(&commands.children);
+            let builder = builder.threads(plan.jobs);
+            (batches::start_commands(builder, batch, commands)?, Some(children))
+        }
         Handler::Command(words) => {
             let commands = Commands::new(words, &layout, keys, Arc::clone(&output))?;
             let children = Arc::clone(&commands.children);
             (start_commands(builder.threads(plan.jobs), commands, results)?, Some(children))
         }
-        Handler::Worker(words) => {
+        Handler::Worker { words, timeout } => {
             let start = |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
             let records = Records::new(results.map(start).transpose()?, Arc::clone(&output));
-            let started = workers.insert(Workers::start(words, plan.jobs, records)?);
+            let started = workers.insert(Workers::start(words, plan.jobs, *timeout, records)?);
             let consumer = builder.threads(DISPATCHERS).start_with_acks(started.handler())?;
             (consumer, Some(started.children()))
         }
         Handler::Http { url, timeout } => {
             let posts = Posts::new(url, *timeout, keys, plan.ndjson)?;
             let runtime = runtime.as_ref().expect("it is there for this").handle().clone();
-            (start_posts(builder, posts, results, runtime, plan.jobs)?, None)
+            let consumer = match plan.batch {
+                Some(batch) => {
+                    batches::start_posts(builder.threads(plan.jobs), batch, posts, runtime)?
+                }
+                None => start_posts(builder, posts, results, runtime, plan.jobs)?,
+            };
+            (consumer, None)
         }
     };
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
@@ -121,7 +133,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
 }
 
 /// Where what comes of records goes, if it is kept.
-type Results = Option<(JournalSink, Outputs)>;
+type Results = Option<(Box<dyn Sink>, Outputs)>;
 
 fn start_commands(
     builder: Builder,
@@ -158,13 +170,14 @@ fn start_posts(
 }
 
 fn builder(
+    source: Box<dyn Source>,
     plan: &Plan,
     keys: &Arc<Keys>,
     journals: &mut Journals,
     output: &Arc<Output>,
 ) -> anyhow::Result<Builder> {
     let tell = Arc::clone(output);
-    let mut builder = Consumer::builder(source(plan, journals)?)
+    let mut builder = Consumer::builder(source)
         .no_key(match plan.no_key {
             NoKey::Serial => consumer::NoKey::OneByOne,
             NoKey::Unordered => consumer::NoKey::Unordered,
@@ -207,6 +220,28 @@ fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source
         }
         plan::Source::Stdin => Box::new(PipeSource::new("standard input", std::io::stdin())?),
     })
+}
+
+/// Where records come from, and where what comes of them goes, if it is kept.
+type Ends = (Box<dyn Source>, Option<Box<dyn Sink>>);
+
+fn ends(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Ends> {
+    if let (plan::Source::Kafka(member), Some(plan::Output::ExactlyOnce { topic })) =
+        (&plan.source, &plan.output)
+    {
+        let (source, sink) = kafka::exactly_once(member, topic)?;
+        return Ok((source, Some(sink)));
+    }
+    let source = source(plan, journals)?;
+    let sink: Option<Box<dyn Sink>> = match &plan.output {
+        Some(plan::Output::Journal(path)) => {
+            Some(Box::new(JournalSink::new(journals.target(path)?)))
+        }
+        Some(plan::Output::Kafka { address, client }) => Some(kafka::output(address, client)?),
+        Some(plan::Output::ExactlyOnce { .. }) => unreachable!("its source is a topic"),
+        None => None,
+    };
+    Ok((source, sink))
 }
 
 fn dead_letters(

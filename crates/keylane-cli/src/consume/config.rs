@@ -111,10 +111,16 @@ ndjson = false           # payloads are JSON, so that their members have names
 # What handles a record: a command without a shell, or an address to POST it to.
 # command = ["./handle", "{key}"]
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
+# worker-timeout = "1m"              # for an answer; without end, if it is not set
 # http = "http://127.0.0.1:8080/orders"
 http-timeout = "30s"
 # How many at a time: one per CPU, or 100 with http.
 # jobs = 4
+
+# Up to so many records of a key at once, one after another of them: the command gets their payloads as lines on
+# its standard input, the service as the lines of one request. The first waits so long for others.
+# batch = 100
+# linger = "5ms"
 
 # Failures: a nonzero exit status, a signal, no answer, or one that is not 2xx.
 attempts = 10            # 0: without end
@@ -126,7 +132,8 @@ on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
 # dead-letters = "file:dead.ndjson"    # or "journal:PATH", or "kafka://HOST:PORT/TOPIC"
 
 # Where what comes of each record is appended, with its key.
-# output = "journal:bills.journal"
+# output = "journal:bills.journal"     # or "kafka://HOST:PORT/TOPIC"
+exactly-once = false     # from topic to topic, by transactions
 
 commit-every = "1s"
 commit-after = 10000

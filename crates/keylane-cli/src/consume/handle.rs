@@ -40,7 +40,9 @@ pub(super) enum NotHandled {
     WorkerEnded(String),
     #[error("there is no worker for it")]
     NoWorker,
-    #[error("it contains a line end, and a worker gets a line; handle it without --worker")]
+    #[error(
+        "it contains a line end, and its handler gets a line; handle it without --worker and --batch"
+    )]
     LineEnd,
     #[error("the answer was {status}{quoted}")]
     Answer { status: StatusCode, quoted: String },
@@ -82,7 +84,7 @@ pub(super) struct Commands {
     program: Option<PathBuf>,
     keys: Arc<Keys>,
     pub(super) children: Arc<Children>,
-    output: Arc<Output>,
+    pub(super) output: Arc<Output>,
 }
 
 impl Commands {
@@ -92,11 +94,29 @@ impl Commands {
         keys: Arc<Keys>,
         output: Arc<Output>,
     ) -> anyhow::Result<Self> {
-        let parse = |word: &String| Template::parse(word.as_bytes(), layout);
-        let mut words: Vec<_> = words.iter().map(parse).collect::<Result<_, _>>()?;
+        let mut words = templates(words, layout)?;
         if !words.iter().any(Template::has_placeholder) {
             words.push(Template::whole());
         }
+        Self::of(words, keys, output)
+    }
+
+    /// For batches, which a command gets as lines: its words are the same for all.
+    pub(super) fn for_batches(
+        words: &[String],
+        layout: &Layout,
+        keys: Arc<Keys>,
+        output: Arc<Output>,
+    ) -> anyhow::Result<Self> {
+        let words = templates(words, layout)?;
+        anyhow::ensure!(
+            !words.iter().any(Template::has_placeholder),
+            "a command gets a batch as lines on its standard input; leave out {{}} or batch"
+        );
+        Self::of(words, keys, output)
+    }
+
+    fn of(words: Vec<Template>, keys: Arc<Keys>, output: Arc<Output>) -> anyhow::Result<Self> {
         let program = words.first().and_then(Template::constant);
         let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
         Ok(Commands { words, program, keys, children: Arc::new(Children::new()?), output })
@@ -117,7 +137,8 @@ impl Commands {
         succeeded(status).map(|()| answer)
     }
 
-    fn command(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
+    /// The command for a record, or for several of which this is the first; its standard input is empty.
+    pub(super) fn command(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
         let record = as_input(attempt.record(), attempt.position().get() + 1);
         let key = self.keys.key_of(attempt.record()).unwrap_or_default();
         let mut words = Vec::with_capacity(self.words.len());
@@ -143,7 +164,7 @@ impl Commands {
     }
 }
 
-fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
+pub(super) fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
     match status.success() {
         true => Ok(()),
         false => Err(NotHandled::Exit {
@@ -153,13 +174,17 @@ fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
     }
 }
 
+fn templates(words: &[String], layout: &Layout) -> anyhow::Result<Vec<Template>> {
+    words.iter().map(|word| Template::parse(word.as_bytes(), layout)).collect()
+}
+
 /// Posts each record to a service.
 #[derive(Debug)]
 pub(super) struct Posts {
     client: reqwest::Client,
     url: Url,
     keys: Arc<Keys>,
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl Posts {
@@ -184,8 +209,16 @@ impl Posts {
 
     /// Posts the record, and returns what is answered.
     pub(super) async fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
-        let request = self.client.post(self.url.clone());
-        let request = request.headers(self.headers(attempt)).body(attempt.payload().to_vec());
+        self.post(self.headers(attempt), attempt.payload().to_vec()).await
+    }
+
+    /// Posts this, and returns what is answered.
+    pub(super) async fn post(
+        &self,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, NotHandled> {
+        let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let answer = request.send().await.map_err(NotHandled::NoAnswer)?;
         let status = answer.status();
         // To its end, so that the connection can be used again.
@@ -201,7 +234,7 @@ impl Posts {
         Err(NotHandled::Answer { status, quoted })
     }
 
-    fn headers(&self, attempt: &Attempt) -> HeaderMap {
+    pub(super) fn headers(&self, attempt: &Attempt) -> HeaderMap {
         let (partition, position) = (attempt.partition(), attempt.position());
         let mut headers = HeaderMap::new();
         let mut put = |name: &'static str, value: &[u8]| {

@@ -7,9 +7,10 @@ use anyhow::{Context, anyhow};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
-    Address, Client, KafkaLetters, KafkaSink, KafkaSource, Protocol, SendError, Settings, Start,
-    Written, lag,
+    Address, Client, KafkaLetters, KafkaOutput, KafkaSink, KafkaSource, Protocol, SendError,
+    Settings, Start, Written, lag,
 };
+use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
 
 use super::plan::Kafka;
@@ -17,9 +18,22 @@ use super::settings::{KafkaProtocol, KafkaStart};
 use super::view::Lag;
 
 pub(super) fn source(kafka: &Kafka) -> anyhow::Result<Box<dyn Source>> {
+    Ok(Box::new(KafkaSource::join(settings(kafka)?)?))
+}
+
+/// The source, and the sink for what comes of its records, in transactions with these.
+pub(super) fn exactly_once(
+    kafka: &Kafka,
+    output: &str,
+) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
+    let (source, output) = KafkaSource::join_exactly_once(settings(kafka)?, output)?;
+    Ok((Box::new(source), Box::new(output)))
+}
+
+fn settings(kafka: &Kafka) -> anyhow::Result<Settings> {
     let (client, address) = client(&kafka.address, &kafka.client)?;
     let settings = Settings::new(client, [address.topic], kafka.group.as_str());
-    let settings = Settings {
+    Ok(Settings {
         protocol: match kafka.protocol {
             KafkaProtocol::Cooperative => Protocol::Cooperative,
             KafkaProtocol::Broker => Protocol::Broker,
@@ -31,8 +45,7 @@ pub(super) fn source(kafka: &Kafka) -> anyhow::Result<Box<dyn Source>> {
             KafkaStart::Refuse => Start::Refuse,
         },
         ..settings
-    };
-    Ok(Box::new(KafkaSource::join(settings)?))
+    })
 }
 
 pub(super) fn dead_letters(
@@ -41,6 +54,11 @@ pub(super) fn dead_letters(
 ) -> anyhow::Result<Box<dyn DeadLetters>> {
     let (client, address) = client(address, settings)?;
     Ok(Box::new(KafkaLetters::new(KafkaSink::new(&client)?, address.topic)))
+}
+
+pub(super) fn output(address: &str, settings: &[String]) -> anyhow::Result<Box<dyn Sink>> {
+    let (client, address) = client(address, settings)?;
+    Ok(Box::new(KafkaOutput::new(&client, address.topic)?))
 }
 
 pub(super) fn lags(address: &str, settings: &[String], group: &str) -> anyhow::Result<Vec<Lag>> {

@@ -8,6 +8,7 @@
 //!                              handle   endpoint, lag
 //! ```
 
+mod batches;
 mod compose;
 mod config;
 mod endpoint;

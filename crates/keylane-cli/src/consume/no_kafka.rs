@@ -3,6 +3,7 @@
 use anyhow::bail;
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
+use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
 
 use super::plan::Kafka;
@@ -14,7 +15,15 @@ pub(super) fn source(_: &Kafka) -> anyhow::Result<Box<dyn Source>> {
     bail!(WITHOUT)
 }
 
+pub(super) fn exactly_once(_: &Kafka, _: &str) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
+    bail!(WITHOUT)
+}
+
 pub(super) fn dead_letters(_: &str, _: &[String]) -> anyhow::Result<Box<dyn DeadLetters>> {
+    bail!(WITHOUT)
+}
+
+pub(super) fn output(_: &str, _: &[String]) -> anyhow::Result<Box<dyn Sink>> {
     bail!(WITHOUT)
 }
 

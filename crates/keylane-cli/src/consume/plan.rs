@@ -19,10 +19,12 @@ pub(super) struct Plan {
     pub(super) ndjson: bool,
     pub(super) jobs: usize,
     pub(super) handler: Handler,
+    /// How records of a key are handled together, if they are.
+    pub(super) batch: Option<Batch>,
     pub(super) policy: Policy<Class>,
     pub(super) dead_letters: Option<DeadLetters>,
-    /// The journal for what comes of records.
-    pub(super) output: Option<PathBuf>,
+    /// Where what comes of records goes.
+    pub(super) output: Option<Output>,
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
     pub(super) most_records: usize,
@@ -54,8 +56,15 @@ pub(super) struct Kafka {
 #[derive(Debug)]
 pub(super) enum Handler {
     Command(Vec<String>),
-    Worker(Vec<String>),
+    Worker { words: Vec<String>, timeout: Option<Duration> },
     Http { url: String, timeout: Duration },
+}
+
+/// How many records of a key are handled together, and how long the first waits for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) most: usize,
+    pub(super) linger: Duration,
 }
 
 #[derive(Debug)]
@@ -63,6 +72,19 @@ pub(super) enum DeadLetters {
     File(PathBuf),
     Journal(PathBuf),
     Kafka { address: String, client: Vec<String> },
+}
+
+#[derive(Debug)]
+pub(super) enum Output {
+    Journal(PathBuf),
+    Kafka {
+        address: String,
+        client: Vec<String>,
+    },
+    /// Into this topic, by transactions with the progress in the source, which is a topic, too.
+    ExactlyOnce {
+        topic: String,
+    },
 }
 
 /// What sort of failure it was.
@@ -105,7 +127,7 @@ impl Plan {
         let dead_letters = settings.dead_letters.as_deref();
         let dead_letters =
             dead_letters.map(|place| self::dead_letters(place, client)).transpose()?;
-        let output = settings.output.as_deref().map(output).transpose()?;
+        let output = output(&settings)?;
         if dead_letters.is_none() && policy.rules().any(|rule| rule.last == Last::DeadLetter) {
             return wrong(
                 "on-fail",
@@ -118,6 +140,7 @@ impl Plan {
         }
         for (name, zero) in [
             ("jobs", settings.jobs == Some(0)),
+            ("batch", settings.batch == Some(0)),
             ("commit-after", settings.commit_after == Some(0)),
             ("most-records", settings.most_records == Some(0)),
         ] {
@@ -127,10 +150,11 @@ impl Plan {
         }
         let jobs = match handler {
             Handler::Http { .. } => 100,
-            Handler::Command(_) | Handler::Worker(_) => {
+            Handler::Command(_) | Handler::Worker { .. } => {
                 thread::available_parallelism().map_or(1, usize::from)
             }
         };
+        let batch = batch(&settings)?;
         let source = source(&settings)?;
         if matches!(source, Source::File { .. } | Source::Stdin)
             && order == Order::Key
@@ -146,6 +170,7 @@ impl Plan {
             ndjson: settings.ndjson.unwrap_or(false),
             jobs: settings.jobs.unwrap_or(jobs),
             handler,
+            batch,
             policy,
             dead_letters,
             output,
@@ -207,7 +232,13 @@ fn handler(settings: &Settings) -> Result<Handler, Wrong> {
     let worker = settings.worker.unwrap_or(false);
     match (settings.command.as_deref(), &settings.http) {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
-        (Some(words), None) if worker => Ok(Handler::Worker(words.to_vec())),
+        (Some(words), None) if worker => {
+            let timeout = settings.worker_timeout.map(|span| span.0);
+            Ok(Handler::Worker { words: words.to_vec(), timeout })
+        }
+        _ if settings.worker_timeout.is_some() => {
+            wrong("worker-timeout", "only a worker has answers to be late with; add worker")
+        }
         (Some(words), None) => Ok(Handler::Command(words.to_vec())),
         (None, Some(_)) if worker => wrong("worker", "an address is no worker; name a command"),
         (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
@@ -221,6 +252,29 @@ fn handler(settings: &Settings) -> Result<Handler, Wrong> {
         }
         (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
     }
+}
+
+fn batch(settings: &Settings) -> Result<Option<Batch>, Wrong> {
+    let Some(most) = settings.batch else {
+        return match settings.linger {
+            Some(_) => wrong("linger", "only a batch waits for company; add batch"),
+            None => Ok(None),
+        };
+    };
+    if settings.worker == Some(true) {
+        return wrong("batch", "a worker gets a line for each record; leave out batch or worker");
+    }
+    if settings.output.is_some() {
+        return wrong(
+            "batch",
+            "what comes of a batch belongs to none of its records; leave out batch or output",
+        );
+    }
+    if settings.order == Some(Order::None) {
+        return wrong("batch", "a batch has records of a key; leave out batch or order none");
+    }
+    let linger = settings.linger.map_or(Duration::from_millis(5), |span| span.0);
+    Ok(Some(Batch { most, linger }))
 }
 
 fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
@@ -254,10 +308,44 @@ fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))
 }
 
-fn output(text: &str) -> Result<PathBuf, Wrong> {
-    match text.strip_prefix("journal:") {
-        Some(path) if !path.is_empty() => Ok(path.into()),
-        _ => wrong("output", format!("`{text}` is no journal; write journal:PATH")),
+/// What exactly once takes.
+const ONCE: &str = "exactly once is from a topic to a topic of the same brokers; name both as \
+                    kafka://HOST:PORT/TOPIC, with the same hosts, or leave out exactly-once";
+
+fn output(settings: &Settings) -> Result<Option<Output>, Wrong> {
+    let Some(text) = settings.output.as_deref() else {
+        return match settings.exactly_once {
+            Some(true) => wrong("exactly-once", ONCE),
+            _ => Ok(None),
+        };
+    };
+    match text.split_once(':') {
+        Some(("kafka", _)) if settings.source.as_deref() == Some(text) => {
+            let endless = "is the source; what is written to it would be consumed";
+            wrong("output", format!("{text} {endless}, name another topic"))
+        }
+        Some(("kafka", _)) if settings.exactly_once == Some(true) => {
+            // One transaction is of one cluster, which is said in the same way in both places.
+            let parts =
+                |text: &str| text.rsplit_once('/').map(|(b, t)| (b.to_owned(), t.to_owned()));
+            let from = settings.source.as_deref().and_then(parts);
+            match (from, parts(text)) {
+                (Some((brokers, _)), Some((same, topic))) if brokers == same => {
+                    Ok(Some(Output::ExactlyOnce { topic }))
+                }
+                _ => wrong("exactly-once", ONCE),
+            }
+        }
+        Some(("kafka", _)) => {
+            let client = settings.client.clone().unwrap_or_default();
+            Ok(Some(Output::Kafka { address: text.to_owned(), client }))
+        }
+        Some(("journal", _)) if settings.exactly_once == Some(true) => wrong("exactly-once", ONCE),
+        Some(("journal", path)) if !path.is_empty() => Ok(Some(Output::Journal(path.into()))),
+        _ => {
+            let some = "journal:PATH or kafka://HOST:PORT/TOPIC";
+            wrong("output", format!("`{text}` is no place for output; write {some}"))
+        }
     }
 }
 

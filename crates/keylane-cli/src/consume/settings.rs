@@ -80,6 +80,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) worker: Option<bool>,
 
+    /// How long a worker may take for an answer; then it is ended, and what it
+    /// had got has failed: without end by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) worker_timeout: Option<Span>,
+
     /// POST each payload to this address; an answer of 2xx means done.
     #[arg(long, value_name = "URL")]
     pub(crate) http: Option<String>,
@@ -87,6 +92,16 @@ pub(crate) struct Settings {
     /// How long an answer may take: 30s by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) http_timeout: Option<Span>,
+
+    /// Handle up to N records of a key at once, one after another of them: the
+    /// command gets their payloads as lines on its input, the service as the
+    /// lines of one request.
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<usize>,
+
+    /// How long the first of a batch waits for others: 5ms by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) linger: Option<Span>,
 
     /// How often a record is tried: 10 times by default; 0 means without end.
     #[arg(long, value_name = "N")]
@@ -116,11 +131,16 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "WHERE")]
     pub(crate) dead_letters: Option<String>,
 
-    /// Append what comes of each record to journal:PATH, with its key: what the
-    /// command prints, or the worker or the service answers. It is not printed
-    /// then.
+    /// Append what comes of each record to journal:PATH or
+    /// kafka://HOST:PORT/TOPIC, with its key: what the command prints, or the
+    /// worker or the service answers. It is not printed then.
     #[arg(long, value_name = "WHERE")]
     pub(crate) output: Option<String>,
+
+    /// From topic to topic: what comes of a record is written in a transaction
+    /// with its progress, and so is there once.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) exactly_once: Option<bool>,
 
     /// How long after the last time progress is stored: 1s by default.
     #[arg(long, value_name = "TIME")]
@@ -296,8 +316,11 @@ impl Settings {
             ndjson,
             jobs,
             worker,
+            worker_timeout,
             http,
             http_timeout,
+            batch,
+            linger,
             attempts,
             backoff,
             longest_backoff,
@@ -305,6 +328,7 @@ impl Settings {
             on_refused,
             dead_letters,
             output,
+            exactly_once,
             commit_every,
             commit_after,
             most_records,

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keylane_stream::consumer::{Ack, Attempt, Outbox};
 
@@ -23,10 +23,17 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    pub(super) fn start(words: &[String], jobs: usize, records: Records) -> anyhow::Result<Self> {
+    /// Those who do not answer a record within `timeout` are ended.
+    pub(super) fn start(
+        words: &[String],
+        jobs: usize,
+        timeout: Option<Duration>,
+        records: Records,
+    ) -> anyhow::Result<Self> {
         let words: Vec<_> = words.iter().map(Into::into).collect();
         let children = Arc::new(Children::new()?);
-        let crew = Arc::new(Crew::new(jobs, worker::command(&words)?, children, records));
+        let crew = Crew::new(jobs, worker::command(&words)?, children, records);
+        let crew = Arc::new(crew.answer_within(timeout));
         let attendants = crew.hire(jobs)?;
         Ok(Workers { crew, attendants })
     }
@@ -45,7 +52,7 @@ impl Workers {
         Arc::clone(&self.crew.children)
     }
 
-    /// What says so if a child keeps its answers back.
+    /// What says so if a child keeps its answers back, and ends it if it is too late.
     pub(super) fn watch(&self) -> impl Fn() + 'static {
         let crew = Arc::clone(&self.crew);
         move || crew.look_after(false, || 0, Instant::now())

@@ -92,6 +92,13 @@ impl Children {
         }
     }
 
+    /// Ends one child and what it has started at once, if it has not been reaped.
+    pub(crate) fn kill_one(&self, group: Pid) {
+        if self.lock().groups.contains(&group) {
+            send(group, Signal::KILL);
+        }
+    }
+
     /// Waits until there is something to read, or an end; false once
     /// [`kill`](Self::kill) was called.
     pub(crate) fn wait_readable<S: AsFd>(&self, stream: &S) -> io::Result<bool> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::anyhow;
+use rustix::process::Pid;
 
 use crate::process::describe;
 
@@ -68,6 +69,7 @@ impl<E: Employer> Crew<E> {
         let mut table = self.lock();
         let slot = &mut table.slots[index];
         slot.pipe = sure_to_fit(&stdin);
+        slot.group = Some(Pid::from_child(&child));
         slot.phase = Phase::Live(Arc::new(stdin));
         drop(table);
         self.write_without_blocking(index, self.lock());

@@ -28,6 +28,8 @@ pub(crate) struct Crew<E: Employer> {
     pub(super) wanted: Condvar,
     pub(crate) children: Arc<Children>,
     pub(crate) employer: E,
+    /// How long a child may take for its oldest line; then it is ended.
+    answer_within: Option<Duration>,
     /// The command to start; locked because building a process changes it.
     pub(super) command: Mutex<Command>,
 }
@@ -60,8 +62,15 @@ impl<E: Employer> Crew<E> {
             wanted: Condvar::new(),
             children,
             employer,
+            answer_within: None,
             command: Mutex::new(command),
         }
+    }
+
+    /// Ends children that do not answer in time: whoever [looks after](Self::look_after) them does.
+    pub(crate) fn answer_within(mut self, time: Option<Duration>) -> Self {
+        self.answer_within = time;
+        self
     }
 
     /// Starts the attendants.
@@ -186,7 +195,15 @@ impl<E: Employer> Crew<E> {
         let nothing_else = input_ended && entered == unfinished();
         let mut table = self.lock();
         let mut silent = None;
+        let mut overdue = Vec::new();
         for slot in &mut table.slots {
+            if self
+                .answer_within
+                .is_some_and(|time| slot.sent() > 0 && slot.silent_for(now) >= time)
+            {
+                let name = slot.oldest_sent().map(|record| self.employer.name(&record.ticket));
+                overdue.extend(slot.group.zip(name));
+            }
             let is_silent = slot.sent() > 0 && slot.silent_for(now) >= SILENCE;
             if is_silent {
                 silent = slot.oldest_sent().map(|record| self.employer.name(&record.ticket));
@@ -200,6 +217,11 @@ impl<E: Employer> Crew<E> {
         let silent = silent.filter(|_| !table.hinted);
         table.hinted |= silent.is_some();
         drop(table);
+        for (group, record) in overdue {
+            self.employer
+                .say(&format_args!("a worker has not answered {record} in time; it is ended"));
+            self.children.kill_one(group);
+        }
         if let Some(record) = silent {
             self.employer.say(&format_args!(
                 "note: a worker has not answered {record} for {} s; if it \

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keylane::Turn;
+use rustix::process::Pid;
 
 use crate::key::Key;
 
@@ -56,6 +57,8 @@ pub(super) struct Slot<T> {
     bytes: usize,
     /// Most bytes that are sure to fit into the child's pipe.
     pub(super) pipe: usize,
+    /// The child's process group; of the last one, if there is none.
+    pub(super) group: Option<Pid>,
     /// True while somebody writes to the child.
     writing: bool,
     /// Since when the child has had its oldest unanswered record to do.
@@ -78,6 +81,7 @@ impl<T> Slot<T> {
             unsent: 0,
             bytes: 0,
             pipe: SMALLEST_PIPE,
+            group: None,
             writing: false,
             busy_since: now,
             fruitless: 0,

@@ -2,11 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keylane::Turn;
-
 use super::assignment::{Assignment, Running};
 use super::failure::Failure;
+use super::report::How;
 use super::shared::Shared;
+use super::turn::LaneTurn;
 use crate::retry::Attempts;
 use crate::{Delivered, Partition, Position, Record};
 
@@ -16,7 +16,7 @@ pub(super) struct Flight {
     pub(super) cargo: Arc<Cargo>,
     pub(super) attempts: Attempts,
     /// The turn of its key, once it has it.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<LaneTurn>,
 }
 
 /// What all attempts at a record have in common.
@@ -159,6 +159,21 @@ impl Ack {
     /// Whether the answer still counts.
     pub(super) fn is_current(&self) -> bool {
         self.0.as_ref().is_some_and(|owed| !owed.flight.cargo.assignment.is_fenced())
+    }
+
+    /// The record is handled, and what was made of it is where it belongs.
+    pub(super) fn produced(mut self) {
+        if let Some(Owed { shared, flight, running }) = self.0.take() {
+            shared.ended(flight, running, How::Produced);
+        }
+    }
+
+    /// What came of the attempt matters to nobody, for its partition was given up, or all is over.
+    pub(super) fn withdraw(mut self) {
+        if let Some(Owed { shared, flight, running }) = self.0.take() {
+            running.end(&shared.mailbox);
+            drop(flight);
+        }
     }
 
     /// What came of the attempt.

@@ -6,13 +6,14 @@ use std::time::Duration;
 use keylane::{MAX_CAPACITY, Turn};
 
 use super::attempt::{Ack, Attempt, Flight};
-use super::batch::{Batch, Together};
+use super::batch::{Batch, BatchBy, Function, Together};
 use super::burial::Burials;
 use super::failure::Failure;
 use super::handler::{Beginning, Blocking, Handler, Producing};
 #[cfg(feature = "tokio")]
 use super::handler::{Done, Futures};
 use super::held::Room;
+use super::key_batches::ByKey;
 use super::mailbox::Mailbox;
 use super::notice::Notice;
 use super::order::{Lane, NoKey, Order};
@@ -21,6 +22,7 @@ use super::owner::{Owner, Plan};
 use super::rules::Rules;
 use super::shared::Shared;
 use super::threads::Threads;
+use super::turn::LaneTurn;
 use super::{Consumer, StartError};
 use crate::Record;
 use crate::dead_letters::DeadLetters;
@@ -276,12 +278,16 @@ impl Builder {
     /// Starts a consumer whose handler gets several records at once, and has handled them when it
     /// returns. As many batches are handled at a time as there are [threads](Self::threads).
     ///
-    /// - A batch has records of different keys: of each key, or partition where that is what order is
-    ///   kept for, one at the most, since the next one waits for it. They may be of different partitions.
+    /// - A batch has records of different keys, or of one: [`Batch::by`]. Order holds as ever: a batch of a key
+    ///   begins where the one before ended, and no two of a key run at the same time. There is no batch
+    ///   before it has as many records as it may, or its first one has waited as long as it shall; in a batch
+    ///   of a key, who has waited for the batch before has waited.
     /// - If it fails, an attempt at each of its records has failed, and each goes its way by the policy:
-    ///   the next time it may have other company. With [`split`](Batch::split) each of them is handled
-    ///   alone first, so that one that is bad does not count against the others; those that were good are
-    ///   then handled twice.
+    ///   the next time it may have other company. Those of a key go their ways in their order, each when the
+    ///   one before is done with; as soon as one of them is tried again, those behind it are tried with it.
+    /// - With [`split`](Batch::split) each of them is handled alone first, so that one that is bad does not
+    ///   count against the others; those that were good are then handled twice. A handler that knows which
+    ///   one was bad says so with [`FailedAt`](super::FailedAt), and nothing is handled twice.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -294,10 +300,20 @@ impl Builder {
         E: Into<Failure> + 'static,
     {
         let threads = self.threads.unwrap_or_else(default_threads);
-        let handler = move |attempts: &[Attempt]| handler(attempts).map_err(Into::into);
-        let together = Together::start(batch, threads, handler).map_err(StartError::Thread)?;
-        // One is enough to put records into the line.
-        self.threads(1).start_with(together, None)
+        let handler: Arc<Function> =
+            Arc::new(move |attempts: &[Attempt]| handler(attempts).map_err(Into::into));
+        // One is enough to put records into a line.
+        let this = self.threads(1);
+        match batch.by {
+            BatchBy::Mixed => {
+                let together = Together::start(batch, threads, &handler);
+                this.start_with(together.map_err(StartError::Thread)?, None)
+            }
+            BatchBy::Key => {
+                let by_key = ByKey::start(batch, threads, &handler);
+                this.start_with(by_key.map_err(StartError::Thread)?, None)
+            }
+        }
     }
 
     fn start_with(
@@ -321,10 +337,10 @@ impl Builder {
             pool = pool.workers(threads);
         }
         let pool =
-            pool.build_handler_with_turns(move |_: &Lane, mut flight: Flight, turn: Turn| {
+            pool.build_handler_with_turns(move |lane: &Lane, mut flight: Flight, turn: Turn| {
                 // A later attempt comes with the turn of its key, and this one is a lane's of its own.
-                flight.turn.get_or_insert(turn);
-                handler.serve(&serving, flight);
+                flight.turn.get_or_insert(LaneTurn::Pool(turn));
+                handler.serve(&serving, lane, flight);
             })?;
         let pool = Arc::new(pool);
         let threads = Threads::start(&shared, &pool, self.letters)?;

@@ -3,13 +3,14 @@ use std::sync::Arc;
 
 use super::attempt::{Ack, Attempt, Flight};
 use super::failure::Failure;
+use super::order::Lane;
 use super::outbox::Outbox;
 use super::shared::Shared;
 use crate::Record;
 
 /// What is done with a record that has its turn, on a worker.
 pub(super) trait Handler: Send + Sync + 'static {
-    fn serve(&self, shared: &Arc<Shared>, flight: Flight);
+    fn serve(&self, shared: &Arc<Shared>, lane: &Lane, flight: Flight);
 }
 
 /// A function that has handled the record when it returns.
@@ -20,7 +21,7 @@ where
     F: Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
-    fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
         let Some(running) = flight.begin() else { return };
         let result = {
             let attempt = flight.attempt();
@@ -42,7 +43,7 @@ where
     F: Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
-    fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
         let Some(running) = flight.begin() else { return };
         let attempt = flight.attempt();
         let result = catch_unwind(AssertUnwindSafe(|| (self.handler)(&attempt)));
@@ -63,7 +64,7 @@ impl<F> Handler for Beginning<F>
 where
     F: Fn(Attempt, Ack) + Send + Sync + 'static,
 {
-    fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
         let Some(running) = flight.begin() else { return };
         let attempt = flight.attempt();
         // If it panics, the answer is given while it unwinds; the pool stops the panic.
@@ -84,7 +85,7 @@ mod futures {
 
     use tokio::sync::Semaphore;
 
-    use super::{Ack, Attempt, Failure, Flight, Handler, Outbox, Record, Shared};
+    use super::{Ack, Attempt, Failure, Flight, Handler, Lane, Outbox, Record, Shared};
 
     /// A function that makes a future, which has handled the record when it is ready.
     pub(crate) struct Futures<F, D> {
@@ -137,7 +138,7 @@ mod futures {
         E: Into<Failure> + 'static,
         D: End<V>,
     {
-        fn serve(&self, shared: &Arc<Shared>, flight: Flight) {
+        fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
             let waiting = Waiting { shared: shared.clone(), flight: Some(flight) };
             let (permits, handler) = (self.permits.clone(), self.handler.clone());
             let end = self.end.clone();

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use keylane::Turn;
 
 use super::assignment::Assignment;
 use super::attempt::{Cargo, Flight};
@@ -11,6 +10,7 @@ use super::failure::Failure;
 use super::order::{Lane, NoKey, Order, Place};
 use super::report::{Failed, Then};
 use super::survey::{HeldBy, PartitionSurvey, Waiting, WaitsFor};
+use super::turn::LaneTurn;
 use crate::source::{Assigned, CommitError};
 use crate::tracker::{MapLimit, Progress, Taken, Tracker};
 use crate::{Delivered, Position};
@@ -46,7 +46,7 @@ pub(super) struct Held {
     /// The lanes that have stopped, with the record that stopped them.
     stopped: HashMap<Lane, Position>,
     /// Their turns, which nobody gets while the partition is ours.
-    turns: Vec<Turn>,
+    turns: Vec<LaneTurn>,
     /// How many flights have stopped, or are behind one that has.
     pub(super) stuck: usize,
     /// The source was told to hold it back.

@@ -76,6 +76,10 @@
 //! owner. In each case the report comes first, then the end of the attempt at the gate, then that of the
 //! turn.
 //!
+//! With batches of a key the pool only hands over: a lane's records leave it in their order for the lane's line
+//! (`lines.rs`), and what is a lane's turn above is its turn there (`key_batches.rs`). A record begins at the
+//! gate when its batch does.
+//!
 //! # Why it is right
 //!
 //! *Order.* One thread sends the records of a partition, in the order of their positions, and the pool
@@ -104,7 +108,9 @@ mod failure;
 mod handle;
 mod handler;
 mod held;
+mod key_batches;
 mod leaving;
+mod lines;
 mod mailbox;
 mod notice;
 mod order;
@@ -116,9 +122,10 @@ mod shared;
 mod survey;
 mod threads;
 mod timer;
+mod turn;
 
 pub use self::attempt::{Ack, Attempt};
-pub use self::batch::Batch;
+pub use self::batch::{Batch, BatchBy, FailedAt};
 pub use self::builder::Builder;
 pub use self::failure::Failure;
 pub use self::handle::{Consumer, Ended, Remote, StartError, Stopped, Why};

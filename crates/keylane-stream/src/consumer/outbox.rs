@@ -8,9 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::attempt::Ack;
-use super::failure::Failure;
 use crate::Record;
-use crate::sink::{Sink, SinkError};
+use crate::sink::{self, OutputOwner, Sink, SinkError};
 
 /// From how many records on no others join those that are written together.
 const ENOUGH: usize = 4096;
@@ -19,10 +18,9 @@ const ENOUGH: usize = 4096;
 /// written.
 ///
 /// - What is handed over while the sink writes is written together next, so that records in parallel share
-///   its syncs.
-/// - If the sink refuses several records' output, that of each is tried by itself: what is bad holds
-///   nothing else up. The record whose output is refused then has a failed attempt, with the
-///   [`SinkError`] in its [`Failure`], and the consumer's policy says what follows.
+///   its syncs or round trips. A sink [may](Sink::put_each) have more on its way meanwhile.
+/// - What is bad holds nothing else up. The record whose output is refused has a failed attempt, with the
+///   [`SinkError`] in its [`Failure`](super::Failure), and the consumer's policy says what follows.
 /// - The record keeps its key meanwhile, and no thread. So the output of a key's records is in their order.
 /// - What is given up before its turn to be written is not written.
 ///
@@ -31,7 +29,7 @@ const ENOUGH: usize = 4096;
 /// output a name by which that can be noticed.
 ///
 /// A clone is the same outbox. When the last one is dropped, that waits until all that was handed over is
-/// written or refused.
+/// written or refused, and the sink is gone.
 ///
 /// [`Attempt::origin`]: super::Attempt::origin
 ///
@@ -89,6 +87,29 @@ struct Output {
     ack: Ack,
 }
 
+impl Output {
+    fn into_sink(self) -> sink::Output {
+        sink::Output::new(self.records, self.ack)
+    }
+}
+
+impl OutputOwner for Ack {
+    fn is_wanted(&self) -> bool {
+        self.is_current()
+    }
+
+    fn answer(self: Box<Self>, result: Result<(), SinkError>) {
+        match result {
+            Ok(()) => self.produced(),
+            Err(error) => Ack::answer(*self, Err(error.into())),
+        }
+    }
+
+    fn withdraw(self: Box<Self>) {
+        Ack::withdraw(*self);
+    }
+}
+
 impl Outbox {
     /// Starts the thread that has the sink.
     ///
@@ -128,8 +149,10 @@ impl Line {
             // Who is given up is answered by nobody: whoever has the record now makes it anew.
             let (current, gone): (Vec<_>, Vec<_>) =
                 outputs.into_iter().partition(|output| output.ack.is_current());
-            drop(gone);
-            write(current, sink);
+            gone.into_iter().for_each(|output| output.ack.withdraw());
+            let outputs = current.into_iter().map(Output::into_sink).collect();
+            // What it did not get to is dropped, and so has failed.
+            let _ = catch_unwind(AssertUnwindSafe(|| sink.put_each(outputs)));
         }
     }
 
@@ -148,32 +171,6 @@ impl Line {
         }
         (count > 0).then(|| waiting.line.drain(..count).collect())
     }
-}
-
-/// Writes outputs, together or else one by one, and answers for each.
-fn write(outputs: Vec<Output>, sink: &mut dyn Sink) {
-    let lengths: Vec<_> = outputs.iter().map(|output| output.records.len()).collect();
-    let (records, acks): (Vec<_>, Vec<_>) =
-        outputs.into_iter().map(|output| (output.records, output.ack)).unzip();
-    let records: Vec<_> = records.into_iter().flatten().collect();
-    let together = put(sink, &records);
-    if together.is_ok() || acks.len() == 1 {
-        return acks.into_iter().for_each(|ack| ack.answer(together.clone()));
-    }
-    let mut rest = &records[..];
-    for (length, ack) in lengths.into_iter().zip(acks) {
-        let (own, others) = rest.split_at(length);
-        rest = others;
-        ack.answer(put(sink, own));
-    }
-}
-
-fn put(sink: &mut dyn Sink, records: &[Record]) -> Result<(), Failure> {
-    if records.is_empty() {
-        return Ok(());
-    }
-    let put = catch_unwind(AssertUnwindSafe(|| sink.put(records)));
-    put.unwrap_or_else(|_| Err(SinkError::new("the sink has panicked"))).map_err(Failure::from)
 }
 
 impl Drop for Writer {

@@ -32,6 +32,8 @@ const RECORDS_A_POLL: usize = 1024;
 const LONGEST_LAST_COMMIT: Duration = Duration::from_secs(10);
 /// The same when everything should have ended already.
 const HURRIED_LAST_COMMIT: Duration = Duration::from_secs(1);
+/// How long a transaction is left alone that could not be cut.
+const CUT_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// How long the source may take to leave.
 const LONGEST_CLOSE: Duration = Duration::from_secs(10);
 
@@ -74,6 +76,11 @@ pub(super) struct Owner {
     /// How many attempts were not awaited.
     abandoned: usize,
     stopped: Vec<Stopped>,
+    /// Where commits have what handlers made with them: whether something is in the transaction whose record is
+    /// not done here, so that it must not be committed.
+    tainted: bool,
+    /// Before that no transaction is cut again that could not be.
+    cut_after: Instant,
     polled_at: Instant,
     events: Vec<Event>,
     /// Empty but while it is read.
@@ -103,6 +110,8 @@ impl Owner {
             source_is_dead: false,
             abandoned: 0,
             stopped: Vec::new(),
+            tainted: false,
+            cut_after: Instant::now(),
             polled_at: Instant::now(),
             events: Vec::new(),
             reports: Vec::new(),
@@ -181,11 +190,12 @@ impl Owner {
     fn ended(&mut self, slot: usize, epoch: u64, position: Position, how: How, now: Instant) {
         let Some(held) = self.current(slot, epoch) else {
             self.counts.fenced += 1;
+            self.tainted |= how == How::Produced;
             return;
         };
         held.ended(position, now);
         match how {
-            How::Handled => self.counts.handled += 1,
+            How::Handled | How::Produced => self.counts.handled += 1,
             How::Skipped => self.counts.skipped += 1,
             How::DeadLettered => self.counts.dead_lettered += 1,
         }
@@ -271,6 +281,9 @@ impl Owner {
 
     fn commit_what_is_due(&mut self) {
         let now = Instant::now();
+        if self.source.commits_together() {
+            return self.commit_together(now);
+        }
         let Plan { commit_every, commit_after, .. } = self.plan;
         let mut commits = Vec::new();
         for held in self.slots.iter_mut().flatten().filter(|held| !held.closing) {
@@ -283,6 +296,44 @@ impl Owner {
         if !commits.is_empty() {
             self.source.commit(commits);
         }
+    }
+
+    /// Commits the progress of all partitions with what was made of their records: all that is in the
+    /// transaction, and nothing that is not, is done by what is committed with it. If that cannot be so, it is
+    /// given up.
+    fn commit_together(&mut self, now: Instant) {
+        if now < self.cut_after || self.held().any(Held::is_saving) || !self.is_cut_due(now) {
+            return;
+        }
+        if !self.source.cut() {
+            self.cut_after = now + CUT_AGAIN_AFTER;
+            return;
+        }
+        // Those whose output is in it have reported before.
+        self.read_reports();
+        if self.tainted {
+            return self.source.abort();
+        }
+        let held = self.slots.iter_mut().flatten();
+        let commits = held.filter_map(|held| {
+            let partition = held.assignment.partition.clone();
+            held.begin_commit(now).map(|progress| Commit { partition, progress })
+        });
+        let commits = commits.collect();
+        self.source.commit(commits);
+    }
+
+    fn is_cut_due(&self, now: Instant) -> bool {
+        let Plan { commit_every, commit_after, .. } = self.plan;
+        let due = |held: &Held| {
+            let since = now.duration_since(held.saving.begun_at);
+            held.is_unsaved() && (since >= commit_every || held.saving.ended >= commit_after)
+        };
+        let leaves = |leaving: &Leaving| {
+            let mut theirs = leaving.slots.iter().filter_map(|slot| self.slots[*slot].as_ref());
+            leaving.waits_for_source() && theirs.any(Held::is_unsaved)
+        };
+        self.tainted || self.held().any(due) || self.leaving.iter().any(leaves)
     }
 
     /// Ends when nothing more can come or end.
@@ -355,11 +406,12 @@ impl Owner {
 
     /// Whether their last progress is stored; sees to it that it becomes so.
     fn is_saved(&mut self, slots: &[usize], now: Instant) -> bool {
+        let together = self.source.commits_together();
         let mut commits = Vec::new();
         let mut saved = true;
         for slot in slots {
             let Some(held) = self.slots[*slot].as_mut() else { continue };
-            if let Some(progress) = held.begin_commit(now) {
+            if !together && let Some(progress) = held.begin_commit(now) {
                 commits.push(Commit { partition: held.assignment.partition.clone(), progress });
             }
             saved &= held.has_nothing_to_save();
@@ -371,8 +423,10 @@ impl Owner {
     }
 
     fn let_go(&mut self, slot: usize) {
+        let held = self.slots[slot].take();
+        self.tainted |= held.as_ref().is_some_and(Held::is_unsaved);
         // Its turns go with it: who is behind them finds the gate closed.
-        drop(self.slots[slot].take());
+        drop(held);
     }
 
     /// Waits for the source, for the ends of attempts, or for both.
@@ -423,7 +477,8 @@ impl Owner {
     /// When there is something to do even if nothing happens.
     fn next_due(&self, now: Instant) -> Instant {
         let commits = self.held().filter(|held| held.is_unsaved() && !held.is_saving());
-        let commits = commits.map(|held| held.saving.begun_at + self.plan.commit_every);
+        let due = |held: &Held| held.saving.begun_at + self.plan.commit_every;
+        let commits = commits.map(|held| due(held).max(self.cut_after));
         let leaving = self.leaving.iter().map(Leaving::deadline);
         commits.chain(leaving).chain(self.stop_by).min().unwrap_or(now + LONGEST_POLL)
     }
@@ -463,6 +518,7 @@ impl Owner {
                 Event::Committed { partition, result } => self.committed(&partition, result),
                 Event::Revoked(partitions) => self.revoked(partitions),
                 Event::Lost(partitions) => self.lost(&partitions),
+                Event::Aborted => self.tainted = false,
                 Event::Notice(text) => self.notice(&Notice::Source(text)),
             }
         }

@@ -2,11 +2,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use keylane::Turn;
-
 use super::assignment::Assignment;
 use super::failure::Failure;
 use super::survey::Survey;
+use super::turn::LaneTurn;
 use crate::Position;
 
 /// What the owner is told.
@@ -26,6 +25,8 @@ pub(super) enum Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Handled,
+    /// The same, and what was made of it is where it belongs.
+    Produced,
     Skipped,
     DeadLettered,
 }
@@ -53,7 +54,7 @@ pub(super) enum Then {
     /// The dead letters do not take it yet: why.
     NotBuried(String),
     /// Its key stops: the turn stays with the owner.
-    StopKey(Option<Turn>),
+    StopKey(Option<LaneTurn>),
     /// All stops. The turn is kept until nothing can begin.
-    StopAll(Option<Turn>),
+    StopAll(Option<LaneTurn>),
 }

@@ -20,6 +20,25 @@ pub(super) struct Shared {
     pub(super) burials: Burials,
 }
 
+/// What follows a failed attempt.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// The number of the attempt; 0 if there was none.
+    attempt: u32,
+    failure: Arc<Failure>,
+    next: Next,
+}
+
+impl Verdict {
+    /// When there is another attempt, if there is.
+    pub(super) fn retries_at(&self) -> Option<Instant> {
+        match self.next {
+            Next::Retry { at, .. } => Some(at),
+            Next::Last(_) => None,
+        }
+    }
+}
+
 impl Shared {
     /// Takes the answer of an attempt, on whatever thread. The report comes before the end of the
     /// attempt, and that before the end of the turn.
@@ -43,37 +62,43 @@ impl Shared {
     }
 
     fn failed(&self, mut flight: Flight, running: Running, failure: Failure) {
+        let verdict = self.verdict(&mut flight, &failure);
+        self.then(flight, running, verdict);
+    }
+
+    /// Notes that an attempt has failed, and decides what follows.
+    pub(super) fn verdict(&self, flight: &mut Flight, failure: &Failure) -> Verdict {
         let attempt = flight.attempts.current();
-        let next = self.rules.failed(&mut flight.attempts, &failure, Instant::now());
-        self.then(flight, running, attempt, failure, next);
+        let next = self.rules.failed(&mut flight.attempts, failure, Instant::now());
+        Verdict { attempt, failure: Arc::new(failure.clone()), next }
     }
 
     /// What cannot be tried at all: there is no attempt, and what is done after the last one follows.
     pub(super) fn unfit(&self, flight: Flight, failure: Failure) {
         let Some(running) = flight.begin() else { return };
-        let last = Next::Last(self.rules.last(&failure));
-        self.then(flight, running, 0, failure, last);
+        let next = Next::Last(self.rules.last(&failure));
+        self.then(flight, running, Verdict { attempt: 0, failure: Arc::new(failure), next });
     }
 
-    fn then(
-        &self,
-        mut flight: Flight,
-        running: Running,
-        attempt: u32,
-        failure: Failure,
-        next: Next,
-    ) {
-        let failure = Arc::new(failure);
-        let tell = |flight: &Flight, then| {
-            self.mailbox.push(Report::Failed(Box::new(Failed {
-                assignment: flight.cargo.assignment.clone(),
-                position: flight.position(),
-                attempt,
-                failure: failure.clone(),
-                then,
-            })));
-        };
-        match next {
+    /// Tells that a record whose attempt has failed is tried again with the one before it.
+    pub(super) fn tell_retry(&self, flight: &Flight, verdict: &Verdict, at: Instant) {
+        self.tell_failed(flight, verdict, Then::Retry(at));
+    }
+
+    fn tell_failed(&self, flight: &Flight, verdict: &Verdict, then: Then) {
+        self.mailbox.push(Report::Failed(Box::new(Failed {
+            assignment: flight.cargo.assignment.clone(),
+            position: flight.position(),
+            attempt: verdict.attempt,
+            failure: verdict.failure.clone(),
+            then,
+        })));
+    }
+
+    /// Does what follows a failure.
+    pub(super) fn then(&self, mut flight: Flight, running: Running, verdict: Verdict) {
+        let tell = |flight: &Flight, then| self.tell_failed(flight, &verdict, then);
+        match verdict.next {
             Next::Retry { at, .. } => {
                 tell(&flight, Then::Retry(at));
                 // The owner purges what was scheduled before the attempt ends, and nothing after it.
@@ -88,6 +113,7 @@ impl Shared {
             Next::Last(Last::DeadLetter) => {
                 tell(&flight, Then::DeadLetter);
                 let failed_at = SystemTime::now();
+                let Verdict { attempt, failure, .. } = verdict;
                 let burial = Burial { flight, running, attempt, failure, failed_at };
                 return self.burials.push(burial);
             }

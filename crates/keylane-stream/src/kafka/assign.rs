@@ -69,6 +69,9 @@ impl KafkaSource {
     pub(super) fn take_answers(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
         while let Some(answer) = self.lookup.as_ref().and_then(|lookup| lookup.take()) {
             match answer {
+                Answer::Committed(names, Ok(found)) if self.looks_back_for(&names) => {
+                    self.found_stored(&found, events)?;
+                }
                 Answer::Committed(names, Ok(found)) => {
                     self.found_committed(&names, &found, events)?
                 }
@@ -95,6 +98,7 @@ impl KafkaSource {
         let still_asked = match &question {
             Question::Committed(names) => {
                 self.offers.front().is_some_and(|offer| offer.names == *names)
+                    || self.looks_back_for(names)
             }
             Question::Bounds(names) => names.iter().any(|name| self.asks_about(name)),
             Question::Ids(_) => false,
@@ -297,7 +301,7 @@ impl KafkaSource {
         }
     }
 
-    fn tell_given_up(&self, names: &[Name]) {
+    pub(super) fn tell_given_up(&self, names: &[Name]) {
         if let Err(error) = context::give_up(&self.consumer, names) {
             self.notice(format!("partitions could not be given up: {error}"));
         }

@@ -1,7 +1,7 @@
 //! Kafka as a [`Source`](crate::source::Source) of records, and as a place to write them to.
 //!
 //! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and says when the brokers have
-//! them; [`KafkaLetters`] are dead letters in a topic. All speak through librdkafka, whose settings a
+//! them; [`KafkaOutput`] is a topic for what handlers make of records, [`KafkaLetters`] one for dead letters. All speak through librdkafka, whose settings a
 //! [`Client`] passes on; TLS and SCRAM take the feature `kafka-tls`.
 //!
 //! # What the source promises
@@ -21,12 +21,12 @@
 //! - **A stream that was cut** by a failure of brokers goes on at its end; records that retention has
 //!   removed before they were read are a gap. Both are told.
 //!
+//! - **Exactly once from topic to topic**, for the asking: [`KafkaSource::join_exactly_once`] commits what was made of
+//!   records in transactions with their progress. The protocol, and why it is right, is at the top of
+//!   `kafka/transaction/mod.rs`. Without it what is produced after processing is written at least once.
+//!
 //! # What it does not
-//! Transactions, exactly once from topic to topic, are not there: effects happen at least once, and what is
-//! produced after processing is written at least once. They would need a transactional producer for each
-//! group of partitions, whose transactions carry the offsets and are aborted and begun again at each
-//! rebalance; and every producer would write one transaction at a time, so that no record would be done
-//! before the slowest of its transaction.
+//! What handlers do beside that happens at least once.
 //!
 //! A group's session that is over, because its broker was away for longer than `session.timeout.ms`, loses the
 //! partitions: what was not committed by then is done again, by whoever gets them.
@@ -59,6 +59,7 @@ mod address;
 mod assign;
 mod begin;
 mod context;
+mod exactly_once;
 mod failure;
 mod fetch;
 mod hold;
@@ -67,14 +68,18 @@ mod letters;
 mod lookup;
 mod names;
 mod native;
+mod output;
 mod owned;
 mod settings;
 mod sink;
 mod source;
+mod transaction;
 
 pub use address::{Address, AddressError};
 pub use lag::{Lag, lag};
 pub use letters::KafkaLetters;
+pub use output::KafkaOutput;
 pub use settings::{Client, Protocol, Renewed, Settings, Start};
 pub use sink::{KafkaSink, SendError, Written};
 pub use source::KafkaSource;
+pub use transaction::TransactionalOutput;

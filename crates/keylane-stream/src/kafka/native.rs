@@ -1,7 +1,7 @@
 //! What the client's safe interface has no word for, so that this speaks to the C library: the ids of
 //! topics, which a topic that is made again under the same name does not share with the one before;
-//! metadata that need not be UTF-8; and commits that are answered, but not waited for. All that is unsafe
-//! about Kafka is in this file.
+//! metadata that need not be UTF-8; commits that are answered, but not waited for; and whether the client is in
+//! its group. All that is unsafe about Kafka is in this file.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{self, NonNull};
@@ -180,6 +180,21 @@ pub(super) fn metadata(list: &TopicPartitionList) -> Vec<String> {
             String::from_utf8_lossy(bytes).into_owned()
         });
         text.collect()
+    }
+}
+
+/// Whether a consumer is in its group, as far as it knows.
+pub(super) fn is_member<C: rdkafka::ClientContext>(client: &rdkafka::client::Client<C>) -> bool {
+    // SAFETY: the client lives for as long as it is borrowed here, and is a consumer's or has no such data, which is
+    // null. The data is ours, is read while we have it, and its member's id is null or a string in it.
+    unsafe {
+        let data = c::rd_kafka_consumer_group_metadata(client.native_ptr());
+        let Some(data) = Owned::new(data, c::rd_kafka_consumer_group_metadata_destroy) else {
+            return false;
+        };
+        let member = c::rd_kafka_consumer_group_metadata_member_id(data.get());
+        let is_named = !member.is_null() && !CStr::from_ptr(member).is_empty();
+        is_named && c::rd_kafka_consumer_group_metadata_generation_id(data.get()) >= 0
     }
 }
 

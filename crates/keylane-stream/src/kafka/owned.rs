@@ -17,6 +17,8 @@ pub(super) struct Owned {
     pub(super) identity: Vec<u8>,
     /// What comes next of it. What is below was delivered, or is kept, or does not exist.
     pub(super) next: Position,
+    /// What was done when this stretch began.
+    pub(super) begun: Progress,
     /// The watermark that was stored last.
     pub(super) stored: Position,
     /// The watermark of the commit that is on its way.
@@ -34,6 +36,7 @@ impl Owned {
             id,
             identity: identity(name, id),
             next: progress.watermark(),
+            begun: progress.clone(),
             stored: progress.watermark(),
             committing: None,
             asking: false,

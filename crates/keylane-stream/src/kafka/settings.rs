@@ -112,6 +112,10 @@ impl Client {
     ///
     /// # Errors
     /// If the user says something about what is fixed.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
     pub(super) fn config(
         &self,
         defaults: &[(&str, &str)],

@@ -106,7 +106,7 @@ fn told(tell: Box<Mutex<Tell>>, result: Result<Written, SendError>) {
 }
 
 impl SendError {
-    fn of(error: &KafkaError) -> Self {
+    pub(super) fn of(error: &KafkaError) -> Self {
         match error.rdkafka_error_code() {
             Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => SendError::TooLarge,
             Some(code @ Code::Fatal) => SendError::GivenUp(code.to_string()),
@@ -123,6 +123,15 @@ const DEFAULTS: [(&str, &str); 3] = [
     ("delivery.timeout.ms", "30000"),
 ];
 
+/// The same, but a record that nobody takes is kept and tried until somebody does, and what waits is bounded more
+/// tightly, for it can wait for long.
+const PATIENT: [(&str, &str); 4] = [
+    ("partitioner", "murmur2_random"),
+    ("compression.type", "lz4"),
+    ("delivery.timeout.ms", "0"),
+    ("queue.buffering.max.kbytes", "65536"),
+];
+
 /// What the promises rest on.
 const FIXED: [(&str, &str); 2] = [("enable.idempotence", "true"), ("acks", "all")];
 
@@ -135,7 +144,16 @@ impl KafkaSink {
     /// # Errors
     /// If a setting is unknown, wrong, or one that Keylane relies on.
     pub fn new(client: &Client) -> Result<Self, SourceError> {
-        let config = client.config(&DEFAULTS, &FIXED)?;
+        Self::with(client, &DEFAULTS)
+    }
+
+    /// The same, but brokers that are away are waited for without end.
+    pub(super) fn patient(client: &Client) -> Result<Self, SourceError> {
+        Self::with(client, &PATIENT)
+    }
+
+    fn with(client: &Client, defaults: &[(&str, &str)]) -> Result<Self, SourceError> {
+        let config = client.config(defaults, &FIXED)?;
         let producer = config
             .create_with_context(Deliveries)
             .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
@@ -206,7 +224,7 @@ impl KafkaSink {
     }
 }
 
-fn headers(record: &Record) -> OwnedHeaders {
+pub(super) fn headers(record: &Record) -> OwnedHeaders {
     let headers = OwnedHeaders::new_with_capacity(record.headers.len());
     record.headers.iter().fold(headers, |headers, (name, value)| {
         headers.insert(Header { key: name, value: Some(value) })

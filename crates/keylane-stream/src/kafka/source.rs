@@ -12,12 +12,14 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::assign::Offer;
 use super::begin::Rules;
 use super::context::Context;
+use super::exactly_once::Aborted;
 use super::failure::of_commit;
 use super::lookup::{Lookup, Question};
 use super::names::Name;
 use super::native;
 use super::owned::Owned;
 use super::settings::Settings;
+use super::transaction::Transactions;
 use crate::Position;
 use crate::source::{Commit, CommitError, Event, Partition, Source, SourceError};
 use crate::tracker::{MapLimit, Progress};
@@ -52,6 +54,10 @@ pub struct KafkaSource {
     pub(super) has_worked: bool,
     /// What is to be reported by the next poll.
     pub(super) pending: Vec<Event>,
+    /// What carries what is made of records together with what is committed, if anything does.
+    pub(super) transactions: Option<Transactions>,
+    /// What came of a transaction that was given up.
+    pub(super) aborted: Aborted,
     /// The name of the last record's partition, so that a record costs no new one.
     pub(super) name: Name,
 }
@@ -89,6 +95,8 @@ impl KafkaSource {
             next_check: Instant::now() + CHECK_EVERY,
             has_worked: false,
             pending: Vec::new(),
+            transactions: None,
+            aborted: Aborted::No,
             name: Name { topic: String::new(), number: -1 },
         })
     }
@@ -109,9 +117,11 @@ impl KafkaSource {
 
     /// One round: everything that has happened so far, in its order.
     fn look(&mut self, most_records: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        self.open_if_all_is_read(events);
         events.append(&mut self.pending);
         self.fetch(most_records, events)?;
         self.take_happened(events)?;
+        self.take_outcomes(events)?;
         self.take_answers(events)?;
         self.ask_what_is_due();
         events.append(&mut self.pending);
@@ -217,6 +227,9 @@ impl Source for KafkaSource {
                 Err(error) => self.pending.push(answered(commit.partition, error)),
             }
         }
+        if self.transactions.is_some() {
+            return self.commit_with_outputs(offsets, &sent);
+        }
         if sent.is_empty() {
             return;
         }
@@ -228,6 +241,18 @@ impl Source for KafkaSource {
                 self.pending.push(answered(partition, of_commit(code)));
             }
         }
+    }
+
+    fn commits_together(&self) -> bool {
+        self.transactions.is_some()
+    }
+
+    fn cut(&mut self) -> bool {
+        self.transactions.as_ref().is_none_or(Transactions::cut)
+    }
+
+    fn abort(&mut self) {
+        self.transactions.iter().for_each(Transactions::abort);
     }
 
     fn pause(&mut self, partition: &Partition) {
@@ -255,6 +280,8 @@ impl Source for KafkaSource {
 
     fn close(&mut self, timeout: Duration) -> Result<(), SourceError> {
         let deadline = Instant::now() + timeout;
+        // What is open is given up, before others can have the partitions.
+        self.transactions = None;
         self.let_go();
         let cannot = |error| SourceError::because("cannot leave the group", error);
         self.consumer.close_queue().map_err(cannot)?;

@@ -5,11 +5,13 @@
 //! committed when a process died is made and written again.
 
 mod journal;
+mod output;
 
 use std::error::Error;
 use std::fmt;
 
 pub use self::journal::JournalSink;
+pub use self::output::{Output, OutputOwner};
 use crate::Record;
 
 /// A place for records. It belongs to one thread.
@@ -22,11 +24,26 @@ pub trait Sink: Send {
     /// # Errors
     /// If some were not written, or perhaps not. What follows is up to the caller.
     fn put(&mut self, records: &[Record]) -> Result<(), SinkError>;
+
+    /// Writes what was made of several records, and answers for each when that is safe.
+    ///
+    /// It may return before that, so that more is on its way at a time; it waits when that is too much. Outputs
+    /// that have a key in common are written in this order.
+    ///
+    /// Unless a sink says otherwise, all are [put](Self::put) together; if that is refused, each by itself, so
+    /// that one that is bad holds no other up.
+    fn put_each(&mut self, outputs: Vec<Output>) {
+        output::put_together_or_singly(self, outputs);
+    }
 }
 
 impl<S: Sink + ?Sized> Sink for Box<S> {
     fn put(&mut self, records: &[Record]) -> Result<(), SinkError> {
         (**self).put(records)
+    }
+
+    fn put_each(&mut self, outputs: Vec<Output>) {
+        (**self).put_each(outputs);
     }
 }
 

@@ -65,6 +65,25 @@ pub trait Source: Send {
     /// [`Progress::shortened`]), never more.
     fn commit(&mut self, commits: Vec<Commit>);
 
+    /// Whether the progress of all partitions is committed together, in a transaction with what was made of the
+    /// records that it says are done.
+    ///
+    /// Then nothing is committed before it was [cut](Self::cut), and nothing is committed in part: if it cannot be,
+    /// all of it is given up, and each partition is lost and assigned again, with what is stored. An
+    /// [`Event::Aborted`] follows.
+    fn commits_together(&self) -> bool {
+        false
+    }
+
+    /// Lets nothing more into the transaction until it is committed or aborted, and says whether that is so. All whose
+    /// output is in it have been answered before. If not, it can be tried again soon.
+    fn cut(&mut self) -> bool {
+        true
+    }
+
+    /// Gives up a transaction that was cut.
+    fn abort(&mut self) {}
+
     /// Holds back the records of a partition until it is resumed. What was fetched already should be
     /// kept for then, rather than fetched again.
     fn pause(&mut self, partition: &Partition);
@@ -107,6 +126,18 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn commit(&mut self, commits: Vec<Commit>) {
         (**self).commit(commits);
+    }
+
+    fn commits_together(&self) -> bool {
+        (**self).commits_together()
+    }
+
+    fn cut(&mut self) -> bool {
+        (**self).cut()
+    }
+
+    fn abort(&mut self) {
+        (**self).abort();
     }
 
     fn pause(&mut self, partition: &Partition) {
@@ -178,6 +209,9 @@ pub enum Event {
     Revoked(Vec<Partition>),
     /// Partitions are no longer ours. If they had been revoked, they need not be released.
     Lost(Vec<Partition>),
+    /// The transaction was given up, and with it what was written since the last commit: the partitions were lost
+    /// and are assigned again. Nothing is written until the next `poll`.
+    Aborted,
     /// Something that a person may want to know.
     Notice(String),
 }

@@ -1,0 +1,12 @@
+use keylane::Turn;
+
+use super::key_batches::LineTurn;
+
+/// What keeps the other records of a lane back, until it is dropped.
+#[derive(Debug)]
+pub(super) enum LaneTurn {
+    /// The pool's turn.
+    Pool(#[expect(dead_code, reason = "it ends when it is dropped")] Turn),
+    /// Batches of a key: the lane's turn in their lines.
+    Line(LineTurn),
+}
