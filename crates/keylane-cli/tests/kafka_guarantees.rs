@@ -124,7 +124,8 @@ impl Stage {
         let member = member.iter().flat_map(|member| ["--member", member]);
         let words =
             [&self.topic, "--group", "g", "--key", "1", "-j", "4"].into_iter().chain(member);
-        let client = ["-X", "session.timeout.ms=2000", "-X", "heartbeat.interval.ms=200"];
+        // Who is away for a moment should not wait for long before it looks again.
+        let client = ["-X", "reconnect.backoff.max.ms=500"];
         let bounds = ["--commit-after", &after, "--most-records", &most, "--worker"];
         let words = words.chain(client).chain(bounds).chain(["--", "sh", "-c", WORKER]);
         self.lives += 1;

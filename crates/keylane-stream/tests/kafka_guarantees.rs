@@ -16,9 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use consuming::{Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick};
-use kafka_support::{committed, create_topic, settings};
+use kafka_support::{committed, create_topic};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, HeldBy};
-use keylane_stream::kafka::{Client, KafkaSource};
+use keylane_stream::kafka::{Client, KafkaSource, Settings};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
 use keylane_stream::{Position, Record};
@@ -35,9 +35,14 @@ fn broker() -> Option<String> {
     broker.as_ref().map(Broker::address)
 }
 
+/// A member that the group does not give up because the machine is busy.
+fn patient(brokers: &str, topic: &str, group: &str) -> Settings {
+    Settings::new(Client::new(brokers), [topic], group)
+}
+
 /// A consumer of a topic, in a group of the same name.
 fn builder(brokers: &str, name: &str) -> Builder {
-    Consumer::builder(KafkaSource::join(settings(brokers, name, name)).expect("settings are right"))
+    Consumer::builder(KafkaSource::join(patient(brokers, name, name)).expect("they are right"))
 }
 
 /// Writes records to the partitions that are named with them, and waits until the broker has them.
@@ -261,7 +266,7 @@ fn idle_time(brokers: &str, wait: Duration) -> Option<(Duration, Duration)> {
     let backoff = Backoff { first: wait, factor: 1, longest: wait, jitter: Jitter::None };
     let rule = Rule { limit: Limit::attempts(2), backoff, last: Last::Stop };
     let group = format!("waits-for-{wait:?}");
-    let source = KafkaSource::join(settings(brokers, "g8-waits", &group)).unwrap();
+    let source = KafkaSource::join(patient(brokers, "g8-waits", &group)).unwrap();
     let consumer = Consumer::builder(source).threads(2).most_incomplete(20_000, usize::MAX);
     let consumer = consumer.retry(Policy::new(rule).unwrap(), |_| ());
     let book = Watched::new(Waits::default());
@@ -324,9 +329,9 @@ fn holds_back_a_large_backlog() {
     let Ok(brokers) = env::var(BROKERS) else { return };
     let name = "g12-memory";
     let before = resident();
-    let client = settings(&brokers, name, name).client.set("queued.max.messages.kbytes", "4096");
-    let settings = keylane_stream::kafka::Settings::new(client, [name], name);
-    let consumer = Consumer::builder(KafkaSource::join(settings).unwrap()).threads(4);
+    let client = Client::new(&*brokers).set("queued.max.messages.kbytes", "4096");
+    let source = KafkaSource::join(Settings::new(client, [name], name)).unwrap();
+    let consumer = Consumer::builder(source).threads(4);
     let door = Door::closed();
     let consumer = consumer.most_incomplete(100_000, 4 * MIB).start(slow_at(&door)).unwrap();
     eventually(|| held(&consumer, 0).held_by == Some(HeldBy::Bytes));
