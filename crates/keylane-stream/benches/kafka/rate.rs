@@ -57,6 +57,22 @@ fn consume(stage: &Stage, records: u64) -> Took {
 /// What a loop on one thread takes that joins a group, takes each record's key and payload, and does nothing
 /// with them.
 pub(crate) fn bare_loop(stage: &Stage, topic: &str, records: u64) -> Took {
+    let mut bytes = 0;
+    let (work, all) = each_record(stage, topic, records, |key, payload| {
+        bytes += (key.len() + payload.len()) as u64;
+    });
+    assert!(bytes >= 2 * records);
+    Took { work, all, least: Duration::ZERO }
+}
+
+/// Joins a group and passes on each record's key and payload. How long that takes from the first to the last, and
+/// from the start of the client.
+pub(crate) fn each_record(
+    stage: &Stage,
+    topic: &str,
+    records: u64,
+    mut pass_on: impl FnMut(Vec<u8>, Vec<u8>),
+) -> (Duration, Duration) {
     let begin = Instant::now();
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &stage.brokers)
@@ -68,16 +84,14 @@ pub(crate) fn bare_loop(stage: &Stage, topic: &str, records: u64) -> Took {
         .create()
         .unwrap();
     consumer.subscribe(&[topic]).unwrap();
-    let (mut first, mut seen, mut bytes) = (None, 0, 0);
+    let (mut first, mut seen) = (None, 0);
     while seen < records {
         let Some(message) = consumer.poll(Duration::from_secs(30)) else { continue };
         let message = message.unwrap();
         first.get_or_insert_with(Instant::now);
-        let parts = (message.key().map(<[u8]>::to_vec), message.payload().map(<[u8]>::to_vec));
-        bytes += parts.0.map_or(0, |key| key.len()) + parts.1.map_or(0, |payload| payload.len());
+        let [key, payload] = [message.key(), message.payload()];
+        pass_on(key.unwrap_or_default().to_vec(), payload.unwrap_or_default().to_vec());
         seen += 1;
     }
-    let end = Instant::now();
-    assert!(bytes as u64 >= 2 * records);
-    Took { work: end - first.expect("some came"), all: end - begin, least: Duration::ZERO }
+    (first.expect("some came").elapsed(), begin.elapsed())
 }
