@@ -66,7 +66,8 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Duration>, Dur
         thread::sleep(Duration::from_millis(5));
     }
     let before = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let sent = send(stage, &topic, seconds, begin);
+    let sink = KafkaSink::new(&Client::new(&*stage.brokers).set("linger.ms", "1")).unwrap();
+    let sent = send(&sink, &topic, seconds, begin);
     let after = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     free.store(true, Ordering::Release);
     while ended.load(Ordering::Acquire) < sent {
@@ -80,9 +81,7 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Duration>, Dur
 }
 
 /// Sends at a fixed rate, whatever becomes of it; a record's payload is when it was to be sent.
-fn send(stage: &Stage, topic: &str, seconds: u64, begin: Instant) -> u64 {
-    let client = Client::new(&*stage.brokers).set("linger.ms", "1");
-    let sink = KafkaSink::new(&client).unwrap();
+fn send(sink: &KafkaSink, topic: &str, seconds: u64, begin: Instant) -> u64 {
     let from = begin.elapsed();
     let mut number = 0;
     for portion in 0..seconds * PORTIONS {
