@@ -257,7 +257,7 @@ fn waits_for_next_attempts() {
     let found = longer.into_iter().find_map(|wait| idle_time(&brokers, wait));
     let (waited, processor) = found.expect("some wait is long enough");
     println!("{MANY} keys waited for {waited:?}, which took {processor:?} of a processor");
-    assert!(processor < waited / 5, "{processor:?} of a processor in {waited:?}");
+    assert!(processor < waited / 50, "{processor:?} of a processor in {waited:?}");
 }
 
 /// Has all records fail once, and handled after this wait. How long there was nothing to do meanwhile, and what
@@ -313,7 +313,7 @@ fn spent() -> (Instant, Duration) {
 fn g12_what_is_held_back_stays_in_the_broker_and_not_in_memory() {
     const RECORDS: u64 = 60_000;
     let Some(brokers) = broker() else { return };
-    create_topic(&brokers, "g12-memory", 1);
+    create_topic(&brokers, "g12-memory", 2);
     let large = (0..RECORDS).map(|number| {
         let payload = vec![b'x'; 2_000];
         (0, Record { payload, ..keyed(format!("slow {}", number % 3), number) })
@@ -335,16 +335,24 @@ fn holds_back_a_large_backlog() {
     let door = Door::closed();
     let consumer = consumer.most_incomplete(100_000, 4 * MIB).start(slow_at(&door)).unwrap();
     eventually(|| held(&consumer, 0).held_by == Some(HeldBy::Bytes));
-    // Later surveys find nothing more: what the client had on its way has come.
-    let mut held_then = usize::MAX;
-    eventually(|| {
-        let now = held(&consumer, 0).held;
-        std::mem::replace(&mut held_then, now) == now
-    });
+    // While another partition goes on, nothing more of this one is fetched.
+    write(&brokers, name, (0..20_000).map(|number| (1, keyed(number % 100, number))));
+    eventually(|| handled(&consumer) == 20_000);
     let grown = resident().saturating_sub(before);
-    println!("of 115 MiB in the topic {:.1} MiB are in memory", grown as f64 / MIB as f64);
+    let full = held(&consumer, 0);
+    println!(
+        "of 115 MiB in the topic {:.1} MiB are in memory, {} records taken on and {} held",
+        grown as f64 / MIB as f64,
+        full.incomplete,
+        full.held
+    );
     assert!(grown < 40 * MIB, "{} MiB", grown / MIB);
-    assert!(held(&consumer, 0).bytes <= 4 * MIB);
+    assert!(
+        full.bytes <= 4 * MIB && full.held <= 2_000,
+        "{} bytes, {} held",
+        full.bytes,
+        full.held
+    );
     door.open();
     consumer.stop(Duration::ZERO);
 }
