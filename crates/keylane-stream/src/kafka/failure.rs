@@ -11,6 +11,8 @@ pub(super) fn is_lasting(code: Code) -> bool {
         code,
         Code::Authentication
             | Code::SaslAuthenticationFailed
+            // Certificates that are not trusted; a connection that breaks meanwhile is another error.
+            | Code::SSL
             | Code::UnsupportedSASLMechanism
             | Code::IllegalSASLState
             | Code::TopicAuthorizationFailed

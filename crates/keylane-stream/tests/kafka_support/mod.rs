@@ -50,18 +50,31 @@ pub(crate) fn admin(brokers: &str) -> AdminClient<DefaultClientContext> {
 pub(crate) fn create_topic(brokers: &str, topic: &str, partitions: i32) {
     let admin = admin(brokers);
     let new = [NewTopic::new(topic, partitions, TopicReplication::Fixed(1))];
-    // A topic of the name may still be on its way out.
+    // A topic of the name may still be on its way out. But if an answer was lost, or the broker is slow, it may
+    // have been made all the same.
+    let mut may_be_made = false;
     until("the topic is made", || {
-        let results = wait(admin.create_topics(&new, &AdminOptions::new())).ok()?;
-        results.iter().all(Result::is_ok).then_some(())
+        let made = wait(admin.create_topics(&new, &AdminOptions::new()));
+        match made.as_ref().map(|results| &results[0]) {
+            Ok(Ok(_)) => return Some(()),
+            Ok(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => {}
+            Ok(Err(_)) | Err(_) => may_be_made = true,
+        }
+        may_be_made.then(|| has_leaders(&admin, topic, partitions)).flatten()
     });
     // Made, it takes a moment until its leaders are known.
-    until("its partitions have leaders", || {
-        let metadata = admin.inner().fetch_metadata(Some(topic), Duration::from_secs(5)).ok()?;
-        let topic = metadata.topics().first()?;
-        let ready = topic.partitions().iter().filter(|partition| partition.leader() >= 0).count();
-        (ready == partitions as usize).then_some(())
-    });
+    until("its partitions have leaders", || has_leaders(&admin, topic, partitions));
+}
+
+fn has_leaders(
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &str,
+    partitions: i32,
+) -> Option<()> {
+    let metadata = admin.inner().fetch_metadata(Some(topic), Duration::from_secs(5)).ok()?;
+    let topic = metadata.topics().first()?;
+    let ready = topic.partitions().iter().filter(|partition| partition.leader() >= 0).count();
+    (ready == partitions as usize).then_some(())
 }
 
 pub(crate) fn delete_topic(brokers: &str, topic: &str) {

@@ -1,0 +1,50 @@
+//! What a consumer of Kafka reaches of what the work allows, against a real broker on this machine; the bound
+//! is beside each figure, and the order of each key is checked in each run.
+//!
+//! ```text
+//! cargo bench -p keylane-stream --features kafka,tokio --bench kafka -- table | hot | skew | capture | rate | stuck
+//! ```
+//!
+//! - `table`: that of Confluent's parallel consumer: 1 partition, 10,000 records, each sleeps 0 to 5 ms, 16 at
+//!   a time. `hot`: the same with one key. `skew`: the same with keys by Zipf's law, and with one that a fifth
+//!   of all records have.
+//! - `capture`: KPipe's: 8 partitions, 25,000 records, key = i mod 1,000, each parks for so long.
+//! - `rate`: records a second if handling them costs nothing, beside a bare loop of the client in the same run.
+//! - `stuck`: how long records wait while one key among 10,000 is stuck, and while none is, with handlers that
+//!   are busy half of the time.
+//!
+//! `--quick` after the name takes less of everything, to see that it works.
+
+mod capture;
+mod rate;
+mod stage;
+mod stuck;
+mod table;
+mod watch;
+
+use keylane_testkit::{Broker, or_skip};
+use stage::Stage;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let quick = words.iter().any(|word| word == "--quick");
+    let workloads: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+    if workloads.is_empty() {
+        return;
+    }
+    let Some(broker) = or_skip(Broker::start()) else { return };
+    let stage = Stage::new(&broker, quick);
+    for workload in workloads {
+        println!("\n{workload}");
+        match workload {
+            "table" => table::many_keys(&stage),
+            "hot" => table::one_key(&stage),
+            "skew" => table::skewed_keys(&stage),
+            "capture" => capture::run(&stage),
+            "rate" => rate::run(&stage),
+            "stuck" => stuck::run(&stage),
+            other => panic!("there is no workload {other}"),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use keylane_stream::consumer::{Attempt, Consumer, Failure};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::{ClientConfig, Message as _};
+
+use crate::stage::{Stage, Took, median};
+
+const TOPIC: &str = "rate";
+
+pub(crate) fn run(stage: &Stage) {
+    let records = stage.or_quick(1_000_000, 100_000);
+    let runs = stage.or_quick(5, 3);
+    stage.fill(TOPIC, 8, (0..records).map(|number| number % 1_000));
+    // The broker gets faster as it goes on, so they take turns.
+    let (mut bare, mut consumer) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        bare.push(bare_loop(stage, TOPIC, records));
+        consumer.push(consume(stage, records));
+    }
+    let (bare, consumer) = (median(bare), median(consumer));
+    println!("{records} records over 8 partitions and 1,000 keys, medians of {runs} runs\n");
+    println!("| what | records/s | of the bare loop | with the join, records/s |");
+    println!("|---|---:|---:|---:|");
+    for (what, took) in [("a bare loop", bare), ("the consumer, 2 threads", consumer)] {
+        let share = 100.0 * bare.work.as_secs_f64() / took.work.as_secs_f64();
+        let [work, all] = [took.work, took.all].map(|time| records as f64 / time.as_secs_f64());
+        println!("| {what} | {work:.0} | {share:.0} % | {all:.0} |");
+    }
+}
+
+/// A handler that only counts: what a check of the order would cost is more than all else.
+fn consume(stage: &Stage, records: u64) -> Took {
+    let begin = Instant::now();
+    let (seen, first) = (Arc::new(AtomicU64::new(0)), Arc::new(std::sync::OnceLock::new()));
+    let (counts, begins) = (Arc::clone(&seen), Arc::clone(&first));
+    let (sender, over) = std::sync::mpsc::channel();
+    let consumer = Consumer::builder(stage.source(TOPIC)).threads(2);
+    let consumer = consumer.start(move |attempt: &Attempt| {
+        begins.get_or_init(Instant::now);
+        assert!(!attempt.payload().is_empty());
+        if counts.fetch_add(1, Ordering::Relaxed) + 1 == records {
+            sender.send(Instant::now()).unwrap();
+        }
+        Ok::<_, Failure>(())
+    });
+    let consumer = consumer.unwrap();
+    let end = over.recv().unwrap();
+    assert_eq!(consumer.stop(Duration::from_secs(10)).counts.handled, records);
+    assert_eq!(seen.load(Ordering::Relaxed), records);
+    let work = end - *first.get().expect("some were handled");
+    Took { work, all: end - begin, least: Duration::ZERO }
+}
+
+/// What a loop on one thread takes that joins a group, takes each record's key and payload, and does nothing
+/// with them.
+pub(crate) fn bare_loop(stage: &Stage, topic: &str, records: u64) -> Took {
+    let mut bytes = 0;
+    let (work, all) = each_record(stage, topic, records, |key, payload| {
+        bytes += (key.len() + payload.len()) as u64;
+    });
+    assert!(bytes >= 2 * records);
+    Took { work, all, least: Duration::ZERO }
+}
+
+/// Joins a group and passes on each record's key and payload. How long that takes from the first to the last, and
+/// from the start of the client.
+pub(crate) fn each_record(
+    stage: &Stage,
+    topic: &str,
+    records: u64,
+    mut pass_on: impl FnMut(Vec<u8>, Vec<u8>),
+) -> (Duration, Duration) {
+    let begin = Instant::now();
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", &stage.brokers)
+        .set("group.id", stage.new_group())
+        .set("enable.auto.commit", "false")
+        .set("auto.offset.reset", "earliest")
+        // By default it pauses for a second when it has fetched enough, and would be an easy mark.
+        .set("fetch.queue.backoff.ms", "5")
+        .create()
+        .unwrap();
+    consumer.subscribe(&[topic]).unwrap();
+    let (mut first, mut seen) = (None, 0);
+    while seen < records {
+        let Some(message) = consumer.poll(Duration::from_secs(30)) else { continue };
+        let message = message.unwrap();
+        first.get_or_insert_with(Instant::now);
+        let [key, payload] = [message.key(), message.payload()];
+        pass_on(key.unwrap_or_default().to_vec(), payload.unwrap_or_default().to_vec());
+        seen += 1;
+    }
+    (first.expect("some came").elapsed(), begin.elapsed())
+}

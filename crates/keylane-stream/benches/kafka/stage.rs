@@ -1,0 +1,122 @@
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keylane_stream::Record;
+use keylane_stream::consumer::{Builder, Consumer, StartError};
+use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Settings};
+use keylane_testkit::Broker;
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+
+use crate::watch::Watch;
+
+/// A broker with the topics that workloads ask for.
+pub(crate) struct Stage {
+    pub(crate) brokers: String,
+    /// Less of everything.
+    pub(crate) quick: bool,
+    /// How many groups there were: each run has one that has seen nothing.
+    groups: Cell<u64>,
+}
+
+/// How long a run took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Took {
+    /// From the beginning of the first handler, or the first record of a bare loop, to the end of the last.
+    pub(crate) work: Duration,
+    /// From the start of the client, with the group's beginning.
+    pub(crate) all: Duration,
+    /// The least that the handlers allowed, given how long each of them really took: sleeps are longer than they
+    /// should be.
+    pub(crate) least: Duration,
+}
+
+impl Stage {
+    pub(crate) fn new(broker: &Broker, quick: bool) -> Self {
+        Stage { brokers: broker.address(), quick, groups: Cell::new(0) }
+    }
+
+    /// The second if less is wanted.
+    pub(crate) fn or_quick<T>(&self, usual: T, quick: T) -> T {
+        if self.quick { quick } else { usual }
+    }
+
+    pub(crate) fn new_group(&self) -> String {
+        self.groups.set(self.groups.get() + 1);
+        format!("group-{}", self.groups.get())
+    }
+
+    pub(crate) fn create(&self, topic: &str, partitions: i32) {
+        let admin: AdminClient<DefaultClientContext> =
+            ClientConfig::new().set("bootstrap.servers", &self.brokers).create().unwrap();
+        let new = [NewTopic::new(topic, partitions, TopicReplication::Fixed(1))];
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let made = runtime.block_on(admin.create_topics(&new, &AdminOptions::new())).unwrap();
+        assert!(made.iter().all(Result::is_ok), "{made:?}");
+    }
+
+    /// Makes a topic and fills it with records that have these keys, their numbers as payload.
+    pub(crate) fn fill(&self, topic: &str, partitions: i32, keys: impl Iterator<Item = u64>) {
+        self.create(topic, partitions);
+        let sink = KafkaSink::new(&Client::new(&*self.brokers)).unwrap();
+        let records: Vec<_> = (0..)
+            .zip(keys)
+            .map(|(number, key): (u64, _)| Record::new(key.to_string(), number.to_string()))
+            .collect();
+        for some in records.chunks(10_000) {
+            sink.send_all(topic, some).unwrap();
+        }
+    }
+
+    pub(crate) fn source(&self, topic: &str) -> KafkaSource {
+        let client = Client::new(&*self.brokers);
+        KafkaSource::join(Settings::new(client, [topic], self.new_group())).unwrap()
+    }
+
+    /// Has a consumer handle all records of a topic, so many at a time.
+    pub(crate) fn consume(
+        &self,
+        topic: &str,
+        records: u64,
+        at_a_time: u32,
+        start: impl FnOnce(Builder, Arc<Watch>) -> Result<Consumer, StartError>,
+    ) -> Took {
+        let watch = Arc::new(Watch::new(records));
+        let begin = Instant::now();
+        // As many may be incomplete as there are, so that the longest keys are known early.
+        let builder = Consumer::builder(self.source(topic)).most_incomplete(20_000, usize::MAX);
+        let consumer = start(builder, Arc::clone(&watch)).unwrap();
+        let over = watch.wait();
+        let ended = consumer.stop(Duration::from_secs(10));
+        assert_eq!(ended.counts.handled, records);
+        let least = over.slowest_key.max(over.handlers / at_a_time);
+        Took { work: over.work, all: over.at - begin, least }
+    }
+}
+
+/// The median of some runs, by the time of the work.
+pub(crate) fn median(mut runs: Vec<Took>) -> Took {
+    runs.sort();
+    runs[runs.len() / 2]
+}
+
+/// The least that all waits take if so many run at a time, and those of a key one after another.
+pub(crate) fn bound(waits: impl Iterator<Item = (u64, Duration)>, at_a_time: u32) -> Duration {
+    let (mut all, mut of_key) = (Duration::ZERO, HashMap::<u64, Duration>::new());
+    for (key, wait) in waits {
+        all += wait;
+        *of_key.entry(key).or_default() += wait;
+    }
+    of_key.into_values().max().unwrap_or_default().max(all / at_a_time)
+}
+
+/// A number that looks random, the same in each run. Source: S. Vigna's splitmix64.
+pub(crate) fn random(number: u64) -> u64 {
+    let mut z = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,98 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keylane_stream::Record;
+use keylane_stream::consumer::{Attempt, Consumer, Failure};
+use keylane_stream::kafka::{Client, KafkaSink};
+
+use crate::stage::{Stage, random};
+
+const KEYS: u64 = 10_000;
+const AT_A_TIME: usize = 16;
+/// How long a record takes, on average, and how many come a second: half of what is possible.
+const LONGEST: u64 = 5_000;
+const A_SECOND: u64 = 3_200;
+/// Records come in so many portions a second.
+const PORTIONS: u64 = 100;
+const STUCK: &[u8] = b"0";
+
+pub(crate) fn run(stage: &Stage) {
+    let seconds = stage.or_quick(60, 3);
+    println!("{KEYS} keys, {A_SECOND} records a second for {seconds} s, {AT_A_TIME} at a time\n");
+    println!("| one key is | p50, ms | p99, ms | longest, ms | records | CPU of this process, s |");
+    println!("|---|---:|---:|---:|---:|---:|");
+    for is_stuck in [false, true] {
+        row(is_stuck, latencies(stage, seconds, is_stuck));
+    }
+}
+
+fn row(is_stuck: bool, (mut latencies, processor): (Vec<Duration>, Duration)) {
+    latencies.sort_unstable();
+    let at =
+        |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    let what = if is_stuck { "stuck" } else { "like the others" };
+    let [half, most, all] = [0.5, 0.99, 1.0].map(at);
+    let (count, processor) = (latencies.len(), processor.as_secs_f64());
+    println!("| {what} | {half:.2} | {most:.2} | {all:.2} | {count} | {processor:.1} |");
+}
+
+/// From when each record of another key was to be sent to the end of its handler; and what the processor spent.
+fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Duration>, Duration) {
+    let topic = format!("stuck-{}", stage.new_group());
+    stage.create(&topic, 1);
+    let others: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let (notes, free) = (Arc::clone(&others), Arc::new(AtomicBool::new(!is_stuck)));
+    let (may_go, ended) = (Arc::clone(&free), Arc::new(AtomicU64::new(0)));
+    let counts = Arc::clone(&ended);
+    let begin = Instant::now();
+    let consumer = Consumer::builder(stage.source(&topic)).threads(AT_A_TIME);
+    let consumer = consumer.start(move |attempt: &Attempt| {
+        while attempt.key() == Some(STUCK) && !may_go.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        thread::sleep(Duration::from_micros(random(attempt.position().get()) % (LONGEST + 1)));
+        let due: u64 = std::str::from_utf8(attempt.payload())?.parse()?;
+        if attempt.key() != Some(STUCK) {
+            let latency = begin.elapsed().saturating_sub(Duration::from_micros(due));
+            notes.lock().unwrap().push(latency);
+        }
+        counts.fetch_add(1, Ordering::Release);
+        Ok::<_, Failure>(())
+    });
+    let consumer = consumer.unwrap();
+    while consumer.survey().is_none_or(|survey| survey.partitions.is_empty()) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let before = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let sink = KafkaSink::new(&Client::new(&*stage.brokers).set("linger.ms", "1")).unwrap();
+    let sent = send(&sink, &topic, seconds, begin);
+    let after = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    free.store(true, Ordering::Release);
+    while ended.load(Ordering::Acquire) < sent {
+        thread::sleep(Duration::from_millis(5));
+    }
+    consumer.stop(Duration::from_secs(10));
+    let latencies = std::mem::take(&mut *others.lock().unwrap());
+    // The first second belongs to the start.
+    let warm = latencies.into_iter().skip(A_SECOND as usize).collect();
+    (warm, Duration::try_from(after).unwrap() - Duration::try_from(before).unwrap())
+}
+
+/// Sends at a fixed rate, whatever becomes of it; a record's payload is when it was to be sent.
+fn send(sink: &KafkaSink, topic: &str, seconds: u64, begin: Instant) -> u64 {
+    let from = begin.elapsed();
+    let mut number = 0;
+    for portion in 0..seconds * PORTIONS {
+        let due = from + Duration::from_secs(portion) / PORTIONS as u32;
+        thread::sleep(due.saturating_sub(begin.elapsed()));
+        for _ in 0..A_SECOND / PORTIONS {
+            let key = random(number ^ 0xFACE) % KEYS;
+            let record = Record::new(key.to_string(), due.as_micros().to_string());
+            sink.send(topic, &record, |written| drop(written.unwrap()));
+            number += 1;
+        }
+    }
+    number
+}
