@@ -1,5 +1,6 @@
 //! Durable jobs, shared fairly among workers, in order per key: what is behind `keylane serve`.
 
 mod ids;
+pub mod schedule;
 
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
