@@ -95,6 +95,8 @@ pub enum Reason {
         /// Who is first.
         head: Head,
     },
+    /// Keys: said of a job of which so few wait for keys that none of them was looked at.
+    Keys,
     /// A key of it, which it heads, is paused.
     KeyPaused {
         /// The key.
@@ -197,10 +199,10 @@ impl Explanation {
 pub struct Because {
     /// An example of it.
     pub reason: Reason,
-    /// How many subtasks wait for that; 0 if it is a step. Of those that wait for keys, the first
+    /// How many subtasks wait for that; 0 if it is a step. Of those that wait for keys up to
     /// [`Because::SAMPLE`] are looked at, and stand for the others.
     pub subtasks: u64,
-    /// One of them.
+    /// One of them, if one was looked at.
     pub example: Option<Step>,
 }
 

@@ -5,7 +5,6 @@ use std::ops::Range;
 use keylane::allocate::{self, Claimant};
 
 use super::job::{Course, Job, Roll, StepState, ranges};
-use super::list::List;
 use super::scheduler::Scheduler;
 use super::task::{Phase, Task};
 use super::timers::Due;
@@ -34,16 +33,13 @@ impl Scheduler {
             return Err(Stale);
         }
         self.runs.remove(&fence);
-        self.count_out(slot, run.task);
+        self.leave_phase(slot, run.task);
         let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, now);
         self.give_back_slot(slot, step, fate, now);
         let mut ended = Ended { fate, dropped: Vec::new(), over: None };
         match fate {
             Fate::Again { at } => self.keep_for_again(slot, run.task, at, now),
-            Fate::Stopped => {
-                self.tasks[run.task].phase = Phase::Stopped;
-                self.count_in(slot, run.task);
-            }
+            Fate::Stopped => self.enter_phase(slot, run.task, Phase::Stopped),
             Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
                 self.put_away(slot, run.task, fate, now);
                 if fate == Fate::Failed {
@@ -75,14 +71,12 @@ impl Scheduler {
     fn keep_for_again(&mut self, slot: u32, task: u32, at: Option<u64>, now: u64) {
         match at {
             Some(at) => {
-                self.tasks[task].phase = Phase::BackingOff;
                 self.tasks[task].at = at;
-                self.count_in(slot, task);
+                self.enter_phase(slot, task, Phase::BackingOff);
                 self.timers.set(at, Due::Attempt(task));
             }
             None => {
-                self.tasks[task].phase = Phase::Waiting;
-                self.count_in(slot, task);
+                self.enter_phase(slot, task, Phase::Waiting);
                 self.wake(task, now);
             }
         }
@@ -91,15 +85,11 @@ impl Scheduler {
     /// A task that waits, backs off or is stopped could start, unless it is blocked.
     pub(super) fn wake(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
-        self.count_out(slot, task);
+        self.leave_phase(slot, task);
         if self.tasks[task].blocked > 0 {
-            self.tasks[task].phase = Phase::Waiting;
-            self.count_in(slot, task);
-            return;
+            return self.enter_phase(slot, task, Phase::Waiting);
         }
-        self.tasks[task].phase = Phase::Ready;
-        self.count_in(slot, task);
-        self.jobs[slot].ready.push(&mut self.tasks, task, Task::link);
+        self.enter_phase(slot, task, Phase::Ready);
         let share = self.share(slot);
         self.allocator.ready(share, 1, now);
     }
@@ -117,7 +107,7 @@ impl Scheduler {
         self.opened = opened;
     }
 
-    /// A task that is in no list and not counted is over: its lanes go on.
+    /// A task that has left its phase is over: its lanes go on.
     pub(super) fn put_away(&mut self, slot: u32, task: u32, fate: Fate, now: u64) {
         let number = self.tasks[task].number;
         self.jobs[slot].roll.leave(&self.tasks, slot, number, task);
@@ -163,7 +153,7 @@ impl Scheduler {
             self.call_off_timer();
         }
         let job = &mut self.jobs[slot];
-        job.ready = List::default();
+        (job.ready, job.backing_off, job.stopped) = Default::default();
         for step in [&mut job.split, &mut job.fan_in] {
             if let StepState::Pending(_) = step {
                 *step = StepState::Over;

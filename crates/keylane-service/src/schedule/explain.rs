@@ -1,5 +1,7 @@
 //! Answers: how things stand, and why something waits.
 
+use std::mem::discriminant;
+
 use keylane::allocate::Progress;
 
 use super::job::{Job, StepState};
@@ -15,6 +17,9 @@ use crate::{JobNumber, Key};
 
 /// Ranks are told while there are no more jobs than this to look at.
 const RANKED: usize = 1000;
+
+/// So many tasks are looked at to find some that wait for keys.
+const LOOKED_AT: usize = 1024;
 
 /// Of lanes whose lengths have as many digits, so many are compared.
 const COMPARED: usize = 10_000;
@@ -46,7 +51,7 @@ impl Scheduler {
         if let StepState::Pending(_) = job.split {
             say(self.reason_of_ready(slot), 0, Some(Step::Split));
         }
-        self.sample(slot, &mut because);
+        self.say_of_tasks(slot, &mut because);
         if let StepState::Pending(_) = job.fan_in {
             let reason = reason_of_fan_in(job);
             because.push(Because { reason, subtasks: 0, example: Some(Step::FanIn) });
@@ -54,36 +59,52 @@ impl Scheduler {
         Some(because)
     }
 
-    /// Adds what the first tasks of the job wait for that are not ready.
-    fn sample(&self, slot: u32, because: &mut Vec<Because>) {
-        let counts = &self.jobs[slot].counts;
-        let before = because.len();
-        let waits = |phase| matches!(phase, Phase::Waiting | Phase::BackingOff | Phase::Stopped);
-        let roll = self.jobs[slot].roll.iter(&self.tasks, slot).take(16 * Because::SAMPLE);
-        let sample = roll.filter(|task| waits(self.tasks[*task].phase)).take(Because::SAMPLE);
+    /// Adds what those of the job wait for that are not ready.
+    fn say_of_tasks(&self, slot: u32, because: &mut Vec<Because>) {
+        let job = &self.jobs[slot];
+        let example = |task: u32| Some(Step::of(self.tasks[task].number));
+        let backing_off =
+            job.backing_off.iter(&self.tasks, |task| &task.link).take(Because::SAMPLE);
+        if let Some(first) = backing_off.min_by_key(|task| self.tasks[*task].at) {
+            let reason = Reason::BackingOff { until: self.tasks[first].at };
+            let (subtasks, example) = (job.counts.backing_off, example(first));
+            because.push(Because { reason, subtasks, example });
+        }
+        if let Some(first) = job.stopped.first() {
+            let (subtasks, example) = (job.counts.stopped, example(first));
+            because.push(Because { reason: Reason::Stopped, subtasks, example });
+        }
+        if job.counts.waiting > 0 {
+            because.extend(self.sample_waiting(slot));
+        }
+    }
+
+    /// What a sample of those that wait for keys waits for: the first reason of each.
+    fn sample_waiting(&self, slot: u32) -> Vec<Because> {
+        let job = &self.jobs[slot];
+        let all = job.roll.spread(&self.tasks, slot, LOOKED_AT);
+        let all = all.filter(|task| self.tasks[*task].phase == Phase::Waiting);
+        let mut found: Vec<Because> = Vec::new();
         let mut sampled = 0;
-        for task in sample {
-            let Some(reason) = self.reasons(task).into_iter().next() else { continue };
-            sampled += u64::from(self.tasks[task].phase == Phase::Waiting);
-            let is_same = |it: &&mut Because| it.reason.is_like(&reason);
-            match because[before..].iter_mut().find(is_same) {
-                Some(same) => {
-                    same.subtasks += 1;
-                    same.reason.take_earlier(&reason);
-                }
+        for task in all.take(Because::SAMPLE) {
+            sampled += 1;
+            let reason = self.reasons(task).into_iter().next();
+            let reason = reason.expect("what waits does not head a lane, or one is paused");
+            let is_like = |it: &&mut Because| discriminant(&it.reason) == discriminant(&reason);
+            match found.iter_mut().find(is_like) {
+                Some(same) => same.subtasks += 1,
                 None => {
                     let example = Some(Step::of(self.tasks[task].number));
-                    because.push(Because { reason, subtasks: 1, example });
+                    found.push(Because { reason, subtasks: 1, example });
                 }
             }
         }
-        for it in &mut because[before..] {
-            it.subtasks = match it.reason {
-                Reason::BackingOff { .. } => counts.backing_off,
-                Reason::Stopped => counts.stopped,
-                _ => it.subtasks * counts.waiting / sampled.max(1),
-            };
+        if found.is_empty() {
+            found.push(Because { reason: Reason::Keys, subtasks: 1, example: None });
+            sampled = 1;
         }
+        found.iter_mut().for_each(|it| it.subtasks = it.subtasks * job.counts.waiting / sampled);
+        found
     }
 
     /// How a subtask or step stands, and all that it waits for; `None` if it is over, or there is none. Costs
@@ -309,18 +330,5 @@ fn needs_less(one: &Progress, one_job: &Job, other: &Progress, other_job: &Job) 
             (one, one_job.share) < (other, other_job.share)
         }
         (one, other) => one.is_some() && other.is_none(),
-    }
-}
-
-impl Reason {
-    /// Whether two are told as one.
-    fn is_like(&self, other: &Reason) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-
-    fn take_earlier(&mut self, other: &Reason) {
-        if let (Reason::BackingOff { until }, Reason::BackingOff { until: other }) = (self, other) {
-            *until = (*until).min(*other);
-        }
     }
 }

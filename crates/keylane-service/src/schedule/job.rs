@@ -9,7 +9,7 @@ use keylane::allocate;
 
 use super::list::List;
 use super::slab::NONE;
-use super::task::Tasks;
+use super::task::{Phase, Tasks};
 use super::{Counts, KindId, OnError, OnFail, Outcome};
 use crate::JobNumber;
 
@@ -62,8 +62,10 @@ pub(super) struct Job {
     pub(super) step_failed: bool,
     /// Its subtasks, by state. Those of `fresh` are among the ready ones.
     pub(super) counts: Counts,
-    /// Tasks that could start, the longest ready first.
+    /// Tasks that could start, the longest ready first; those that back off; those that stop their keys.
     pub(super) ready: List,
+    pub(super) backing_off: List,
+    pub(super) stopped: List,
     /// Subtasks without keys that wait for a slot.
     pub(super) fresh: Fresh,
     /// Everything else that is unfinished.
@@ -71,6 +73,26 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// The list of the tasks in a phase. For those that wait or run there is none.
+    pub(super) fn list_of(&mut self, phase: Phase) -> Option<&mut List> {
+        match phase {
+            Phase::Waiting | Phase::Running => None,
+            Phase::Ready => Some(&mut self.ready),
+            Phase::BackingOff => Some(&mut self.backing_off),
+            Phase::Stopped => Some(&mut self.stopped),
+        }
+    }
+
+    pub(super) fn count_of(&mut self, phase: Phase) -> &mut u64 {
+        match phase {
+            Phase::Waiting => &mut self.counts.waiting,
+            Phase::Ready => &mut self.counts.ready,
+            Phase::Running => &mut self.counts.running,
+            Phase::BackingOff => &mut self.counts.backing_off,
+            Phase::Stopped => &mut self.counts.stopped,
+        }
+    }
+
     /// How it ends, if it is over now.
     pub(super) fn outcome(&self) -> Outcome {
         match self.course {
@@ -180,6 +202,20 @@ impl Roll {
         };
         let task = self.others.get(&number).copied().or_else(in_order)?;
         is_here(tasks, slot, number, task).then_some(task)
+    }
+
+    /// About `most` of the tasks that are here, spread over all of them.
+    pub(super) fn spread<'a>(
+        &'a self,
+        tasks: &'a Tasks,
+        slot: u32,
+        most: usize,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let stride = (self.sorted.len() / most).max(1);
+        let sorted = self.sorted.iter().copied().step_by(stride).take(most);
+        let others = self.others.iter().map(|(number, task)| (*number, *task)).take(most);
+        let all = sorted.chain(others);
+        all.filter(move |&(number, task)| is_here(tasks, slot, number, task)).map(|(_, task)| task)
     }
 
     /// All tasks. One that was reopened may be named twice.

@@ -58,7 +58,7 @@ impl Scheduler {
             Phase::Ready => self.wait_again(head, now),
             Phase::Waiting | Phase::BackingOff | Phase::Stopped => {}
         }
-        self.count_out(slot, head);
+        self.leave_phase(slot, head);
         self.settle(slot, true, now);
         self.put_away(slot, head, Fate::Failed, now);
         if phase == Phase::BackingOff {
@@ -79,10 +79,8 @@ impl Scheduler {
     /// A task that could have started waits.
     fn wait_again(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
-        self.count_out(slot, task);
-        self.jobs[slot].ready.remove(&mut self.tasks, task, Task::link);
-        self.tasks[task].phase = Phase::Waiting;
-        self.count_in(slot, task);
+        self.leave_phase(slot, task);
+        self.enter_phase(slot, task, Phase::Waiting);
         let share = self.share(slot);
         self.allocator.unready(share, 1, now);
     }

@@ -276,25 +276,14 @@ impl Lanes {
 
     /// The lanes that have a head, the one that has been so longest first.
     pub(super) fn by_age(&self) -> impl Iterator<Item = u32> {
-        let mut lane = self.by_age.first;
-        std::iter::from_fn(move || {
-            let next = (lane != NONE).then_some(lane)?;
-            lane = self.lanes[next].by_age.behind;
-            Some(next)
-        })
+        self.by_age.iter(&self.lanes, |lane| &lane.by_age)
     }
 
     /// The lanes with several tasks, the longest first but for those whose lengths have the same number of
     /// binary digits.
     pub(super) fn by_digits(&self) -> impl Iterator<Item = u32> {
-        self.by_length.iter().rev().flat_map(move |list| {
-            let mut lane = list.first;
-            std::iter::from_fn(move || {
-                let next = (lane != NONE).then_some(lane)?;
-                lane = self.lanes[next].by_length.behind;
-                Some(next)
-            })
-        })
+        let lists = self.by_length.iter().rev();
+        lists.flat_map(|list| list.iter(&self.lanes, |lane| &lane.by_length))
     }
 
     fn find_or_open(&mut self, key: &[u8]) -> u32 {

@@ -29,6 +29,24 @@ impl Default for List {
 }
 
 impl List {
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    /// All of it, from the first on. `link` as in the other calls.
+    pub(super) fn iter<'a, T>(
+        &self,
+        slab: &'a Slab<T>,
+        link: fn(&T) -> &Link,
+    ) -> impl Iterator<Item = u32> + use<'a, T> {
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            let thing = (next != NONE).then_some(next)?;
+            next = link(&slab[thing]).behind;
+            Some(thing)
+        })
+    }
+
     /// Puts a thing that is in no such list behind all others.
     pub(super) fn push<T>(
         &mut self,
@@ -60,15 +78,5 @@ impl List {
             NONE => self.last = before,
             behind => link(&mut slab[behind]).before = before,
         }
-    }
-
-    pub(super) fn pop<T>(
-        &mut self,
-        slab: &mut Slab<T>,
-        link: fn(&mut T) -> &mut Link,
-    ) -> Option<u32> {
-        let first = (self.first != NONE).then_some(self.first)?;
-        self.remove(slab, first, link);
-        Some(first)
     }
 }

@@ -70,6 +70,9 @@ pub struct Scheduler {
     pub(super) opened: Vec<u32>,
 }
 
+/// Maps with room for more jobs than this are given back when they are empty.
+const ROOM_KEPT: usize = 1024;
+
 /// A task that has a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
@@ -265,33 +268,32 @@ impl Scheduler {
         K: IntoIterator<Item = &'k [u8]>,
     {
         let mut entered = Entered::default();
-        let Scheduler { tasks, lanes, jobs, .. } = self;
-        let job = &mut jobs[slot];
+        let allowed = self.jobs[slot].attempts_allowed;
         for NewSubtask { number, keys, attempts_made } in subtasks {
             assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
             let mut keys = keys.into_iter().peekable();
-            let is_exhausted = attempts_made >= job.attempts_allowed;
+            let is_exhausted = attempts_made >= allowed;
             if keys.peek().is_none() && !is_exhausted {
+                let job = &mut self.jobs[slot];
                 job.fresh.push(number, attempts_made);
+                job.counts.ready += 1;
                 entered.ready += 1;
                 continue;
             }
-            let task = tasks.insert(Task::new(slot, number, attempts_made));
-            lanes.enter(tasks, task, keys, now);
-            job.roll.enter(number, task);
+            let task = self.tasks.insert(Task::new(slot, number, attempts_made));
+            self.lanes.enter(&mut self.tasks, task, keys, now);
+            self.jobs[slot].roll.enter(number, task);
             if is_exhausted {
                 entered.exhausted.push(task);
             }
-            if is_exhausted || tasks[task].blocked > 0 {
+            if is_exhausted || self.tasks[task].blocked > 0 {
                 entered.waiting += 1;
+                self.enter_phase(slot, task, Phase::Waiting);
             } else {
                 entered.ready += 1;
-                tasks[task].phase = Phase::Ready;
-                job.ready.push(tasks, task, Task::link);
+                self.enter_phase(slot, task, Phase::Ready);
             }
         }
-        job.counts.ready += entered.ready;
-        job.counts.waiting += entered.waiting;
         entered
     }
 
@@ -323,10 +325,9 @@ impl Scheduler {
             if self.jobs[slot].course != Course::Open {
                 break;
             }
-            self.count_out(slot, task);
+            self.leave_phase(slot, task);
             if self.jobs[slot].on_fail == OnFail::StopKey && self.tasks[task].has_keys() {
-                self.tasks[task].phase = Phase::Stopped;
-                self.count_in(slot, task);
+                self.enter_phase(slot, task, Phase::Stopped);
                 continue;
             }
             accepted.failed.push(Step::of(self.tasks[task].number));
@@ -428,31 +429,28 @@ impl Scheduler {
         self.allocator.settled(share, failed, now);
     }
 
-    /// Counts a task in its phase; the steps of a job are not counted.
-    pub(super) fn count_in(&mut self, slot: u32, task: u32) {
-        if let Some(count) = self.count_of(slot, task) {
-            *count += 1;
+    /// A task is in this phase from now on.
+    pub(super) fn enter_phase(&mut self, slot: u32, task: u32, phase: Phase) {
+        let Scheduler { tasks, jobs, .. } = self;
+        let job = &mut jobs[slot];
+        if let Some(list) = job.list_of(phase) {
+            list.push(tasks, task, Task::link);
         }
+        let task = &mut tasks[task];
+        task.phase = phase;
+        *job.count_of(phase) += u64::from(task.is_subtask());
     }
 
-    pub(super) fn count_out(&mut self, slot: u32, task: u32) {
-        if let Some(count) = self.count_of(slot, task) {
-            *count -= 1;
+    /// A task leaves its phase, and is in none until it enters the next.
+    pub(super) fn leave_phase(&mut self, slot: u32, task: u32) -> Phase {
+        let Scheduler { tasks, jobs, .. } = self;
+        let job = &mut jobs[slot];
+        let Task { phase, .. } = tasks[task];
+        if let Some(list) = job.list_of(phase) {
+            list.remove(tasks, task, Task::link);
         }
-    }
-
-    fn count_of(&mut self, slot: u32, task: u32) -> Option<&mut u64> {
-        let Task { number, phase, .. } = self.tasks[task];
-        (number <= Step::LAST_SUBTASK).then(|| {
-            let counts = &mut self.jobs[slot].counts;
-            match phase {
-                Phase::Waiting => &mut counts.waiting,
-                Phase::Ready => &mut counts.ready,
-                Phase::Running => &mut counts.running,
-                Phase::BackingOff => &mut counts.backing_off,
-                Phase::Stopped => &mut counts.stopped,
-            }
-        })
+        *job.count_of(phase) -= u64::from(tasks[task].is_subtask());
+        phase
     }
 
     /// A job is over if nothing of it is unfinished; a fan-in that is to come begins then.
@@ -467,6 +465,7 @@ impl Scheduler {
                 job.fan_in = StepState::Task;
                 let task = self.tasks.insert(Task::new(slot, Step::FanIn.number(), made));
                 self.jobs[slot].roll.begin(Step::FanIn.number(), task);
+                self.enter_phase(slot, task, Phase::Waiting);
                 self.wake(task, now);
                 return None;
             }
@@ -482,6 +481,9 @@ impl Scheduler {
     pub(super) fn forget(&mut self, slot: u32) -> Outcome {
         let job = self.jobs.remove(slot);
         self.by_number.remove(&job.number.0);
+        if self.by_number.is_empty() && self.by_number.capacity() > ROOM_KEPT {
+            (self.by_number, self.by_share) = Default::default();
+        }
         if let Some(share) = job.share {
             self.by_share.remove(&share.serial());
             debug_assert!(self.allocator.progress(share).is_none(), "the allocator agrees");

@@ -7,7 +7,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Things of a page. A doubled vector would stall whoever adds the millionth for as long as copying the
 /// others takes, under the lock that everybody wants.
-const PAGE: usize = 256;
+const PAGE: usize = 128;
 
 /// A number is given again once its thing is gone. What is gone is a `Default`, by which a number that
 /// was kept too long can be told from a live one.
@@ -54,6 +54,7 @@ impl<T: Default> Slab<T> {
 
     fn clear(&mut self) {
         self.pages.truncate(1);
+        self.pages.shrink_to_fit();
         self.pages.iter_mut().for_each(Vec::clear);
         self.free = Vec::new();
     }

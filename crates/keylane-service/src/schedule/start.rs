@@ -164,8 +164,8 @@ impl Scheduler {
     /// What is ready as a task goes first: somebody may wait behind it.
     fn take_ready(&mut self, slot: u32) -> u32 {
         let job = &mut self.jobs[slot];
-        if let Some(task) = job.ready.pop(&mut self.tasks, Task::link) {
-            self.count_out(slot, task);
+        if let Some(task) = job.ready.first() {
+            self.leave_phase(slot, task);
             return task;
         }
         let (number, made) = job.fresh.pop().expect("the allocator knows what is ready");
@@ -180,11 +180,10 @@ impl Scheduler {
         self.next_fence += 1;
         self.runs.insert(fence, Run { task, since: now, rule });
         let begun = &mut self.tasks[task];
-        begun.phase = Phase::Running;
         begun.attempts += 1;
         begun.at = fence;
         let (step, attempt) = (Step::of(begun.number), begun.attempts);
-        self.count_in(slot, task);
+        self.enter_phase(slot, task, Phase::Running);
         let job = &mut self.jobs[slot];
         job.turn = None;
         let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };

@@ -1,5 +1,6 @@
 //! A subtask that is more than a number: it has keys, or has begun.
 
+use super::Step;
 use super::list::Link;
 use super::slab::{NONE, Slab};
 
@@ -32,7 +33,7 @@ pub(super) struct Task {
     pub(super) places: u32,
     /// Its lanes that it does not head, or that are paused.
     pub(super) blocked: u32,
-    /// In the list of its job's ready ones.
+    /// In the list of its job's tasks that are in the same phase, if there is one.
     pub(super) link: Link,
     pub(super) phase: Phase,
     /// The fence of its run, or when its next attempt is.
@@ -61,6 +62,11 @@ impl Task {
 
     pub(super) fn has_keys(&self) -> bool {
         self.places != NONE
+    }
+
+    /// Whether it is a subtask, and not a step of the job.
+    pub(super) fn is_subtask(&self) -> bool {
+        self.number <= Step::LAST_SUBTASK
     }
 
     pub(super) fn link(&mut self) -> &mut Link {

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::schedule::Counts;
 use crate::schedule::job::{Course, StepState};
 use crate::schedule::scheduler::Scheduler;
 use crate::schedule::slab::NONE;
 use crate::schedule::task::{Phase, Task};
-use crate::schedule::{Counts, Step};
 
 impl Scheduler {
     /// Panics if a count, a list or the allocator says something else than the tasks do.
@@ -36,7 +36,7 @@ impl Scheduler {
                 Phase::Stopped => {}
             }
             let counts = counts.entry(task.job).or_default();
-            if task.number <= Step::LAST_SUBTASK {
+            if task.is_subtask() {
                 *match task.phase {
                     Phase::Waiting => &mut counts.waiting,
                     Phase::Ready => &mut counts.ready,
@@ -65,9 +65,20 @@ impl Scheduler {
             ..counted
         };
         assert_eq!(job.counts, counted);
+        for (list, phase) in [
+            (&job.ready, Phase::Ready),
+            (&job.backing_off, Phase::BackingOff),
+            (&job.stopped, Phase::Stopped),
+        ] {
+            let listed: Vec<u32> = list.iter(&self.tasks, |task| &task.link).collect();
+            let are_there = |it: &u32| tasks[it].phase == phase && tasks[it].job == slot;
+            assert!(listed.iter().all(are_there));
+            let there = tasks.values().filter(|it| it.phase == phase && it.job == slot).count();
+            assert_eq!(listed.len(), there);
+        }
         let Some(share) = job.share else { return };
         let progress = self.allocator.progress(share).expect("it is not over");
-        let is_step = |task: &&&Task| task.job == slot && task.number > Step::LAST_SUBTASK;
+        let is_step = |task: &&&Task| task.job == slot && !task.is_subtask();
         let steps = |phases: &[Phase]| {
             tasks.values().filter(is_step).filter(|task| phases.contains(&task.phase)).count()
                 as u64

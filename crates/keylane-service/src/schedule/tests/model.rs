@@ -11,11 +11,12 @@ use std::ops::Range;
 use keylane::allocate::Order;
 use proptest::prelude::*;
 
-use crate::JobNumber;
 use crate::schedule::{
-    AddError, Counts, End, EndedCounts, Fate, HeadError, KindId, KindLimits, NewJob, NewSubtask,
-    OnError, OnFail, Outcome, Rate, Scheduler, Settings, Stale, Start, State, Step,
+    AddError, Counts, End, EndedCounts, Fate, HeadError, KeySort, KeyView, KindId, KindLimits,
+    NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Reason, Scheduler, Settings, Stale, Start,
+    State, Step, StepOf,
 };
+use crate::{JobNumber, Key};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -214,35 +215,12 @@ impl Pair {
         (!self.jobs.is_empty()).then(|| self.jobs[which % self.jobs.len()].number)
     }
 
-    /// Whether keys and the other subtasks of its job let it run.
     fn is_free(&self, at: usize) -> bool {
-        let sub = &self.subs[at];
-        let conflicts = |other: &Sub| !other.keys.is_disjoint(&sub.keys);
-        match sub.step {
-            Step::FanIn => {
-                self.subs.iter().all(|other| other.job != sub.job || other.step == Step::FanIn)
-            }
-            _ => !self.subs[..at].iter().any(conflicts) && sub.keys.is_disjoint(&self.paused_keys),
-        }
-    }
-
-    fn kind_has_room(&self, kind: u32) -> bool {
-        let Some(state) = self.kinds.get(&kind) else { return true };
-        let runs =
-            |sub: &&Sub| matches!(sub.phase, Phase::Runs(_)) && self.job(sub.job).kind == kind;
-        let running = self.subs.iter().filter(runs).count() as u32;
-        state.limits.concurrency.is_none_or(|bound| running < bound)
-            && state.limits.rate.is_none_or(|rate| state.level >= u64::from(rate.period_ms))
+        is_free(&self.subs, &self.paused_keys, at)
     }
 
     fn may_start(&self, at: usize) -> bool {
-        let sub = &self.subs[at];
-        let job = self.job(sub.job);
-        sub.phase == Phase::Waits
-            && self.is_free(at)
-            && job.course == Course::Open
-            && !job.paused
-            && self.kind_has_room(job.kind)
+        may_start(&self.subs, &self.jobs, &self.kinds, &self.paused_keys, at)
     }
 
     /// Has everything start that can, and checks it.
@@ -275,6 +253,23 @@ impl Pair {
                 None,
                 "could start"
             );
+            self.check_token_timers();
+        }
+    }
+
+    /// A slot is free and something waits for nothing but a token: a timer is set for that.
+    fn check_token_timers(&self) {
+        for at in 0..self.subs.len() {
+            let job = self.job(self.subs[at].job);
+            let Some(kind) = self.kinds.get(&job.kind) else { continue };
+            let Some(rate) = kind.limits.rate.filter(|rate| rate.tokens > 0) else { continue };
+            let mut with_token = self.kinds.clone();
+            with_token.get_mut(&job.kind).unwrap().level = u64::from(rate.period_ms);
+            if may_start(&self.subs, &self.jobs, &with_token, &self.paused_keys, at) {
+                let missing = u64::from(rate.period_ms) - kind.level;
+                let due = self.now + missing.div_ceil(u64::from(rate.tokens));
+                assert!(self.scheduler.next_timeout().is_some_and(|next| next <= due));
+            }
         }
     }
 
@@ -312,10 +307,61 @@ impl Pair {
                     other => panic!("{other:?}"),
                 }
                 assert_eq!(explained.reasons.is_empty(), matches!(sub.phase, Phase::Runs(_)));
+                self.check_reasons(at, &explained.reasons);
             }
             assert_eq!(self.scheduler.counts(JobNumber(job.number)), Some(counts));
             self.scheduler.waiting_because(JobNumber(job.number)).unwrap();
         }
+        self.check_keys();
+    }
+
+    /// What is said of keys is so: each key that keeps the subtask is named, with who stands before it.
+    fn check_reasons(&self, at: usize, reasons: &[Reason]) {
+        let sub = &self.subs[at];
+        let mut named = 0;
+        for reason in reasons {
+            let (key, ahead, behind, head) = match reason {
+                Reason::KeyOrder { key, ahead, behind, head } => {
+                    (key, Some(*ahead), Some(*behind), *head)
+                }
+                Reason::KeyStopped { key, head } => (key, None, None, *head),
+                Reason::KeyPaused { key } => {
+                    assert!(self.paused_keys.contains(&letter_of(key)));
+                    named += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            named += 1;
+            let letter = letter_of(key);
+            let name = |sub: &Sub| StepOf { job: JobNumber(sub.job), step: sub.step };
+            let before: Vec<&Sub> =
+                self.subs[..at].iter().filter(|it| it.keys.contains(&letter)).collect();
+            assert_eq!(head.of, name(before[0]));
+            assert_eq!(head.attempts, before[0].attempts);
+            assert!(ahead.is_none_or(|ahead| ahead as usize == before.len()));
+            assert!(behind.is_none_or(|behind| behind == name(before[before.len() - 1])));
+            let is_stopped = before[0].phase == Phase::Stopped;
+            assert_eq!(is_stopped, matches!(reason, Reason::KeyStopped { .. }));
+        }
+        let keeps = |letter: &&u8| {
+            self.subs[..at].iter().any(|it| it.keys.contains(letter))
+                || self.paused_keys.contains(letter)
+        };
+        if sub.phase == Phase::Waits && matches!(sub.step, Step::Subtask(_)) {
+            assert_eq!(named, sub.keys.iter().filter(keeps).count());
+        }
+    }
+
+    fn check_keys(&self) {
+        let oldest = self.scheduler.keys(KeySort::HeadAge, 4);
+        let longest = self.scheduler.keys(KeySort::Length, 4);
+        let in_use: BTreeSet<u8> = self.subs.iter().flat_map(|sub| sub.keys.clone()).collect();
+        assert_eq!((oldest.len(), longest.len()), (in_use.len().min(4), in_use.len().min(4)));
+        let since = |view: &KeyView| view.head.map(|head| head.since);
+        assert!(oldest.windows(2).all(|pair| since(&pair[0]) <= since(&pair[1])));
+        assert!(longest.windows(2).all(|pair| pair[0].length >= pair[1].length));
+        let least = (oldest.last().and_then(since), longest.last().map(|view| view.length));
         let lengths = |key: u8| self.subs.iter().filter(|sub| sub.keys.contains(&key)).count();
         for letter in 0..6 {
             let view = self.scheduler.key(&key(letter));
@@ -324,6 +370,9 @@ impl Pair {
             assert_eq!(view.is_some(), length > 0 || is_paused);
             let Some(view) = view else { continue };
             assert_eq!((view.length as usize, view.paused), (length, is_paused));
+            let is_listed = |views: &[KeyView]| views.iter().any(|it| it.key == view.key);
+            assert!(length == 0 || is_listed(&oldest) || since(&view) >= least.0);
+            assert!(length == 0 || is_listed(&longest) || Some(view.length) <= least.1);
             let first = self.subs.iter().find(|sub| sub.keys.contains(&letter));
             assert_eq!(
                 view.head.map(|it| (it.of.job.0, it.of.step)),
@@ -873,6 +922,43 @@ impl Pair {
         assert!(self.subs.is_empty());
         self.scheduler.check_empty();
     }
+}
+
+/// Whether keys and the other subtasks of its job let it run.
+fn is_free(subs: &[Sub], paused: &BTreeSet<u8>, at: usize) -> bool {
+    let sub = &subs[at];
+    let conflicts = |other: &Sub| !other.keys.is_disjoint(&sub.keys);
+    match sub.step {
+        Step::FanIn => subs.iter().all(|other| other.job != sub.job || other.step == Step::FanIn),
+        _ => !subs[..at].iter().any(conflicts) && sub.keys.is_disjoint(paused),
+    }
+}
+
+fn may_start(
+    subs: &[Sub],
+    jobs: &[Job],
+    kinds: &BTreeMap<u32, Kind>,
+    paused: &BTreeSet<u8>,
+    at: usize,
+) -> bool {
+    let sub = &subs[at];
+    let job = |number| jobs.iter().find(|job| job.number == number).unwrap();
+    let mine = job(sub.job);
+    let runs = |sub: &&Sub| matches!(sub.phase, Phase::Runs(_)) && job(sub.job).kind == mine.kind;
+    let has_room = kinds.get(&mine.kind).is_none_or(|kind| {
+        let running = subs.iter().filter(runs).count() as u32;
+        kind.limits.concurrency.is_none_or(|bound| running < bound)
+            && kind.limits.rate.is_none_or(|rate| kind.level >= u64::from(rate.period_ms))
+    });
+    sub.phase == Phase::Waits
+        && is_free(subs, paused, at)
+        && mine.course == Course::Open
+        && !mine.paused
+        && has_room
+}
+
+fn letter_of(key: &Key) -> u8 {
+    (key.0.len() / 6) as u8
 }
 
 impl Job {
