@@ -11,6 +11,9 @@ use super::timers::Due;
 use super::{End, Ended, Fate, OnError, OnFail, Stale, Step};
 use crate::{JobNumber, SubtaskNumber};
 
+/// Room for so many opened tasks is kept; a job that is cancelled opens as many as it had.
+const OPENED_KEPT: usize = 256;
+
 impl Scheduler {
     /// What was started has ended. Its slot is free; its lanes are too, if it is over for good.
     ///
@@ -104,6 +107,7 @@ impl Scheduler {
                 self.wake(task, now);
             }
         }
+        opened.shrink_to(OPENED_KEPT);
         self.opened = opened;
     }
 
