@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A job's number in its store: that of a later upload is higher. What users see is a [`JobId`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobNumber(pub u64);
 
 /// What users call a job: 16 bytes, a UUID of version 7, written `job_` and 32 hexadecimal digits. The last

@@ -2,5 +2,6 @@
 
 mod ids;
 pub mod wire;
+pub mod schedule;
 
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};

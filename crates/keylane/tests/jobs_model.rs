@@ -289,6 +289,16 @@ enum Step {
     Ready {
         which: usize,
     },
+    /// One that could have started waits again.
+    Unready {
+        which: usize,
+    },
+    /// More subtasks come from outside.
+    Come {
+        which: usize,
+        ready: u64,
+        waiting: u64,
+    },
     Settle {
         which: usize,
         failed: bool,
@@ -335,12 +345,16 @@ fn steps() -> impl Strategy<Value = Step> {
     let supply = prop_oneof![
         3 => (0..12_u64).prop_map(Supply::Ready),
         2 => prop::option::of(0..8_u64).prop_map(|expected| Supply::Split { expected }),
+        2 => (0..6_u64, 0..6_u64).prop_map(|(ready, waiting)| Supply::Lined { ready, waiting }),
     ];
     let which = || 0..64_usize;
     prop_oneof![
         5 => (supply, 0..4_u32).prop_map(|(supply, weight)| Step::Submit { supply, weight }),
         12 => (which(), 0..12_u8).prop_map(|(which, how)| Step::End { which, how }),
         3 => which().prop_map(|which| Step::Ready { which }),
+        1 => which().prop_map(|which| Step::Unready { which }),
+        2 => (which(), 0..4_u64, 0..4_u64)
+            .prop_map(|(which, ready, waiting)| Step::Come { which, ready, waiting }),
         2 => (which(), any::<bool>()).prop_map(|(which, failed)| Step::Settle { which, failed }),
         1 => (which(), any::<bool>()).prop_map(|(which, held)| Step::Hold { which, held }),
         1 => (which(), any::<bool>()).prop_map(|(which, paused)| Step::Pause { which, paused }),
@@ -412,6 +426,28 @@ impl Pair {
                     job.ready += 1;
                     assert!(self.allocator.ready(id, 1, now));
                 }
+            }
+            Step::Unready { which } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                if job.ready > 0 {
+                    job.ready -= 1;
+                    job.waiting += 1;
+                    assert!(self.allocator.unready(id, 1, now));
+                }
+            }
+            Step::Come { which, ready, waiting } => {
+                let Some(id) = self.pick(which) else { return };
+                let job = self.reference.job(id);
+                let is_live = !job.cancelled;
+                if is_live {
+                    job.ready += ready;
+                    job.waiting += waiting;
+                    if let Some(Some(expected)) = &mut job.splitter {
+                        *expected = expected.saturating_sub(ready + waiting);
+                    }
+                }
+                assert_eq!(self.allocator.came(id, ready, waiting, now), is_live);
             }
             Step::Settle { which, failed } => {
                 let Some(id) = self.pick(which) else { return };
@@ -501,16 +537,17 @@ impl Pair {
 
     fn submit(&mut self, supply: Supply, weight: u32) {
         let id = self.allocator.submit(supply, weight, self.reference.now);
-        let (ready, splitter) = match supply {
-            Supply::Ready(count) => (count, None),
-            Supply::Split { expected } => (0, Some(expected)),
+        let (ready, waiting, splitter) = match supply {
+            Supply::Ready(count) => (count, 0, None),
+            Supply::Lined { ready, waiting } => (ready, waiting, None),
+            Supply::Split { expected } => (0, 0, Some(expected)),
         };
         self.reference.jobs.push(Job {
             id,
             arrival: self.reference.now,
             weight: weight.max(1),
             ready,
-            waiting: 0,
+            waiting,
             running: 0,
             splitter,
             held: false,
@@ -566,8 +603,10 @@ impl Pair {
                 let to = who.map_or(Claimant::Loose, Claimant::Job);
                 Decision { to, rule, take }
             });
+            let named = self.allocator.peek(self.reference.now);
             let decision = self.allocator.next(self.reference.now);
             assert_eq!(decision, expected, "{:#?}", self.reference);
+            assert_eq!(named, decision.map(|decision| decision.to));
             let Some(decision) = decision else { break };
             self.out.push(decision.to);
             self.reference.settle();

@@ -12,12 +12,28 @@ fn drive(allocator: &mut Allocator, steps: &[(u8, u64)]) {
         let some = |jobs: &Vec<_>| (!jobs.is_empty()).then(|| jobs[n as usize % jobs.len()]);
         match (what % 16, some(&jobs)) {
             (0..4, _) => {
-                let supply = match n % 3 {
+                let supply = match n % 4 {
                     0 => Supply::Ready(n % 9),
                     1 => Supply::Split { expected: Some(n % 9) },
+                    2 => Supply::Lined { ready: n % 3, waiting: n % 5 },
                     _ => Supply::Split { expected: None },
                 };
-                jobs.push(allocator.submit(supply, n as u32 % 4, now));
+                let job = allocator.submit(supply, n as u32 % 4, now);
+                let waits = allocator.progress(job).map_or(0, |progress| progress.waiting);
+                waiting.extend((0..waits).map(|_| job));
+                jobs.push(job);
+            }
+            (14, Some(job)) if n % 5 == 0 => {
+                let ready = allocator.progress(job).map_or(0, |progress| progress.ready);
+                let count = (n % 3).min(ready);
+                if allocator.unready(job, count, now) {
+                    waiting.extend((0..count).map(|_| job));
+                }
+            }
+            (14, Some(job)) => {
+                let is_live = allocator.came(job, n % 3, n % 2, now);
+                let waits = if is_live { n % 2 } else { 0 };
+                waiting.extend((0..waits).map(|_| job));
             }
             (4, Some(job)) => drop(allocator.pause(job, now)),
             (5, Some(job)) => drop(allocator.resume(job, now)),
@@ -107,7 +123,7 @@ proptest! {
             let field = words[word].clone();
             let (name, _) = field.split_once('=').unwrap_or((&field, ""));
             let values =
-                ["0", "1", "7", "-", "yes", "no", "loose", "0/0", "1/0", "2/1", "ready:3", "split:-",
+                ["0", "1", "7", "-", "yes", "no", "loose", "0/0", "1/0", "2/1", "ready:3", "lined:1/2", "split:-",
                  "closed", "done", "waits", "nothing", "281474976710656", "99999999999999999999"];
             match how % 24 {
                 0 => drop(words.remove(word)),

@@ -173,6 +173,41 @@ impl Allocator {
         is_live
     }
 
+    /// So many of a job's subtasks that could start can't any more, and wait: a key of theirs was paused.
+    /// False if the job is over or cancelled.
+    ///
+    /// # Panics
+    ///
+    /// If fewer were ready.
+    pub fn unready(&mut self, job: JobId, count: u64, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_live = self.rules.unready(job, count);
+        self.note(at, Event::Unready(job, count));
+        is_live
+    }
+
+    /// More of a job's subtasks have come: so many that can start, and so many that wait. They are taken
+    /// from what its splitter is expected to make, if it has one. A job is over when its last subtask has
+    /// ended, so what is still to come must be known by something that waits, or by a splitter. False if the
+    /// job is over or cancelled.
+    ///
+    /// ```
+    /// use keylane::allocate::{Allocator, Supply};
+    ///
+    /// let mut allocator = Allocator::new(1);
+    /// let job = allocator.submit(Supply::Lined { ready: 0, waiting: 1 }, 1, 0);
+    /// assert!(allocator.next(0).is_none());
+    /// assert!(allocator.came(job, 1, 1, 0));
+    /// assert!(allocator.next(0).is_some());
+    /// assert_eq!(allocator.progress(job).unwrap().waiting, 2);
+    /// ```
+    pub fn came(&mut self, job: JobId, ready: u64, waiting: u64, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_live = self.rules.came(job, ready, waiting);
+        self.note(at, Event::Came { job, ready, waiting });
+        is_live
+    }
+
     /// A subtask that waited ended without needing a worker again, as a future does. False if the
     /// job was over or cancelled.
     ///
@@ -257,6 +292,24 @@ impl Allocator {
     /// Whether [`next`](Self::next) would give a worker to somebody, if it were asked now.
     pub fn could_decide(&self) -> bool {
         self.rules.could_decide()
+    }
+
+    /// Whom [`next`](Self::next) would give a worker. For a caller that knows of reasons of its own why
+    /// somebody can't use one now: it can [`pause`](Self::pause) that job and ask again.
+    ///
+    /// ```
+    /// use keylane::allocate::{Allocator, Claimant, Supply};
+    ///
+    /// let mut allocator = Allocator::new(1);
+    /// let [first, second] = [(); 2].map(|()| allocator.submit(Supply::Ready(1), 1, 0));
+    /// assert_eq!(allocator.peek(0), Some(Claimant::Job(first)));
+    /// allocator.pause(first, 0);
+    /// assert_eq!(allocator.peek(0), Some(Claimant::Job(second)));
+    /// assert_eq!(allocator.next(0).unwrap().to, Claimant::Job(second));
+    /// ```
+    pub fn peek(&mut self, now: u64) -> Option<Claimant> {
+        self.rules.at(now);
+        self.rules.peek()
     }
 
     /// What was last said of the work outside jobs.

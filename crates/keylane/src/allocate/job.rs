@@ -9,6 +9,14 @@ use super::{End, Take};
 pub enum Supply {
     /// There are so many, each of which could start now.
     Ready(u64),
+    /// They exist, and not all could start now: some stand behind others in the lines of their keys, and
+    /// come with [`Allocator::ready`](super::Allocator::ready).
+    Lined {
+        /// How many could start now.
+        ready: u64,
+        /// How many wait.
+        waiting: u64,
+    },
     /// A splitter makes them one by one, when a worker is free for the job. How many it will make
     /// may be known before; if it makes more or fewer, then that holds.
     Split {
@@ -106,9 +114,10 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(serial: u64, supply: Supply, weight: u32, arrival: u64) -> Self {
-        let (ready, splitter) = match supply {
-            Supply::Ready(count) => (count, Splitter::Closed),
-            Supply::Split { expected } => (0, Splitter::Open(expected)),
+        let (ready, waiting, splitter) = match supply {
+            Supply::Ready(count) => (count, 0, Splitter::Closed),
+            Supply::Lined { ready, waiting } => (ready, waiting, Splitter::Closed),
+            Supply::Split { expected } => (0, 0, Splitter::Open(expected)),
         };
         Job {
             serial,
@@ -117,7 +126,7 @@ impl Job {
             held: false,
             ready,
             running: 0,
-            waiting: 0,
+            waiting,
             done: 0,
             failed: 0,
             admitted: false,
@@ -224,9 +233,22 @@ impl Job {
         self.failed += failed;
     }
 
+    /// So many more have come, from the splitter if it is open.
+    pub(super) fn come(&mut self, ready: u64, waiting: u64) {
+        self.split(ready + waiting);
+        self.ready += ready;
+        self.waiting += waiting;
+    }
+
     pub(super) fn become_ready(&mut self, count: u64) {
         self.leave_waiting(count);
         self.ready += count;
+    }
+
+    pub(super) fn wait_again(&mut self, count: u64) {
+        assert!(self.ready >= count, "job {} has too few that are ready", self.serial);
+        self.ready -= count;
+        self.waiting += count;
     }
 
     pub(super) fn settle(&mut self, failed: bool) {

@@ -45,6 +45,17 @@ pub enum Event {
     Exhausted(JobId),
     /// So many of a job's subtasks stopped waiting, and could start.
     Ready(JobId, u64),
+    /// So many of a job's subtasks could have started, and wait again.
+    Unready(JobId, u64),
+    /// More of a job's subtasks have come.
+    Came {
+        /// The job.
+        job: JobId,
+        /// How many could start.
+        ready: u64,
+        /// How many wait.
+        waiting: u64,
+    },
     /// A subtask that waited ended without a worker; true if it failed.
     Settled(JobId, bool),
     /// A job's splitter is not to be asked, or may be asked again.
@@ -208,6 +219,10 @@ impl Event {
                 rules.is_so(job, |job| job.cancelled || job.waiting >= count)
                     || !rules.is_so(job, |_| true)
             }
+            Event::Unready(job, count) => {
+                rules.is_so(job, |job| job.cancelled || job.ready >= count)
+                    || !rules.is_so(job, |_| true)
+            }
             Event::Settled(job, _) => {
                 rules.is_so(job, |job| job.cancelled || job.waiting > 0)
                     || !rules.is_so(job, |_| true)
@@ -227,6 +242,8 @@ impl Event {
             Event::SplitMore(job, count) => rules.split_more(job, count),
             Event::Exhausted(job) => drop(rules.exhausted(job)),
             Event::Ready(job, count) => drop(rules.ready(job, count)),
+            Event::Unready(job, count) => drop(rules.unready(job, count)),
+            Event::Came { job, ready, waiting } => drop(rules.came(job, ready, waiting)),
             Event::Settled(job, failed) => drop(rules.settled(job, failed)),
             Event::Held(job, held) => drop(rules.hold(job, held)),
             Event::Paused(job, paused) => drop(rules.pause(job, paused)),

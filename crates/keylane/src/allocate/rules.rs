@@ -133,7 +133,16 @@ impl Rules {
 
     /// Whether `decide` would name somebody.
     pub(super) fn could_decide(&self) -> bool {
-        self.busy < self.workers && self.choose().is_some()
+        self.peek().is_some()
+    }
+
+    /// Whom `decide` would name.
+    pub(super) fn peek(&self) -> Option<Claimant> {
+        let (to, _) = (self.busy < self.workers).then(|| self.choose())??;
+        Some(match to {
+            Some(slot) => Claimant::Job(JobId { serial: self.job(slot).serial, slot }),
+            None => Claimant::Loose,
+        })
     }
 
     fn choose(&self) -> Option<Choice> {
@@ -377,6 +386,14 @@ impl Rules {
     /// False if the job is over or cancelled, which is no mistake: it may just have become so.
     pub(super) fn ready(&mut self, id: JobId, count: u64) -> bool {
         self.change_if_live(id, |job| job.become_ready(count))
+    }
+
+    pub(super) fn unready(&mut self, id: JobId, count: u64) -> bool {
+        self.change_if_live(id, |job| job.wait_again(count))
+    }
+
+    pub(super) fn came(&mut self, id: JobId, ready: u64, waiting: u64) -> bool {
+        self.change_if_live(id, |job| job.come(ready, waiting))
     }
 
     pub(super) fn settled(&mut self, id: JobId, failed: bool) -> bool {

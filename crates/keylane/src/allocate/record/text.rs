@@ -154,7 +154,8 @@ impl Value for Claimant {
 impl Value for Supply {
     fn show(&self) -> String {
         match self {
-            Supply::Ready(count) => format!("ready:{count}"),
+            Supply::Ready(count) => format!("ready:{}", count.show()),
+            Supply::Lined { ready, waiting } => format!("lined:{}", (*ready, *waiting).show()),
             Supply::Split { expected } => format!("split:{}", expected.show()),
         }
     }
@@ -162,6 +163,9 @@ impl Value for Supply {
     fn read(text: &str) -> Option<Self> {
         match text.split_once(':')? {
             ("ready", count) => u64::read(count).map(Supply::Ready),
+            ("lined", counts) => {
+                pair(counts, '/').map(|(ready, waiting)| Supply::Lined { ready, waiting })
+            }
             ("split", count) => Option::read(count).map(|expected| Supply::Split { expected }),
             _ => None,
         }
@@ -226,10 +230,13 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::RanMore { job, take, done, failed } => {
             fields!(f, "job" = job, "take" = take, "done" = done, "failed" = failed)
         }
-        Event::SplitMore(job, count) | Event::Ready(job, count) => {
+        Event::SplitMore(job, count) | Event::Ready(job, count) | Event::Unready(job, count) => {
             fields!(f, "job" = job, "count" = count)
         }
         Event::Exhausted(job) | Event::Cancelled(job) => fields!(f, "job" = job),
+        Event::Came { job, ready, waiting } => {
+            fields!(f, "job" = job, "ready" = ready, "waiting" = waiting)
+        }
         Event::Settled(job, failed) => fields!(f, "job" = job, "failed" = failed),
         Event::Held(job, held) => fields!(f, "job" = job, "held" = held),
         Event::Paused(job, paused) => fields!(f, "job" = job, "paused" = paused),
@@ -249,6 +256,8 @@ fn name(event: &Event) -> &'static str {
         Event::SplitMore(..) => "split-more",
         Event::Exhausted(_) => "exhausted",
         Event::Ready(..) => "ready",
+        Event::Unready(..) => "unready",
+        Event::Came { .. } => "came",
         Event::Settled(..) => "settled",
         Event::Held(..) => "held",
         Event::Paused(..) => "paused",
@@ -534,6 +543,11 @@ fn read_event(fields: &mut Fields<'_>) -> Result<Event, String> {
         "split-more" => Event::SplitMore(fields.take("job")?, fields.take("count")?),
         "exhausted" => Event::Exhausted(fields.take("job")?),
         "ready" => Event::Ready(fields.take("job")?, fields.take("count")?),
+        "unready" => Event::Unready(fields.take("job")?, fields.take("count")?),
+        "came" => {
+            let (job, ready) = (fields.take("job")?, fields.take("ready")?);
+            Event::Came { job, ready, waiting: fields.take("waiting")? }
+        }
         "settled" => Event::Settled(fields.take("job")?, fields.take("failed")?),
         "held" => Event::Held(fields.take("job")?, fields.take("held")?),
         "paused" => Event::Paused(fields.take("job")?, fields.take("paused")?),

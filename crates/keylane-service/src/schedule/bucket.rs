@@ -1,0 +1,104 @@
+//! How many may begin in a time: a token bucket in whole numbers, so that nothing is lost by rounding.
+//!
+//! It holds up to `burst` tokens, is full at first, and gains `tokens` every `period_ms`, evenly. A start takes
+//! one (the leaky bucket as a meter: Turner, "New directions in communications", 1986).
+
+use super::Rate;
+
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    rate: Rate,
+    /// In parts of a token, of which one token has `period_ms`.
+    level: u64,
+    /// Up to when what came in was counted.
+    counted: u64,
+}
+
+impl Bucket {
+    pub(super) fn new(rate: Rate, now: u64) -> Self {
+        let rate = Rate { period_ms: rate.period_ms.max(1), burst: rate.burst.max(1), ..rate };
+        Bucket { rate, level: most(rate), counted: now }
+    }
+
+    /// Another rate; what is there stays, as far as it fits.
+    pub(super) fn change(&mut self, rate: Rate, now: u64) {
+        self.count(now);
+        let new = Bucket::new(rate, now);
+        let kept = u128::from(self.level) * u128::from(new.rate.period_ms)
+            / u128::from(self.rate.period_ms);
+        let level = u64::try_from(kept).unwrap_or(u64::MAX).min(new.level);
+        *self = Bucket { level, ..new };
+    }
+
+    /// Whole tokens that are there.
+    pub(super) fn tokens(&mut self, now: u64) -> u64 {
+        self.count(now);
+        self.level / token(self.rate)
+    }
+
+    /// Takes one that is there.
+    pub(super) fn take(&mut self, now: u64) {
+        self.count(now);
+        self.level -= token(self.rate);
+    }
+
+    /// When there will be one; nothing if never.
+    pub(super) fn next(&mut self, now: u64) -> Option<u64> {
+        self.count(now);
+        let missing = token(self.rate).saturating_sub(self.level);
+        let wait = match self.rate.tokens {
+            _ if missing == 0 => 0,
+            0 => return None,
+            tokens => missing.div_ceil(u64::from(tokens)),
+        };
+        Some(self.counted.saturating_add(wait))
+    }
+
+    fn count(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.counted);
+        let gained = passed.saturating_mul(u64::from(self.rate.tokens));
+        self.level = self.level.saturating_add(gained).min(most(self.rate));
+        self.counted = self.counted.max(now);
+    }
+}
+
+fn most(rate: Rate) -> u64 {
+    token(rate) * u64::from(rate.burst)
+}
+
+/// Of how many parts a token is.
+fn token(rate: Rate) -> u64 {
+    u64::from(rate.period_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let mut bucket = Bucket::new(Rate { tokens: 3, period_ms: 1000, burst: 2 }, 0);
+        let mut given = Vec::new();
+        let mut now = 0;
+        while given.len() < 8 {
+            now = bucket.next(now).unwrap();
+            bucket.take(now);
+            given.push(now);
+        }
+        // Two at once, then three a second, not a millisecond late in the long run.
+        assert_eq!(given, [0, 0, 334, 667, 1000, 1334, 1667, 2000]);
+        assert_eq!(bucket.tokens(1_000_000), 2);
+    }
+
+    #[test]
+    fn another_rate_keeps_what_is_there() {
+        let mut bucket = Bucket::new(Rate { tokens: 1, period_ms: 100, burst: 5 }, 0);
+        (0..3).for_each(|_| bucket.take(0));
+        bucket.change(Rate { tokens: 1, period_ms: 7, burst: 9 }, 0);
+        assert_eq!(bucket.tokens(0), 2);
+        bucket.change(Rate { tokens: 0, period_ms: 7, burst: 1 }, 0);
+        assert_eq!(bucket.tokens(0), 1);
+        bucket.take(0);
+        assert_eq!(bucket.next(50), None);
+    }
+}

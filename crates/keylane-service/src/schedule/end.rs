@@ -1,0 +1,225 @@
+//! What follows the end of a run, and who is free to go on then.
+
+use std::ops::Range;
+
+use keylane::allocate::{self, Claimant};
+
+use super::job::{Course, Job, Roll, StepState, ranges};
+use super::scheduler::Scheduler;
+use super::task::{Phase, Task};
+use super::timers::Due;
+use super::{End, Ended, Fate, OnError, OnFail, Stale, Step};
+use crate::{JobNumber, SubtaskNumber};
+
+/// Room for so many opened tasks is kept; a job that is cancelled opens as many as it had.
+const OPENED_KEPT: usize = 256;
+
+impl Scheduler {
+    /// What was started has ended. Its slot is free; its lanes are too, if it is over for good.
+    ///
+    /// # Errors
+    /// If this fence is not that of the step's present run: it was lost to another, is over, or never was.
+    /// Nothing is changed then.
+    pub fn ended(
+        &mut self,
+        job: JobNumber,
+        step: Step,
+        fence: u64,
+        end: End,
+        now: u64,
+    ) -> Result<Ended, Stale> {
+        let now = self.at(now);
+        let run = *self.runs.get(&fence).ok_or(Stale)?;
+        let task = &self.tasks[run.task];
+        let slot = task.job;
+        if self.jobs[slot].number != job || task.number != step.number() {
+            return Err(Stale);
+        }
+        self.runs.remove(&fence);
+        self.leave_phase(slot, run.task);
+        let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, now);
+        self.give_back_slot(slot, step, fate, now);
+        let mut ended = Ended { fate, dropped: Vec::new(), over: None };
+        match fate {
+            Fate::Again { at } => self.keep_for_again(slot, run.task, at, now),
+            Fate::Stopped => self.enter_phase(slot, run.task, Phase::Stopped),
+            Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
+                self.put_away(slot, run.task, fate, now);
+                if fate == Fate::Failed {
+                    ended.dropped = self.fail_fast(slot, now);
+                }
+            }
+        }
+        let kind = self.jobs[slot].kind;
+        if fate_is_final(fate) {
+            ended.over = self.conclude(slot, now);
+        }
+        self.end_of_kind(kind, ended.over.is_none().then_some(slot), now);
+        Ok(ended)
+    }
+
+    fn give_back_slot(&mut self, slot: u32, step: Step, fate: Fate, now: u64) {
+        let end = match fate {
+            Fate::Again { .. } | Fate::Stopped => allocate::End::Waits,
+            // It was asked for more subtasks, and has no more.
+            _ if step == Step::Split => allocate::End::Nothing,
+            Fate::Succeeded => allocate::End::Done,
+            Fate::Failed | Fate::Cancelled => allocate::End::Failed,
+        };
+        let share = self.share(slot);
+        self.allocator.ended(Claimant::Job(share), end, now);
+    }
+
+    /// It keeps its places in its lanes, and tries again then.
+    fn keep_for_again(&mut self, slot: u32, task: u32, at: Option<u64>, now: u64) {
+        match at {
+            Some(at) => {
+                self.tasks[task].at = at;
+                self.enter_phase(slot, task, Phase::BackingOff);
+                self.timers.set(at, Due::Attempt(task));
+            }
+            None => {
+                self.enter_phase(slot, task, Phase::Waiting);
+                self.wake(task, now);
+            }
+        }
+    }
+
+    /// A task that waits, backs off or is stopped could start, unless it is blocked.
+    pub(super) fn wake(&mut self, task: u32, now: u64) {
+        let slot = self.tasks[task].job;
+        self.leave_phase(slot, task);
+        if self.tasks[task].blocked > 0 {
+            return self.enter_phase(slot, task, Phase::Waiting);
+        }
+        self.enter_phase(slot, task, Phase::Ready);
+        let share = self.share(slot);
+        self.allocator.ready(share, 1, now);
+    }
+
+    /// Those that a change of lanes has opened can start, if they only waited for that.
+    pub(super) fn wake_opened(&mut self, now: u64) {
+        let mut opened = std::mem::take(&mut self.opened);
+        for task in opened.drain(..) {
+            // Who was opened may have been dropped since; that is a default, and has no job.
+            let is_here = self.tasks.get(task).is_some_and(|task| task.job != super::slab::NONE);
+            if is_here && self.tasks[task].phase == Phase::Waiting {
+                self.wake(task, now);
+            }
+        }
+        opened.shrink_to(OPENED_KEPT);
+        self.opened = opened;
+    }
+
+    /// A task that has left its phase is over: its lanes go on.
+    pub(super) fn put_away(&mut self, slot: u32, task: u32, fate: Fate, now: u64) {
+        let number = self.tasks[task].number;
+        self.jobs[slot].roll.leave(&self.tasks, slot, number, task);
+        self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
+        self.tasks.remove(task);
+        let job = &mut self.jobs[slot];
+        let failed = fate == Fate::Failed;
+        match Step::of(number) {
+            Step::Split => {
+                (job.split, job.step_failed) = (StepState::Over, job.step_failed | failed)
+            }
+            Step::FanIn => {
+                (job.fan_in, job.step_failed) = (StepState::Over, job.step_failed | failed)
+            }
+            Step::Subtask(_) => match fate {
+                Fate::Succeeded => job.counts.succeeded += 1,
+                Fate::Failed => job.counts.failed += 1,
+                _ => job.counts.cancelled += 1,
+            },
+        }
+        self.wake_opened(now);
+    }
+
+    /// Something of the job has failed for good: its rest is dropped, if that is how it is.
+    pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> Vec<Range<SubtaskNumber>> {
+        let job = &mut self.jobs[slot];
+        if job.on_error != OnError::FailFast || job.course != Course::Open {
+            return Vec::new();
+        }
+        job.course = Course::Failing;
+        self.drop_rest(slot, now)
+    }
+
+    /// Drops all of a job that does not run.
+    pub(super) fn drop_rest(&mut self, slot: u32, now: u64) -> Vec<Range<SubtaskNumber>> {
+        if let Some(share) = self.jobs[slot].share {
+            self.allocator.cancel(share, now);
+        }
+        let job = &mut self.jobs[slot];
+        let mut dropped: Vec<_> = job.fresh.take().collect();
+        if let Some((_, parked)) = job.scheduled.take() {
+            dropped.extend(parked.numbers().map(|number| number..number + 1));
+            self.call_off_timer();
+        }
+        let job = &mut self.jobs[slot];
+        (job.ready, job.backing_off, job.stopped) = Default::default();
+        for step in [&mut job.split, &mut job.fan_in] {
+            if let StepState::Pending(_) = step {
+                *step = StepState::Over;
+            }
+        }
+        self.drop_tasks(slot, &mut dropped, now);
+        let dropped = ranges(dropped);
+        let counts = &mut self.jobs[slot].counts;
+        counts.cancelled += dropped.iter().map(|range| range.len() as u64).sum::<u64>();
+        (counts.waiting, counts.ready, counts.scheduled) = (0, 0, 0);
+        (counts.backing_off, counts.stopped) = (0, 0);
+        self.wake_opened(now);
+        dropped
+    }
+
+    fn drop_tasks(&mut self, slot: u32, dropped: &mut Vec<Range<SubtaskNumber>>, now: u64) {
+        let roll = std::mem::take(&mut self.jobs[slot].roll);
+        let all: Vec<u32> = roll.iter(&self.tasks, slot).collect();
+        let mut left = Roll::default();
+        let mut backed_off = 0;
+        for task in all {
+            let Some(Task { job, number, phase, .. }) = self.tasks.get(task) else { continue };
+            let (number, phase) = (*number, *phase);
+            if *job != slot {
+                continue;
+            }
+            if phase == Phase::Running {
+                left.begin(number, task);
+                continue;
+            }
+            backed_off += usize::from(phase == Phase::BackingOff);
+            self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
+            self.tasks.remove(task);
+            match Step::of(number) {
+                Step::Subtask(number) => dropped.push(number..number + 1),
+                Step::Split => self.jobs[slot].split = StepState::Over,
+                Step::FanIn => self.jobs[slot].fan_in = StepState::Over,
+            }
+        }
+        self.jobs[slot].roll = left;
+        (0..backed_off).for_each(|_| self.call_off_timer());
+    }
+}
+
+/// What becomes of a task when its run ends so.
+fn judge(job: &Job, task: &Task, end: End, now: u64) -> Fate {
+    let goes_on = job.course == Course::Open;
+    let has_more = task.attempts < job.attempts_allowed;
+    let again_at = match end {
+        End::Succeeded => return Fate::Succeeded,
+        End::Failed { retry_at: None } => None,
+        End::Failed { retry_at: Some(at) } => Some(Some(at).filter(|at| *at > now)),
+        End::Lost => Some(None),
+    };
+    match again_at {
+        Some(_) if !goes_on => Fate::Cancelled,
+        Some(at) if has_more => Fate::Again { at },
+        _ if goes_on && job.on_fail == OnFail::StopKey && task.has_keys() => Fate::Stopped,
+        _ => Fate::Failed,
+    }
+}
+
+fn fate_is_final(fate: Fate) -> bool {
+    matches!(fate, Fate::Succeeded | Fate::Failed | Fate::Cancelled)
+}

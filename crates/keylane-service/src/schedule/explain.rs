@@ -1,0 +1,334 @@
+//! Answers: how things stand, and why something waits.
+
+use std::mem::discriminant;
+
+use keylane::allocate::Progress;
+
+use super::job::{Job, StepState};
+use super::kinds::Room;
+use super::lanes::Standing;
+use super::scheduler::Scheduler;
+use super::task::Phase;
+use super::{
+    Because, Counts, DecisionView, Explanation, Head, KeySort, KeyView, Reason, Running, Slots,
+    Start, State, Step, StepOf,
+};
+use crate::{JobNumber, Key};
+
+/// Ranks are told while there are no more jobs than this to look at.
+const RANKED: usize = 1000;
+
+/// So many tasks are looked at to find some that wait for keys.
+const LOOKED_AT: usize = 1024;
+
+/// Of lanes whose lengths have as many digits, so many are compared.
+const COMPARED: usize = 10_000;
+
+impl Scheduler {
+    /// How many of the job's subtasks are in each state; `None` if it is over. O(1).
+    #[must_use]
+    pub fn counts(&self, job: JobNumber) -> Option<Counts> {
+        self.find(job).map(|slot| self.jobs[slot].counts)
+    }
+
+    /// What the unfinished subtasks of a job wait for, the commonest reason of each state once; `None` if it is
+    /// over. From counters and a sample: the cost does not grow with the job.
+    #[must_use]
+    pub fn waiting_because(&self, job: JobNumber) -> Option<Vec<Because>> {
+        let slot = self.find(job)?;
+        let job = &self.jobs[slot];
+        let counts = &job.counts;
+        let mut because = Vec::new();
+        let mut say =
+            |reason, subtasks, example| because.push(Because { reason, subtasks, example });
+        if let Some((until, _)) = job.scheduled {
+            say(Reason::Scheduled { until }, counts.scheduled, None);
+            return Some(because);
+        }
+        if counts.ready > 0 {
+            say(self.reason_of_ready(slot), counts.ready, None);
+        }
+        if let StepState::Pending(_) = job.split {
+            say(self.reason_of_ready(slot), 0, Some(Step::Split));
+        }
+        self.say_of_tasks(slot, &mut because);
+        if let StepState::Pending(_) = job.fan_in {
+            let reason = reason_of_fan_in(job);
+            because.push(Because { reason, subtasks: 0, example: Some(Step::FanIn) });
+        }
+        Some(because)
+    }
+
+    /// Adds what those of the job wait for that are not ready.
+    fn say_of_tasks(&self, slot: u32, because: &mut Vec<Because>) {
+        let job = &self.jobs[slot];
+        let example = |task: u32| Some(Step::of(self.tasks[task].number));
+        let backing_off =
+            job.backing_off.iter(&self.tasks, |task| &task.link).take(Because::SAMPLE);
+        if let Some(first) = backing_off.min_by_key(|task| self.tasks[*task].at) {
+            let reason = Reason::BackingOff { until: self.tasks[first].at };
+            let (subtasks, example) = (job.counts.backing_off, example(first));
+            because.push(Because { reason, subtasks, example });
+        }
+        if let Some(first) = job.stopped.first() {
+            let (subtasks, example) = (job.counts.stopped, example(first));
+            because.push(Because { reason: Reason::Stopped, subtasks, example });
+        }
+        if job.counts.waiting > 0 {
+            because.extend(self.sample_waiting(slot));
+        }
+    }
+
+    /// What a sample of those that wait for keys waits for: the first reason of each.
+    fn sample_waiting(&self, slot: u32) -> Vec<Because> {
+        let job = &self.jobs[slot];
+        let all = job.roll.spread(&self.tasks, slot, LOOKED_AT);
+        let all = all.filter(|task| self.tasks[*task].phase == Phase::Waiting);
+        let mut found: Vec<Because> = Vec::new();
+        let mut sampled = 0;
+        for task in all.take(Because::SAMPLE) {
+            sampled += 1;
+            let reason = self.reasons(task).into_iter().next();
+            let reason = reason.expect("what waits does not head a lane, or one is paused");
+            let is_like = |it: &&mut Because| discriminant(&it.reason) == discriminant(&reason);
+            match found.iter_mut().find(is_like) {
+                Some(same) => same.subtasks += 1,
+                None => {
+                    let example = Some(Step::of(self.tasks[task].number));
+                    found.push(Because { reason, subtasks: 1, example });
+                }
+            }
+        }
+        if found.is_empty() {
+            found.push(Because { reason: Reason::Keys, subtasks: 1, example: None });
+            sampled = 1;
+        }
+        found.iter_mut().for_each(|it| it.subtasks = it.subtasks * job.counts.waiting / sampled);
+        found
+    }
+
+    /// How a subtask or step stands, and all that it waits for; `None` if it is over, or there is none. Costs
+    /// as much as its keys, each with up to [`Reason::COUNTED`] places.
+    #[must_use]
+    pub fn explain(&self, job: JobNumber, step: Step) -> Option<Explanation> {
+        let slot = self.find(job)?;
+        let job = &self.jobs[slot];
+        if let Some((at, parked)) = &job.scheduled {
+            let is_there = match step {
+                Step::Subtask(number) => parked.numbers().any(|other| other == number),
+                Step::Split => job.split != StepState::Over,
+                Step::FanIn => job.fan_in != StepState::Over,
+            };
+            let (state, until) = (State::Scheduled { at: *at }, *at);
+            let reasons = vec![Reason::Scheduled { until }];
+            return is_there.then_some(Explanation { state, attempts: 0, reasons });
+        }
+        if let Some(task) = job.roll.find(&self.tasks, slot, step.number()) {
+            let attempts = self.tasks[task].attempts;
+            return Some(Explanation {
+                state: self.state(task),
+                attempts,
+                reasons: self.reasons(task),
+            });
+        }
+        let (state, attempts, reason) = match (step, job.split, job.fan_in) {
+            (Step::Subtask(number), ..) => {
+                (State::Ready, job.fresh.find(number)?, self.reason_of_ready(slot))
+            }
+            (Step::Split, StepState::Pending(made), _) => {
+                (State::Ready, made, self.reason_of_ready(slot))
+            }
+            (Step::FanIn, _, StepState::Pending(made)) => {
+                (State::Waiting, made, reason_of_fan_in(job))
+            }
+            _ => return None,
+        };
+        Some(Explanation { state, attempts, reasons: vec![reason] })
+    }
+
+    fn state(&self, task: u32) -> State {
+        let task = &self.tasks[task];
+        match task.phase {
+            Phase::Waiting => State::Waiting,
+            Phase::Ready => State::Ready,
+            Phase::Running => State::Running { fence: task.at, since: self.runs[&task.at].since },
+            Phase::BackingOff => State::BackingOff { until: task.at },
+            Phase::Stopped => State::Stopped,
+        }
+    }
+
+    fn reasons(&self, task: u32) -> Vec<Reason> {
+        let Some(it) = self.tasks.get(task) else { return Vec::new() };
+        match it.phase {
+            Phase::Running => Vec::new(),
+            Phase::Ready => vec![self.reason_of_ready(it.job)],
+            Phase::BackingOff => vec![Reason::BackingOff { until: it.at }],
+            Phase::Stopped => vec![Reason::Stopped],
+            Phase::Waiting => {
+                let all = self.lanes.standings(&self.tasks, task, Reason::COUNTED);
+                all.filter_map(|standing| self.reason_of_key(standing))
+                    .take(Explanation::KEYS)
+                    .collect()
+            }
+        }
+    }
+
+    /// Why a lane keeps one who stands there.
+    fn reason_of_key(&self, Standing { lane, ahead, behind }: Standing) -> Option<Reason> {
+        let key = Key::new(self.lanes.lane(lane).key());
+        let Some(behind) = behind else {
+            return self.lanes.lane(lane).paused.then_some(Reason::KeyPaused { key });
+        };
+        let head = self.head_of(lane).expect("who stands behind somebody is not alone");
+        Some(match head.state {
+            State::Stopped => Reason::KeyStopped { key, head },
+            _ => Reason::KeyOrder { key, ahead, behind: self.step_of(behind), head },
+        })
+    }
+
+    fn head_of(&self, lane: u32) -> Option<Head> {
+        let task = self.lanes.head(lane)?;
+        let since = self.lanes.lane(lane).since;
+        let attempts = self.tasks[task].attempts;
+        Some(Head { of: self.step_of(task), state: self.state(task), since, attempts })
+    }
+
+    fn step_of(&self, task: u32) -> StepOf {
+        let task = &self.tasks[task];
+        StepOf { job: self.jobs[task.job].number, step: Step::of(task.number) }
+    }
+
+    /// Why what is ready in a job does not run: what would have to change first.
+    fn reason_of_ready(&self, slot: u32) -> Reason {
+        let job = &self.jobs[slot];
+        if self.draining {
+            return Reason::Draining;
+        }
+        if job.paused {
+            return Reason::JobPaused;
+        }
+        if let Some(kind) = self.kinds.look(job.kind) {
+            match kind.room_seen(self.now) {
+                Room::Bound => return Reason::KindBound { running: kind.running },
+                Room::Rate(until) => return Reason::KindRate { until },
+                Room::Places(_) => {}
+            }
+        }
+        let progress = job.share.and_then(|share| self.allocator.progress(share));
+        let Some(mine) = progress else { return Reason::Draining };
+        if mine.admitted {
+            let comes_first = |other: &Progress, job_other: &Job| {
+                other.admitted && needs_less(other, job_other, &mine, job)
+            };
+            let ahead = self.count_jobs(comes_first);
+            let slots = self.allocator.workers();
+            return Reason::NoSlot { running: mine.running, slots, ahead };
+        }
+        let comes_first = |other: &Progress, job_other: &Job| {
+            !other.admitted && !other.paused && job_other.share < job.share
+        };
+        let ahead = self.count_jobs(comes_first);
+        Reason::NotAdmitted { active: self.allocator.active(), ahead }
+    }
+
+    /// How many jobs that offer something are so, if there are few enough to ask them all.
+    fn count_jobs(&self, is_so: impl Fn(&Progress, &Job) -> bool) -> Option<usize> {
+        if self.jobs.len() > RANKED {
+            return None;
+        }
+        let offers = |job: &Job| job.share.and_then(|share| self.allocator.progress(share));
+        let others = self.by_number.values().map(|slot| &self.jobs[*slot]);
+        let others = others.filter_map(|job| offers(job).map(|progress| (progress, job)));
+        Some(others.filter(|(progress, job)| progress.ready > 0 && is_so(progress, job)).count())
+    }
+
+    /// At most `limit` keys, sorted. Costs O(limit); by length, also the lanes that are compared, at most ten
+    /// thousand.
+    #[must_use]
+    pub fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
+        match sort {
+            KeySort::HeadAge => {
+                self.lanes.by_age().take(limit).map(|lane| self.view(lane)).collect()
+            }
+            KeySort::Length => {
+                let mut longest: Vec<u32> =
+                    self.lanes.by_digits().take(limit.max(COMPARED)).collect();
+                longest.sort_by_key(|lane| std::cmp::Reverse(self.lanes.lane(*lane).len));
+                longest.truncate(limit);
+                let missing = limit - longest.len();
+                let single = self.lanes.by_age().filter(|lane| self.lanes.lane(*lane).len == 1);
+                longest.extend(single.take(missing));
+                longest.into_iter().map(|lane| self.view(lane)).collect()
+            }
+        }
+    }
+
+    /// How a key stands; `None` if no unfinished subtask has it and it is not paused. O(1).
+    #[must_use]
+    pub fn key(&self, key: &[u8]) -> Option<KeyView> {
+        self.lanes.find(key).map(|lane| self.view(lane))
+    }
+
+    fn view(&self, lane: u32) -> KeyView {
+        let it = self.lanes.lane(lane);
+        let (key, head) = (Key::new(it.key()), self.head_of(lane));
+        KeyView { key, length: it.len, paused: it.paused, head }
+    }
+
+    /// All that has a slot, by fence. O(slots).
+    #[must_use]
+    pub fn running(&self) -> Vec<Running> {
+        let mut all: Vec<Running> = self
+            .runs
+            .iter()
+            .map(|(fence, run)| {
+                let task = &self.tasks[run.task];
+                let job = &self.jobs[task.job];
+                let (step, attempt) = (Step::of(task.number), task.attempts);
+                let (fence, rule) = (*fence, run.rule);
+                let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
+                Running { start, since: run.since }
+            })
+            .collect();
+        all.sort_unstable_by_key(|running| running.start.fence);
+        all
+    }
+
+    /// The last decisions, at most so many, the newest last.
+    pub fn decisions(&self, most: usize) -> impl Iterator<Item = &DecisionView> {
+        self.decisions.iter().skip(self.decisions.len().saturating_sub(most))
+    }
+
+    /// The slots, and who competes for them. O(1).
+    #[must_use]
+    pub fn slots(&self) -> Slots {
+        Slots {
+            total: self.allocator.workers(),
+            busy: self.allocator.busy(),
+            active_jobs: self.allocator.active(),
+            unfinished_jobs: self.jobs.len(),
+            keys: self.lanes.len(),
+            held_jobs: self.kinds.held(),
+            draining: self.draining,
+        }
+    }
+}
+
+fn reason_of_fan_in(job: &Job) -> Reason {
+    match job.split {
+        StepState::Over => Reason::Others { left: job.counts.unfinished() },
+        _ => Reason::Split,
+    }
+}
+
+/// Whether a job comes before another by the least requirement for its weight.
+fn needs_less(one: &Progress, one_job: &Job, other: &Progress, other_job: &Job) -> bool {
+    match (one.requirement(), other.requirement()) {
+        (Some(one), Some(other)) => {
+            let one = u128::from(one) * u128::from(other_job.weight);
+            let other = u128::from(other) * u128::from(one_job.weight);
+            (one, one_job.share) < (other, other_job.share)
+        }
+        (one, other) => one.is_some() && other.is_none(),
+    }
+}

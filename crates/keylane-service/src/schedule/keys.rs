@@ -1,0 +1,98 @@
+//! What people ask of single keys.
+
+use super::scheduler::Scheduler;
+use super::task::{Phase, Task};
+use super::{Ended, Fate, HeadError};
+
+impl Scheduler {
+    /// Begins nothing that has the key until it is resumed, whether there is anything now or not. What runs,
+    /// ends. False if it was paused.
+    pub fn pause_key(&mut self, key: &[u8], now: u64) -> bool {
+        let now = self.at(now);
+        let Some(head) = self.lanes.pause(&mut self.tasks, key) else { return false };
+        if let Some(head) = head.filter(|head| self.tasks[*head].phase == Phase::Ready) {
+            self.wait_again(head, now);
+        }
+        true
+    }
+
+    /// Undoes [`pause_key`](Self::pause_key). False if it was not paused.
+    pub fn resume_key(&mut self, key: &[u8], now: u64) -> bool {
+        let now = self.at(now);
+        let was_paused = self.lanes.resume(&mut self.tasks, key, &mut self.opened);
+        self.wake_opened(now);
+        was_paused
+    }
+
+    /// The first subtask of the key, which backs off or has stopped it, tries again now. One that has stopped
+    /// the key has one attempt more, and stops it again if that fails.
+    ///
+    /// # Errors
+    /// If there is none, or it runs, or has not failed.
+    pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<(), HeadError> {
+        let now = self.at(now);
+        let head = self.head(key)?;
+        match self.tasks[head].phase {
+            Phase::Waiting | Phase::Ready => Err(HeadError::NotFailed),
+            Phase::Running => Err(HeadError::Running),
+            phase @ (Phase::BackingOff | Phase::Stopped) => {
+                self.wake(head, now);
+                if phase == Phase::BackingOff {
+                    self.call_off_timer();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The first subtask of the key, which does not run, has failed for good, and the key goes on.
+    ///
+    /// # Errors
+    /// If there is none, or it runs.
+    pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<Skipped, HeadError> {
+        let now = self.at(now);
+        let head = self.head(key)?;
+        let Task { job: slot, number, phase, .. } = self.tasks[head];
+        match phase {
+            Phase::Running => return Err(HeadError::Running),
+            Phase::Ready => self.wait_again(head, now),
+            Phase::Waiting | Phase::BackingOff | Phase::Stopped => {}
+        }
+        self.leave_phase(slot, head);
+        self.settle(slot, true, now);
+        self.put_away(slot, head, Fate::Failed, now);
+        if phase == Phase::BackingOff {
+            self.call_off_timer();
+        }
+        let job = self.jobs[slot].number;
+        let dropped = self.fail_fast(slot, now);
+        let over = self.conclude(slot, now);
+        let ended = Ended { fate: Fate::Failed, dropped, over };
+        Ok(Skipped { job, subtask: number, ended })
+    }
+
+    fn head(&self, key: &[u8]) -> Result<u32, HeadError> {
+        let head = self.lanes.find(key).and_then(|lane| self.lanes.head(lane));
+        head.ok_or(HeadError::NoHead)
+    }
+
+    /// A task that could have started waits.
+    fn wait_again(&mut self, task: u32, now: u64) {
+        let slot = self.tasks[task].job;
+        self.leave_phase(slot, task);
+        self.enter_phase(slot, task, Phase::Waiting);
+        let share = self.share(slot);
+        self.allocator.unready(share, 1, now);
+    }
+}
+
+/// Which subtask was skipped, and what came of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its job.
+    pub job: crate::JobNumber,
+    /// Its number there.
+    pub subtask: crate::SubtaskNumber,
+    /// It has failed.
+    pub ended: Ended,
+}

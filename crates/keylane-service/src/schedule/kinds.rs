@@ -1,0 +1,159 @@
+//! The limits of kinds, and the jobs that wait for a place of theirs.
+//!
+//! A job of a kind without a place is *held*: the allocator passes over it, so that it keeps nobody from a slot.
+//! It is held when it is its turn and not before, and let go when there is a place, so that an event moves a
+//! few jobs and never all of a kind. Jobs are let go in the order in which they were first held; a job that
+//! has started something goes behind the others.
+
+use std::collections::BTreeMap;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::bucket::Bucket;
+use super::{KindId, KindLimits};
+
+/// Whether a kind has room for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It has, for so many.
+    Places(u64),
+    /// As many run as may.
+    Bound,
+    /// As many have begun as may; the next at this time, or never.
+    Rate(Option<u64>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Kind {
+    pub(super) limits: KindLimits,
+    bucket: Option<Bucket>,
+    pub(super) running: u32,
+    /// Jobs that are held, by turn.
+    held: BTreeMap<u64, u32>,
+    /// A timer is set for its next token.
+    pub(super) timer: Option<u64>,
+}
+
+impl Kind {
+    pub(super) fn room(&mut self, now: u64) -> Room {
+        let places = match self.limits.concurrency {
+            Some(bound) if self.running >= bound => return Room::Bound,
+            Some(bound) => u64::from(bound - self.running),
+            None => u64::MAX,
+        };
+        let Some(bucket) = &mut self.bucket else { return Room::Places(places) };
+        match bucket.tokens(now) {
+            0 => Room::Rate(bucket.next(now)),
+            tokens => Room::Places(places.min(tokens)),
+        }
+    }
+
+    /// The same, for an onlooker.
+    pub(super) fn room_seen(&self, now: u64) -> Room {
+        let Kind { limits, ref bucket, running, .. } = *self;
+        Kind { limits, bucket: bucket.clone(), running, ..Kind::default() }.room(now)
+    }
+
+    pub(super) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+}
+
+/// The kinds that have limits.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    kinds: HashMap<u32, Kind, FixedState>,
+    /// Turns given out.
+    turns: u64,
+    /// Jobs that are held, of all kinds.
+    held: usize,
+}
+
+impl Kinds {
+    /// Other limits, while so many of the kind run.
+    pub(super) fn set(&mut self, id: KindId, limits: KindLimits, running: u32, now: u64) {
+        let kind = self.kinds.entry(id.0).or_default();
+        kind.limits = limits;
+        kind.running = running;
+        match (&mut kind.bucket, limits.rate) {
+            (Some(bucket), Some(rate)) => bucket.change(rate, now),
+            (bucket, rate) => *bucket = rate.map(|rate| Bucket::new(rate, now)),
+        }
+    }
+
+    /// Forgets a kind that has no limits and holds nobody.
+    pub(super) fn forget_if_free(&mut self, id: KindId) {
+        let is_free = |kind: &mut Kind| kind.limits == KindLimits::default() && !kind.has_held();
+        if self.kinds.get_mut(&id.0).is_some_and(is_free) {
+            self.kinds.remove(&id.0);
+        }
+    }
+
+    /// Whether no kind has limits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    pub(super) fn get(&mut self, id: KindId) -> Option<&mut Kind> {
+        self.kinds.get_mut(&id.0)
+    }
+
+    pub(super) fn look(&self, id: KindId) -> Option<&Kind> {
+        self.kinds.get(&id.0)
+    }
+
+    pub(super) fn start(&mut self, id: KindId, now: u64) {
+        let Some(kind) = self.kinds.get_mut(&id.0) else { return };
+        kind.running += 1;
+        if let Some(bucket) = &mut kind.bucket {
+            bucket.take(now);
+        }
+    }
+
+    pub(super) fn end(&mut self, id: KindId) {
+        if let Some(kind) = self.kinds.get_mut(&id.0) {
+            kind.running -= 1;
+        }
+    }
+
+    /// Holds a job, at the turn that it had or behind all others, and says at which.
+    pub(super) fn hold(&mut self, id: KindId, job: u32, turn: Option<u64>) -> u64 {
+        let turn = turn.unwrap_or_else(|| {
+            self.turns += 1;
+            self.turns
+        });
+        let kind = self.kinds.get_mut(&id.0).expect("only a kind with limits holds jobs");
+        kind.held.insert(turn, job);
+        self.held += 1;
+        turn
+    }
+
+    /// Who has been held longest is held no more.
+    pub(super) fn let_go(&mut self, id: KindId) -> Option<u32> {
+        let (_, job) = self.kinds.get_mut(&id.0)?.held.pop_first()?;
+        self.held -= 1;
+        Some(job)
+    }
+
+    /// A job that is held is over.
+    pub(super) fn forget(&mut self, id: KindId, turn: u64) {
+        let kind = self.kinds.get_mut(&id.0).expect("a kind that holds jobs is not forgotten");
+        kind.held.remove(&turn);
+        self.held -= 1;
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// A kind that holds jobs and has room.
+    pub(super) fn with_room(&self, now: u64) -> Option<KindId> {
+        if self.held == 0 {
+            return None;
+        }
+        let has_room = |kind: &Kind| matches!(kind.room_seen(now), Room::Places(_));
+        let mut kinds = self.kinds.iter().filter(|(_, kind)| kind.has_held());
+        kinds.find(|(_, kind)| has_room(kind)).map(|(id, _)| KindId(*id))
+    }
+}

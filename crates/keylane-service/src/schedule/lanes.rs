@@ -1,0 +1,351 @@
+//! The order of keys: which tasks stand in which lanes, and who heads all of its own.
+//!
+//! A lane is the line of a key's unfinished tasks, in the order in which they were accepted. A task has a
+//! place in the lane of each of its keys. It is *blocked* once for each lane that it does not head, and
+//! once for each that it heads while the lane is paused; with no blocks it may run. A task gives up its
+//! places when it has ended for good, and the next in each lane heads it then.
+//!
+//! Nothing here knows of jobs, slots or time, but for the time at which a task came to head its lane.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::list::{Link, List};
+use super::slab::{NONE, Slab};
+use super::task::Tasks;
+
+/// Keys of so many bytes lie in their lane; longer ones are allocated.
+const SHORT: usize = 22;
+
+/// The bytes of a key, stored once.
+#[derive(Debug)]
+enum Bytes {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+impl Bytes {
+    fn new(key: &[u8]) -> Self {
+        if key.len() > SHORT {
+            return Bytes::Long(key.into());
+        }
+        let mut bytes = [0; SHORT];
+        bytes[..key.len()].copy_from_slice(key);
+        Bytes::Short(key.len() as u8, bytes)
+    }
+
+    fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Short(len, bytes) => &bytes[..*len as usize],
+            Bytes::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// Sixty-four bytes.
+#[derive(Debug)]
+pub(super) struct Lane {
+    key: Bytes,
+    /// Since when its head has been that.
+    pub(super) since: u64,
+    /// The places, in order.
+    line: List,
+    pub(super) len: u32,
+    pub(super) paused: bool,
+    /// Among all lanes that have a head, by `since`.
+    by_age: Link,
+    /// Among the lanes whose length has as many binary digits, at least two.
+    by_length: Link,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Lane {
+            key: Bytes::Short(0, [0; SHORT]),
+            since: 0,
+            line: List::default(),
+            len: 0,
+            paused: false,
+            by_age: Link::default(),
+            by_length: Link::default(),
+        }
+    }
+}
+
+impl Lane {
+    pub(super) fn key(&self) -> &[u8] {
+        self.key.get()
+    }
+
+    fn by_age(&mut self) -> &mut Link {
+        &mut self.by_age
+    }
+
+    fn by_length(&mut self) -> &mut Link {
+        &mut self.by_length
+    }
+}
+
+/// A task in a lane. Twenty bytes.
+#[derive(Debug, Default)]
+struct Place {
+    lane: u32,
+    task: u32,
+    link: Link,
+    /// The same task's place in another lane.
+    next_of_task: u32,
+}
+
+impl Place {
+    fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
+
+/// All lanes.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    hasher: RandomState,
+    /// Lanes by their keys. A lane exists while it has tasks or is paused.
+    table: HashTable<u32>,
+    lanes: Slab<Lane>,
+    places: Slab<Place>,
+    /// Those with a head, the oldest head first: time does not go back, so new heads go to the end.
+    by_age: List,
+    /// Those with several tasks, by the binary digits of their length, so that a lane changes its list
+    /// only when its length doubles or halves.
+    by_length: [List; 33],
+}
+
+/// A table with room for more than so many is given back when it is empty.
+const ROOM_KEPT: usize = 1024;
+
+impl Lanes {
+    pub(super) fn new() -> Self {
+        Lanes {
+            hasher: RandomState::default(),
+            table: HashTable::new(),
+            lanes: Slab::new(),
+            places: Slab::new(),
+            by_age: List::default(),
+            by_length: [List::default(); 33],
+        }
+    }
+
+    /// The task stands behind all who are there, in the lane of each of these keys. A key that is named
+    /// twice is one.
+    pub(super) fn enter<'k>(
+        &mut self,
+        tasks: &mut Tasks,
+        task: u32,
+        keys: impl Iterator<Item = &'k [u8]>,
+        now: u64,
+    ) {
+        for key in keys {
+            let lane = self.find_or_open(key);
+            let last = self.lanes[lane].line.last;
+            if last != NONE && self.places[last].task == task {
+                continue;
+            }
+            let next_of_task = tasks[task].places;
+            let place =
+                self.places.insert(Place { lane, task, link: Link::default(), next_of_task });
+            tasks[task].places = place;
+            self.lanes[lane].line.push(&mut self.places, place, Place::link);
+            self.set_len(lane, self.lanes[lane].len + 1);
+            let is_head = self.lanes[lane].line.first == place;
+            if is_head {
+                self.has_new_head(lane, now);
+            }
+            tasks[task].blocked += u32::from(!is_head || self.lanes[lane].paused);
+        }
+    }
+
+    /// The task gives up its places. Those who are no longer blocked are put into `opened`.
+    pub(super) fn leave(&mut self, tasks: &mut Tasks, task: u32, now: u64, opened: &mut Vec<u32>) {
+        let mut place = std::mem::replace(&mut tasks[task].places, NONE);
+        while place != NONE {
+            let lane = self.places[place].lane;
+            let was_head = self.lanes[lane].line.first == place;
+            self.lanes[lane].line.remove(&mut self.places, place, Place::link);
+            self.set_len(lane, self.lanes[lane].len - 1);
+            place = self.places.remove(place).next_of_task;
+            if !was_head {
+                continue;
+            }
+            self.by_age.remove(&mut self.lanes, lane, Lane::by_age);
+            match self.head(lane) {
+                None => self.close_if_unused(lane),
+                Some(head) => {
+                    self.by_age.push(&mut self.lanes, lane, Lane::by_age);
+                    self.lanes[lane].since = now;
+                    // In a paused lane it is blocked by that in the place of who stood before it.
+                    if !self.lanes[lane].paused {
+                        unblock(tasks, head, opened);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing of the key begins any more. The head that is blocked by that, if there is one; nothing if
+    /// the key was paused.
+    pub(super) fn pause(&mut self, tasks: &mut Tasks, key: &[u8]) -> Option<Option<u32>> {
+        let lane = self.find_or_open(key);
+        if std::mem::replace(&mut self.lanes[lane].paused, true) {
+            return None;
+        }
+        let head = self.head(lane);
+        if let Some(head) = head {
+            tasks[head].blocked += 1;
+        }
+        Some(head)
+    }
+
+    /// Undoes `pause`; false if the key was not paused.
+    pub(super) fn resume(&mut self, tasks: &mut Tasks, key: &[u8], opened: &mut Vec<u32>) -> bool {
+        let Some(lane) = self.find(key).filter(|lane| self.lanes[*lane].paused) else {
+            return false;
+        };
+        self.lanes[lane].paused = false;
+        match self.head(lane) {
+            None => self.close_if_unused(lane),
+            Some(head) => unblock(tasks, head, opened),
+        }
+        true
+    }
+
+    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        self.table.find(hash, |lane| self.lanes[*lane].key() == key).copied()
+    }
+
+    /// The task that heads the lane.
+    pub(super) fn head(&self, lane: u32) -> Option<u32> {
+        let first = self.lanes[lane].line.first;
+        (first != NONE).then(|| self.places[first].task)
+    }
+
+    pub(super) fn lane(&self, lane: u32) -> &Lane {
+        &self.lanes[lane]
+    }
+
+    /// How many lanes there are.
+    pub(super) fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// How many places there are in all lanes.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The lanes of a task, with how many stand before it there, counted up to `most`, and who stands
+    /// directly before it.
+    pub(super) fn standings(
+        &self,
+        tasks: &Tasks,
+        task: u32,
+        most: u32,
+    ) -> impl Iterator<Item = Standing> {
+        let mut place = tasks[task].places;
+        std::iter::from_fn(move || {
+            (place != NONE).then(|| {
+                let standing = self.standing(place, most);
+                place = self.places[place].next_of_task;
+                standing
+            })
+        })
+    }
+
+    fn standing(&self, place: u32, most: u32) -> Standing {
+        let before = |place: u32| self.places[place].link.before;
+        let behind = before(place);
+        let mut ahead = 0;
+        let mut other = behind;
+        while other != NONE && ahead < most {
+            ahead += 1;
+            other = before(other);
+        }
+        let behind = (behind != NONE).then(|| self.places[behind].task);
+        Standing { lane: self.places[place].lane, ahead, behind }
+    }
+
+    /// The lanes that have a head, the one that has been so longest first.
+    pub(super) fn by_age(&self) -> impl Iterator<Item = u32> {
+        self.by_age.iter(&self.lanes, |lane| &lane.by_age)
+    }
+
+    /// The lanes with several tasks, the longest first but for those whose lengths have the same number of
+    /// binary digits.
+    pub(super) fn by_digits(&self) -> impl Iterator<Item = u32> {
+        let lists = self.by_length.iter().rev();
+        lists.flat_map(|list| list.iter(&self.lanes, |lane| &lane.by_length))
+    }
+
+    fn find_or_open(&mut self, key: &[u8]) -> u32 {
+        let Lanes { hasher, table, lanes, .. } = self;
+        let hash = hasher.hash_one(key);
+        let hash_of = |lanes: &Slab<Lane>, lane: u32| hasher.hash_one(lanes[lane].key());
+        if let Some(lane) = table.find(hash, |lane| lanes[*lane].key() == key) {
+            return *lane;
+        }
+        let lane = lanes.insert(Lane { key: Bytes::new(key), ..Lane::default() });
+        table.insert_unique(hash, lane, |lane| hash_of(lanes, *lane));
+        lane
+    }
+
+    fn has_new_head(&mut self, lane: u32, now: u64) {
+        self.lanes[lane].since = now;
+        self.by_age.push(&mut self.lanes, lane, Lane::by_age);
+    }
+
+    fn set_len(&mut self, lane: u32, len: u32) {
+        let (old, new) = (digits(self.lanes[lane].len), digits(len));
+        self.lanes[lane].len = len;
+        if old == new {
+            return;
+        }
+        if old >= 2 {
+            self.by_length[old].remove(&mut self.lanes, lane, Lane::by_length);
+        }
+        if new >= 2 {
+            self.by_length[new].push(&mut self.lanes, lane, Lane::by_length);
+        }
+    }
+
+    /// Nothing stays of a key that has no tasks, unless it is paused.
+    fn close_if_unused(&mut self, lane: u32) {
+        if self.lanes[lane].paused {
+            return;
+        }
+        let hash = self.hasher.hash_one(self.lanes[lane].key());
+        let entry = self.table.find_entry(hash, |other| *other == lane);
+        entry.expect("every lane is in the table").remove();
+        self.lanes.remove(lane);
+        if self.table.is_empty() && self.table.capacity() > ROOM_KEPT {
+            self.table = HashTable::new();
+        }
+    }
+}
+
+/// Where a task stands in one of its lanes.
+pub(super) struct Standing {
+    pub(super) lane: u32,
+    pub(super) ahead: u32,
+    pub(super) behind: Option<u32>,
+}
+
+fn digits(len: u32) -> usize {
+    (u32::BITS - len.leading_zeros()) as usize
+}
+
+fn unblock(tasks: &mut Tasks, task: u32, opened: &mut Vec<u32>) {
+    tasks[task].blocked -= 1;
+    if tasks[task].blocked == 0 {
+        opened.push(task);
+    }
+}

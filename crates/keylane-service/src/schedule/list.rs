@@ -1,0 +1,82 @@
+//! Lists that run through the things of a slab: a thing is put in and taken out in O(1), from anywhere.
+
+use super::slab::{NONE, Slab};
+
+/// Where a thing stands in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) before: u32,
+    pub(super) behind: u32,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link { before: NONE, behind: NONE }
+    }
+}
+
+/// The ends of a list. Which link of a thing it runs through is said by each call, the same each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct List {
+    pub(super) first: u32,
+    pub(super) last: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        List { first: NONE, last: NONE }
+    }
+}
+
+impl List {
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    /// All of it, from the first on. `link` as in the other calls.
+    pub(super) fn iter<'a, T>(
+        &self,
+        slab: &'a Slab<T>,
+        link: fn(&T) -> &Link,
+    ) -> impl Iterator<Item = u32> + use<'a, T> {
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            let thing = (next != NONE).then_some(next)?;
+            next = link(&slab[thing]).behind;
+            Some(thing)
+        })
+    }
+
+    /// Puts a thing that is in no such list behind all others.
+    pub(super) fn push<T>(
+        &mut self,
+        slab: &mut Slab<T>,
+        thing: u32,
+        link: fn(&mut T) -> &mut Link,
+    ) {
+        *link(&mut slab[thing]) = Link { before: self.last, behind: NONE };
+        match self.last {
+            NONE => self.first = thing,
+            last => link(&mut slab[last]).behind = thing,
+        }
+        self.last = thing;
+    }
+
+    /// Takes out a thing that is in this list.
+    pub(super) fn remove<T>(
+        &mut self,
+        slab: &mut Slab<T>,
+        thing: u32,
+        link: fn(&mut T) -> &mut Link,
+    ) {
+        let Link { before, behind } = std::mem::take(link(&mut slab[thing]));
+        match before {
+            NONE => self.first = behind,
+            before => link(&mut slab[before]).behind = behind,
+        }
+        match behind {
+            NONE => self.last = before,
+            behind => link(&mut slab[behind]).before = before,
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! The state of the scheduler, and how jobs come into it.
+
+use std::collections::VecDeque;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use keylane::allocate::{self, Allocator, Record, Rule, Supply};
+
+use super::job::{Course, Job, StepState};
+use super::kinds::Kinds;
+use super::lanes::Lanes;
+use super::parked::Parked;
+use super::slab::Slab;
+use super::task::{Phase, Task, Tasks};
+use super::timers::{Due, Timers};
+use super::{
+    Accepted, AddError, Begun, Counts, DecisionView, Fate, NewJob, NewSubtask, OnFail, Outcome,
+    Settings, Step,
+};
+use crate::JobNumber;
+
+/// Decides which subtask of which job runs next: see the [module](super).
+///
+/// A call costs O(log n) of jobs and timers for each subtask that it is about, whatever waits besides; what
+/// an answer costs is said with each question. Times are milliseconds since any beginning; one that is
+/// earlier than the last counts as the last.
+///
+/// ```
+/// use keylane_service::schedule::{End, NewJob, NewSubtask, Outcome, Scheduler, Settings, Step};
+/// use keylane_service::JobNumber;
+///
+/// let mut scheduler = Scheduler::new(Settings::new(4));
+/// let subtask = |number| NewSubtask { number, keys: [&b"customer 7"[..]], attempts_made: 0 };
+/// scheduler.accept(NewJob::new(JobNumber(1), [subtask(0), subtask(1)]), 0);
+///
+/// let first = scheduler.poll_start(0).unwrap();
+/// assert_eq!((first.step, first.attempt), (Step::Subtask(0), 1));
+/// assert_eq!(scheduler.poll_start(0), None); // the other waits for the key
+///
+/// scheduler.ended(first.job, first.step, first.fence, End::Succeeded, 5)?;
+/// let second = scheduler.poll_start(5).unwrap();
+/// let ended = scheduler.ended(second.job, second.step, second.fence, End::Succeeded, 9)?;
+/// assert_eq!(ended.over, Some(Outcome::Succeeded));
+/// # Ok::<(), keylane_service::schedule::Stale>(())
+/// ```
+#[derive(Debug)]
+pub struct Scheduler {
+    /// Which job gets a slot. A job's ready tasks and its fresh subtasks are ready there; what waits, backs
+    /// off or is stopped, and a fan-in that is to come, wait there.
+    pub(super) allocator: Allocator,
+    pub(super) tasks: Tasks,
+    pub(super) lanes: Lanes,
+    /// The unfinished jobs. One whose `weight` is 0 is gone.
+    pub(super) jobs: Slab<Job>,
+    pub(super) by_number: HashMap<u64, u32, FixedState>,
+    /// By the serial number that they have in the allocator.
+    pub(super) by_share: HashMap<u64, u32, FixedState>,
+    pub(super) kinds: Kinds,
+    pub(super) timers: Timers,
+    /// What has a slot, by fence.
+    pub(super) runs: HashMap<u64, Run, FixedState>,
+    pub(super) next_fence: u64,
+    /// The latest time that was passed in.
+    pub(super) now: u64,
+    pub(super) draining: bool,
+    /// The last decisions, the newest last, and how many are kept.
+    pub(super) decisions: VecDeque<DecisionView>,
+    pub(super) decisions_kept: usize,
+    /// Tasks that a change of lanes has opened. Empty between two calls; kept for its memory.
+    pub(super) opened: Vec<u32>,
+}
+
+/// Maps with room for more jobs than this are given back when they are empty.
+const ROOM_KEPT: usize = 1024;
+
+/// A task that has a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) task: u32,
+    pub(super) since: u64,
+    pub(super) rule: Rule,
+}
+
+/// What was put into lanes and lists, and what the allocator must be told of it.
+#[derive(Default)]
+struct Entered {
+    ready: u64,
+    waiting: u64,
+    /// Tasks that have no attempt left. They are among those that wait.
+    exhausted: Vec<u32>,
+}
+
+impl Scheduler {
+    /// Without jobs.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let mut allocator = Allocator::new(settings.slots)
+            .with_order(settings.order)
+            .with_max_active(settings.max_active);
+        if let Some(patience) = settings.patience {
+            allocator = allocator.with_patience(patience);
+        }
+        Scheduler {
+            allocator,
+            tasks: Tasks::new(),
+            lanes: Lanes::new(),
+            jobs: Slab::new(),
+            by_number: HashMap::default(),
+            by_share: HashMap::default(),
+            kinds: Kinds::default(),
+            timers: Timers::default(),
+            runs: HashMap::default(),
+            next_fence: settings.first_fence,
+            now: 0,
+            draining: false,
+            decisions: VecDeque::new(),
+            decisions_kept: settings.decisions_kept,
+            opened: Vec::new(),
+        }
+    }
+
+    /// Takes a job in. All its subtasks with keys enter their lanes now, behind all that were accepted before,
+    /// unless the job is scheduled.
+    ///
+    /// After a restart the unfinished jobs are accepted again, in the order in which they were accepted at
+    /// first, each with what is unfinished of it: then the order of each key is the same as before. A subtask
+    /// that has no attempt left has failed with that, or stops its keys again.
+    ///
+    /// # Panics
+    /// If a job of this number is unfinished, or a subtask's number is beyond [`Step::LAST_SUBTASK`].
+    pub fn accept<'k, K>(
+        &mut self,
+        new: NewJob<impl IntoIterator<Item = NewSubtask<K>>>,
+        now: u64,
+    ) -> Accepted
+    where
+        K: IntoIterator<Item = &'k [u8]>,
+    {
+        let now = self.at(now);
+        let slot = self.jobs.insert(describe(&new));
+        let is_new = self.by_number.insert(new.number.0, slot).is_none();
+        assert!(is_new, "job {} was accepted before", new.number.0);
+        match new.start_at.filter(|at| *at > now) {
+            None => self.begin(slot, new.subtasks, now),
+            Some(at) => {
+                let mut parked = Parked::default();
+                new.subtasks.into_iter().for_each(|subtask| parked.push(subtask));
+                self.jobs[slot].counts.scheduled = parked.count;
+                self.jobs[slot].scheduled = Some((at, parked));
+                self.timers.set(at, Due::Begin(slot));
+                Accepted::default()
+            }
+        }
+    }
+
+    /// Adds what the split of a job has made, while the split is not over; they may start before it is. All of
+    /// them enter their lanes now. A split that is tried again must not add what it has added before.
+    ///
+    /// # Errors
+    /// If the job is over, cancelled or fails, or has no split that is not over.
+    pub fn add_subtasks<'k, K>(
+        &mut self,
+        job: JobNumber,
+        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
+        now: u64,
+    ) -> Result<Accepted, AddError>
+    where
+        K: IntoIterator<Item = &'k [u8]>,
+    {
+        let slot = self.find(job).ok_or(AddError::NoSuchJob)?;
+        if self.jobs[slot].split == StepState::Over {
+            return Err(AddError::Closed);
+        }
+        self.add(slot, subtasks, now)
+    }
+
+    /// Takes subtasks of an unfinished job that have failed for good up again, each with the attempts that it
+    /// is to have behind it: they enter their lanes at the end, and are no longer counted as failed. A job
+    /// that is over is [accepted](Self::accept) again instead.
+    ///
+    /// # Errors
+    /// If the job is over, cancelled or fails, or its fan-in has begun.
+    ///
+    /// # Panics
+    /// If fewer have failed.
+    pub fn reopen<'k, K>(
+        &mut self,
+        job: JobNumber,
+        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
+        now: u64,
+    ) -> Result<Accepted, AddError>
+    where
+        K: IntoIterator<Item = &'k [u8]>,
+    {
+        let slot = self.find(job).ok_or(AddError::NoSuchJob)?;
+        let before = self.jobs[slot].counts.total();
+        let accepted = self.add(slot, subtasks, now)?;
+        if let Some(slot) = self.find(job) {
+            let counts = &mut self.jobs[slot].counts;
+            let count = counts.total() - before;
+            counts.failed = counts.failed.checked_sub(count).expect("so many have failed");
+        }
+        Ok(accepted)
+    }
+
+    fn add<'k, K>(
+        &mut self,
+        slot: u32,
+        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
+        now: u64,
+    ) -> Result<Accepted, AddError>
+    where
+        K: IntoIterator<Item = &'k [u8]>,
+    {
+        let now = self.at(now);
+        let job = &self.jobs[slot];
+        let Some(share) = job.share.filter(|_| job.course == Course::Open) else {
+            return Err(AddError::Closed);
+        };
+        if job.fan_in == StepState::Task {
+            return Err(AddError::Closed);
+        }
+        let entered = self.enter(slot, subtasks, now);
+        self.allocator.came(share, entered.ready, entered.waiting, now);
+        let mut accepted = Accepted::default();
+        self.fail_exhausted(slot, entered.exhausted, &mut accepted, now);
+        Ok(accepted)
+    }
+
+    /// Puts a job's subtasks where they wait, and has it share.
+    fn begin<'k, K>(
+        &mut self,
+        slot: u32,
+        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
+        now: u64,
+    ) -> Accepted
+    where
+        K: IntoIterator<Item = &'k [u8]>,
+    {
+        let mut entered = self.enter(slot, subtasks, now);
+        let job = &mut self.jobs[slot];
+        entered.waiting += u64::from(job.fan_in != StepState::Over);
+        let supply = match job.split {
+            StepState::Over => Supply::Lined { ready: entered.ready, waiting: entered.waiting },
+            _ => Supply::Split { expected: None },
+        };
+        let share = self.allocator.submit(supply, job.weight, now);
+        job.share = Some(share);
+        if job.split != StepState::Over {
+            self.allocator.came(share, entered.ready, entered.waiting, now);
+        }
+        if job.paused {
+            self.allocator.pause(share, now);
+        }
+        self.by_share.insert(share.serial(), slot);
+        let mut accepted = self.fail_exhausted_split(slot, now);
+        self.fail_exhausted(slot, entered.exhausted, &mut accepted, now);
+        accepted
+    }
+
+    fn enter<'k, K>(
+        &mut self,
+        slot: u32,
+        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
+        now: u64,
+    ) -> Entered
+    where
+        K: IntoIterator<Item = &'k [u8]>,
+    {
+        let mut entered = Entered::default();
+        let allowed = self.jobs[slot].attempts_allowed;
+        for NewSubtask { number, keys, attempts_made } in subtasks {
+            assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
+            let mut keys = keys.into_iter().peekable();
+            let is_exhausted = attempts_made >= allowed;
+            if keys.peek().is_none() && !is_exhausted {
+                let job = &mut self.jobs[slot];
+                job.fresh.push(number, attempts_made);
+                job.counts.ready += 1;
+                entered.ready += 1;
+                continue;
+            }
+            let task = self.tasks.insert(Task::new(slot, number, attempts_made));
+            self.lanes.enter(&mut self.tasks, task, keys, now);
+            self.jobs[slot].roll.enter(number, task);
+            if is_exhausted {
+                entered.exhausted.push(task);
+            }
+            if is_exhausted || self.tasks[task].blocked > 0 {
+                entered.waiting += 1;
+                self.enter_phase(slot, task, Phase::Waiting);
+            } else {
+                entered.ready += 1;
+                self.enter_phase(slot, task, Phase::Ready);
+            }
+        }
+        entered
+    }
+
+    /// A split of which no attempt is left has failed.
+    fn fail_exhausted_split(&mut self, slot: u32, now: u64) -> Accepted {
+        let mut accepted = Accepted::default();
+        let job = &mut self.jobs[slot];
+        if matches!(job.split, StepState::Pending(made) if made >= job.attempts_allowed) {
+            job.split = StepState::Over;
+            job.step_failed = true;
+            let share = self.share(slot);
+            self.allocator.exhausted(share, now);
+            accepted.failed.push(Step::Split);
+            accepted.dropped = self.fail_fast(slot, now);
+        }
+        accepted
+    }
+
+    /// What has no attempt left stops its keys, or has failed.
+    fn fail_exhausted(
+        &mut self,
+        slot: u32,
+        exhausted: Vec<u32>,
+        accepted: &mut Accepted,
+        now: u64,
+    ) {
+        for task in exhausted {
+            // If one of them failed the job, the others were dropped.
+            if self.jobs[slot].course != Course::Open {
+                break;
+            }
+            self.leave_phase(slot, task);
+            if self.jobs[slot].on_fail == OnFail::StopKey && self.tasks[task].has_keys() {
+                self.enter_phase(slot, task, Phase::Stopped);
+                continue;
+            }
+            accepted.failed.push(Step::of(self.tasks[task].number));
+            self.settle(slot, true, now);
+            self.put_away(slot, task, Fate::Failed, now);
+            accepted.dropped.extend(self.fail_fast(slot, now));
+        }
+        accepted.over = self.conclude(slot, now);
+    }
+
+    /// Jobs whose time has come begin; tasks whose next attempt is due are ready; kinds that have a token
+    /// again let a job go.
+    pub fn handle_timeout(&mut self, now: u64) -> Vec<Begun> {
+        let now = self.at(now);
+        let mut begun = Vec::new();
+        while let Some((at, due)) = self.timers.pop_due(now) {
+            if !self.is_awaited(at, due) {
+                continue;
+            }
+            match due {
+                Due::Attempt(task) => self.wake(task, now),
+                Due::Begin(slot) => begun.extend(self.begin_scheduled(slot, now)),
+                Due::Token(kind) => self.handle_token(kind, now),
+            }
+        }
+        begun
+    }
+
+    fn begin_scheduled(&mut self, slot: u32, now: u64) -> Option<Begun> {
+        let (_, parked) = self.jobs[slot].scheduled.take()?;
+        self.jobs[slot].counts.scheduled = 0;
+        let job = self.jobs[slot].number;
+        Some(Begun { job, accepted: self.begin(slot, parked.iter(), now) })
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; `None`: not before something else is.
+    /// It can be too early, for something that was called off.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<u64> {
+        self.timers.first()
+    }
+
+    /// Whether a timer is for something that is still to be.
+    pub(super) fn is_awaited(&self, at: u64, due: Due) -> bool {
+        match due {
+            Due::Attempt(task) => self
+                .tasks
+                .get(task)
+                .is_some_and(|task| task.phase == Phase::BackingOff && task.at == at),
+            Due::Begin(slot) => {
+                let job = self.jobs.get(slot);
+                job.and_then(|job| job.scheduled.as_ref()).is_some_and(|(begin, _)| *begin == at)
+            }
+            Due::Token(kind) => {
+                self.kinds.look(super::KindId(kind)).is_some_and(|kind| kind.timer == Some(at))
+            }
+        }
+    }
+
+    /// One of the timers was for something that will not be.
+    pub(super) fn call_off_timer(&mut self) {
+        let mut timers = std::mem::take(&mut self.timers);
+        timers.call_off(|at, due| self.is_awaited(at, due));
+        self.timers = timers;
+    }
+
+    /// Records the last `capacity` events of the allocation from now on, so that its decisions can be replayed.
+    ///
+    /// # Panics
+    /// If `capacity` is zero.
+    pub fn record(&mut self, capacity: usize) {
+        self.allocator.record(capacity);
+    }
+
+    /// What was recorded. Its jobs are numbered in the order in which they began.
+    #[must_use]
+    pub fn recorded(&self) -> Option<&Record> {
+        self.allocator.recorded()
+    }
+
+    /// Time passes; it never goes back.
+    pub(super) fn at(&mut self, now: u64) -> u64 {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    pub(super) fn find(&self, job: JobNumber) -> Option<u32> {
+        self.by_number.get(&job.0).copied()
+    }
+
+    /// What the allocator calls a job that is not scheduled.
+    pub(super) fn share(&self, slot: u32) -> allocate::JobId {
+        self.jobs[slot].share.expect("only a job that has begun has tasks")
+    }
+
+    /// One of a job's tasks that waited has ended without a slot.
+    pub(super) fn settle(&mut self, slot: u32, failed: bool, now: u64) {
+        let share = self.share(slot);
+        self.allocator.settled(share, failed, now);
+    }
+
+    /// A task is in this phase from now on.
+    pub(super) fn enter_phase(&mut self, slot: u32, task: u32, phase: Phase) {
+        let Scheduler { tasks, jobs, .. } = self;
+        let job = &mut jobs[slot];
+        if let Some(list) = job.list_of(phase) {
+            list.push(tasks, task, Task::link);
+        }
+        let task = &mut tasks[task];
+        task.phase = phase;
+        *job.count_of(phase) += u64::from(task.is_subtask());
+    }
+
+    /// A task leaves its phase, and is in none until it enters the next.
+    pub(super) fn leave_phase(&mut self, slot: u32, task: u32) -> Phase {
+        let Scheduler { tasks, jobs, .. } = self;
+        let job = &mut jobs[slot];
+        let Task { phase, .. } = tasks[task];
+        if let Some(list) = job.list_of(phase) {
+            list.remove(tasks, task, Task::link);
+        }
+        *job.count_of(phase) -= u64::from(tasks[task].is_subtask());
+        phase
+    }
+
+    /// A job is over if nothing of it is unfinished; a fan-in that is to come begins then.
+    pub(super) fn conclude(&mut self, slot: u32, now: u64) -> Option<Outcome> {
+        let job = &mut self.jobs[slot];
+        if job.counts.unfinished() > 0 || job.split != StepState::Over {
+            return None;
+        }
+        if let StepState::Pending(made) = job.fan_in {
+            let is_exhausted = made >= job.attempts_allowed;
+            if job.outcome() == Outcome::Succeeded && !is_exhausted {
+                job.fan_in = StepState::Task;
+                let task = self.tasks.insert(Task::new(slot, Step::FanIn.number(), made));
+                self.jobs[slot].roll.begin(Step::FanIn.number(), task);
+                self.enter_phase(slot, task, Phase::Waiting);
+                self.wake(task, now);
+                return None;
+            }
+            job.step_failed |= is_exhausted && job.outcome() == Outcome::Succeeded;
+            job.fan_in = StepState::Over;
+            self.settle(slot, true, now);
+        }
+        let job = &self.jobs[slot];
+        (job.fan_in == StepState::Over).then(|| self.forget(slot))
+    }
+
+    /// Nothing stays of a job that is over.
+    pub(super) fn forget(&mut self, slot: u32) -> Outcome {
+        let job = self.jobs.remove(slot);
+        self.by_number.remove(&job.number.0);
+        if self.by_number.is_empty() && self.by_number.capacity() > ROOM_KEPT {
+            (self.by_number, self.by_share) = Default::default();
+        }
+        if let Some(share) = job.share {
+            self.by_share.remove(&share.serial());
+            debug_assert!(self.allocator.progress(share).is_none(), "the allocator agrees");
+        }
+        if let Some(turn) = job.held {
+            self.kinds.forget(job.kind, turn);
+            self.kinds.forget_if_free(job.kind);
+        }
+        job.outcome()
+    }
+}
+
+/// A job without its subtasks.
+fn describe<S>(new: &NewJob<S>) -> Job {
+    let step = |made: Option<u32>| made.map_or(StepState::Over, StepState::Pending);
+    let super::EndedCounts { succeeded, failed, cancelled } = new.ended;
+    Job {
+        number: new.number,
+        kind: new.kind,
+        weight: new.weight.max(1),
+        on_error: new.on_error,
+        on_fail: new.on_fail,
+        attempts_allowed: new.attempts_allowed.max(1),
+        paused: new.paused,
+        split: step(new.split),
+        fan_in: step(new.fan_in),
+        counts: Counts { succeeded, failed, cancelled, ..Counts::default() },
+        ..Job::default()
+    }
+}

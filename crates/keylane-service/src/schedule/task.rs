@@ -1,0 +1,77 @@
+//! A subtask that is more than a number: it has keys, or has begun.
+
+use super::Step;
+use super::list::Link;
+use super::slab::{NONE, Slab};
+
+/// In which state a task is. Each says how it is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Does not head all its lanes, or one of them is paused. Becomes ready.
+    #[default]
+    Waiting,
+    /// Could start, and stands in its job's list. Runs, or waits again when a key is paused.
+    Ready,
+    /// Has a slot. Succeeds, fails for good, backs off, is ready again, or stops its keys.
+    Running,
+    /// Has failed, and holds its lanes until its next attempt. Becomes ready, or waits for a paused key.
+    BackingOff,
+    /// Has failed for the last time, and holds its lanes until somebody has it retried or skipped.
+    Stopped,
+}
+
+/// Forty bytes.
+#[derive(Debug)]
+pub(super) struct Task {
+    /// Its job's slot; `NONE` if it is gone.
+    pub(super) job: u32,
+    /// In its job; the two numbers beyond those of subtasks are the steps.
+    pub(super) number: u32,
+    /// Begun so far, the present one included.
+    pub(super) attempts: u32,
+    /// The first of its places; each knows the next.
+    pub(super) places: u32,
+    /// Its lanes that it does not head, or that are paused.
+    pub(super) blocked: u32,
+    /// In the list of its job's tasks that are in the same phase, if there is one.
+    pub(super) link: Link,
+    pub(super) phase: Phase,
+    /// The fence of its run, or when its next attempt is.
+    pub(super) at: u64,
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Task {
+            job: NONE,
+            number: 0,
+            attempts: 0,
+            places: NONE,
+            blocked: 0,
+            link: Link::default(),
+            phase: Phase::Waiting,
+            at: 0,
+        }
+    }
+}
+
+impl Task {
+    pub(super) fn new(job: u32, number: u32, attempts: u32) -> Self {
+        Task { job, number, attempts, ..Task::default() }
+    }
+
+    pub(super) fn has_keys(&self) -> bool {
+        self.places != NONE
+    }
+
+    /// Whether it is a subtask, and not a step of the job.
+    pub(super) fn is_subtask(&self) -> bool {
+        self.number <= Step::LAST_SUBTASK
+    }
+
+    pub(super) fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
+
+pub(super) type Tasks = Slab<Task>;

@@ -1,0 +1,108 @@
+//! What must hold between two calls, each thing counted again from scratch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::schedule::Counts;
+use crate::schedule::job::{Course, StepState};
+use crate::schedule::scheduler::Scheduler;
+use crate::schedule::slab::NONE;
+use crate::schedule::task::{Phase, Task};
+
+impl Scheduler {
+    /// Panics if a count, a list or the allocator says something else than the tasks do.
+    pub(super) fn check(&self) {
+        assert!(self.opened.is_empty());
+        let tasks: BTreeMap<u32, &Task> =
+            self.tasks.iter().filter(|(_, task)| task.job != NONE).collect();
+        assert_eq!(tasks.len(), self.tasks.len());
+        let running: BTreeSet<u32> = self.runs.values().map(|run| run.task).collect();
+        let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
+        let mut places = 0;
+        for (&number, task) in &tasks {
+            assert_eq!(task.phase == Phase::Running, running.contains(&number));
+            let job = &self.jobs[task.job];
+            assert_eq!(job.roll.find(&self.tasks, task.job, task.number), Some(number));
+            let standings: Vec<_> = self.lanes.standings(&self.tasks, number, u32::MAX).collect();
+            let is_blocked = |ahead: u32, lane| ahead > 0 || self.lanes.lane(lane).paused;
+            let blocked = standings.iter().filter(|it| is_blocked(it.ahead, it.lane)).count();
+            assert_eq!(task.blocked as usize, blocked);
+            places += standings.len();
+            match task.phase {
+                Phase::Waiting => assert!(task.blocked > 0, "it waits for nothing"),
+                Phase::Ready => assert_eq!(task.blocked, 0),
+                Phase::Running | Phase::BackingOff => {
+                    assert!(standings.iter().all(|it| it.ahead == 0), "it holds its lanes");
+                }
+                Phase::Stopped => {}
+            }
+            let counts = counts.entry(task.job).or_default();
+            if task.is_subtask() {
+                *match task.phase {
+                    Phase::Waiting => &mut counts.waiting,
+                    Phase::Ready => &mut counts.ready,
+                    Phase::Running => &mut counts.running,
+                    Phase::BackingOff => &mut counts.backing_off,
+                    Phase::Stopped => &mut counts.stopped,
+                } += 1;
+            }
+        }
+        assert_eq!(places, self.lanes.places());
+        assert_eq!(self.by_number.len(), self.jobs.len());
+        for (&number, &slot) in &self.by_number {
+            assert_eq!(self.jobs[slot].number.0, number);
+            self.check_job(slot, counts.get(&slot).copied().unwrap_or_default(), &tasks);
+        }
+    }
+
+    fn check_job(&self, slot: u32, counted: Counts, tasks: &BTreeMap<u32, &Task>) {
+        let job = &self.jobs[slot];
+        let counted = Counts {
+            ready: counted.ready + job.fresh.len(),
+            scheduled: job.scheduled.as_ref().map_or(0, |(_, parked)| parked.count),
+            succeeded: job.counts.succeeded,
+            failed: job.counts.failed,
+            cancelled: job.counts.cancelled,
+            ..counted
+        };
+        assert_eq!(job.counts, counted);
+        for (list, phase) in [
+            (&job.ready, Phase::Ready),
+            (&job.backing_off, Phase::BackingOff),
+            (&job.stopped, Phase::Stopped),
+        ] {
+            let listed: Vec<u32> = list.iter(&self.tasks, |task| &task.link).collect();
+            let are_there = |it: &u32| tasks[it].phase == phase && tasks[it].job == slot;
+            assert!(listed.iter().all(are_there));
+            let there = tasks.values().filter(|it| it.phase == phase && it.job == slot).count();
+            assert_eq!(listed.len(), there);
+        }
+        let Some(share) = job.share else { return };
+        let progress = self.allocator.progress(share).expect("it is not over");
+        let is_step = |task: &&&Task| task.job == slot && !task.is_subtask();
+        let steps = |phases: &[Phase]| {
+            tasks.values().filter(is_step).filter(|task| phases.contains(&task.phase)).count()
+                as u64
+        };
+        assert_eq!(progress.running, counted.running + steps(&[Phase::Running]));
+        if job.course != Course::Open {
+            assert_eq!(counted.unfinished(), counted.running);
+            return;
+        }
+        assert_eq!(progress.ready, counted.ready + steps(&[Phase::Ready]));
+        let to_come = u64::from(matches!(job.fan_in, StepState::Pending(_)));
+        let waiting = counted.waiting + counted.backing_off + counted.stopped + to_come;
+        assert_eq!(progress.waiting, waiting + steps(&[Phase::BackingOff]));
+        assert_eq!(progress.paused, job.paused || job.held.is_some());
+    }
+
+    /// Panics if anything is left but what is paused.
+    pub(super) fn check_empty(&self) {
+        self.check();
+        assert_eq!((self.tasks.len(), self.jobs.len(), self.runs.len()), (0, 0, 0));
+        assert_eq!((self.lanes.len(), self.lanes.places()), (0, 0));
+        assert_eq!((self.by_number.len(), self.by_share.len(), self.kinds.held()), (0, 0, 0));
+        // What was called off may be there until its time, if it is little.
+        assert!(self.timers.len() <= 64);
+        assert_eq!((self.allocator.unfinished(), self.allocator.busy()), (0, 0));
+    }
+}

@@ -1,0 +1,141 @@
+//! Pausing, cancelling, retrying and skipping, and the steps of a job.
+
+use super::{job, names, scheduler, start_all, subtask};
+use crate::JobNumber;
+use crate::schedule::{End, Fate, HeadError, OnError, OnFail, Outcome, State, Step};
+
+#[test]
+fn a_rollup_waits_for_all_its_keys_and_delays_nobody_else() {
+    let mut scheduler = scheduler(9);
+    scheduler.accept(job(1, &["a", "b", "ab", "c", "a"]), 0);
+    scheduler.accept(job(2, &["b", "c", ""]), 0);
+    let first = start_all(&mut scheduler, 0);
+    assert_eq!(names(&first), [(1, 0), (2, 2), (1, 1), (1, 3)]);
+    for start in &first {
+        scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 1).unwrap();
+        scheduler.check();
+    }
+    // The rollup, and who stood behind c.
+    let mut second = names(&start_all(&mut scheduler, 1));
+    second.sort_unstable();
+    assert_eq!(second, [(1, 2), (2, 1)]);
+}
+
+#[test]
+fn a_head_that_backs_off_keeps_its_key_and_no_slot() {
+    let mut scheduler = scheduler(1);
+    let mut new = job(1, &["a", "a", "b"]);
+    new.attempts_allowed = 2;
+    scheduler.accept(new, 0);
+    let start = scheduler.poll_start(0).unwrap();
+    let end = End::Failed { retry_at: Some(50) };
+    let ended = scheduler.ended(start.job, start.step, start.fence, end, 1).unwrap();
+    assert_eq!(ended.fate, Fate::Again { at: Some(50) });
+    let other = scheduler.poll_start(1).unwrap();
+    assert_eq!(other.step, Step::Subtask(2));
+    scheduler.ended(other.job, other.step, other.fence, End::Succeeded, 2).unwrap();
+    assert_eq!(scheduler.poll_start(2), None);
+    assert_eq!(scheduler.next_timeout(), Some(50));
+    scheduler.handle_timeout(50);
+    let again = scheduler.poll_start(50).unwrap();
+    assert_eq!((again.step, again.attempt), (Step::Subtask(0), 2));
+    assert!(again.fence > start.fence);
+}
+
+#[test]
+fn a_stopped_key_goes_on_when_its_head_is_skipped() {
+    let mut scheduler = scheduler(4);
+    let mut new = job(1, &["a", "a"]);
+    new.on_fail = OnFail::StopKey;
+    scheduler.accept(new, 0);
+    let start = scheduler.poll_start(0).unwrap();
+    let end = End::Failed { retry_at: None };
+    let ended = scheduler.ended(start.job, start.step, start.fence, end, 1).unwrap();
+    assert_eq!((ended.fate, ended.over), (Fate::Stopped, None));
+    assert_eq!(scheduler.key(b"a").unwrap().head.unwrap().state, State::Stopped);
+    assert_eq!(scheduler.poll_start(1), None);
+    let skipped = scheduler.skip_head(b"a", 2).unwrap();
+    assert_eq!((skipped.job, skipped.subtask, skipped.ended.over), (JobNumber(1), 0, None));
+    let next = scheduler.poll_start(2).unwrap();
+    assert_eq!(scheduler.skip_head(b"a", 2), Err(HeadError::Running));
+    let ended = scheduler.ended(next.job, next.step, next.fence, End::Succeeded, 3).unwrap();
+    assert_eq!(ended.over, Some(Outcome::Failed));
+    scheduler.check_empty();
+}
+
+#[test]
+fn a_job_that_fails_fast_says_what_it_drops_and_waits_for_what_runs() {
+    let mut scheduler = scheduler(2);
+    let mut new = job(1, &["", "", "", "a", "", "a"]);
+    new.on_error = OnError::FailFast;
+    scheduler.accept(new, 0);
+    scheduler.accept(job(2, &["a"]), 0);
+    let starts = start_all(&mut scheduler, 0);
+    assert_eq!(names(&starts), [(1, 3), (1, 0)]);
+    let end = End::Failed { retry_at: None };
+    let ended = scheduler.ended(starts[1].job, starts[1].step, starts[1].fence, end, 1).unwrap();
+    assert_eq!((ended.dropped, ended.over), (vec![1..3, 4..6], None));
+    // Its other subtask runs, and keeps its key.
+    assert_eq!(scheduler.poll_start(1), None);
+    let start = starts[0];
+    let ended = scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 2).unwrap();
+    assert_eq!(ended.over, Some(Outcome::Failed));
+    assert_eq!(names(&start_all(&mut scheduler, 2)), [(2, 0)]);
+}
+
+#[test]
+fn a_split_adds_subtasks_and_the_fan_in_comes_last() {
+    let mut scheduler = scheduler(4);
+    let mut new = job(1, &[]);
+    (new.split, new.fan_in) = (Some(0), Some(0));
+    scheduler.accept(new, 0);
+    let split = scheduler.poll_start(0).unwrap();
+    assert_eq!((split.step, scheduler.poll_start(0)), (Step::Split, None));
+    scheduler.add_subtasks(JobNumber(1), [subtask(0, "a"), subtask(1, "a")], 1).unwrap();
+    let first = scheduler.poll_start(1).unwrap();
+    assert_eq!(first.step, Step::Subtask(0));
+    scheduler.ended(first.job, first.step, first.fence, End::Succeeded, 2).unwrap();
+    let second = scheduler.poll_start(2).unwrap();
+    scheduler.ended(second.job, second.step, second.fence, End::Succeeded, 3).unwrap();
+    // The split may still make some.
+    assert_eq!(scheduler.poll_start(3), None);
+    let ended = scheduler.ended(split.job, split.step, split.fence, End::Succeeded, 4).unwrap();
+    assert_eq!(ended.over, None);
+    let fan_in = scheduler.poll_start(4).unwrap();
+    assert_eq!(fan_in.step, Step::FanIn);
+    let ended = scheduler.ended(fan_in.job, fan_in.step, fan_in.fence, End::Succeeded, 5).unwrap();
+    assert_eq!(ended.over, Some(Outcome::Succeeded));
+    scheduler.check_empty();
+}
+
+#[test]
+fn a_scheduled_job_blocks_no_key_and_stands_where_it_begins() {
+    let mut scheduler = scheduler(4);
+    let mut new = job(1, &["a"]);
+    new.start_at = Some(100);
+    scheduler.accept(new, 0);
+    scheduler.accept(job(2, &["a", "a"]), 0);
+    let first = scheduler.poll_start(0).unwrap();
+    assert_eq!(first.job, JobNumber(2));
+    assert_eq!(scheduler.handle_timeout(99), []);
+    assert_eq!(scheduler.handle_timeout(100)[0].job, JobNumber(1));
+    scheduler.accept(job(3, &["a"]), 100);
+    let mut order = vec![first];
+    while let Some(start) = order.last().copied() {
+        scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 100).unwrap();
+        let Some(next) = scheduler.poll_start(100) else { break };
+        order.push(next);
+    }
+    assert_eq!(names(&order), [(2, 0), (2, 1), (1, 0), (3, 0)]);
+}
+
+#[test]
+fn nothing_starts_while_it_drains_and_what_runs_ends() {
+    let mut scheduler = scheduler(1);
+    scheduler.accept(job(1, &["", ""]), 0);
+    let start = scheduler.poll_start(0).unwrap();
+    scheduler.drain();
+    scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 0).unwrap();
+    assert_eq!(scheduler.poll_start(0), None);
+    assert!(scheduler.slots().draining);
+}

@@ -1,0 +1,984 @@
+//! The scheduler against a slow obvious model, under random programs.
+//!
+//! The model is a list of subtasks in the order of acceptance. One may start if no unfinished one before it
+//! shares a key with it, none of its keys is paused, its job goes on and its kind has room. After each step:
+//! what starts may start, nothing that may start is left beside a free slot, ends have the fates, drops and
+//! outcomes that the model says, counts are those of the model, fences rise. At the end nothing stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use keylane::allocate::Order;
+use proptest::prelude::*;
+
+use crate::schedule::{
+    AddError, Counts, End, EndedCounts, Fate, HeadError, KeySort, KeyView, KindId, KindLimits,
+    NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Reason, Scheduler, Settings, Stale, Start,
+    State, Step, StepOf,
+};
+use crate::{JobNumber, Key};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waits,
+    Runs(u64),
+    BacksOff(u64),
+    Stopped,
+}
+
+#[derive(Clone, Debug)]
+struct Sub {
+    job: u64,
+    step: Step,
+    keys: BTreeSet<u8>,
+    phase: Phase,
+    attempts: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    Open,
+    Failing,
+    Cancelled,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    number: u64,
+    kind: u32,
+    on_error: OnError,
+    on_fail: OnFail,
+    allowed: u32,
+    paused: bool,
+    starts_at: Option<u64>,
+    /// Its subtasks and its steps, while it is scheduled.
+    parked: Vec<Sub>,
+    parked_rest: Vec<Sub>,
+    fan_in: bool,
+    course: Course,
+    ended: EndedCounts,
+    step_failed: bool,
+    failed_numbers: BTreeSet<u32>,
+    next_number: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Kind {
+    limits: KindLimits,
+    /// In parts of a token: `period_ms` make one.
+    level: u64,
+}
+
+#[derive(Clone, Debug)]
+struct NewOne {
+    subtasks: Vec<Vec<u8>>,
+    kind: u32,
+    fail_fast: bool,
+    stop_key: bool,
+    allowed: u32,
+    paused: bool,
+    delay: u64,
+    split: bool,
+    fan_in: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Accept(NewOne),
+    End { which: usize, how: u8 },
+    Stale { which: usize },
+    Add { which: usize, subtasks: Vec<Vec<u8>> },
+    Reopen { which: usize },
+    Pause { which: usize, paused: bool },
+    Cancel { which: usize },
+    PauseKey { key: u8, paused: bool },
+    Retry { key: u8 },
+    Skip { key: u8 },
+    Resize { slots: usize },
+    SetKind { kind: u32, concurrency: Option<u32>, rate: Option<(u32, u32, u32)> },
+    Weigh { which: usize, weight: u32 },
+    Pass { time: u64 },
+    Timeout,
+    Restart,
+}
+
+fn subtasks() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    prop::collection::vec(prop::collection::vec(0..6_u8, 0..4), 0..7)
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let job = (
+        (subtasks(), 0..3_u32, prop::bool::weighted(0.3), prop::bool::weighted(0.3), 1..4_u32),
+        (prop::bool::weighted(0.1), prop_oneof![4 => Just(0), 1 => 1..40_u64]),
+        (prop::bool::weighted(0.2), prop::bool::weighted(0.2)),
+    );
+    let job = job.prop_map(
+        |((subtasks, kind, fail_fast, stop_key, allowed), (paused, delay), (split, fan_in))| {
+            NewOne { subtasks, kind, fail_fast, stop_key, allowed, paused, delay, split, fan_in }
+        },
+    );
+    let which = || 0..64_usize;
+    let rate = prop::option::weighted(0.3, (0..4_u32, 1..20_u32, 1..4_u32));
+    prop_oneof![
+        6 => job.prop_map(Op::Accept),
+        25 => (which(), any::<u8>()).prop_map(|(which, how)| Op::End { which, how }),
+        1 => which().prop_map(|which| Op::Stale { which }),
+        3 => (which(), subtasks()).prop_map(|(which, subtasks)| Op::Add { which, subtasks }),
+        2 => which().prop_map(|which| Op::Reopen { which }),
+        2 => (which(), any::<bool>()).prop_map(|(which, paused)| Op::Pause { which, paused }),
+        1 => which().prop_map(|which| Op::Cancel { which }),
+        3 => (0..6_u8, any::<bool>()).prop_map(|(key, paused)| Op::PauseKey { key, paused }),
+        3 => (0..6_u8).prop_map(|key| Op::Retry { key }),
+        2 => (0..6_u8).prop_map(|key| Op::Skip { key }),
+        1 => (0..6_usize).prop_map(|slots| Op::Resize { slots }),
+        2 => (0..3_u32, prop::option::of(0..4_u32), rate)
+            .prop_map(|(kind, concurrency, rate)| Op::SetKind { kind, concurrency, rate }),
+        1 => (which(), 0..5_u32).prop_map(|(which, weight)| Op::Weigh { which, weight }),
+        4 => (0..25_u64).prop_map(|time| Op::Pass { time }),
+        4 => Just(Op::Timeout),
+        1 => Just(Op::Restart),
+    ]
+}
+
+struct Pair {
+    scheduler: Scheduler,
+    settings: Settings,
+    now: u64,
+    slots: usize,
+    jobs: Vec<Job>,
+    /// Unfinished subtasks and steps of jobs that have begun, by acceptance.
+    subs: Vec<Sub>,
+    paused_keys: BTreeSet<u8>,
+    kinds: BTreeMap<u32, Kind>,
+    next_job: u64,
+    last_fence: u64,
+    starts: Vec<Start>,
+}
+
+fn numbers(ranges: &[Range<u32>]) -> Vec<u32> {
+    let are_apart = ranges.windows(2).all(|pair| pair[0].end < pair[1].start);
+    assert!(are_apart, "{ranges:?}");
+    ranges.iter().cloned().flatten().collect()
+}
+
+fn new_subtasks(subs: &[Sub]) -> Vec<NewSubtask<Vec<Vec<u8>>>> {
+    let new = |sub: &Sub| {
+        let Step::Subtask(number) = sub.step else { panic!("a subtask") };
+        // Each key twice: they are told apart by the scheduler.
+        let keys = sub.keys.iter().chain(&sub.keys).map(|key| vec![b'k'; 1 + *key as usize * 6]);
+        NewSubtask { number, keys: keys.collect(), attempts_made: sub.attempts }
+    };
+    subs.iter().map(new).collect()
+}
+
+fn key(key: u8) -> Vec<u8> {
+    vec![b'k'; 1 + key as usize * 6]
+}
+
+fn borrowed(
+    subtasks: &[NewSubtask<Vec<Vec<u8>>>],
+) -> impl Iterator<Item = NewSubtask<impl Iterator<Item = &[u8]>>> {
+    subtasks.iter().map(|NewSubtask { number, keys, attempts_made }| NewSubtask {
+        number: *number,
+        keys: keys.iter().map(Vec::as_slice),
+        attempts_made: *attempts_made,
+    })
+}
+
+impl Pair {
+    fn new(slots: usize, order: Order) -> Self {
+        let settings = Settings { order, ..Settings::new(slots) };
+        Pair {
+            scheduler: Scheduler::new(settings.clone()),
+            settings,
+            now: 0,
+            slots,
+            jobs: Vec::new(),
+            subs: Vec::new(),
+            paused_keys: BTreeSet::new(),
+            kinds: BTreeMap::new(),
+            next_job: 1,
+            last_fence: 0,
+            starts: Vec::new(),
+        }
+    }
+
+    fn job(&self, number: u64) -> &Job {
+        self.jobs.iter().find(|job| job.number == number).unwrap()
+    }
+
+    fn job_mut(&mut self, number: u64) -> &mut Job {
+        self.jobs.iter_mut().find(|job| job.number == number).unwrap()
+    }
+
+    fn pick(&self, which: usize) -> Option<u64> {
+        (!self.jobs.is_empty()).then(|| self.jobs[which % self.jobs.len()].number)
+    }
+
+    fn is_free(&self, at: usize) -> bool {
+        is_free(&self.subs, &self.paused_keys, at)
+    }
+
+    fn may_start(&self, at: usize) -> bool {
+        may_start(&self.subs, &self.jobs, &self.kinds, &self.paused_keys, at)
+    }
+
+    /// Has everything start that can, and checks it.
+    fn start_all(&mut self) {
+        while let Some(start) = self.scheduler.poll_start(self.now) {
+            let is_it = |sub: &Sub| sub.job == start.job.0 && sub.step == start.step;
+            let at = self.subs.iter().position(is_it).expect("what starts is unfinished");
+            assert!(self.may_start(at), "{start:?} {:#?}", self.subs);
+            assert!(self.running() < self.slots);
+            assert!(start.fence > self.last_fence);
+            self.last_fence = start.fence;
+            let kind = self.job(start.job.0).kind;
+            assert_eq!(start.kind, KindId(kind));
+            if let Some(kind) = self.kinds.get_mut(&kind)
+                && let Some(rate) = kind.limits.rate
+            {
+                kind.level -= u64::from(rate.period_ms);
+            }
+            let sub = &mut self.subs[at];
+            sub.phase = Phase::Runs(start.fence);
+            sub.attempts += 1;
+            assert_eq!(start.attempt, sub.attempts);
+            self.starts.push(start);
+            self.scheduler.check();
+        }
+        if self.running() < self.slots {
+            let left = (0..self.subs.len()).find(|at| self.may_start(*at));
+            assert_eq!(
+                left.map(|at| &self.subs[at]).map(|it| (it.job, it.step)),
+                None,
+                "could start"
+            );
+            self.check_token_timers();
+        }
+    }
+
+    /// A slot is free and something waits for nothing but a token: a timer is set for that.
+    fn check_token_timers(&self) {
+        for at in 0..self.subs.len() {
+            let job = self.job(self.subs[at].job);
+            let Some(kind) = self.kinds.get(&job.kind) else { continue };
+            let Some(rate) = kind.limits.rate.filter(|rate| rate.tokens > 0) else { continue };
+            let mut with_token = self.kinds.clone();
+            with_token.get_mut(&job.kind).unwrap().level = u64::from(rate.period_ms);
+            if may_start(&self.subs, &self.jobs, &with_token, &self.paused_keys, at) {
+                let missing = u64::from(rate.period_ms) - kind.level;
+                let due = self.now + missing.div_ceil(u64::from(rate.tokens));
+                assert!(self.scheduler.next_timeout().is_some_and(|next| next <= due));
+            }
+        }
+    }
+
+    fn running(&self) -> usize {
+        self.subs.iter().filter(|sub| matches!(sub.phase, Phase::Runs(_))).count()
+    }
+
+    fn check(&self) {
+        self.scheduler.check();
+        for job in &self.jobs {
+            let EndedCounts { succeeded, failed, cancelled } = job.ended;
+            let scheduled = job.parked.len() as u64;
+            let mut counts =
+                Counts { scheduled, succeeded, failed, cancelled, ..Counts::default() };
+            for at in 0..self.subs.len() {
+                let sub = &self.subs[at];
+                if sub.job != job.number || !matches!(sub.step, Step::Subtask(_)) {
+                    continue;
+                }
+                *match sub.phase {
+                    Phase::Waits if self.is_free(at) => &mut counts.ready,
+                    Phase::Waits => &mut counts.waiting,
+                    Phase::Runs(_) => &mut counts.running,
+                    Phase::BacksOff(_) => &mut counts.backing_off,
+                    Phase::Stopped => &mut counts.stopped,
+                } += 1;
+                let explained = self.scheduler.explain(JobNumber(job.number), sub.step).unwrap();
+                assert_eq!(explained.attempts, sub.attempts);
+                match (sub.phase, explained.state) {
+                    (Phase::Waits, State::Ready) => assert!(self.is_free(at)),
+                    (Phase::Waits, State::Waiting) => assert!(!self.is_free(at)),
+                    (Phase::Runs(one), State::Running { fence, .. }) => assert_eq!(one, fence),
+                    (Phase::BacksOff(one), State::BackingOff { until }) => assert_eq!(one, until),
+                    (Phase::Stopped, State::Stopped) => {}
+                    other => panic!("{other:?}"),
+                }
+                assert_eq!(explained.reasons.is_empty(), matches!(sub.phase, Phase::Runs(_)));
+                self.check_reasons(at, &explained.reasons);
+            }
+            assert_eq!(self.scheduler.counts(JobNumber(job.number)), Some(counts));
+            self.scheduler.waiting_because(JobNumber(job.number)).unwrap();
+        }
+        self.check_keys();
+    }
+
+    /// What is said of keys is so: each key that keeps the subtask is named, with who stands before it.
+    fn check_reasons(&self, at: usize, reasons: &[Reason]) {
+        let sub = &self.subs[at];
+        let mut named = 0;
+        for reason in reasons {
+            let (key, ahead, behind, head) = match reason {
+                Reason::KeyOrder { key, ahead, behind, head } => {
+                    (key, Some(*ahead), Some(*behind), *head)
+                }
+                Reason::KeyStopped { key, head } => (key, None, None, *head),
+                Reason::KeyPaused { key } => {
+                    assert!(self.paused_keys.contains(&letter_of(key)));
+                    named += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            named += 1;
+            let letter = letter_of(key);
+            let name = |sub: &Sub| StepOf { job: JobNumber(sub.job), step: sub.step };
+            let before: Vec<&Sub> =
+                self.subs[..at].iter().filter(|it| it.keys.contains(&letter)).collect();
+            assert_eq!(head.of, name(before[0]));
+            assert_eq!(head.attempts, before[0].attempts);
+            assert!(ahead.is_none_or(|ahead| ahead as usize == before.len()));
+            assert!(behind.is_none_or(|behind| behind == name(before[before.len() - 1])));
+            let is_stopped = before[0].phase == Phase::Stopped;
+            assert_eq!(is_stopped, matches!(reason, Reason::KeyStopped { .. }));
+        }
+        let keeps = |letter: &&u8| {
+            self.subs[..at].iter().any(|it| it.keys.contains(letter))
+                || self.paused_keys.contains(letter)
+        };
+        if sub.phase == Phase::Waits && matches!(sub.step, Step::Subtask(_)) {
+            assert_eq!(named, sub.keys.iter().filter(keeps).count());
+        }
+    }
+
+    fn check_keys(&self) {
+        let oldest = self.scheduler.keys(KeySort::HeadAge, 4);
+        let longest = self.scheduler.keys(KeySort::Length, 4);
+        let in_use: BTreeSet<u8> = self.subs.iter().flat_map(|sub| sub.keys.clone()).collect();
+        assert_eq!((oldest.len(), longest.len()), (in_use.len().min(4), in_use.len().min(4)));
+        let since = |view: &KeyView| view.head.map(|head| head.since);
+        assert!(oldest.windows(2).all(|pair| since(&pair[0]) <= since(&pair[1])));
+        assert!(longest.windows(2).all(|pair| pair[0].length >= pair[1].length));
+        let least = (oldest.last().and_then(since), longest.last().map(|view| view.length));
+        let lengths = |key: u8| self.subs.iter().filter(|sub| sub.keys.contains(&key)).count();
+        for letter in 0..6 {
+            let view = self.scheduler.key(&key(letter));
+            let is_paused = self.paused_keys.contains(&letter);
+            let length = lengths(letter);
+            assert_eq!(view.is_some(), length > 0 || is_paused);
+            let Some(view) = view else { continue };
+            assert_eq!((view.length as usize, view.paused), (length, is_paused));
+            let is_listed = |views: &[KeyView]| views.iter().any(|it| it.key == view.key);
+            assert!(length == 0 || is_listed(&oldest) || since(&view) >= least.0);
+            assert!(length == 0 || is_listed(&longest) || Some(view.length) <= least.1);
+            let first = self.subs.iter().find(|sub| sub.keys.contains(&letter));
+            assert_eq!(
+                view.head.map(|it| (it.of.job.0, it.of.step)),
+                first.map(|it| (it.job, it.step))
+            );
+        }
+    }
+
+    /// The subtasks of a job that do not run go, and its steps; their numbers.
+    fn drop_rest(&mut self, number: u64) -> Vec<u32> {
+        let mut dropped = BTreeSet::new();
+        let note = |sub: &Sub, dropped: &mut BTreeSet<u32>| {
+            if let Step::Subtask(number) = sub.step {
+                dropped.insert(number);
+            }
+        };
+        self.subs.retain(|sub| {
+            let stays = sub.job != number || matches!(sub.phase, Phase::Runs(_));
+            if !stays {
+                note(sub, &mut dropped);
+            }
+            stays
+        });
+        let job = self.job_mut(number);
+        job.parked.drain(..).for_each(|sub| note(&sub, &mut dropped));
+        (job.fan_in, job.starts_at) = (false, None);
+        job.ended.cancelled += dropped.len() as u64;
+        dropped.into_iter().collect()
+    }
+
+    /// Something has failed for good.
+    fn fail_fast(&mut self, number: u64) -> Vec<u32> {
+        let job = self.job_mut(number);
+        if job.on_error == OnError::FinishAll || job.course != Course::Open {
+            return Vec::new();
+        }
+        job.course = Course::Failing;
+        self.drop_rest(number)
+    }
+
+    /// Whether a job is over, and how; its fan-in comes to be if it is its turn.
+    fn conclude(&mut self, number: u64) -> Option<Outcome> {
+        let job = self.job(number).clone();
+        let is_left = |sub: &&Sub| sub.job == number && sub.step != Step::FanIn;
+        if job.starts_at.is_some() || self.subs.iter().any(|sub| is_left(&sub)) {
+            return None;
+        }
+        let outcome = match job.course {
+            Course::Cancelled => Outcome::Cancelled,
+            Course::Failing => Outcome::Failed,
+            Course::Open if job.ended.failed > 0 || job.step_failed => Outcome::Failed,
+            Course::Open if job.ended.cancelled > 0 => Outcome::Cancelled,
+            Course::Open => Outcome::Succeeded,
+        };
+        let fan_in = self.subs.iter().position(|sub| sub.job == number);
+        if let Some(fan_in) = fan_in {
+            let made = self.subs[fan_in].attempts;
+            let runs = matches!(self.subs[fan_in].phase, Phase::Runs(_));
+            if runs || outcome == Outcome::Succeeded && made < job.allowed {
+                return None;
+            }
+            if self.subs[fan_in].phase != Phase::Waits {
+                return None;
+            }
+            self.subs.remove(fan_in);
+            if outcome == Outcome::Succeeded {
+                self.jobs.retain(|job| job.number != number);
+                return Some(Outcome::Failed);
+            }
+        }
+        self.jobs.retain(|job| job.number != number);
+        Some(outcome)
+    }
+
+    /// Puts a job's subtasks into the order, fails those that are exhausted; what `Accepted` must say.
+    fn begin(&mut self, number: u64, subs: Vec<Sub>) -> (Vec<Step>, Vec<u32>, Option<Outcome>) {
+        let (mut failed, mut dropped) = (Vec::new(), Vec::new());
+        let exhausted: Vec<Sub> = {
+            let allowed = self.job(number).allowed;
+            subs.iter()
+                .filter(|sub| sub.step != Step::FanIn && sub.attempts >= allowed)
+                .cloned()
+                .collect()
+        };
+        self.subs.extend(subs);
+        let order = |sub: &Sub| (sub.step != Step::Split, sub.step);
+        let mut exhausted = exhausted;
+        exhausted.sort_by_key(order);
+        for sub in exhausted {
+            let job = self.job(number);
+            if job.course != Course::Open {
+                break;
+            }
+            let stops = job.on_fail == OnFail::StopKey && !sub.keys.is_empty();
+            let at =
+                self.subs.iter().position(|it| it.job == number && it.step == sub.step).unwrap();
+            if stops {
+                self.subs[at].phase = Phase::Stopped;
+                continue;
+            }
+            failed.push(sub.step);
+            self.subs.remove(at);
+            self.note_fate(number, sub.step, Fate::Failed);
+            dropped.extend(self.fail_fast(number));
+        }
+        (failed, dropped, self.conclude(number))
+    }
+
+    fn note_fate(&mut self, number: u64, step: Step, fate: Fate) {
+        let job = self.job_mut(number);
+        match (step, fate) {
+            (Step::Subtask(_), Fate::Succeeded) => job.ended.succeeded += 1,
+            (Step::Subtask(number), Fate::Failed) => {
+                job.ended.failed += 1;
+                job.failed_numbers.insert(number);
+            }
+            (Step::Subtask(_), _) => job.ended.cancelled += 1,
+            (_, Fate::Failed) => job.step_failed = true,
+            _ => {}
+        }
+        if step == Step::FanIn {
+            job.fan_in = false;
+        }
+    }
+
+    fn accept(&mut self, new: &NewOne) {
+        let number = self.next_job;
+        self.next_job += 1;
+        let sub = |step, keys: &[u8]| Sub {
+            job: number,
+            step,
+            keys: keys.iter().copied().collect(),
+            phase: Phase::Waits,
+            attempts: 0,
+        };
+        let subs: Vec<Sub> = new
+            .subtasks
+            .iter()
+            .enumerate()
+            .map(|(n, keys)| sub(Step::Subtask(n as u32), keys))
+            .collect();
+        let starts_at = (new.delay > 0).then_some(self.now + new.delay);
+        self.jobs.push(Job {
+            number,
+            kind: new.kind,
+            on_error: if new.fail_fast { OnError::FailFast } else { OnError::FinishAll },
+            on_fail: if new.stop_key { OnFail::StopKey } else { OnFail::Continue },
+            allowed: new.allowed,
+            paused: new.paused,
+            starts_at,
+            parked: Vec::new(),
+            parked_rest: Vec::new(),
+            fan_in: new.fan_in,
+            course: Course::Open,
+            ended: EndedCounts::default(),
+            step_failed: false,
+            failed_numbers: BTreeSet::new(),
+            next_number: subs.len() as u32,
+        });
+        let mut steps = Vec::new();
+        steps.extend(new.split.then(|| sub(Step::Split, &[])));
+        steps.extend(new.fan_in.then(|| sub(Step::FanIn, &[])));
+        self.tell_job(number, subs, steps);
+    }
+
+    /// Has the scheduler accept a job of the model with what is left of it.
+    fn tell_job(&mut self, number: u64, subs: Vec<Sub>, steps: Vec<Sub>) {
+        let job = self.job(number).clone();
+        let new = new_subtasks(&subs);
+        let made = |step| steps.iter().find(|it| it.step == step).map(|it| it.attempts);
+        let accepted = self.scheduler.accept(
+            NewJob {
+                kind: KindId(job.kind),
+                on_error: job.on_error,
+                on_fail: job.on_fail,
+                attempts_allowed: job.allowed,
+                paused: job.paused,
+                start_at: job.starts_at,
+                split: made(Step::Split),
+                fan_in: made(Step::FanIn),
+                ended: job.ended,
+                ..NewJob::new(JobNumber(number), borrowed(&new))
+            },
+            self.now,
+        );
+        let waits = job.starts_at.is_some_and(|at| at > self.now);
+        let expected = if waits {
+            let job = self.job_mut(number);
+            (job.parked, job.parked_rest) = (subs, steps);
+            (Vec::new(), Vec::new(), None)
+        } else {
+            self.job_mut(number).starts_at = None;
+            self.begin(number, subs.into_iter().chain(steps).collect())
+        };
+        assert_eq!((accepted.failed, numbers(&accepted.dropped), accepted.over), expected);
+    }
+
+    fn end(&mut self, which: usize, how: u8) {
+        let runs: Vec<usize> = (0..self.subs.len())
+            .filter(|at| matches!(self.subs[*at].phase, Phase::Runs(_)))
+            .collect();
+        if runs.is_empty() {
+            return;
+        }
+        let at = runs[which % runs.len()];
+        let sub = self.subs[at].clone();
+        let Phase::Runs(fence) = sub.phase else { unreachable!() };
+        let retry_at = self.now + u64::from(how % 16);
+        let end = match how % 8 {
+            0..4 => End::Succeeded,
+            4 => End::Failed { retry_at: None },
+            5 | 6 => End::Failed { retry_at: Some(retry_at) },
+            _ => End::Lost,
+        };
+        let job = self.job(sub.job).clone();
+        let has_more = sub.attempts < job.allowed && job.course == Course::Open;
+        let stops = job.on_fail == OnFail::StopKey && !sub.keys.is_empty();
+        let fate = match end {
+            End::Succeeded => Fate::Succeeded,
+            End::Failed { retry_at: Some(at) } if has_more => {
+                Fate::Again { at: (at > self.now).then_some(at) }
+            }
+            End::Lost if has_more => Fate::Again { at: None },
+            End::Failed { retry_at: Some(_) } | End::Lost if job.course != Course::Open => {
+                Fate::Cancelled
+            }
+            _ if stops && job.course == Course::Open => Fate::Stopped,
+            _ => Fate::Failed,
+        };
+        let number = JobNumber(sub.job);
+        let ended = self.scheduler.ended(number, sub.step, fence, end, self.now).unwrap();
+        assert_eq!(ended.fate, fate);
+        assert_eq!(self.scheduler.ended(number, sub.step, fence, end, self.now), Err(Stale));
+        let (mut dropped, mut over) = (Vec::new(), None);
+        match fate {
+            Fate::Again { at: Some(until) } => self.subs[at].phase = Phase::BacksOff(until),
+            Fate::Again { at: None } => self.subs[at].phase = Phase::Waits,
+            Fate::Stopped => self.subs[at].phase = Phase::Stopped,
+            _ => {
+                self.subs.remove(at);
+                self.note_fate(sub.job, sub.step, fate);
+                if fate == Fate::Failed {
+                    dropped = self.fail_fast(sub.job);
+                }
+                over = self.conclude(sub.job);
+            }
+        }
+        assert_eq!((numbers(&ended.dropped), ended.over), (dropped, over));
+    }
+
+    fn add(&mut self, which: usize, keys: &[Vec<u8>]) {
+        let Some(number) = self.pick(which) else { return };
+        let job = self.job(number).clone();
+        let has_split = self.subs.iter().any(|sub| sub.job == number && sub.step == Step::Split);
+        let sub = |n: usize, keys: &Vec<u8>| Sub {
+            job: number,
+            step: Step::Subtask(job.next_number + n as u32),
+            keys: keys.iter().copied().collect(),
+            phase: Phase::Waits,
+            attempts: 0,
+        };
+        let subs: Vec<Sub> = keys.iter().enumerate().map(|(n, keys)| sub(n, keys)).collect();
+        let new = new_subtasks(&subs);
+        let added = self.scheduler.add_subtasks(JobNumber(number), borrowed(&new), self.now);
+        if !has_split || job.course != Course::Open {
+            assert_eq!(added, Err(AddError::Closed));
+            return;
+        }
+        self.job_mut(number).next_number += subs.len() as u32;
+        let expected = self.begin(number, subs);
+        let added = added.unwrap();
+        assert_eq!((added.failed, numbers(&added.dropped), added.over), expected);
+    }
+
+    fn reopen(&mut self, which: usize) {
+        let Some(number) = self.pick(which) else { return };
+        let job = self.job(number).clone();
+        let has_fan_in_begun = {
+            let mut all = self.subs.iter().filter(|sub| sub.job == number);
+            all.clone().count() == 1 && all.all(|sub| sub.step == Step::FanIn)
+        };
+        let subs: Vec<Sub> = job
+            .failed_numbers
+            .iter()
+            .take(3)
+            .map(|n| Sub {
+                job: number,
+                step: Step::Subtask(*n),
+                keys: BTreeSet::from([(*n % 6) as u8]),
+                phase: Phase::Waits,
+                attempts: 0,
+            })
+            .collect();
+        let new = new_subtasks(&subs);
+        let reopened = self.scheduler.reopen(JobNumber(number), borrowed(&new), self.now);
+        if job.starts_at.is_some() || job.course != Course::Open || has_fan_in_begun {
+            assert_eq!(reopened, Err(AddError::Closed));
+            return;
+        }
+        let changed = self.job_mut(number);
+        changed.ended.failed -= subs.len() as u64;
+        subs.iter().for_each(|sub| {
+            let Step::Subtask(n) = sub.step else { unreachable!() };
+            changed.failed_numbers.remove(&n);
+        });
+        let expected = self.begin(number, subs);
+        let added = reopened.unwrap();
+        assert_eq!((added.failed, numbers(&added.dropped), added.over), expected);
+    }
+
+    fn cancel(&mut self, number: u64) {
+        let cancelled = self.scheduler.cancel_job(JobNumber(number), self.now).unwrap();
+        let job = self.job_mut(number);
+        if job.course == Course::Open {
+            job.course = Course::Cancelled;
+        }
+        let dropped = self.drop_rest(number);
+        let mut running: Vec<_> = self
+            .subs
+            .iter()
+            .filter(|sub| sub.job == number)
+            .map(|sub| match sub.phase {
+                Phase::Runs(fence) => (sub.step, fence),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        running.sort_by_key(|(_, fence)| *fence);
+        let over = self.conclude(number);
+        assert_eq!((numbers(&cancelled.dropped), cancelled.running), (dropped, running));
+        assert_eq!(cancelled.over, over);
+        assert_eq!(self.scheduler.counts(JobNumber(number)).is_none(), over.is_some());
+    }
+
+    fn skip(&mut self, letter: u8) {
+        let skipped = self.scheduler.skip_head(&key(letter), self.now);
+        let at = self.subs.iter().position(|sub| sub.keys.contains(&letter));
+        let Some(at) = at else { return assert_eq!(skipped, Err(HeadError::NoHead)) };
+        if matches!(self.subs[at].phase, Phase::Runs(_)) {
+            return assert_eq!(skipped, Err(HeadError::Running));
+        }
+        let skipped = skipped.unwrap();
+        let sub = self.subs.remove(at);
+        assert_eq!((skipped.job.0, Step::Subtask(skipped.subtask)), (sub.job, sub.step));
+        self.note_fate(sub.job, sub.step, Fate::Failed);
+        let expected = (self.fail_fast(sub.job), self.conclude(sub.job));
+        assert_eq!((numbers(&skipped.ended.dropped), skipped.ended.over), expected);
+    }
+
+    fn retry(&mut self, letter: u8) {
+        let retried = self.scheduler.retry_head(&key(letter), self.now);
+        let head = self.subs.iter_mut().find(|sub| sub.keys.contains(&letter));
+        let expected = match head.as_ref().map(|sub| sub.phase) {
+            None => Err(HeadError::NoHead),
+            Some(Phase::Waits) => Err(HeadError::NotFailed),
+            Some(Phase::Runs(_)) => Err(HeadError::Running),
+            Some(Phase::BacksOff(_) | Phase::Stopped) => Ok(()),
+        };
+        assert_eq!(retried, expected);
+        if let (Some(head), Ok(())) = (head, expected) {
+            head.phase = Phase::Waits;
+        }
+    }
+
+    fn timeout(&mut self) {
+        let next = self.scheduler.next_timeout();
+        let begun = self.scheduler.handle_timeout(self.now);
+        let attempts = self.subs.iter().filter_map(|sub| match sub.phase {
+            Phase::BacksOff(until) => Some(until),
+            _ => None,
+        });
+        let begins = self.jobs.iter().filter_map(|job| job.starts_at);
+        if let Some(due) = attempts.chain(begins).min() {
+            assert!(next.is_some_and(|next| next <= due), "a timer is missing");
+        }
+        for sub in &mut self.subs {
+            if matches!(sub.phase, Phase::BacksOff(until) if until <= self.now) {
+                sub.phase = Phase::Waits;
+            }
+        }
+        let is_due = |job: &&Job| job.starts_at.is_some_and(|at| at <= self.now);
+        let due: BTreeSet<u64> = self.jobs.iter().filter(is_due).map(|job| job.number).collect();
+        assert_eq!(begun.iter().map(|it| it.job.0).collect::<BTreeSet<_>>(), due);
+        for begun in begun {
+            let job = self.job_mut(begun.job.0);
+            job.starts_at = None;
+            let subs = job.unpark();
+            let expected = self.begin(begun.job.0, subs);
+            let accepted = begun.accepted;
+            assert_eq!((accepted.failed, numbers(&accepted.dropped), accepted.over), expected);
+        }
+    }
+
+    fn set_kind(&mut self, kind: u32, limits: KindLimits) {
+        self.scheduler.set_kind(KindId(kind), limits, self.now);
+        let state = self.kinds.entry(kind).or_default();
+        let full = limits.rate.map_or(0, |rate| u64::from(rate.period_ms * rate.burst));
+        state.level = match (state.limits.rate, limits.rate) {
+            (Some(old), Some(new)) => {
+                (state.level * u64::from(new.period_ms) / u64::from(old.period_ms)).min(full)
+            }
+            _ => full,
+        };
+        state.limits = limits;
+    }
+
+    fn pass(&mut self, time: u64) {
+        self.now += time;
+        for kind in self.kinds.values_mut() {
+            if let Some(Rate { tokens, period_ms, burst }) = kind.limits.rate {
+                let full = u64::from(period_ms * burst);
+                kind.level = (kind.level + time * u64::from(tokens)).min(full);
+            }
+        }
+    }
+
+    /// The process dies and another takes over what is unfinished.
+    fn restart(&mut self) {
+        let settings = Settings {
+            slots: self.slots,
+            first_fence: self.last_fence + 1000,
+            ..self.settings.clone()
+        };
+        self.scheduler = Scheduler::new(settings);
+        for (kind, state) in &mut self.kinds {
+            self.scheduler.set_kind(KindId(*kind), state.limits, self.now);
+            state.level =
+                state.limits.rate.map_or(0, |rate| u64::from(rate.period_ms * rate.burst));
+        }
+        for letter in &self.paused_keys {
+            assert!(self.scheduler.pause_key(&key(*letter), self.now));
+        }
+        // What was cancelled or failed is written down as over.
+        let is_open = |job: &Job| job.course == Course::Open;
+        let open: BTreeSet<u64> =
+            self.jobs.iter().filter(|job| is_open(job)).map(|job| job.number).collect();
+        self.jobs.retain(is_open);
+        let mut subs = std::mem::take(&mut self.subs);
+        subs.retain(|sub| open.contains(&sub.job));
+        for number in open {
+            let mut mine: Vec<Sub> = subs.iter().filter(|sub| sub.job == number).cloned().collect();
+            mine.iter_mut().for_each(|sub| sub.phase = Phase::Waits);
+            let is_due = self.job(number).starts_at.is_some_and(|at| at <= self.now);
+            let job = self.job_mut(number);
+            if is_due || job.starts_at.is_some() {
+                mine = job.unpark();
+            }
+            mine.sort_by_key(|sub| sub.step);
+            let (subs, steps) =
+                mine.into_iter().partition(|sub| matches!(sub.step, Step::Subtask(_)));
+            self.job_mut(number).step_failed = false;
+            self.tell_job(number, subs, steps);
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Accept(new) => self.accept(new),
+            Op::End { which, how } => self.end(*which, *how),
+            Op::Stale { which } if !self.starts.is_empty() => {
+                let Start { job, step, fence, .. } = self.starts[which % self.starts.len()];
+                let is_it = |sub: &Sub| sub.phase == Phase::Runs(fence);
+                if !self.subs.iter().any(is_it) {
+                    let ended = self.scheduler.ended(job, step, fence, End::Succeeded, self.now);
+                    assert_eq!(ended, Err(Stale));
+                }
+                let other = JobNumber(job.0 + 1);
+                let ended = self.scheduler.ended(other, step, fence, End::Succeeded, self.now);
+                assert_eq!(ended, Err(Stale));
+            }
+            Op::Stale { .. } => {}
+            Op::Add { which, subtasks } => self.add(*which, subtasks),
+            Op::Reopen { which } => self.reopen(*which),
+            Op::Pause { which, paused } => {
+                let Some(number) = self.pick(*which) else { return };
+                let was = std::mem::replace(&mut self.job_mut(number).paused, *paused);
+                let number = JobNumber(number);
+                let changed = match paused {
+                    true => self.scheduler.pause_job(number, self.now),
+                    false => self.scheduler.resume_job(number, self.now),
+                };
+                assert_eq!(changed, was != *paused);
+            }
+            Op::Cancel { which } => {
+                if let Some(number) = self.pick(*which) {
+                    self.cancel(number);
+                }
+            }
+            Op::PauseKey { key: letter, paused: true } => {
+                let is_new = self.paused_keys.insert(*letter);
+                assert_eq!(self.scheduler.pause_key(&key(*letter), self.now), is_new);
+            }
+            Op::PauseKey { key: letter, paused: false } => {
+                let was = self.paused_keys.remove(letter);
+                assert_eq!(self.scheduler.resume_key(&key(*letter), self.now), was);
+            }
+            Op::Retry { key } => self.retry(*key),
+            Op::Skip { key } => self.skip(*key),
+            Op::Resize { slots } => {
+                self.slots = *slots;
+                self.scheduler.resize(*slots, self.now);
+            }
+            Op::SetKind { kind, concurrency, rate } => {
+                let rate = rate.map(|(tokens, period_ms, burst)| Rate { tokens, period_ms, burst });
+                self.set_kind(*kind, KindLimits { concurrency: *concurrency, rate });
+            }
+            Op::Weigh { which, weight } => {
+                if let Some(number) = self.pick(*which) {
+                    assert!(self.scheduler.set_weight(JobNumber(number), *weight, self.now));
+                }
+            }
+            Op::Pass { time } => self.pass(*time),
+            Op::Timeout => self.timeout(),
+            Op::Restart => self.restart(),
+        }
+    }
+
+    fn step(&mut self, op: &Op) {
+        self.apply(op);
+        self.check();
+        self.start_all();
+        self.check();
+    }
+
+    /// Lets everything go, and sees it all end.
+    fn finish(&mut self) {
+        self.step(&Op::Resize { slots: 3 });
+        for kind in 0..3 {
+            self.step(&Op::SetKind { kind, concurrency: None, rate: None });
+        }
+        for key in 0..6 {
+            self.step(&Op::PauseKey { key, paused: false });
+        }
+        for which in 0..self.jobs.len() {
+            let number = self.jobs[which].number;
+            if self.job(number).paused {
+                self.step(&Op::Pause { which, paused: false });
+            }
+        }
+        while !self.jobs.is_empty() {
+            self.step(&Op::Pass { time: 50 });
+            self.step(&Op::Timeout);
+            (0..6).for_each(|key| self.step(&Op::Retry { key }));
+            while self.running() > 0 {
+                self.step(&Op::End { which: 0, how: 0 });
+            }
+        }
+        assert!(self.subs.is_empty());
+        self.scheduler.check_empty();
+    }
+}
+
+/// Whether keys and the other subtasks of its job let it run.
+fn is_free(subs: &[Sub], paused: &BTreeSet<u8>, at: usize) -> bool {
+    let sub = &subs[at];
+    let conflicts = |other: &Sub| !other.keys.is_disjoint(&sub.keys);
+    match sub.step {
+        Step::FanIn => subs.iter().all(|other| other.job != sub.job || other.step == Step::FanIn),
+        _ => !subs[..at].iter().any(conflicts) && sub.keys.is_disjoint(paused),
+    }
+}
+
+fn may_start(
+    subs: &[Sub],
+    jobs: &[Job],
+    kinds: &BTreeMap<u32, Kind>,
+    paused: &BTreeSet<u8>,
+    at: usize,
+) -> bool {
+    let sub = &subs[at];
+    let job = |number| jobs.iter().find(|job| job.number == number).unwrap();
+    let mine = job(sub.job);
+    let runs = |sub: &&Sub| matches!(sub.phase, Phase::Runs(_)) && job(sub.job).kind == mine.kind;
+    let has_room = kinds.get(&mine.kind).is_none_or(|kind| {
+        let running = subs.iter().filter(runs).count() as u32;
+        kind.limits.concurrency.is_none_or(|bound| running < bound)
+            && kind.limits.rate.is_none_or(|rate| kind.level >= u64::from(rate.period_ms))
+    });
+    sub.phase == Phase::Waits
+        && is_free(subs, paused, at)
+        && mine.course == Course::Open
+        && !mine.paused
+        && has_room
+}
+
+fn letter_of(key: &Key) -> u8 {
+    (key.0.len() / 6) as u8
+}
+
+impl Job {
+    fn unpark(&mut self) -> Vec<Sub> {
+        let steps = std::mem::take(&mut self.parked_rest);
+        std::mem::take(&mut self.parked).into_iter().chain(steps).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_scheduler_does_what_the_model_does(
+        slots in 1..5_usize,
+        order in prop::sample::select(&[Order::Arrival, Order::Balanced, Order::Shortest][..]),
+        program in prop::collection::vec(ops(), 1..120),
+    ) {
+        let mut pair = Pair::new(slots, order);
+        program.iter().for_each(|op| pair.step(op));
+        pair.finish();
+    }
+}
