@@ -36,7 +36,11 @@ fn works_until_it_is_killed() {
     thread::scope(|scope| {
         for client in 0..CLIENTS {
             let store = &store;
-            scope.spawn(move || (0..).for_each(|turn| bring(store, client, turn)));
+            scope.spawn(move || {
+                for turn in 0.. {
+                    bring(store, client, turn);
+                }
+            });
         }
     });
 }

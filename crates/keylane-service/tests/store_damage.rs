@@ -127,7 +127,7 @@ fn what_is_missing_is_noticed() {
     let (_folder, path, jobs) = store_with_all();
     change(&path, &format!("DELETE FROM chunk WHERE place = {} << 24 | 1024", jobs[1].0));
     let missing = Damage::MissingSubtasks { job: jobs[1], from: 1024, until: 2048 };
-    assert_eq!(Store::inspect(&path).unwrap().damage, [missing.clone()]);
+    assert_eq!(Store::inspect(&path).unwrap().damage, std::slice::from_ref(&missing));
     let found = recover(&path, &Settings::default());
     assert_eq!(found, [Ok(jobs[0]), Err(ReadError::Damaged(missing)), Ok(jobs[2])]);
 

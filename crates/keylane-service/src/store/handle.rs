@@ -393,9 +393,13 @@ fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
     }
 }
 
+/// More than the writer has, so that none is prepared twice.
+const MOST_STATEMENTS: usize = 64;
+
 /// The file, and what it knows of itself from the last time.
 fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), OpenError> {
     let mut connection = ledger::writer(path, settings.most_bytes).map_err(sqlite(path))?;
+    connection.set_prepared_statement_cache_capacity(MOST_STATEMENTS);
     LAYOUT.prepare(&mut connection).map_err(sqlite(path))?;
     examine(&connection, path)?;
     if let Some(meta) = Meta::load(&connection).map_err(OpenError::reading(path))? {

@@ -1,6 +1,6 @@
 //! What there is to be gone on with when a store was opened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,13 +18,16 @@ use super::settings::Settings;
 use super::status::Counts;
 use crate::ids::{JobNumber, Key, SubtaskId};
 
+/// How many small jobs are read at once.
+const SMALL_AT_ONCE: usize = 256;
+
 type Attempts = HashMap<SubtaskId, u32, foldhash::fast::RandomState>;
 
 /// What a store had when it was opened: the jobs that have not ended, one at a time in the order of
 /// acceptance, and what else holds.
 ///
-/// Each job is read when it is asked for, so its memory is that of one job's. Jobs that are accepted
-/// meanwhile are not among them. Nothing should be said to the store of a job before it was given out
+/// Jobs are read when they are asked for, a large one by itself and small ones some hundred at a time, and
+/// so is the memory that it takes. Jobs that are accepted meanwhile are not among them. Nothing should be said to the store of a job before it was given out
 /// here.
 pub struct Recovered {
     store: Store,
@@ -33,6 +36,8 @@ pub struct Recovered {
     attempts: Arc<Attempts>,
     /// By acceptance, the last one first.
     unfinished: Vec<(u64, JobNumber)>,
+    /// What was read of those that come next.
+    read: VecDeque<(JobNumber, Result<RecoveredJob, ReadError>)>,
     set_damaged_aside: bool,
     set_aside: Vec<(JobNumber, Damage)>,
 }
@@ -42,6 +47,8 @@ pub struct RecoveredJob {
     store: Store,
     attempts: Arc<Attempts>,
     ended: Ended,
+    /// Its chunk, if it has one only.
+    chunk: Option<Arc<Chunk>>,
     /// The job itself. The counts in its status are older than [`counts`](Self::counts).
     pub job: StoredJob,
 }
@@ -72,6 +79,7 @@ impl Recovered {
             keys,
             attempts: Arc::new(attempts),
             unfinished,
+            read: VecDeque::new(),
             set_damaged_aside: settings.set_damaged_aside,
             set_aside: Vec::new(),
         })
@@ -92,13 +100,13 @@ impl Recovered {
     /// How many jobs are left to be given out.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.unfinished.len()
+        self.unfinished.len() + self.read.len()
     }
 
     /// Whether no job is left to be given out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.unfinished.is_empty()
+        self.len() == 0
     }
 
     /// What was set aside because it is damaged, as the settings want it: each job, and its damage.
@@ -113,36 +121,58 @@ impl Recovered {
     /// If it is damaged, and not to be set aside; or cannot be read. Asked again, it goes on with the
     /// job after it.
     pub fn next_job(&mut self) -> Result<Option<RecoveredJob>, ReadError> {
-        while let Some((_, number)) = self.unfinished.pop() {
-            match self.read(number) {
-                Err(ReadError::Damaged(damage)) if self.set_damaged_aside => {
+        loop {
+            if self.read.is_empty() {
+                self.read_more()?;
+            }
+            match self.read.pop_front() {
+                None => return Ok(None),
+                Some((number, Err(ReadError::Damaged(damage)))) if self.set_damaged_aside => {
                     self.put_aside(number)?;
                     self.set_aside.push((number, damage));
                 }
-                other => return other.map(Some),
+                Some((_, other)) => return other.map(Some),
             }
         }
-        Ok(None)
     }
 
-    fn read(&self, number: JobNumber) -> Result<RecoveredJob, ReadError> {
-        let store = &self.store;
-        let (job, ended) = store.with_reader(|reader| {
-            let found = read::find_job(reader, number)?;
-            let (job, has_chunk) = found.ok_or(ReadError::NoSuchJob { job: number })?;
-            let mut ended = Ended::new(number, job.total);
-            ended.read_on(reader)?;
-            match has_chunk {
-                true => {
-                    // The one that it has is kept, for it is wanted next.
-                    store.cache().put_if_room(&Arc::new(read::find_chunk(reader, number, 0)?));
+    /// Reads the next job, and small ones after it, which cost more to be asked for than to be read.
+    fn read_more(&mut self) -> Result<(), ReadError> {
+        let store = self.store.clone();
+        store.with_reader(|reader| {
+            let snapshot = reader.unchecked_transaction()?;
+            while self.read.len() < SMALL_AT_ONCE
+                && let Some((_, number)) = self.unfinished.pop()
+            {
+                let job = self.read(&snapshot, number);
+                let is_small = job.as_ref().is_ok_and(|job| job.chunk.is_some());
+                self.read.push_back((number, job));
+                if !is_small {
+                    break;
                 }
-                false => check_chunks(reader, number, job.total)?,
             }
-            Ok((job, ended))
-        })?;
-        let attempts = Arc::clone(&self.attempts);
-        Ok(RecoveredJob { store: store.clone(), attempts, ended, job })
+            Ok(())
+        })
+    }
+
+    fn read(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
+        let found = read::find_job(reader, number)?;
+        let (job, has_chunk) = found.ok_or(ReadError::NoSuchJob { job: number })?;
+        let mut ended = Ended::new(number, job.total);
+        ended.read_on(reader)?;
+        let chunk = match has_chunk {
+            true => Some(Arc::new(read::find_chunk(reader, number, 0)?)),
+            false => {
+                check_chunks(reader, number, job.total)?;
+                None
+            }
+        };
+        if let Some(chunk) = &chunk {
+            // It is wanted soon.
+            self.store.cache().put_if_room(chunk);
+        }
+        let (store, attempts) = (self.store.clone(), Arc::clone(&self.attempts));
+        Ok(RecoveredJob { store, attempts, ended, chunk, job })
     }
 
     fn put_aside(&self, job: JobNumber) -> Result<(), ReadError> {
@@ -208,8 +238,13 @@ impl RecoveredJob {
     /// If a chunk cannot be read.
     pub fn for_each_waiting(&self, mut then: impl FnMut(Waiting<'_>)) -> Result<(), ReadError> {
         let job = self.job.number;
-        for chunk in self.store.chunks(job, 0..self.job.total) {
-            let chunk = chunk?;
+        let mut next = 0;
+        while next < self.job.total {
+            let chunk = match &self.chunk {
+                Some(chunk) => Arc::clone(chunk),
+                None => self.store.chunk(job, next)?,
+            };
+            next = chunk.numbers().end;
             for subtask in chunk.subtasks().filter(|one| !self.ended.has(one.number())) {
                 let number = subtask.number();
                 let attempts = self.attempts.get(&SubtaskId { job, number });
