@@ -486,3 +486,32 @@ fn a_wait_can_be_a_future() {
     assert_eq!(store.outcomes(job, None, 9).unwrap().len(), 1);
     assert_eq!(store.check().unwrap().subtasks, 3000);
 }
+
+#[test]
+fn a_flush_that_is_given_up_loses_no_chunk() {
+    let (_folder, path) = place();
+    // Room for one chunk at most, and that is taken.
+    let settings = Settings { most_waiting_bytes: 2000, ..Settings::default() };
+    let (store, _) = Store::open(&path, &settings).unwrap();
+    let mut upload = store.upload(NOW).unwrap();
+    let job = upload.job();
+    for number in 0..20_000 {
+        upload.push(&keys(job, number), &payload(job, number)).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        // Each is polled once, and dropped wherever it is then.
+        while upload.is_full() {
+            let mut flush = std::pin::pin!(upload.flush_async());
+            std::future::poll_fn(|context| {
+                let _ = flush.as_mut().poll(context);
+                std::task::Poll::Ready(())
+            })
+            .await;
+            tokio::task::yield_now().await;
+        }
+        upload.finish_async(new_job(job)).await.unwrap();
+    });
+    assert_eq!(store.check().unwrap().damage, []);
+    assert_eq!(store.job(job).unwrap().unwrap().total, 20_000);
+}

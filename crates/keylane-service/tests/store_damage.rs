@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use keylane_service::JobNumber;
 use keylane_service::store::{
-    Changes, Damage, JobState, JobStatus, KeyRecord, KeyState, OpenError, OutcomeKind, ReadError,
-    Settings, Store,
+    Changes, Damage, JobFilter, JobState, JobStatus, KeyRecord, KeyState, OpenError, OutcomeKind,
+    ReadError, Settings, Store,
 };
 use keylane_service::{Key, SubtaskId};
 use rusqlite::Connection;
@@ -98,8 +98,25 @@ fn every_blob_of_a_job_is_looked_at() {
             assert_eq!(recover(&path, &aside), others, "{sql}");
             assert_eq!(recover(&path, &Settings::default()), others, "{sql}");
             assert_eq!(Store::inspect(&path).unwrap().damage, [], "{sql}");
+            others_are_listed_and_it_can_go(&path, damaged, &jobs);
         }
     }
+}
+
+fn others_are_listed_and_it_can_go(path: &Path, damaged: JobNumber, jobs: &[JobNumber]) {
+    let (store, _recovered) = open(path);
+    let page = store.jobs(&JobFilter::default(), None, 9).unwrap();
+    let mut listed: Vec<_> = page.jobs.iter().map(|job| job.number).collect();
+    listed.extend(&page.damaged);
+    listed.sort_unstable();
+    assert_eq!(listed, jobs);
+    assert!(page.damaged.iter().all(|job| *job == damaged));
+    assert!(store.ended_before(u64::MAX, None, 9).is_ok());
+    let mut changes = Changes::new();
+    changes.purge(damaged);
+    store.submit(changes).wait().unwrap();
+    assert_eq!(store.jobs(&JobFilter::default(), None, 9).unwrap().damaged, []);
+    store.export(&mut Vec::new()).unwrap();
 }
 
 #[test]

@@ -14,7 +14,8 @@ impl Store {
     /// [`import`](Self::import). Which attempts have begun is not in it.
     ///
     /// # Errors
-    /// If something is not what was written, or the export cannot be written.
+    /// If something is not what was written, or the export cannot be written. A job that was set aside
+    /// has to be purged before.
     pub fn export(&self, to: &mut dyn Write) -> Result<u64, ExportError> {
         let mut exported = Ok(0);
         self.with_reader(|reader| {

@@ -59,6 +59,8 @@ pub type JobPredicate = dyn Fn(&StoredJob) -> bool + Send + Sync;
 pub struct JobPage {
     /// The newest first.
     pub jobs: Vec<StoredJob>,
+    /// Those of which nothing can be said, because their rows are not what was written.
+    pub damaged: Vec<JobNumber>,
     /// Where to go on; none if there are no more. A page can have less than was asked for, or nothing,
     /// and others follow all the same.
     pub next: Option<JobNumber>,
@@ -76,10 +78,11 @@ impl Store {
         self.with_reader(|reader| Ok(find_job(reader, job)?.map(|(job, _)| job)))
     }
 
-    /// Jobs with numbers below `before`, if that is given: those with the highest first.
+    /// Jobs with numbers below `before`, if that is given: those with the highest first. One that is not
+    /// what was written is named, and keeps the others from nothing.
     ///
     /// # Errors
-    /// If one that was looked at is not what was written.
+    /// If they cannot be read.
     pub fn jobs(
         &self,
         filter: &JobFilter,
@@ -90,10 +93,11 @@ impl Store {
     }
 
     /// Jobs that ended before a time, from `after` on in the order of their numbers, for whoever decides
-    /// what goes; and where to go on, if there may be more.
+    /// what goes; and where to go on, if there may be more. Those that are not what was written are left
+    /// out.
     ///
     /// # Errors
-    /// If one that was looked at is not what was written.
+    /// If they cannot be read.
     pub fn ended_before(
         &self,
         time_ms: u64,
@@ -246,10 +250,11 @@ fn jobs(
             break;
         }
         last = Some(number);
-        if let Some((job, _)) = find_job(&snapshot, number)?
-            && filter.is_for(&job)
-        {
-            page.jobs.push(job);
+        match find_job(&snapshot, number) {
+            Ok(Some((job, _))) if filter.is_for(&job) => page.jobs.push(job),
+            Ok(_) => {}
+            Err(ReadError::Damaged(_)) => page.damaged.push(number),
+            Err(error) => return Err(error),
         }
     }
     page.next = last.filter(|_| more);
@@ -319,9 +324,13 @@ fn ended_before(
     let mut rows = oldest.query(params![after, MOST_LOOKED_AT as i64])?;
     let (mut ended, mut looked_at, mut last) = (Vec::new(), 0, None);
     while let Some(row) = rows.next()? {
-        let (job, _) = stored(row)?;
         looked_at += 1;
-        last = Some(job.number);
+        last = Some(number(row)?);
+        let job = match stored(row) {
+            Ok((job, _)) => job,
+            Err(ReadError::Damaged(_)) => continue,
+            Err(error) => return Err(error),
+        };
         if job.status.state.is_final() && job.status.ended_ms.is_some_and(|end| end < time_ms) {
             ended.push(job);
         }

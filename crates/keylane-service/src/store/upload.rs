@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use super::change::{Accept, Answer, Change, Changes, Committed, NewJob};
@@ -51,7 +52,7 @@ pub struct Upload {
     id: JobId,
     packer: Packer,
     /// Full chunks that the writer has not got.
-    full: Vec<Arc<Chunk>>,
+    full: VecDeque<Arc<Chunk>>,
     /// Whether the writer has got any.
     has_spilled: bool,
     is_finished: bool,
@@ -83,7 +84,7 @@ impl Upload {
             job,
             id,
             packer: Packer::new(job),
-            full: Vec::new(),
+            full: VecDeque::new(),
             has_spilled: false,
             is_finished: false,
             state: Arc::default(),
@@ -145,37 +146,40 @@ impl Upload {
     /// # Errors
     /// If a chunk before was not written: then the job cannot be, and the upload should be dropped.
     pub fn flush(&mut self) -> Result<(), WriteError> {
-        for chunk in std::mem::take(&mut self.full) {
-            let change = self.spill(chunk)?;
+        while let Some(chunk) = self.full.front() {
+            let change = self.spill(&Arc::clone(chunk))?;
             let room = self.store.shared().queue.room(&change.list);
+            self.full.pop_front();
             self.store.hand_over(change, Answer::to_nobody(), room);
         }
         Ok(())
     }
 
-    /// As [`flush`](Self::flush), without keeping a thread while it waits.
-    ///
-    /// Not cancel safe: if it is dropped, chunks may be missing, and finishing fails.
+    /// As [`flush`](Self::flush), without keeping a thread while it waits. Cancel safe: what was not
+    /// handed over is handed over the next time.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub async fn flush_async(&mut self) -> Result<(), WriteError> {
-        for chunk in std::mem::take(&mut self.full) {
-            let change = self.spill(chunk)?;
+        while let Some(chunk) = self.full.front() {
+            let change = self.spill(&Arc::clone(chunk))?;
             let room = self.store.shared().queue.room_async(&change.list).await;
+            // Only now, so that none is lost if nobody polls this any more.
+            self.full.pop_front();
             self.store.hand_over(change, Answer::to_nobody(), room);
         }
         Ok(())
     }
 
-    fn spill(&mut self, chunk: Arc<Chunk>) -> Result<Changes, WriteError> {
+    fn spill(&mut self, chunk: &Arc<Chunk>) -> Result<Changes, WriteError> {
         if let Some(failed) = self.state.failure() {
             return Err(failed);
         }
         self.has_spilled = true;
-        self.store.cache().put_if_room(&chunk);
+        self.store.cache().put_if_room(chunk);
         let mut changes = Changes::new();
-        changes.push(Change::Chunk { chunk, upload: Arc::clone(&self.state) });
+        let (chunk, upload) = (Arc::clone(chunk), Arc::clone(&self.state));
+        changes.push(Change::Chunk { chunk, upload });
         Ok(changes)
     }
 
@@ -243,7 +247,7 @@ impl Upload {
         if let Some(chunk) = &inline {
             self.store.cache().put(chunk);
         }
-        let rest = rest.map(|chunk| self.spill(chunk)).transpose()?;
+        let rest = rest.map(|chunk| self.spill(&chunk)).transpose()?;
         let (job, id, upload) = (self.job, self.id, Arc::clone(&self.state));
         let mut accept = Changes::new();
         let boxed = Box::new(Accept { job, id, new, total, inline, upload });
