@@ -1,6 +1,7 @@
 //! Durable jobs, shared fairly among workers, in order per key: what is behind `keylane serve`.
 
 mod ids;
+pub mod store;
 pub mod wire;
 pub mod schedule;
 

@@ -1,11 +1,13 @@
 //! Numbers below 2⁶³ in as few bytes as they need: seven bits each, the least first.
 
 /// How many bytes a number takes.
-pub(crate) fn length(number: u64) -> usize {
+#[must_use]
+pub fn length(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()).div_ceil(7).max(1) as usize
 }
 
-pub(crate) fn put(bytes: &mut Vec<u8>, mut number: u64) {
+/// Puts a number at the end.
+pub fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -14,7 +16,7 @@ pub(crate) fn put(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Takes a number from the front. None if the bytes end before it does, or it is too large.
-pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
+pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..63).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

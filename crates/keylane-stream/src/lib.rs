@@ -11,6 +11,7 @@
 //! - [`memory`]: a source in memory, for tests of handlers.
 //! - [`source`]: what a consumer needs of the place where records come from.
 //! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one process.
+//! - [`ledger`]: what the journal is written with, for other stores of that kind.
 //! - `kafka`: a member of a Kafka group as a source (feature `kafka`).
 //!
 //! Each is usable alone. What they promise, and how a source and a consumer fit around them, is in this
@@ -22,7 +23,8 @@ pub mod dead_letters;
 pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
-mod leb128;
+pub mod leb128;
+pub mod ledger;
 pub mod lines;
 pub mod memory;
 mod position;

@@ -1,8 +1,9 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Position;
+use crate::ledger::{self, LockError, MarkError};
 
 /// Why a journal was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -169,20 +170,28 @@ impl std::fmt::Display for Damage {
 
 impl From<rusqlite::Error> for ReadError {
     fn from(error: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, TypeMismatch};
-        let why = error.to_string();
-        let typed = matches!(
-            error,
-            rusqlite::Error::InvalidColumnType(..)
-                | rusqlite::Error::IntegralValueOutOfRange(..)
-                | rusqlite::Error::FromSqlConversionFailure(..)
-        );
-        match error.sqlite_error_code() {
-            Some(DatabaseCorrupt | NotADatabase | TypeMismatch) => {
-                ReadError::Damaged(Damage::File { why })
-            }
-            _ if typed => ReadError::Damaged(Damage::File { why }),
-            _ => ReadError::Sqlite { why: why.into() },
+        match ledger::failure(&error) {
+            (true, why) => ReadError::Damaged(Damage::File { why }),
+            (false, why) => ReadError::Sqlite { why: why.into() },
+        }
+    }
+}
+
+impl OpenError {
+    /// Why a journal was not locked.
+    pub(super) fn locked(path: &Path) -> impl FnOnce(LockError) -> OpenError {
+        move |error| match error {
+            LockError::InUse(by) => OpenError::InUse { path: path.to_owned(), by },
+            LockError::Io { doing, source } => OpenError::Io { doing, source },
+        }
+    }
+}
+
+impl From<MarkError> for OpenError {
+    fn from(error: MarkError) -> Self {
+        match error {
+            MarkError::Damaged(path) => OpenError::Damaged(Damage::Mark { path }),
+            MarkError::Io { doing, source } => OpenError::Io { doing, source },
         }
     }
 }

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -9,13 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::Connection;
 
-use super::beside::{self, Lock, Mark};
 use super::chunk;
 use super::error::{OpenError, ReadError, WriteError};
 use super::read;
-use super::store::{self, Done, Store, Work};
+use super::store::{Done, Store, Work};
 use super::writer::{Request, Shared, Writer};
 use super::{Outline, Report, Retain, Settings};
+use crate::ledger::{self, Lock, Mark};
 use crate::tracker::Progress;
 use crate::{Delivered, Position, Record};
 
@@ -103,16 +102,18 @@ impl Journal {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, OpenError> {
-        let path = resolved(path.as_ref())?;
-        let lock = Lock::take(&path)?;
-        let store = Store::open(&path, settings)?;
-        let (mut mark, acknowledged) = Mark::open(&path, store.id())?;
-        if let Some(acknowledged) = acknowledged.filter(|position| *position > store.next()) {
-            return Err(OpenError::Lost { from: store.next(), acknowledged, mark: mark.path });
-        }
         let io = |doing| move |source| OpenError::Io { doing, source };
-        mark.set(store.next()).map_err(io("write the mark"))?;
-        beside::sync_folder(&path)?;
+        let path = ledger::resolved(path.as_ref()).map_err(io("find the journal's folder"))?;
+        let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
+        let store = Store::open(&path, settings)?;
+        let (mut mark, acknowledged) = Mark::open(&path, *b"KLM1", store.id())?;
+        if let Some(acknowledged) = acknowledged.filter(|number| *number > store.next().get()) {
+            let acknowledged = Position::new(acknowledged.min(Position::END.get()));
+            let (from, mark) = (store.next(), mark.path().to_owned());
+            return Err(OpenError::Lost { from, acknowledged, mark });
+        }
+        mark.set(store.next().get()).map_err(io("write the mark"))?;
+        ledger::sync_folder(&path).map_err(io("sync the folder"))?;
         let (id, shared) = (store.id(), Arc::new(Shared::new(store.next())));
         let writer = Writer { store, mark, shared: Arc::clone(&shared), lock };
         let writer = thread::Builder::new()
@@ -267,7 +268,7 @@ impl Journal {
     pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
         let path = path.as_ref().canonicalize();
         let path = path.map_err(|source| OpenError::Io { doing: "find the journal", source })?;
-        let _lock = Lock::take(&path)?;
+        let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         read::inspect(&path)
     }
 
@@ -300,7 +301,7 @@ impl Journal {
         let idle = self.core.readers().pop();
         let reader = match idle {
             Some(reader) => reader,
-            None => store::reader(&self.core.path)?,
+            None => ledger::reader(&self.core.path)?,
         };
         let result = read(&reader);
         self.core.readers().push(reader);
@@ -329,24 +330,6 @@ impl Drop for Core {
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Journal").field("path", &self.core.path).field("end", &self.end()).finish()
-    }
-}
-
-/// The one path of a journal, whatever links lead to it, so that it has one lock; and which stays the
-/// same when the process changes its folder.
-fn resolved(path: &Path) -> Result<PathBuf, OpenError> {
-    let io = |source| OpenError::Io { doing: "find the journal's folder", source };
-    match path.canonicalize() {
-        Ok(path) => Ok(path),
-        // It is to be made.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let path = std::path::absolute(path).map_err(io)?;
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(io(error));
-            };
-            Ok(folder.canonicalize().map_err(io)?.join(name))
-        }
-        Err(error) => Err(io(error)),
     }
 }
 

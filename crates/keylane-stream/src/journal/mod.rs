@@ -5,7 +5,6 @@
 //! that have come meanwhile as a few rows in one transaction. The protocol of its writes, and why it is
 //! right, are in this crate's README. [`Journal`] has the promises and an example.
 
-mod beside;
 mod chunk;
 mod error;
 mod handle;

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::error::{Damage, OpenError, ReadError};
 use super::store;
 use super::{Outline, Report};
+use crate::ledger;
 use crate::tracker::{self, Foreign, Policy, Progress, Unreadable};
 use crate::{Delivered, Position};
 
@@ -181,7 +182,7 @@ pub(super) fn outline(path: &Path) -> Result<Outline, OpenError> {
         ReadError::Damaged(damage) => OpenError::Damaged(damage),
         error => OpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
     };
-    let connection = store::reader(path).map_err(|error| failed(error.into()))?;
+    let connection = ledger::reader(path).map_err(|error| failed(error.into()))?;
     let snapshot = connection.unchecked_transaction().map_err(|error| failed(error.into()))?;
     let (id, end) = store::examine(&snapshot, path)?;
     let mut outline = Outline { begin: head(&snapshot).map_err(failed)?, end, groups: Vec::new() };
@@ -211,7 +212,7 @@ pub(super) fn inspect(path: &Path) -> Result<Report, OpenError> {
         path: path.to_owned(),
         why: error.to_string().into(),
     };
-    let connection = store::reader(path).map_err(failed)?;
+    let connection = ledger::reader(path).map_err(failed)?;
     let id = match store::examine(&connection, path) {
         Ok((id, _)) => id,
         // Of this the report is to speak.

@@ -1,23 +1,20 @@
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::chunk::{self, Chunk, Segment};
 use super::error::{Damage, OpenError, WriteError};
 use super::{Retain, Settings};
 use crate::Position;
+use crate::ledger::{self, Carry, Layout, LayoutError, Trouble};
 
-/// `KLJ1`: what `file` and SQLite's own tools show as the application of the file.
-const APPLICATION: i32 = 0x4b4c_4a31;
+/// `KLJ1`. A later version gets the next number and a way from here to there.
+const LAYOUT: Layout =
+    Layout { application: 0x4b4c_4a31, version: 1, tables: TABLES, migrations: &[] };
 
-/// The layout below. A later one gets the next number and a way from here to there.
-const VERSION: i32 = 1;
-
-const LAYOUT: &str = "
+const TABLES: &str = "
     CREATE TABLE journal (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         id BLOB NOT NULL,
@@ -37,9 +34,6 @@ const LAYOUT: &str = "
     ) STRICT, WITHOUT ROWID;
     INSERT INTO journal (one, id, head) VALUES (1, randomblob(16), 0);
 ";
-
-/// How long to wait for another program that looks into the file.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many chunks go in one transaction of a retention, so that appends come between.
 const MOST_CHUNKS_REMOVED: i64 = 1024;
@@ -74,42 +68,6 @@ pub(super) enum Done {
     Retained(Position, bool),
 }
 
-/// Why a transaction was not written. Nothing of it was, unless it is `Broken`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    Full,
-    Busy,
-    /// After this, what the operating system says of the file cannot be relied on.
-    Broken(Arc<str>),
-}
-
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => Trouble::Full,
-            _ => Trouble::Broken(error.to_string().into()),
-        }
-    }
-}
-
-/// A connection that only reads.
-pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
-    // The log's index is shared memory, which a reader writes too: so not opened as read-only.
-    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    connection.pragma_update(None, "query_only", true)?;
-    Ok(connection)
-}
-
-fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    connection.busy_timeout(PATIENCE)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // The writer decides when, and does not after a failure.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    Ok(connection)
-}
-
 impl Store {
     pub(super) fn open(path: &Path, settings: &Settings) -> Result<Store, OpenError> {
         let connection = Self::connect(path, settings).map_err(sqlite(path))?;
@@ -118,25 +76,8 @@ impl Store {
     }
 
     fn connect(path: &Path, settings: &Settings) -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let mut connection = connect(path, flags)?;
-        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        // SQLite's own checkpoints keep their errors to themselves.
-        connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
-        if let Some(most_bytes) = settings.most_bytes {
-            let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-            let pages = i64::try_from(most_bytes).unwrap_or(i64::MAX) / page;
-            connection.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))?;
-        }
-        if is_new(&connection)? {
-            let creation = connection.transaction()?;
-            creation.execute_batch(LAYOUT)?;
-            creation.pragma_update(None, "application_id", APPLICATION)?;
-            creation.pragma_update(None, "user_version", VERSION)?;
-            creation.commit()?;
-            checkpoint(&connection, "TRUNCATE")?;
-        }
+        let mut connection = ledger::writer(path, settings.most_bytes)?;
+        LAYOUT.prepare(&mut connection)?;
         Ok(connection)
     }
 
@@ -154,11 +95,7 @@ impl Store {
         &mut self,
         works: impl Iterator<Item = &'a Work>,
     ) -> Result<Vec<Result<Done, WriteError>>, Trouble> {
-        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| {
-            use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
-            let busy = matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked));
-            if busy { Trouble::Busy } else { error.into() }
-        })?;
+        ledger::begin(&self.connection)?;
         let mut draft = Draft::new(&self.connection, self.next);
         match draft.write_all(works) {
             Ok(answers) => {
@@ -167,35 +104,22 @@ impl Store {
                 Ok(answers)
             }
             Err(trouble) => {
-                self.roll_back()?;
+                ledger::roll_back(&self.connection)?;
                 Err(trouble)
             }
         }
     }
 
-    fn roll_back(&self) -> Result<(), Trouble> {
-        // Some failures have done so already.
-        if self.connection.is_autocommit() {
-            return Ok(());
-        }
-        let rolled_back = self.connection.execute_batch("ROLLBACK");
-        rolled_back.map_err(|error| Trouble::Broken(error.to_string().into()))
-    }
-
     /// Carries the log over into the file, so that the log can begin anew. As much as readers allow.
     pub(super) fn checkpoint(&mut self) -> Result<(), Trouble> {
         self.since_checkpoint = 0;
-        Ok(checkpoint(&self.connection, "PASSIVE")?)
+        Ok(ledger::checkpoint(&self.connection, Carry::Some)?)
     }
 
     /// The same at the end, when nobody reads any more: afterwards the file has everything.
     pub(super) fn close(self) -> Result<(), Trouble> {
-        Ok(checkpoint(&self.connection, "TRUNCATE")?)
+        Ok(ledger::checkpoint(&self.connection, Carry::All)?)
     }
-}
-
-fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
-    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))
 }
 
 fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
@@ -212,28 +136,19 @@ fn not_a_journal(path: &Path, why: impl Display) -> OpenError {
     OpenError::NotAJournal { path: path.to_owned(), why: why.to_string() }
 }
 
-fn is_new(connection: &Connection) -> rusqlite::Result<bool> {
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    Ok(tables == 0 && numbers(connection)? == (0, 0))
-}
-
-fn numbers(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get(0));
-    Ok((number("application_id")?, number("user_version")?))
-}
-
 /// Makes sure of what all else relies on: that it is a journal, and where it begins and ends.
 pub(super) fn examine(
     connection: &Connection,
     path: &Path,
 ) -> Result<([u8; 16], Position), OpenError> {
-    match numbers(connection).map_err(sqlite(path))? {
-        (APPLICATION, VERSION) => {}
-        (APPLICATION, later) => {
-            return Err(not_a_journal(path, format_args!("its layout has version {later}")));
+    match LAYOUT.examine(connection).map_err(sqlite(path))? {
+        Ok(()) => {}
+        Err(LayoutError::Later(version)) => {
+            return Err(not_a_journal(path, format_args!("its layout has version {version}")));
         }
-        _ => return Err(not_a_journal(path, "it is another application's database")),
+        Err(LayoutError::Foreign) => {
+            return Err(not_a_journal(path, "it is another application's database"));
+        }
     }
     let (id, head) = connection
         .query_row("SELECT id, head FROM journal", [], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -419,25 +334,5 @@ impl<'a> Draft<'a> {
                 Ok(query(since, Some(chunk::millis(time)))?.unwrap_or(self.next))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// No test can see a sync that was left out, short of a machine that fails.
-    #[test]
-    fn what_the_promises_rest_on_is_set() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("journal"), &Settings::default()).unwrap();
-        let setting = |name| -> rusqlite::types::Value {
-            store.connection.pragma_query_value(None, name, |row| row.get(0)).unwrap()
-        };
-        assert_eq!(setting("journal_mode"), "wal".to_owned().into());
-        assert_eq!(setting("synchronous"), 2.into());
-        assert_eq!(setting("wal_autocheckpoint"), 0.into());
-        let closing = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-        assert_eq!(store.connection.db_config(closing), Ok(true));
     }
 }

@@ -8,22 +8,15 @@ use std::time::{Duration, Instant};
 
 use keylane::admit::FairQueue;
 
-use super::beside::{Lock, Mark};
 use super::error::WriteError;
-use super::store::{Done, Store, Trouble, Work};
+use super::store::{Done, Store, Work};
 use crate::Position;
 use crate::bell::Bell;
+use crate::ledger::{self, Ledger, Lock, Mark, Refusal, Trouble};
 
 /// How many requests wait at most; who comes then waits for room, first come first served. Enough to
 /// fill a transaction while the one before is synced.
 pub(super) const MOST_WAITING: usize = 4096;
-
-/// After how many bytes the log is carried over into the file: seldom enough that its two syncs don't
-/// count, and soon enough that opening after a crash takes no time.
-const CHECKPOINT_BYTES: u64 = 16 * 1024 * 1024;
-
-/// At how many bytes a transaction is closed, so that who waits for it does not wait for long.
-const FULL_TRANSACTION_BYTES: usize = 8 * 1024 * 1024;
 
 /// Something to be written, and where the answer goes.
 #[derive(Debug)]
@@ -156,15 +149,7 @@ impl Writer {
     /// Writes until the queue is closed and empty.
     pub(super) fn run(mut self) {
         let farewell = Farewell(Arc::clone(&self.shared));
-        while let Ok(requests) = self.shared.queue.pop_many(MOST_WAITING) {
-            let mut rest = &requests[..];
-            while !rest.is_empty() {
-                let (together, later) = rest.split_at(transaction_length(rest));
-                self.write(together);
-                self.carry_over();
-                rest = later;
-            }
-        }
+        ledger::run(&mut self);
         let Writer { store, mark, shared, lock } = self;
         if shared.failure().is_none() {
             // Everything is in the log already, so a failure here loses nothing.
@@ -175,81 +160,68 @@ impl Writer {
         // Only when the file is closed may others open it.
         drop((mark, lock, farewell));
     }
+}
 
-    /// Carries the log over into the file if there is enough in it, and nothing has failed.
-    fn carry_over(&mut self) {
-        if self.store.since_checkpoint >= CHECKPOINT_BYTES && self.shared.failure().is_none() {
-            let carried_over = self.store.checkpoint();
-            self.note_failure(carried_over.err());
+impl Ledger for Writer {
+    type Request = Request;
+    type Answers = Vec<Result<Done, WriteError>>;
+
+    fn next(&mut self) -> Option<Vec<Request>> {
+        self.shared.queue.pop_many(MOST_WAITING).ok()
+    }
+
+    fn bytes(request: &Request) -> usize {
+        match &request.work {
+            Work::Append(segments) => segments.iter().map(|segment| segment.bytes.len()).sum(),
+            Work::Commit { map, .. } => map.len(),
+            Work::Forget { .. } | Work::Retain(_) => 0,
         }
     }
 
-    /// Writes these in one transaction and answers them.
-    fn write(&mut self, requests: &[Request]) {
-        if let Some(failure) = self.shared.failure() {
-            return answer_all(requests, &failure);
-        }
-        match self.store.write(requests.iter().map(|request| &request.work)) {
-            Ok(answers) => self.acknowledge(requests, answers),
-            // One that is too large should not keep the others out.
-            Err(Trouble::Full) if requests.len() > 1 => {
-                requests.chunks(1).for_each(|alone| self.write(alone));
-            }
-            Err(Trouble::Full) => answer_all(requests, &WriteError::Full),
-            Err(Trouble::Busy) => answer_all(requests, &WriteError::Busy),
-            Err(Trouble::Broken(cause)) => {
-                self.shared.fail(Arc::clone(&cause));
-                answer_all(requests, &WriteError::Failed { cause });
-            }
-        }
+    fn write(&mut self, requests: &[Request]) -> Result<Self::Answers, Trouble> {
+        self.store.write(requests.iter().map(|request| &request.work))
     }
 
     /// First the mark and then the answers: so the mark knows of all that anybody was told of.
-    fn acknowledge(&mut self, requests: &[Request], answers: Vec<Result<Done, WriteError>>) {
+    fn acknowledge(&mut self, requests: Vec<Request>, answers: Self::Answers) {
         let durable = self.store.next();
         if self.shared.durable() != durable {
-            let marked = self.mark.set(durable);
+            let marked = self.mark.set(durable.get());
             self.shared.set_durable(durable);
             // What was asked for is on the disk, so it is acknowledged all the same.
-            self.note_failure(marked.err().map(|error| Trouble::Broken(error.to_string().into())));
+            if let Err(error) = marked {
+                self.shared.fail(error.to_string().into());
+            }
         }
         for (request, answer) in requests.iter().zip(answers) {
             tell(request, answer);
         }
     }
 
-    fn note_failure(&self, trouble: Option<Trouble>) {
-        match trouble {
-            Some(Trouble::Broken(cause)) => self.shared.fail(cause),
-            // A checkpoint that finds no room or no lock is made later.
-            Some(Trouble::Full | Trouble::Busy) | None => {}
-        }
+    fn refuse(&mut self, requests: Vec<Request>, refusal: &Refusal) {
+        let error = match refusal {
+            Refusal::Full => WriteError::Full,
+            Refusal::Busy => WriteError::Busy,
+            Refusal::Failed(cause) => WriteError::Failed { cause: Arc::clone(cause) },
+        };
+        requests.iter().for_each(|request| tell(request, Err(error.clone())));
     }
-}
 
-/// How many of these go into one transaction; one at least.
-fn transaction_length(requests: &[Request]) -> usize {
-    let mut bytes = 0;
-    let fit = requests.iter().take_while(|request| {
-        let begins_in_time = bytes < FULL_TRANSACTION_BYTES;
-        bytes += request.bytes();
-        begins_in_time
-    });
-    fit.count()
-}
-
-impl Request {
-    fn bytes(&self) -> usize {
-        match &self.work {
-            Work::Append(segments) => segments.iter().map(|segment| segment.bytes.len()).sum(),
-            Work::Commit { map, .. } => map.len(),
-            Work::Forget { .. } | Work::Retain(_) => 0,
-        }
+    fn failure(&self) -> Option<Arc<str>> {
+        self.shared.state().failed.clone()
     }
-}
 
-fn answer_all(requests: &[Request], error: &WriteError) {
-    requests.iter().for_each(|request| tell(request, Err(error.clone())));
+    fn fail(&mut self, cause: Arc<str>) {
+        self.shared.fail(cause);
+    }
+
+    fn since_checkpoint(&self) -> u64 {
+        self.store.since_checkpoint
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Trouble> {
+        self.store.checkpoint()
+    }
 }
 
 fn tell(request: &Request, answer: Result<Done, WriteError>) {

@@ -1,0 +1,88 @@
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use keylane_stream::ledger;
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::{BackupError, ReadError};
+use super::handle::Store;
+
+impl Store {
+    /// Copies the store, as it is now, into a new file, while others go on. When it returns, the copy is
+    /// whole and on the disk, and can be opened as a store; before that there is nothing under its name.
+    ///
+    /// While it copies, SQLite's log grows by what is written, for the copy wants the older pages.
+    ///
+    /// # Errors
+    /// If there is such a file already, or it cannot be written. What there is of it is removed.
+    pub fn backup(&self, to: impl AsRef<Path>) -> Result<(), BackupError> {
+        let to = ledger::resolved(to.as_ref()).map_err(io("find the copy's folder"))?;
+        if fs::symlink_metadata(&to).is_ok() {
+            return Err(BackupError::Exists { path: to });
+        }
+        let mut part = to.clone().into_os_string();
+        part.push("-part");
+        let part = Part(part.into());
+        part.remove();
+        self.copy(&part.0)?;
+        let file = File::options().write(true).open(&part.0).map_err(io("open the copy"))?;
+        file.sync_all().map_err(io("sync the copy"))?;
+        part.rename(&to)?;
+        ledger::sync_folder(&to).map_err(io("sync the copy's folder"))
+    }
+
+    fn copy(&self, part: &Path) -> Result<(), BackupError> {
+        let sqlite = |error: rusqlite::Error| BackupError::Sqlite { why: error.to_string() };
+        let copied = self.with_reader(|reader| {
+            // One snapshot for all pages, whatever is written meanwhile.
+            let snapshot = reader.unchecked_transaction()?;
+            snapshot.query_row("SELECT one FROM meta", [], |_| Ok(()))?;
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let mut copy = Connection::open_with_flags(part, flags)?;
+            let backup = Backup::new(&snapshot, &mut copy)?;
+            backup.step(-1)?;
+            drop(backup);
+            Ok(copy.close().map_err(|(_, error)| error))
+        });
+        match copied {
+            Ok(closed) => closed.map_err(sqlite),
+            Err(ReadError::Sqlite { why }) => Err(BackupError::Sqlite { why: why.to_string() }),
+            Err(other) => Err(BackupError::Sqlite { why: other.to_string() }),
+        }
+    }
+}
+
+fn io(doing: &'static str) -> impl Fn(io::Error) -> BackupError {
+    move |source| BackupError::Io { doing, source }
+}
+
+/// A copy that is not whole yet, and goes if it does not become so.
+struct Part(PathBuf);
+
+impl Part {
+    fn rename(self, to: &Path) -> Result<(), BackupError> {
+        // Unlike a rename, a link never replaces what somebody has put there meanwhile.
+        match fs::hard_link(&self.0, to) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(BackupError::Exists { path: to.to_owned() })
+            }
+            // Some file systems have none.
+            Err(_) => fs::rename(&self.0, to).map_err(io("rename the copy")),
+        }
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}

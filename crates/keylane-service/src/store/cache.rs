@@ -1,0 +1,192 @@
+//! Chunks that were read or written lately, up to a number of bytes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::chunk::Chunk;
+use super::seal::{self, place};
+use crate::ids::{JobNumber, SubtaskNumber};
+
+#[derive(Debug)]
+pub(super) struct Cache {
+    most_bytes: usize,
+    /// Nothing unwinds while it is locked.
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By place, so that the chunk of a subtask is the last one that does not begin behind it.
+    chunks: BTreeMap<u64, Kept>,
+    /// The places by the time of their last use, the oldest first.
+    uses: BTreeMap<u64, u64>,
+    /// One past the last use.
+    clock: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    chunk: Arc<Chunk>,
+    used: u64,
+}
+
+impl Cache {
+    pub(super) fn new(most_bytes: usize) -> Self {
+        Cache { most_bytes, inner: Mutex::default() }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The chunk with a subtask, if it is here.
+    pub(super) fn get(&self, job: JobNumber, number: SubtaskNumber) -> Option<Arc<Chunk>> {
+        let mut inner = self.inner();
+        let first = place(job, 0);
+        let (at, kept) = inner.chunks.range_mut(first..=place(job, number)).next_back()?;
+        if !kept.chunk.numbers().contains(&number) {
+            return None;
+        }
+        let (at, chunk, used) = (*at, Arc::clone(&kept.chunk), kept.used);
+        inner.touch(at, used);
+        Some(chunk)
+    }
+
+    /// Keeps a chunk, and lets go of those that were used least lately.
+    pub(super) fn put(&self, chunk: &Arc<Chunk>) {
+        if chunk.bytes() > self.most_bytes {
+            return;
+        }
+        let gone = {
+            let mut inner = self.inner();
+            inner.insert(chunk);
+            inner.shrink(self.most_bytes)
+        };
+        // What they hold is freed when the lock is not held.
+        drop(gone);
+    }
+
+    /// Keeps a chunk if nothing has to go for it.
+    pub(super) fn put_if_room(&self, chunk: &Arc<Chunk>) {
+        let mut inner = self.inner();
+        if inner.bytes + chunk.bytes() <= self.most_bytes {
+            inner.insert(chunk);
+        }
+    }
+
+    /// Lets go of all that a job has.
+    pub(super) fn forget(&self, job: JobNumber) {
+        let mut inner = self.inner();
+        let all = place(job, 0)..=place(job, (seal::PLACES - 1) as u32);
+        let places: Vec<_> = inner.chunks.range(all).map(|(place, _)| *place).collect();
+        places.into_iter().for_each(|place| drop(inner.remove(place)));
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.inner().bytes
+    }
+}
+
+impl Inner {
+    fn insert(&mut self, chunk: &Arc<Chunk>) {
+        let place = place(chunk.job(), chunk.numbers().start);
+        drop(self.remove(place));
+        self.bytes += chunk.bytes();
+        self.chunks.insert(place, Kept { chunk: Arc::clone(chunk), used: self.clock });
+        self.uses.insert(self.clock, place);
+        self.clock += 1;
+    }
+
+    fn touch(&mut self, place: u64, used: u64) {
+        // It is the last one as it is.
+        if used + 1 == self.clock {
+            return;
+        }
+        self.uses.remove(&used);
+        self.uses.insert(self.clock, place);
+        self.chunks.get_mut(&place).expect("it was found there").used = self.clock;
+        self.clock += 1;
+    }
+
+    fn remove(&mut self, place: u64) -> Option<Arc<Chunk>> {
+        let Kept { chunk, used } = self.chunks.remove(&place)?;
+        self.uses.remove(&used);
+        self.bytes -= chunk.bytes();
+        Some(chunk)
+    }
+
+    fn shrink(&mut self, most_bytes: usize) -> Vec<Arc<Chunk>> {
+        let mut gone = Vec::new();
+        while self.bytes > most_bytes {
+            let (_, place) = self.uses.first_key_value().expect("what has bytes was used");
+            gone.extend(self.remove(*place));
+        }
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chunk::Packer;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn chunk(job: u64, subtasks: u32) -> Arc<Chunk> {
+        let mut packer = Packer::new(JobNumber(job));
+        for _ in 0..subtasks {
+            packer.push::<&[u8]>(&[], &[7; 50]);
+        }
+        Arc::new(packer.seal().unwrap())
+    }
+
+    #[test]
+    fn what_was_used_least_lately_goes_first() {
+        let size = chunk(0, 1).bytes();
+        let cache = Cache::new(3 * size);
+        (0..3).for_each(|job| cache.put(&chunk(job, 1)));
+        assert!(cache.get(JobNumber(0), 0).is_some());
+        cache.put(&chunk(3, 1));
+        let there = [0, 1, 2, 3].map(|job| cache.get(JobNumber(job), 0).is_some());
+        assert_eq!(there, [true, false, true, true]);
+        cache.put_if_room(&chunk(4, 1));
+        assert!(cache.get(JobNumber(4), 0).is_none());
+        cache.forget(JobNumber(3));
+        assert!(cache.get(JobNumber(3), 0).is_none());
+        cache.put_if_room(&chunk(4, 1));
+        assert!(cache.get(JobNumber(4), 0).is_some());
+    }
+
+    #[test]
+    fn a_subtask_beyond_a_chunk_is_not_in_it() {
+        let cache = Cache::new(usize::MAX);
+        cache.put(&chunk(1, 3));
+        assert!(cache.get(JobNumber(1), 2).is_some());
+        assert!(cache.get(JobNumber(1), 3).is_none());
+        assert!(cache.get(JobNumber(2), 0).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_has_more_than_it_may(
+            steps in prop::collection::vec((0u8..4, 0u64..8, 1u32..30), 1..100),
+        ) {
+            let cache = Cache::new(3000);
+            for (step, job, subtasks) in steps {
+                match step {
+                    0 => cache.put_if_room(&chunk(job, subtasks)),
+                    1 => cache.forget(JobNumber(job)),
+                    2 => drop(cache.get(JobNumber(job), subtasks)),
+                    _ => cache.put(&chunk(job, subtasks)),
+                }
+                let inner = cache.inner();
+                let held: usize = inner.chunks.values().map(|kept| kept.chunk.bytes()).sum();
+                prop_assert_eq!(inner.bytes, held);
+                prop_assert_eq!(inner.uses.len(), inner.chunks.len());
+                drop(inner);
+                prop_assert!(cache.bytes() <= 3000);
+            }
+        }
+    }
+}

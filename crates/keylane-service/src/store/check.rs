@@ -1,0 +1,219 @@
+//! Looking at everything there is.
+
+use std::path::Path;
+
+use keylane_stream::ledger::{self, Lock};
+use rusqlite::Connection;
+
+use super::chunk::Chunk;
+use super::ended::Ended;
+use super::error::{Damage, OpenError, ReadError};
+use super::handle::{Store, examine};
+use super::marks;
+use super::outcome::OutcomePlace;
+use super::read::{self, StoredJob};
+use super::recover::check_chunks;
+use super::seal::{at, rows_of};
+use super::settings::Report;
+use super::status::JobState;
+use super::tables::{JOB, Meta};
+use crate::ids::JobNumber;
+
+impl Store {
+    /// Reads everything, and reports what is not what was written. Others go on meanwhile.
+    ///
+    /// # Errors
+    /// If it cannot be read to its end.
+    pub fn check(&self) -> Result<Report, ReadError> {
+        self.with_reader(check)
+    }
+
+    /// As [`check`](Self::check), of a store that nobody has open and that is perhaps too damaged to be
+    /// opened.
+    ///
+    /// # Errors
+    /// If it is open, is no store, or cannot be read to its end.
+    pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
+        let path = path.as_ref().canonicalize().map_err(OpenError::io("find the store"))?;
+        let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
+        let reading = OpenError::reading(&path);
+        let connection = ledger::reader(&path).map_err(|error| reading(error.into()))?;
+        examine(&connection, &path)?;
+        check(&connection).map_err(reading)
+    }
+}
+
+fn check(connection: &Connection) -> Result<Report, ReadError> {
+    let snapshot = connection.unchecked_transaction()?;
+    let mut report = Report::default();
+    note(
+        &mut report,
+        Meta::load(&snapshot)
+            .and_then(|meta| meta.map(drop).ok_or(ReadError::Damaged(Damage::Meta))),
+    )?;
+    check_jobs(&snapshot, &mut report)?;
+    check_orphans(&snapshot, &mut report)?;
+    check_marks(&snapshot, &mut report)?;
+    note(&mut report, read::keys(&snapshot).map(drop))?;
+    read::for_each_idempotency(&snapshot, |entry| note(&mut report, entry.map(drop)))?;
+    check_file(&snapshot, &mut report)?;
+    Ok(report)
+}
+
+/// Damage goes into the report, and what else is wrong ends it.
+fn note(report: &mut Report, result: Result<(), ReadError>) -> Result<(), ReadError> {
+    match result {
+        Err(ReadError::Damaged(damage)) => {
+            report.damage.push(damage);
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn check_jobs(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+    let mut all = connection.prepare(&format!("SELECT {JOB} FROM job ORDER BY number"))?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        report.jobs += 1;
+        match read::stored(row) {
+            // One that was set aside is known to be damaged.
+            Ok((job, _)) if job.status.state == JobState::Damaged => {}
+            Ok((job, has_chunk)) => check_job(connection, &job, has_chunk, report)?,
+            Err(error) => {
+                let code: i64 = row.get(1)?;
+                if code != JobState::Damaged.code() {
+                    note(report, Err(error))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_job(
+    connection: &Connection,
+    job: &StoredJob,
+    has_chunk: bool,
+    report: &mut Report,
+) -> Result<(), ReadError> {
+    let number = job.number;
+    if job.id.number() != number {
+        report.damage.push(Damage::Job { job: number });
+    }
+    report.unfinished += u64::from(!job.status.state.is_final());
+    report.subtasks += u64::from(job.total);
+    match has_chunk {
+        true => note(report, read::find_chunk(connection, number, 0).map(drop))?,
+        false => check_all_chunks(connection, number, job.total, report)?,
+    }
+    let mut ended = Ended::new(number, job.total);
+    let read = ended.read_on(connection);
+    let is_known = read.is_ok();
+    note(report, read)?;
+    report.outcomes += ended.outcomes;
+    let twice = ended.twice.iter();
+    report.damage.extend(twice.map(|subtask| Damage::Twice { job: number, number: *subtask }));
+    if is_known && job.status.state.is_final() && job.status.counts != ended.counts {
+        report.damage.push(Damage::Counts { job: number });
+    }
+    check_outcomes(connection, number, report)
+}
+
+/// Each chunk, and then whether they are all there.
+fn check_all_chunks(
+    connection: &Connection,
+    job: JobNumber,
+    total: u32,
+    report: &mut Report,
+) -> Result<(), ReadError> {
+    let before = report.damage.len();
+    let (first, last) = rows_of(job);
+    let mut chunks = connection
+        .prepare_cached("SELECT place, count, body FROM chunk WHERE place BETWEEN ?1 AND ?2")?;
+    let mut rows = chunks.query([first, last])?;
+    while let Some(row) = rows.next()? {
+        let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
+        let chunk: Option<Chunk> = read::chunk_of(row)?;
+        if chunk.is_none() {
+            report.damage.push(Damage::Chunk { job, number });
+        }
+    }
+    // Behind a damaged one nobody knows what should follow.
+    if report.damage.len() == before {
+        note(report, check_chunks(connection, job, total))?;
+    }
+    Ok(())
+}
+
+fn check_outcomes(
+    connection: &Connection,
+    job: JobNumber,
+    report: &mut Report,
+) -> Result<(), ReadError> {
+    let (first, last) = rows_of(job);
+    let mut rows = connection.prepare_cached(
+        "SELECT place, count, numbers, body FROM outcome WHERE place BETWEEN ?1 AND ?2",
+    )?;
+    let mut rows = rows.query([first, last])?;
+    while let Some(row) = rows.next()? {
+        let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
+        let named = Damage::Outcomes { job, from: OutcomePlace::at(number, 0) };
+        let read = read::row_of(row).map(drop);
+        if read.is_ok() || !report.damage.contains(&named) {
+            note(report, read)?;
+        }
+    }
+    Ok(())
+}
+
+/// Parts of jobs that are not there, and are not about to be removed.
+fn check_orphans(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+    for table in ["chunk", "outcome"] {
+        let mut next = connection.prepare(&format!(
+            "SELECT place FROM {table} WHERE place >= ?1 ORDER BY place LIMIT 1"
+        ))?;
+        let mut known = connection.prepare(
+            "SELECT EXISTS (SELECT 1 FROM job WHERE number = ?1)
+                 OR EXISTS (SELECT 1 FROM loose WHERE job = ?1)",
+        )?;
+        let mut from = 0i64;
+        loop {
+            let mut rows = next.query([from])?;
+            let Some(row) = rows.next()? else { break };
+            let (job, _) = at(row.get::<_, i64>(0)?.cast_unsigned());
+            let known: bool = known.query_row([job.0.cast_signed()], |row| row.get(0))?;
+            let orphans = Damage::Orphans { job };
+            if !known && !report.damage.contains(&orphans) {
+                report.damage.push(orphans);
+            }
+            let Some(after) = rows_of(job).1.checked_add(1) else { break };
+            from = after;
+        }
+    }
+    Ok(())
+}
+
+fn check_marks(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+    let mut all = connection.prepare("SELECT number, body FROM started")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let number = row.get::<_, i64>(0)?.cast_unsigned();
+        if marks::decode(number, row.get_ref(1)?.as_blob()?).is_none() {
+            report.damage.push(Damage::Marks { row: number });
+        }
+    }
+    Ok(())
+}
+
+/// SQLite's own check, of what lies around the rows.
+fn check_file(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+    let mut statement = connection.prepare("PRAGMA quick_check(100)")?;
+    for line in statement.query_map([], |row| row.get::<_, String>(0))? {
+        let why = line?;
+        if why != "ok" {
+            report.damage.push(Damage::File { why });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,376 @@
+//! What one transaction does to the tables.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use keylane_stream::ledger::Trouble;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, KeyState, Request};
+use super::chunk::Chunk;
+use super::error::WriteError;
+use super::outcome::{Outcome, Row};
+use super::seal::{self, place, rows_of, seal};
+use super::state::{Known, State};
+use super::status::{JobState, JobStatus};
+use super::tables;
+use crate::ids::{JobId, JobNumber, Key, SubtaskId};
+
+/// How many chunks of a job that goes are removed in one transaction, so that others come between.
+const CHUNKS_REMOVED: usize = 64;
+
+/// How many rows of its outcomes.
+const ROWS_REMOVED: usize = 512;
+
+/// How many idempotency keys.
+const KEYS_REMOVED: usize = 1024;
+
+/// What is said to each request, and which jobs have parts that are to be removed later.
+pub(super) struct Written {
+    pub(super) answers: Vec<Result<Committed, WriteError>>,
+    /// Jobs whose removal has begun.
+    pub(super) loose: Vec<JobNumber>,
+    /// Jobs that have nothing left to be removed.
+    pub(super) swept: Option<JobNumber>,
+    pub(super) bytes: u64,
+}
+
+/// A transaction that is being written.
+pub(super) struct Draft<'a> {
+    connection: &'a Connection,
+    state: &'a mut State,
+    /// Outcomes that are in no row yet.
+    rows: HashMap<JobNumber, Row, foldhash::fast::RandomState>,
+    loose: Vec<JobNumber>,
+    bytes: u64,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(connection: &'a Connection, state: &'a mut State) -> Self {
+        Draft { connection, state, rows: HashMap::default(), loose: Vec::new(), bytes: 0 }
+    }
+
+    /// Does all of it, removes some of a job that goes, and commits. A request that is refused for what
+    /// it asks changes nothing, and does not keep the others from being done.
+    pub(super) fn write_all(
+        mut self,
+        requests: &[Request],
+        sweep: Option<JobNumber>,
+    ) -> Result<Written, Trouble> {
+        let mut answers = Vec::with_capacity(requests.len());
+        let commit = self.state.meta.commits + 1;
+        for request in requests {
+            let answer = match self.refusal(&request.changes)? {
+                Some(refused) => Err(refused),
+                None => Ok(Committed { commit, accepted: self.do_all(&request.changes)? }),
+            };
+            answers.push(answer);
+        }
+        let jobs: Vec<_> = self.rows.keys().copied().collect();
+        for job in jobs {
+            self.put_row(job)?;
+        }
+        self.bytes += self.state.marks.write(self.connection)?;
+        let swept = match sweep {
+            Some(job) if !self.remove_some(job)? => Some(job),
+            _ => None,
+        };
+        self.state.meta.commits = commit;
+        self.state.meta.put(self.connection)?;
+        self.connection.execute_batch("COMMIT")?;
+        Ok(Written { answers, loose: self.loose, swept, bytes: self.bytes })
+    }
+
+    /// Why these cannot be done, if so. Looked at before any of them is, so that none is if one cannot be.
+    fn refusal(&mut self, changes: &[Change]) -> Result<Option<WriteError>, Trouble> {
+        // A job that these reopen takes outcomes, whatever it was before.
+        let mut reopened = None;
+        for change in changes {
+            let refused = match change {
+                Change::Chunk { upload, .. } => upload.failure(),
+                Change::Accept(accept) => self.refuses(accept)?,
+                Change::Started { subtask: SubtaskId { job, number }, .. } => {
+                    self.takes(*job, Some(*number), false)?
+                }
+                Change::Outcome { job, outcome } => {
+                    self.takes(*job, Some(outcome.number), reopened == Some(*job))?
+                }
+                Change::Status { job, .. } => self.takes(*job, None, reopened == Some(*job))?,
+                Change::Reopen { job, status } => {
+                    reopened = Some(*job);
+                    let is_over = status.state.is_final();
+                    let refused = self.takes(*job, None, true)?;
+                    refused.or(is_over.then_some(WriteError::Ended { job: *job }))
+                }
+                Change::SetAside { job, .. } => self.takes(*job, None, false)?,
+                Change::Purge(job) => match self.state.job(self.connection, *job)? {
+                    None => Some(WriteError::NoSuchJob { job: *job }),
+                    Some(known) if !known.state.is_final() => {
+                        Some(WriteError::NotEnded { job: *job })
+                    }
+                    Some(_) => None,
+                },
+                Change::Abandon(_)
+                | Change::Key { .. }
+                | Change::Idempotency { .. }
+                | Change::ForgetIdempotency { .. } => None,
+            };
+            if refused.is_some() {
+                return Ok(refused);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Why a job does not take something that is about one of its subtasks, or about itself.
+    fn takes(
+        &mut self,
+        job: JobNumber,
+        number: Option<u32>,
+        even_if_over: bool,
+    ) -> Result<Option<WriteError>, Trouble> {
+        Ok(match self.state.job(self.connection, job)? {
+            None => Some(WriteError::NoSuchJob { job }),
+            Some(Known { state, .. }) if state.is_final() && !even_if_over => {
+                Some(WriteError::Ended { job })
+            }
+            Some(Known { next_row, .. }) if u64::from(*next_row) + 2 >= seal::PLACES => {
+                let most = seal::PLACES;
+                Some(WriteError::TooLarge { what: "a job's transactions with outcomes", most })
+            }
+            Some(Known { total, .. }) => number
+                .filter(|number| number >= total)
+                .map(|number| WriteError::NoSuchSubtask { job, number, total: *total }),
+        })
+    }
+
+    fn refuses(&mut self, accept: &Accept) -> Result<Option<WriteError>, Trouble> {
+        if let Some(failed) = accept.upload.failure() {
+            return Ok(Some(failed));
+        }
+        if accept.new.status.state.is_final() {
+            return Ok(Some(WriteError::Ended { job: accept.job }));
+        }
+        let Some(Idempotency { scope, key, .. }) = &accept.new.idempotency else { return Ok(None) };
+        let mut find = self.connection.prepare_cached(
+            "SELECT id, body_hash FROM idempotency WHERE scope = ?1 AND key = ?2",
+        )?;
+        let found = find.query_row([scope, key], |row| Ok((row.get(0)?, row.get(1)?)));
+        let found = found.optional()?;
+        Ok(found.map(|(id, body_hash)| WriteError::Duplicate { job: JobId(id), body_hash }))
+    }
+
+    /// The job's place in the order of acceptance, if one is accepted.
+    fn do_all(&mut self, changes: &[Change]) -> Result<Option<u64>, Trouble> {
+        let mut accepted = None;
+        for change in changes {
+            match change {
+                Change::Chunk { chunk, .. } => self.put_chunk(chunk)?,
+                Change::Accept(accept) => accepted = Some(self.accept(accept)?),
+                Change::Abandon(job) => self.loose.push(*job),
+                Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
+                Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
+                Change::Status { job, status }
+                | Change::Reopen { job, status }
+                | Change::SetAside { job, status } => self.put_status(*job, status)?,
+                Change::Purge(job) => self.purge(*job)?,
+                Change::Key { key, record } => self.put_key(key, record.as_ref())?,
+                Change::Idempotency { entry, id } => self.put_idempotency(entry, *id)?,
+                Change::ForgetIdempotency { now_ms } => self.forget_idempotency(*now_ms)?,
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn put_chunk(&mut self, chunk: &Chunk) -> rusqlite::Result<()> {
+        let (job, first) = (chunk.job(), chunk.numbers().start);
+        if first == 0 {
+            self.state.use_number(job);
+            let mut loose =
+                self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;
+            loose.execute([job.0.cast_signed()])?;
+        }
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO chunk (place, count, body) VALUES (?1, ?2, ?3)")?;
+        let place = place(job, first).cast_signed();
+        insert.execute(params![place, chunk.count(), chunk.sealed()])?;
+        self.bytes += chunk.sealed().len() as u64;
+        Ok(())
+    }
+
+    fn accept(&mut self, accept: &Accept) -> rusqlite::Result<u64> {
+        self.state.use_number(accept.job);
+        let accepted = self.state.accept();
+        tables::put_job(self.connection, accept, accepted)?;
+        if accept.inline.is_none() {
+            let mut owned = self.connection.prepare_cached("DELETE FROM loose WHERE job = ?1")?;
+            owned.execute([accept.job.0.cast_signed()])?;
+        }
+        if let Some(entry) = &accept.new.idempotency {
+            self.put_idempotency(entry, accept.id)?;
+        }
+        self.state.learn(accept.job, accept.new.status.state, accept.total);
+        self.bytes += accept.new.head.len() as u64 + 100;
+        self.bytes += accept.inline.as_ref().map_or(0, |chunk| chunk.sealed().len() as u64);
+        Ok(accepted)
+    }
+
+    fn put_outcome(&mut self, job: JobNumber, outcome: &Outcome) -> rusqlite::Result<()> {
+        self.state.marks.end(SubtaskId { job, number: outcome.number });
+        if self.rows.get(&job).is_some_and(|row| row.is_full_for(outcome)) {
+            self.put_row(job)?;
+        }
+        self.rows.entry(job).or_default().push(outcome);
+        Ok(())
+    }
+
+    /// Writes the outcomes of a job that are in no row yet.
+    fn put_row(&mut self, job: JobNumber) -> rusqlite::Result<()> {
+        let Entry::Occupied(row) = self.rows.entry(job) else { return Ok(()) };
+        let row = row.remove();
+        let Some(known) = self.state.job(self.connection, job)? else { return Ok(()) };
+        let place = place(job, known.next_row);
+        known.next_row += 1;
+        let (count, numbers, body) = row.sealed(place);
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)",
+        )?;
+        insert.execute(params![place.cast_signed(), count, numbers, body])?;
+        self.bytes += (numbers.len() + body.len()) as u64;
+        Ok(())
+    }
+
+    fn put_status(&mut self, job: JobNumber, status: &JobStatus) -> rusqlite::Result<()> {
+        let mut update = self
+            .connection
+            .prepare_cached("UPDATE job SET state = ?2, status = ?3 WHERE number = ?1")?;
+        let code = status.state.code();
+        update.execute(params![job.0.cast_signed(), code, status.encode(job)])?;
+        self.bytes += 64;
+        let Some(known) = self.state.job(self.connection, job)? else { return Ok(()) };
+        known.state = status.state;
+        if known.state.is_final() {
+            self.state.marks.end_all(job);
+        }
+        Ok(())
+    }
+
+    fn purge(&mut self, job: JobNumber) -> rusqlite::Result<()> {
+        self.rows.remove(&job);
+        self.state.forget(job);
+        let mut delete = self.connection.prepare_cached("DELETE FROM job WHERE number = ?1")?;
+        delete.execute([job.0.cast_signed()])?;
+        // Most have little, and are gone at once.
+        if self.remove_some(job)? {
+            let mut loose =
+                self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;
+            loose.execute([job.0.cast_signed()])?;
+            self.loose.push(job);
+        }
+        Ok(())
+    }
+
+    /// Removes some of what a job has that is not there. Whether there may be more.
+    fn remove_some(&mut self, job: JobNumber) -> rusqlite::Result<bool> {
+        let (first, last) = rows_of(job);
+        let mut more = false;
+        for (sql, most) in [
+            (
+                "DELETE FROM chunk WHERE place IN
+                 (SELECT place FROM chunk WHERE place BETWEEN ?1 AND ?2 ORDER BY place LIMIT ?3)",
+                CHUNKS_REMOVED,
+            ),
+            (
+                "DELETE FROM outcome WHERE place IN
+                 (SELECT place FROM outcome WHERE place BETWEEN ?1 AND ?2 ORDER BY place LIMIT ?3)",
+                ROWS_REMOVED,
+            ),
+        ] {
+            let mut delete = self.connection.prepare_cached(sql)?;
+            more |= delete.execute(params![first, last, most as i64])? == most;
+        }
+        if !more {
+            let mut loose = self.connection.prepare_cached("DELETE FROM loose WHERE job = ?1")?;
+            loose.execute([job.0.cast_signed()])?;
+        }
+        Ok(more)
+    }
+
+    fn put_key(&mut self, key: &Key, record: Option<&KeyRecord>) -> rusqlite::Result<()> {
+        let Some(record) = record else {
+            let mut delete = self.connection.prepare_cached("DELETE FROM key WHERE name = ?1")?;
+            delete.execute([&key.0[..]])?;
+            return Ok(());
+        };
+        let mut put = self.connection.prepare_cached(
+            "INSERT OR REPLACE INTO key (name, state, since_ms, reason, seal)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        let since = record.since_ms.cast_signed();
+        let sealed = seal_of_key(&key.0, record);
+        put.execute(params![&key.0[..], record.state.code(), since, record.reason, sealed])?;
+        Ok(())
+    }
+
+    fn put_idempotency(&mut self, entry: &Idempotency, id: JobId) -> rusqlite::Result<()> {
+        let mut put = self.connection.prepare_cached(
+            "INSERT OR REPLACE INTO idempotency (scope, key, expires_ms, body_hash, id, seal)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?;
+        let Idempotency { scope, key, body_hash, expires_ms } = entry;
+        let sealed = seal_of_idempotency(entry, id);
+        put.execute(params![scope, key, expires_ms.cast_signed(), body_hash, id.0, sealed])?;
+        self.bytes += (scope.len() + key.len()) as u64 + 60;
+        Ok(())
+    }
+
+    fn forget_idempotency(&mut self, now_ms: u64) -> rusqlite::Result<()> {
+        let mut expired = self.connection.prepare_cached(
+            "SELECT scope, key FROM idempotency WHERE expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2",
+        )?;
+        let parameters = params![now_ms.cast_signed(), KEYS_REMOVED as i64];
+        let expired = expired.query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let expired: Vec<(String, String)> = expired.collect::<Result<_, _>>()?;
+        let mut delete = self
+            .connection
+            .prepare_cached("DELETE FROM idempotency WHERE scope = ?1 AND key = ?2")?;
+        for (scope, key) in expired {
+            delete.execute([scope, key])?;
+        }
+        Ok(())
+    }
+}
+
+impl KeyState {
+    pub(super) fn code(self) -> i64 {
+        match self {
+            KeyState::Paused => 1,
+            KeyState::Stopped => 2,
+        }
+    }
+
+    pub(super) fn of_code(code: i64) -> Option<Self> {
+        [KeyState::Paused, KeyState::Stopped].into_iter().find(|state| state.code() == code)
+    }
+}
+
+pub(super) fn seal_of_key(key: &[u8], record: &KeyRecord) -> Vec<u8> {
+    let mut bytes = [key, record.reason.as_bytes()].concat();
+    let length = bytes.len();
+    seal(&mut bytes, &[key.len() as u64, record.state.code().cast_unsigned(), record.since_ms]);
+    bytes.split_off(length)
+}
+
+pub(super) fn seal_of_idempotency(entry: &Idempotency, id: JobId) -> Vec<u8> {
+    let Idempotency { scope, key, body_hash, expires_ms } = entry;
+    let mut bytes = [scope.as_bytes(), key.as_bytes(), body_hash, &id.0].concat();
+    let length = bytes.len();
+    seal(&mut bytes, &[scope.len() as u64, *expires_ms]);
+    bytes.split_off(length)
+}
+
+/// What an operator has set aside.
+pub(super) fn set_aside(ended_ms: u64) -> JobStatus {
+    JobStatus { ended_ms: Some(ended_ms), ..JobStatus::of(JobState::Damaged) }
+}

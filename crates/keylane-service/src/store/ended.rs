@@ -1,0 +1,173 @@
+//! Which subtasks of a job have ended, how, and where that stands.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+
+use super::error::{Damage, ReadError};
+use super::outcome::{self, OutcomeKind, OutcomePlace};
+use super::seal::{at, rows_of};
+use super::status::Counts;
+use crate::ids::{JobNumber, SubtaskNumber};
+
+/// What a job's outcomes come to, up to one of its rows.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    job: JobNumber,
+    /// Of each subtask, the place of its outcome plus one; 0 if it has not ended.
+    places: Vec<u64>,
+    pub(super) counts: Counts,
+    /// How many outcomes there are, those included that were taken back.
+    pub(super) outcomes: u64,
+    /// One past the last row that is in it.
+    next_row: u32,
+    /// Subtasks that have ended although they had ended. Not kept beyond a few.
+    pub(super) twice: Vec<SubtaskNumber>,
+}
+
+/// How many of those that ended twice are named.
+const MOST_NAMED: usize = 100;
+
+impl Ended {
+    pub(super) fn new(job: JobNumber, total: u32) -> Self {
+        let places = vec![0; total as usize];
+        let counts = Counts::default();
+        Ended { job, places, counts, outcomes: 0, next_row: 0, twice: Vec::new() }
+    }
+
+    /// Whether a subtask has ended.
+    pub(super) fn has(&self, number: SubtaskNumber) -> bool {
+        self.places.get(number as usize).is_some_and(|place| *place != 0)
+    }
+
+    /// Where the outcome of a subtask stands, if it has one.
+    pub(super) fn place(&self, number: SubtaskNumber) -> Option<OutcomePlace> {
+        let place = self.places.get(number as usize)?.checked_sub(1)?;
+        Some(OutcomePlace::new(place >> KIND_BITS))
+    }
+
+    fn bytes(&self) -> usize {
+        self.places.len() * size_of::<u64>()
+    }
+
+    /// Reads the rows that have come since.
+    pub(super) fn read_on(&mut self, connection: &Connection) -> Result<(), ReadError> {
+        let (first, last) = rows_of(self.job);
+        let mut rows = connection.prepare_cached(
+            "SELECT place, count, numbers FROM outcome WHERE place BETWEEN ?1 AND ?2 ORDER BY place",
+        )?;
+        let mut rows = rows.query([first + i64::from(self.next_row), last])?;
+        while let Some(row) = rows.next()? {
+            let place = row.get::<_, i64>(0)?.cast_unsigned();
+            let (_, number) = at(place);
+            let job = self.job;
+            let damaged = |row| {
+                let from = OutcomePlace::at(row, 0);
+                ReadError::Damaged(Damage::Outcomes { job, from })
+            };
+            // A row that is missing is one that was not read.
+            if number != self.next_row {
+                return Err(damaged(self.next_row));
+            }
+            let numbers = outcome::numbers(place, row.get(1)?, row.get_ref(2)?.as_blob()?);
+            for (within, (subtask, _, kind)) in (0..).zip(numbers.ok_or_else(|| damaged(number))?) {
+                let known = self.note(subtask, kind, OutcomePlace::at(number, within));
+                known.ok_or_else(|| damaged(number))?;
+            }
+            self.next_row += 1;
+        }
+        Ok(())
+    }
+
+    fn note(
+        &mut self,
+        subtask: SubtaskNumber,
+        kind: OutcomeKind,
+        place: OutcomePlace,
+    ) -> Option<()> {
+        self.outcomes += 1;
+        let entry = self.places.get_mut(subtask as usize)?;
+        let before = *entry;
+        let is_over = kind != OutcomeKind::Reopened;
+        *entry = if is_over { pack(place, kind) } else { 0 };
+        if before != 0 {
+            *count(&mut self.counts, unpack_kind(before)) -= 1;
+        }
+        if is_over {
+            *count(&mut self.counts, kind) += 1;
+            if before != 0 && self.twice.len() < MOST_NAMED {
+                self.twice.push(subtask);
+            }
+        }
+        Some(())
+    }
+}
+
+const KIND_BITS: u32 = 3;
+
+/// One more than the place with its kind, so that it is not 0.
+fn pack(place: OutcomePlace, kind: OutcomeKind) -> u64 {
+    ((place.get() << KIND_BITS) | u64::from(kind.code())) + 1
+}
+
+fn unpack_kind(packed: u64) -> OutcomeKind {
+    let code = ((packed - 1) & 7) as u8;
+    let kind = OutcomeKind::ALL.into_iter().find(|kind| kind.code() == code);
+    kind.expect("only kinds are packed")
+}
+
+fn count(counts: &mut Counts, kind: OutcomeKind) -> &mut u32 {
+    match kind {
+        OutcomeKind::Succeeded => &mut counts.succeeded,
+        OutcomeKind::Failed => &mut counts.failed,
+        OutcomeKind::Cancelled => &mut counts.cancelled,
+        OutcomeKind::Skipped => &mut counts.skipped,
+        OutcomeKind::Reopened => unreachable!("what was reopened has not ended"),
+    }
+}
+
+/// Up to how many bytes of these are kept, of jobs that were asked about lately.
+const MOST_BYTES: usize = 32 * 1024 * 1024;
+
+/// What was read for those who ask about outcomes by the numbers of subtasks.
+#[derive(Debug, Default)]
+pub(super) struct EndedCache {
+    /// Nothing unwinds while it is locked.
+    inner: Mutex<BTreeMap<JobNumber, Arc<Ended>>>,
+}
+
+impl EndedCache {
+    /// What is to be known of a job, as of now.
+    pub(super) fn of(
+        &self,
+        connection: &Connection,
+        job: JobNumber,
+        total: u32,
+    ) -> Result<Arc<Ended>, ReadError> {
+        let known = self.inner.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+        let mut ended = match known {
+            Some(ended) => Arc::unwrap_or_clone(ended),
+            None => Ended::new(job, total),
+        };
+        ended.read_on(connection)?;
+        let ended = Arc::new(ended);
+        self.keep(&ended);
+        Ok(ended)
+    }
+
+    fn keep(&self, ended: &Arc<Ended>) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.insert(ended.job, Arc::clone(ended));
+        let mut bytes = inner.values().map(|ended| ended.bytes()).sum::<usize>();
+        // Asked again, they are read again: which of them goes matters little.
+        while bytes > MOST_BYTES {
+            let Some((_, gone)) = inner.pop_first() else { break };
+            bytes -= gone.bytes();
+        }
+    }
+
+    pub(super) fn forget(&self, job: JobNumber) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+    }
+}

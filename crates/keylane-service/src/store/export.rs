@@ -1,0 +1,118 @@
+use std::io::Write;
+
+use rusqlite::Connection;
+
+use super::error::{ExportError, ReadError};
+use super::handle::Store;
+use super::line::{self, Line, Status};
+use super::read;
+use super::seal::rows_of;
+use crate::ids::JobNumber;
+
+impl Store {
+    /// Writes everything there is, as it is now, as lines of JSON; others go on meanwhile. See
+    /// [`import`](Self::import). Which attempts have begun is not in it.
+    ///
+    /// # Errors
+    /// If something is not what was written, or the export cannot be written. A job that was set aside
+    /// has to be purged before.
+    pub fn export(&self, to: &mut dyn Write) -> Result<u64, ExportError> {
+        let mut exported = Ok(0);
+        self.with_reader(|reader| {
+            exported = export(reader, to);
+            Ok(())
+        })?;
+        exported
+    }
+}
+
+fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportError> {
+    let snapshot = connection.unchecked_transaction().map_err(ReadError::from)?;
+    put(to, &Line::Store { version: line::VERSION })?;
+    for (key, record) in read::keys(&snapshot)? {
+        put(to, &Line::of_key(&key, &record))?;
+    }
+    let mut entries = Vec::new();
+    read::for_each_idempotency(&snapshot, |entry| {
+        entries.push(entry?);
+        Ok(())
+    })?;
+    for (entry, id) in entries {
+        put(to, &Line::of_idempotency(&entry, id))?;
+    }
+    let jobs = in_order(&snapshot)?;
+    for job in &jobs {
+        put_job(&snapshot, *job, to)?;
+    }
+    put(to, &Line::End { jobs: jobs.len() as u64 })?;
+    to.flush()?;
+    Ok(jobs.len() as u64)
+}
+
+fn put(to: &mut dyn Write, line: &Line) -> Result<(), ExportError> {
+    serde_json::to_writer(&mut *to, line).map_err(std::io::Error::from)?;
+    to.write_all(b"\n")?;
+    Ok(())
+}
+
+/// All jobs, in the order of acceptance.
+fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
+    let mut all = connection.prepare("SELECT accepted, number FROM job")?;
+    let jobs = all.query_map([], |row| {
+        let [accepted, number] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
+        Ok((accepted, JobNumber(number)))
+    })?;
+    let mut jobs: Vec<_> = jobs.collect::<Result<_, _>>()?;
+    jobs.sort_unstable();
+    Ok(jobs.into_iter().map(|(_, job)| job).collect())
+}
+
+fn put_job(
+    connection: &Connection,
+    number: JobNumber,
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let found = read::find_job(connection, number)?;
+    let (job, _) = found.ok_or(ReadError::NoSuchJob { job: number })?;
+    let status = || Status::of(&job.status);
+    put(
+        to,
+        &Line::Job {
+            id: job.id.to_string(),
+            kind: job.kind.clone(),
+            created_ms: job.created_ms,
+            total: job.total,
+            head: line::encode(&job.head),
+            status: status(),
+        },
+    )?;
+    let mut next = 0;
+    while next < job.total {
+        let chunk = read::find_chunk(connection, number, next)?;
+        for subtask in chunk.subtasks() {
+            let keys = subtask.keys().map(line::encode).collect();
+            put(to, &Line::Subtask { keys, payload: line::encode(subtask.payload()) })?;
+        }
+        next = chunk.numbers().end;
+    }
+    put_outcomes(connection, number, to)?;
+    put(to, &Line::Status(status()))
+}
+
+fn put_outcomes(
+    connection: &Connection,
+    job: JobNumber,
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let (first, last) = rows_of(job);
+    let sql = "SELECT place, count, numbers, body FROM outcome
+               WHERE place BETWEEN ?1 AND ?2 ORDER BY place";
+    let mut rows = connection.prepare_cached(sql).map_err(ReadError::from)?;
+    let mut rows = rows.query([first, last]).map_err(ReadError::from)?;
+    while let Some(row) = rows.next().map_err(ReadError::from)? {
+        for outcome in read::row_of(row)?.1 {
+            put(to, &Line::of_outcome(&outcome))?;
+        }
+    }
+    Ok(())
+}

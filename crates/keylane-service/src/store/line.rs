@@ -1,0 +1,176 @@
+//! The lines of an export, one JSON object each.
+//!
+//! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
+//! missing. Between them are `key` and `idempotency`, and for each job, in the order of acceptance, `job`, its
+//! `subtask`s in their order, its `outcome`s in theirs, and `status`, which ends it. Bytes are base64 with
+//! padding, times milliseconds since 1970.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
+use super::outcome::{Outcome, OutcomeKind};
+use super::status::{Counts, JobState, JobStatus};
+use crate::ids::{JobId, Key};
+
+/// Which lines these are.
+pub(super) const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Line {
+    Store {
+        version: u32,
+    },
+    Key {
+        key: String,
+        state: String,
+        since_ms: u64,
+        reason: String,
+    },
+    Idempotency {
+        scope: String,
+        key: String,
+        body_hash: String,
+        id: String,
+        expires_ms: u64,
+    },
+    Job {
+        id: String,
+        kind: String,
+        created_ms: u64,
+        total: u32,
+        head: String,
+        status: Status,
+    },
+    Subtask {
+        keys: Vec<String>,
+        payload: String,
+    },
+    Outcome {
+        number: u32,
+        attempt: u32,
+        kind: String,
+        started_ms: u64,
+        ended_ms: u64,
+        result: String,
+    },
+    Status(Status),
+    End {
+        jobs: u64,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Status {
+    state: String,
+    start_at_ms: Option<u64>,
+    started_ms: Option<u64>,
+    ended_ms: Option<u64>,
+    succeeded: u32,
+    failed: u32,
+    cancelled: u32,
+    skipped: u32,
+}
+
+pub(super) fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+pub(super) fn decode(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).map_err(|error| format!("not base64: {error}"))
+}
+
+impl Status {
+    pub(super) fn of(status: &JobStatus) -> Self {
+        let JobStatus { state, start_at_ms, started_ms, ended_ms, counts } = *status;
+        let Counts { succeeded, failed, cancelled, skipped } = counts;
+        let state = state.word().to_owned();
+        Status { state, start_at_ms, started_ms, ended_ms, succeeded, failed, cancelled, skipped }
+    }
+
+    pub(super) fn read(&self) -> Result<JobStatus, String> {
+        let state = JobState::ALL.into_iter().find(|state| state.word() == self.state);
+        let state = state.ok_or_else(|| format!("{:?} is no state of a job", self.state))?;
+        let Status { start_at_ms, started_ms, ended_ms, .. } = *self;
+        let Status { succeeded, failed, cancelled, skipped, .. } = *self;
+        let counts = Counts { succeeded, failed, cancelled, skipped };
+        Ok(JobStatus { state, start_at_ms, started_ms, ended_ms, counts })
+    }
+}
+
+impl Line {
+    pub(super) fn of_key(key: &Key, record: &KeyRecord) -> Self {
+        let state = word(record.state).to_owned();
+        let (since_ms, reason) = (record.since_ms, record.reason.clone());
+        Line::Key { key: encode(&key.0), state, since_ms, reason }
+    }
+
+    pub(super) fn of_idempotency(entry: &Idempotency, id: JobId) -> Self {
+        Line::Idempotency {
+            scope: entry.scope.clone(),
+            key: entry.key.clone(),
+            body_hash: encode(&entry.body_hash),
+            id: id.to_string(),
+            expires_ms: entry.expires_ms,
+        }
+    }
+
+    pub(super) fn of_outcome(outcome: &Outcome) -> Self {
+        Line::Outcome {
+            number: outcome.number,
+            attempt: outcome.attempt,
+            kind: outcome.kind.word().to_owned(),
+            started_ms: outcome.started_ms,
+            ended_ms: outcome.ended_ms,
+            result: encode(&outcome.result),
+        }
+    }
+}
+
+fn word(state: KeyState) -> &'static str {
+    match state {
+        KeyState::Paused => "paused",
+        KeyState::Stopped => "stopped",
+    }
+}
+
+pub(super) fn id(text: &str) -> Result<JobId, String> {
+    JobId::parse(text).ok_or_else(|| format!("{text:?} is no job's id"))
+}
+
+pub(super) fn key(
+    key: &str,
+    state: &str,
+    since_ms: u64,
+    reason: String,
+) -> Result<(Key, KeyRecord), String> {
+    let states = [KeyState::Paused, KeyState::Stopped];
+    let found = states.into_iter().find(|known| word(*known) == state);
+    let state = found.ok_or_else(|| format!("{state:?} is no state of a key"))?;
+    Ok((Key::new(decode(key)?), KeyRecord { state, since_ms, reason }))
+}
+
+pub(super) fn kind(text: &str) -> Result<OutcomeKind, String> {
+    let found = OutcomeKind::ALL.into_iter().find(|kind| kind.word() == text);
+    found.ok_or_else(|| format!("{text:?} is no way to end"))
+}
+
+pub(super) fn hash(text: &str) -> Result<[u8; 32], String> {
+    decode(text)?.try_into().map_err(|_| "a hash has 32 bytes".to_owned())
+}
+
+/// A job of an export, to be accepted. One that had ended waits, until its end is told.
+pub(super) fn new_job(
+    kind: String,
+    created_ms: u64,
+    head: &str,
+    status: &Status,
+) -> Result<NewJob, String> {
+    let status = status.read()?;
+    let is_over = status.state.is_final();
+    let status = if is_over { JobStatus::WAITING } else { status };
+    Ok(NewJob { kind, created_ms, head: decode(head)?, status, idempotency: None })
+}

@@ -1,0 +1,45 @@
+//! The durable store of the service: jobs with their subtasks, what became of them, and what users have
+//! asked for meanwhile, in one SQLite file.
+//!
+//! What was acknowledged is on the disk, whole; what is not exactly what was written is refused by name.
+//! Subtasks and outcomes lie in chunks, not in a row each. One thread writes, many changes in a
+//! transaction, and calls back in the order of the commits; readers have connections of their own. The
+//! layout, the protocol and its reasons are in `README.md` beside this file. [`Store`] has an example.
+
+mod backup;
+mod cache;
+mod change;
+mod check;
+mod chunk;
+mod draft;
+mod ended;
+mod error;
+mod export;
+mod handle;
+mod import;
+mod line;
+mod marks;
+mod outcome;
+mod pending;
+mod queue;
+mod read;
+mod recover;
+mod seal;
+mod settings;
+mod state;
+mod status;
+mod tables;
+mod upload;
+mod writer;
+
+pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
+pub use chunk::{Chunk, Keys, MOST_SUBTASKS, Subtask};
+pub use error::{BackupError, Damage, ExportError, ImportError, OpenError, ReadError, WriteError};
+pub use handle::{Store, StoreStats};
+pub use outcome::{Outcome, OutcomeKind, OutcomePlace, Recorded};
+pub use pending::Pending;
+pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
+pub use recover::{Recovered, RecoveredJob, Waiting};
+pub use settings::{Report, Settings};
+pub use status::{Counts, JobState, JobStatus};
+pub use upload::Upload;

@@ -1,0 +1,332 @@
+//! How outcomes lie in a row of the table `outcome`, version 1.
+//!
+//! A row has the outcomes of one job that were committed together, in their order. The blob `numbers` says
+//! which subtasks they are about, so that recovery need not read what they returned. For each, LEB128:
+//!
+//! | what | how |
+//! |---|---|
+//! | subtask | its number less one more than the one before it (at first: than −1), sign in the lowest bit |
+//! | attempt and kind | eight times the attempt, plus the kind: 0 succeeded, 1 failed, 2 cancelled, 3 skipped, 4 reopened |
+//!
+//! The blob `body` begins with the time at which the first one ended, eight bytes with the least first. For
+//! each, LEB128: its end less that time, and its end less its start, each with the sign in the lowest bit;
+//! the length of what it returned, and that.
+//!
+//! Behind each of the two blobs is a seal, for the row's place and its count; that of the body also has
+//! the other's.
+
+use keylane_stream::leb128;
+
+use super::seal::{self, SEAL_BYTES, seal, unseal, unzigzag, zigzag};
+use crate::ids::{JobNumber, SubtaskNumber};
+
+/// How many outcomes a row has at most.
+const MOST_IN_ROW: usize = 1024;
+
+/// At how many bytes a row is full. One larger outcome has a row of its own.
+const FULL_BYTES: usize = 256 * 1024;
+
+/// How a subtask has ended for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OutcomeKind {
+    /// It has done what it is for.
+    Succeeded,
+    /// Its last attempt has failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// It was passed over.
+    Skipped,
+    /// It had ended, and is to be done again: it waits like one that has not begun.
+    Reopened,
+}
+
+impl OutcomeKind {
+    /// All of them.
+    pub const ALL: [OutcomeKind; 5] = [
+        OutcomeKind::Succeeded,
+        OutcomeKind::Failed,
+        OutcomeKind::Cancelled,
+        OutcomeKind::Skipped,
+        OutcomeKind::Reopened,
+    ];
+
+    pub(super) fn code(self) -> u8 {
+        match self {
+            OutcomeKind::Succeeded => 0,
+            OutcomeKind::Failed => 1,
+            OutcomeKind::Cancelled => 2,
+            OutcomeKind::Skipped => 3,
+            OutcomeKind::Reopened => 4,
+        }
+    }
+
+    fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// The word for it in exports.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            OutcomeKind::Succeeded => "succeeded",
+            OutcomeKind::Failed => "failed",
+            OutcomeKind::Cancelled => "cancelled",
+            OutcomeKind::Skipped => "skipped",
+            OutcomeKind::Reopened => "reopened",
+        }
+    }
+}
+
+/// What became of a subtask. Times are milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Which subtask of its job.
+    pub number: SubtaskNumber,
+    /// Which attempt it was, from 1; 0 if none was made.
+    pub attempt: u32,
+    /// How it has ended.
+    pub kind: OutcomeKind,
+    /// When that attempt was started, or when it ended if it was not.
+    pub started_ms: u64,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// What it returned, or its error.
+    pub result: Vec<u8>,
+}
+
+/// Where an outcome stands among those of its job, which are in the order of their commits. Later ones
+/// are higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OutcomePlace(u64);
+
+impl OutcomePlace {
+    /// A place that was shown to somebody, as its number.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        OutcomePlace(number)
+    }
+
+    /// Its number, to be shown. There are gaps.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    pub(super) fn at(row: u32, within: u32) -> Self {
+        OutcomePlace((u64::from(row) << 10) | u64::from(within))
+    }
+
+    /// The row, and where in it.
+    pub(super) fn row(self) -> (u64, u32) {
+        (self.0 >> 10, (self.0 & 1023) as u32)
+    }
+}
+
+/// An outcome, and where it stands among those of its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Where it stands.
+    pub place: OutcomePlace,
+    /// What became of the subtask.
+    pub outcome: Outcome,
+}
+
+/// Outcomes that are to be in the same row.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    count: u32,
+    /// One more than the last subtask's number.
+    expected: i64,
+    base_ms: u64,
+    numbers: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Row {
+    pub(super) fn is_full_for(&self, outcome: &Outcome) -> bool {
+        let crowded = self.body.len() + outcome.result.len() > FULL_BYTES;
+        self.count as usize == MOST_IN_ROW || (self.count > 0 && crowded)
+    }
+
+    pub(super) fn push(&mut self, outcome: &Outcome) {
+        if self.count == 0 {
+            self.base_ms = outcome.ended_ms & TIME;
+            self.body.extend(self.base_ms.to_le_bytes());
+        }
+        self.count += 1;
+        let number = i64::from(outcome.number);
+        leb128::put(&mut self.numbers, zigzag(number - self.expected));
+        self.expected = number + 1;
+        let attempt = u64::from(outcome.attempt) << 3;
+        leb128::put(&mut self.numbers, attempt | u64::from(outcome.kind.code()));
+        let ended = (outcome.ended_ms & TIME).cast_signed();
+        let started = (outcome.started_ms & TIME).cast_signed();
+        leb128::put(&mut self.body, zigzag(ended - self.base_ms.cast_signed()));
+        leb128::put(&mut self.body, zigzag(ended - started));
+        leb128::put(&mut self.body, outcome.result.len() as u64);
+        self.body.extend(&outcome.result);
+    }
+
+    /// Seals the two blobs for their place, and returns them: the numbers, and the rest.
+    pub(super) fn sealed(mut self, place: u64) -> (u32, Vec<u8>, Vec<u8>) {
+        seal(&mut self.numbers, &[place, u64::from(self.count)]);
+        let sum = seal_of(&self.numbers);
+        seal(&mut self.body, &[place, u64::from(self.count), sum]);
+        (self.count, self.numbers, self.body)
+    }
+}
+
+/// Times have 48 bits, which is eight thousand years: what is beyond is nobody's clock, and the
+/// differences of these fit.
+const TIME: u64 = (1 << 48) - 1;
+
+/// The seal itself, as a number. A checksum over all of the blob would say nothing of it: that of anything
+/// with its own checksum behind it is always the same.
+fn seal_of(sealed: &[u8]) -> u64 {
+    sealed.last_chunk::<SEAL_BYTES>().map_or(0, |sum| u64::from(u32::from_le_bytes(*sum)))
+}
+
+/// Which subtask, which attempt, and how it has ended.
+pub(super) type Number = (SubtaskNumber, u32, OutcomeKind);
+
+/// What a row is about. None if it is not what was written.
+pub(super) fn numbers(place: u64, count: u32, sealed: &[u8]) -> Option<Vec<Number>> {
+    if count as usize > MOST_IN_ROW {
+        return None;
+    }
+    let mut rest = unseal(sealed, &[place, u64::from(count)])?;
+    let mut expected = 0i64;
+    let mut numbers = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let number = expected.checked_add(unzigzag(leb128::take(&mut rest)?))?;
+        expected = number.checked_add(1)?;
+        let packed = leb128::take(&mut rest)?;
+        let attempt = u32::try_from(packed >> 3).ok()?;
+        let kind = OutcomeKind::of_code((packed & 7) as u8)?;
+        numbers.push((SubtaskNumber::try_from(number).ok()?, attempt, kind));
+    }
+    rest.is_empty().then_some(numbers)
+}
+
+/// All of a row. None if it is not what was written.
+pub(super) fn outcomes(
+    job: JobNumber,
+    row: u32,
+    count: u32,
+    sealed_numbers: &[u8],
+    sealed_body: &[u8],
+) -> Option<Vec<Outcome>> {
+    let place = seal::place(job, row);
+    let sum = seal_of(sealed_numbers);
+    let mut rest = unseal(sealed_body, &[place, u64::from(count), sum])?;
+    let base = u64::from_le_bytes(seal::take(&mut rest, 8)?.try_into().ok()?).cast_signed();
+    let mut outcomes = Vec::with_capacity(count as usize);
+    for (number, attempt, kind) in numbers(place, count, sealed_numbers)? {
+        let ended = base.checked_add(unzigzag(leb128::take(&mut rest)?))?;
+        let started = ended.checked_sub(unzigzag(leb128::take(&mut rest)?))?;
+        let length = leb128::take(&mut rest)?;
+        outcomes.push(Outcome {
+            number,
+            attempt,
+            kind,
+            started_ms: started.try_into().ok()?,
+            ended_ms: ended.try_into().ok()?,
+            result: seal::take(&mut rest, length)?.to_vec(),
+        });
+    }
+    rest.is_empty().then_some(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn outcome() -> impl Strategy<Value = Outcome> {
+        let kind = prop::sample::select(&OutcomeKind::ALL[..]);
+        let time = || 0u64..1 << 48;
+        let result = prop::collection::vec(any::<u8>(), 0..100);
+        (any::<u32>(), 0u32..1 << 29, kind, time(), time(), result).prop_map(
+            |(number, attempt, kind, started_ms, ended_ms, result)| Outcome {
+                number,
+                attempt,
+                kind,
+                started_ms,
+                ended_ms,
+                result,
+            },
+        )
+    }
+
+    fn sealed(all: &[Outcome]) -> (u32, Vec<u8>, Vec<u8>) {
+        let mut row = Row::default();
+        all.iter().for_each(|outcome| row.push(outcome));
+        row.sealed(seal::place(JobNumber(5), 9))
+    }
+
+    fn opened(count: u32, numbers: &[u8], body: &[u8]) -> Option<Vec<Outcome>> {
+        outcomes(JobNumber(5), 9, count, numbers, body)
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_packed_is_unpacked(all in prop::collection::vec(outcome(), 1..30)) {
+            let (count, packed, body) = sealed(&all);
+            let about = all.iter().map(|one| (one.number, one.attempt, one.kind));
+            let place = seal::place(JobNumber(5), 9);
+            prop_assert!(numbers(place, count, &packed).unwrap().into_iter().eq(about));
+            prop_assert_eq!(opened(count, &packed, &body), Some(all));
+            prop_assert_eq!(outcomes(JobNumber(5), 8, count, &packed, &body), None);
+            prop_assert_eq!(outcomes(JobNumber(4), 9, count, &packed, &body), None);
+        }
+
+        #[test]
+        fn a_flipped_bit_anywhere_is_noticed(
+            all in prop::collection::vec(outcome(), 1..5), bit in any::<prop::sample::Index>(),
+        ) {
+            let (count, mut numbers, mut body) = sealed(&all);
+            let bit = bit.index((numbers.len() + body.len()) * 8);
+            let split = numbers.len();
+            let byte = if bit / 8 < split { &mut numbers[bit / 8] } else { &mut body[bit / 8 - split] };
+            *byte ^= 1 << (bit % 8);
+            prop_assert_eq!(opened(count, &numbers, &body), None);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(
+            mut numbers in prop::collection::vec(any::<u8>(), 0..40),
+            mut body in prop::collection::vec(any::<u8>(), 0..60), count in 0u32..5,
+        ) {
+            let place = seal::place(JobNumber(5), 9);
+            seal(&mut numbers, &[place, u64::from(count)]);
+            seal(&mut body, &[place, u64::from(count), seal_of(&numbers)]);
+            opened(count, &numbers, &body);
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_row_is_noticed() {
+        let one = |number| Outcome {
+            number,
+            attempt: 1,
+            kind: OutcomeKind::Succeeded,
+            started_ms: 5,
+            ended_ms: 7,
+            result: vec![],
+        };
+        let (count, numbers, _) = sealed(&[one(1)]);
+        let (_, _, body) = sealed(&[one(2)]);
+        assert_eq!(opened(count, &numbers, &body), None);
+    }
+
+    #[test]
+    fn places_rise_and_are_told_apart() {
+        let places = [(0, 0), (0, 1), (0, 1023), (1, 0), (1 << 24, 7)];
+        let numbers = places.map(|(row, within)| OutcomePlace::at(row, within));
+        assert!(numbers.is_sorted());
+        for (place, (row, within)) in numbers.into_iter().zip(places) {
+            assert_eq!(OutcomePlace::new(place.get()).row(), (u64::from(row), within));
+        }
+    }
+}

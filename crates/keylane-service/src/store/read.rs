@@ -1,0 +1,509 @@
+//! What readers do. Each has a connection of its own and sees what was committed when it began.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::change::{Idempotency, KeyRecord, KeyState};
+use super::chunk::Chunk;
+use super::draft::{seal_of_idempotency, seal_of_key};
+use super::error::{Damage, ReadError};
+use super::handle::Store;
+use super::outcome::{self, Outcome, OutcomePlace, Recorded};
+use super::seal::{at, place, rows_of};
+use super::status::{JobState, JobStatus};
+use super::tables::{Fixed, JOB, job_of};
+use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
+
+/// A job as it is on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredJob {
+    /// Its number.
+    pub number: JobNumber,
+    /// What users call it.
+    pub id: JobId,
+    /// Its place in the order of acceptance.
+    pub accepted: u64,
+    /// When it came, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// How many subtasks it has.
+    pub total: u32,
+    /// What is to be done with them.
+    pub kind: String,
+    /// What the caller wanted to be kept with it.
+    pub head: Vec<u8>,
+    /// Where it is in its life.
+    pub status: JobStatus,
+}
+
+/// Which jobs are asked for.
+#[derive(Clone, Default)]
+pub struct JobFilter {
+    /// In one of these states; none for any.
+    pub states: Vec<JobState>,
+    /// Of this kind; none for any.
+    pub kind: Option<String>,
+    /// That this says yes to, such as by labels in the head; none for any.
+    pub matches: Option<Arc<JobPredicate>>,
+}
+
+/// Whether a job is meant.
+pub type JobPredicate = dyn Fn(&StoredJob) -> bool + Send + Sync;
+
+/// Some of the jobs that were asked for.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct JobPage {
+    /// The newest first.
+    pub jobs: Vec<StoredJob>,
+    /// Those of which nothing can be said, because their rows are not what was written.
+    pub damaged: Vec<JobNumber>,
+    /// Where to go on; none if there are no more. A page can have less than was asked for, or nothing,
+    /// and others follow all the same.
+    pub next: Option<JobNumber>,
+}
+
+/// How many jobs a page looks at, so that its time has a bound however few match.
+const MOST_LOOKED_AT: usize = 10_000;
+
+impl Store {
+    /// A job, if it is there.
+    ///
+    /// # Errors
+    /// If it is not what was written.
+    pub fn job(&self, job: JobNumber) -> Result<Option<StoredJob>, ReadError> {
+        self.with_reader(|reader| Ok(find_job(reader, job)?.map(|(job, _)| job)))
+    }
+
+    /// Jobs with numbers below `before`, if that is given: those with the highest first. One that is not
+    /// what was written is named, and keeps the others from nothing.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn jobs(
+        &self,
+        filter: &JobFilter,
+        before: Option<JobNumber>,
+        most: usize,
+    ) -> Result<JobPage, ReadError> {
+        self.with_reader(|reader| jobs(reader, filter, before, most))
+    }
+
+    /// Jobs that ended before a time, from `after` on in the order of their numbers, for whoever decides
+    /// what goes; and where to go on, if there may be more. Those that are not what was written are left
+    /// out.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn ended_before(
+        &self,
+        time_ms: u64,
+        after: Option<JobNumber>,
+        most: usize,
+    ) -> Result<(Vec<StoredJob>, Option<JobNumber>), ReadError> {
+        self.with_reader(|reader| ended_before(reader, time_ms, after, most))
+    }
+
+    /// The chunk with a subtask: any other subtask of it, and this one again, cost nothing more.
+    ///
+    /// # Errors
+    /// If there is no such job or subtask, or the chunk is not what was written.
+    pub fn chunk(&self, job: JobNumber, number: SubtaskNumber) -> Result<Arc<Chunk>, ReadError> {
+        if let Some(chunk) = self.cache().get(job, number) {
+            return Ok(chunk);
+        }
+        let chunk = Arc::new(self.with_reader(|reader| find_chunk(reader, job, number))?);
+        self.cache().put(&chunk);
+        Ok(chunk)
+    }
+
+    /// The chunks with these subtasks, one after another, read as they are asked for.
+    pub fn chunks(
+        &self,
+        job: JobNumber,
+        numbers: Range<SubtaskNumber>,
+    ) -> impl Iterator<Item = Result<Arc<Chunk>, ReadError>> {
+        let mut numbers = numbers;
+        std::iter::from_fn(move || {
+            let number = (!numbers.is_empty()).then_some(numbers.start)?;
+            let chunk = self.chunk(job, number);
+            numbers.start = chunk.as_ref().map_or(numbers.end, |chunk| chunk.numbers().end);
+            Some(chunk)
+        })
+    }
+
+    /// Outcomes of a job in the order of their commits, those after a place, if one is given. Subtasks
+    /// that were reopened have a [`Reopened`](super::OutcomeKind::Reopened) there, after which what they
+    /// had before counts no more.
+    ///
+    /// # Errors
+    /// If a row of them is not what was written.
+    pub fn outcomes(
+        &self,
+        job: JobNumber,
+        after: Option<OutcomePlace>,
+        most: usize,
+    ) -> Result<Vec<Recorded>, ReadError> {
+        self.with_reader(|reader| outcomes(reader, job, after, most))
+    }
+
+    /// What became of subtasks, in their order: none for those that have not ended.
+    ///
+    /// # Errors
+    /// If there is no such job, or what was looked at is not what was written.
+    pub fn outcomes_of(
+        &self,
+        job: JobNumber,
+        numbers: Range<SubtaskNumber>,
+    ) -> Result<Vec<Option<Outcome>>, ReadError> {
+        self.with_reader(|reader| {
+            let snapshot = reader.unchecked_transaction()?;
+            let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
+            let ended = self.ended().of(&snapshot, job, total)?;
+            // Those that ended together are in one row.
+            let mut row: Option<(u64, Vec<Outcome>)> = None;
+            let mut found = Vec::new();
+            for number in numbers.start..numbers.end.min(total) {
+                let Some(place) = ended.place(number) else {
+                    found.push(None);
+                    continue;
+                };
+                let (wanted, within) = place.row();
+                if row.as_ref().is_none_or(|(number, _)| *number != wanted) {
+                    row = Some((wanted, read_row(&snapshot, job, wanted as u32)?));
+                }
+                let (_, outcomes) = row.as_ref().expect("it was read just now");
+                found.push(outcomes.get(within as usize).cloned());
+            }
+            Ok(found)
+        })
+    }
+
+    /// The keys of which nothing is started.
+    ///
+    /// # Errors
+    /// If what is said of one is not what was written.
+    pub fn keys(&self) -> Result<Vec<(Key, KeyRecord)>, ReadError> {
+        self.with_reader(keys)
+    }
+
+    /// What was asked for under an idempotency key, and the job that it became.
+    ///
+    /// # Errors
+    /// If it is not what was written.
+    pub fn idempotent(
+        &self,
+        scope: &str,
+        key: &str,
+    ) -> Result<Option<(Idempotency, JobId)>, ReadError> {
+        self.with_reader(|reader| {
+            let mut find = reader.prepare_cached(
+                "SELECT scope, key, expires_ms, body_hash, id, seal FROM idempotency
+                 WHERE scope = ?1 AND key = ?2",
+            )?;
+            let mut rows = find.query([scope, key])?;
+            rows.next()?.map(idempotency_of).transpose()
+        })
+    }
+}
+
+/// A job, and whether its chunk is in its row.
+pub(super) fn find_job(
+    connection: &Connection,
+    job: JobNumber,
+) -> Result<Option<(StoredJob, bool)>, ReadError> {
+    let mut find =
+        connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
+    let mut rows = find.query([job.0.cast_signed()])?;
+    rows.next()?.map(stored).transpose()
+}
+
+pub(super) fn stored(row: &rusqlite::Row<'_>) -> Result<(StoredJob, bool), ReadError> {
+    let (number, fixed, status, has_chunk) = job_of(row)?;
+    let Fixed { id, accepted, created_ms, total, kind, head } = fixed;
+    let job = StoredJob { number, id, accepted, created_ms, total, kind, head, status };
+    Ok((job, has_chunk))
+}
+
+fn jobs(
+    connection: &Connection,
+    filter: &JobFilter,
+    before: Option<JobNumber>,
+    most: usize,
+) -> Result<JobPage, ReadError> {
+    let before = before.map_or(i64::MAX, |job| job.0.cast_signed());
+    let snapshot = connection.unchecked_transaction()?;
+    let mut page = JobPage::default();
+    let numbers = if filter.states.is_empty() || filter.states.contains(&JobState::Succeeded) {
+        all_before(&snapshot, before)?
+    } else {
+        in_states_before(&snapshot, &filter.states, before)?
+    };
+    let mut more = numbers.len() == MOST_LOOKED_AT;
+    let mut last = None;
+    for number in numbers {
+        if page.jobs.len() == most {
+            more = true;
+            break;
+        }
+        last = Some(number);
+        match find_job(&snapshot, number) {
+            Ok(Some((job, _))) if filter.is_for(&job) => page.jobs.push(job),
+            Ok(_) => {}
+            Err(ReadError::Damaged(_)) => page.damaged.push(number),
+            Err(error) => return Err(error),
+        }
+    }
+    page.next = last.filter(|_| more);
+    Ok(page)
+}
+
+fn all_before(connection: &Connection, before: i64) -> rusqlite::Result<Vec<JobNumber>> {
+    let sql = "SELECT number FROM job WHERE number < ?1 ORDER BY number DESC LIMIT ?2";
+    let mut newest = connection.prepare_cached(sql)?;
+    let numbers = newest.query_map(params![before, MOST_LOOKED_AT as i64], number)?;
+    numbers.collect()
+}
+
+/// By the index, which has each state's jobs in the order of their numbers; and not those that have
+/// succeeded.
+fn in_states_before(
+    connection: &Connection,
+    states: &[JobState],
+    before: i64,
+) -> rusqlite::Result<Vec<JobNumber>> {
+    let mut of_state = connection.prepare_cached(
+        "SELECT number FROM job WHERE state = ?1 AND state <> 16 AND number < ?2
+         ORDER BY number DESC LIMIT ?3",
+    )?;
+    let mut numbers = Vec::new();
+    for state in states {
+        let parameters = params![state.code(), before, MOST_LOOKED_AT as i64];
+        for job in of_state.query_map(parameters, number)? {
+            numbers.push(job?);
+        }
+    }
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers.dedup();
+    numbers.truncate(MOST_LOOKED_AT);
+    Ok(numbers)
+}
+
+fn number(row: &rusqlite::Row<'_>) -> rusqlite::Result<JobNumber> {
+    Ok(JobNumber(row.get::<_, i64>(0)?.cast_unsigned()))
+}
+
+impl JobFilter {
+    fn is_for(&self, job: &StoredJob) -> bool {
+        (self.states.is_empty() || self.states.contains(&job.status.state))
+            && self.kind.as_ref().is_none_or(|kind| *kind == job.kind)
+            && self.matches.as_ref().is_none_or(|matches| matches(job))
+    }
+}
+
+impl fmt::Debug for JobFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("JobFilter");
+        debug.field("states", &self.states).field("kind", &self.kind);
+        debug.field("matches", &self.matches.is_some()).finish()
+    }
+}
+
+fn ended_before(
+    connection: &Connection,
+    time_ms: u64,
+    after: Option<JobNumber>,
+    most: usize,
+) -> Result<(Vec<StoredJob>, Option<JobNumber>), ReadError> {
+    let after = after.map_or(-1, |job| job.0.cast_signed());
+    let sql = format!("SELECT {JOB} FROM job WHERE number > ?1 ORDER BY number LIMIT ?2");
+    let mut oldest = connection.prepare_cached(&sql)?;
+    let mut rows = oldest.query(params![after, MOST_LOOKED_AT as i64])?;
+    let (mut ended, mut looked_at, mut last) = (Vec::new(), 0, None);
+    while let Some(row) = rows.next()? {
+        looked_at += 1;
+        last = Some(number(row)?);
+        let job = match stored(row) {
+            Ok((job, _)) => job,
+            Err(ReadError::Damaged(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        if job.status.state.is_final() && job.status.ended_ms.is_some_and(|end| end < time_ms) {
+            ended.push(job);
+        }
+        if ended.len() == most {
+            return Ok((ended, last));
+        }
+    }
+    Ok((ended, last.filter(|_| looked_at == MOST_LOOKED_AT)))
+}
+
+/// The chunk with a subtask.
+pub(super) fn find_chunk(
+    connection: &Connection,
+    job: JobNumber,
+    number: SubtaskNumber,
+) -> Result<Chunk, ReadError> {
+    let mut own = connection.prepare_cached("SELECT total, chunk FROM job WHERE number = ?1")?;
+    let mut rows = own.query([job.0.cast_signed()])?;
+    let row = rows.next()?.ok_or(ReadError::NoSuchJob { job })?;
+    let total: u32 = row.get(0)?;
+    if number >= total {
+        return Err(ReadError::NoSuchSubtask { job, number });
+    }
+    let damaged = || ReadError::Damaged(Damage::Chunk { job, number });
+    if let Some(sealed) = row.get_ref(1)?.as_blob_or_null()? {
+        return Chunk::open(job, 0, total, sealed).ok_or_else(damaged);
+    }
+    let mut find = connection.prepare_cached(
+        "SELECT place, count, body FROM chunk WHERE place BETWEEN ?1 AND ?2
+         ORDER BY place DESC LIMIT 1",
+    )?;
+    let places = [place(job, 0), place(job, number)].map(u64::cast_signed);
+    let mut rows = find.query(places)?;
+    let missing = Damage::MissingSubtasks { job, from: number, until: number + 1 };
+    let row = rows.next()?.ok_or(ReadError::Damaged(missing.clone()))?;
+    let chunk = chunk_of(row)?.ok_or_else(damaged)?;
+    match chunk.numbers().contains(&number) {
+        true => Ok(chunk),
+        false => Err(ReadError::Damaged(missing)),
+    }
+}
+
+/// A row of `place, count, body`. None if it is not what was written.
+pub(super) fn chunk_of(row: &rusqlite::Row<'_>) -> Result<Option<Chunk>, ReadError> {
+    let (job, first) = at(row.get::<_, i64>(0)?.cast_unsigned());
+    Ok(Chunk::open(job, first, row.get(1)?, row.get_ref(2)?.as_blob()?))
+}
+
+fn outcomes(
+    connection: &Connection,
+    job: JobNumber,
+    after: Option<OutcomePlace>,
+    most: usize,
+) -> Result<Vec<Recorded>, ReadError> {
+    let (first, last) = rows_of(job);
+    let (row, skip) = after.map_or((0, 0), |place| {
+        let (row, within) = place.row();
+        (row, within + 1)
+    });
+    let begin = first.saturating_add(row.cast_signed());
+    let mut rows = connection.prepare_cached(
+        "SELECT place, count, numbers, body FROM outcome
+         WHERE place BETWEEN ?1 AND ?2 ORDER BY place",
+    )?;
+    let mut rows = rows.query([begin, last])?;
+    let mut found = Vec::new();
+    while found.len() < most
+        && let Some(read) = rows.next()?
+    {
+        let (number, outcomes) = row_of(read)?;
+        let skip = if u64::from(number) == row { skip } else { 0 };
+        let recorded = (0..)
+            .zip(outcomes)
+            .skip(skip as usize)
+            .map(|(within, outcome)| Recorded { place: OutcomePlace::at(number, within), outcome });
+        found.extend(recorded.take(most - found.len()));
+    }
+    Ok(found)
+}
+
+/// The outcomes of a row, and its number in its job.
+pub(super) fn row_of(row: &rusqlite::Row<'_>) -> Result<(u32, Vec<Outcome>), ReadError> {
+    let (job, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
+    let (numbers, body) = (row.get_ref(2)?.as_blob()?, row.get_ref(3)?.as_blob()?);
+    let outcomes = outcome::outcomes(job, number, row.get(1)?, numbers, body);
+    let from = OutcomePlace::at(number, 0);
+    let damaged = ReadError::Damaged(Damage::Outcomes { job, from });
+    Ok((number, outcomes.ok_or(damaged)?))
+}
+
+fn read_row(
+    connection: &Connection,
+    job: JobNumber,
+    number: u32,
+) -> Result<Vec<Outcome>, ReadError> {
+    let mut find = connection
+        .prepare_cached("SELECT place, count, numbers, body FROM outcome WHERE place = ?1")?;
+    let mut rows = find.query([place(job, number).cast_signed()])?;
+    let from = OutcomePlace::at(number, 0);
+    let row = rows.next()?.ok_or(ReadError::Damaged(Damage::Outcomes { job, from }))?;
+    Ok(row_of(row)?.1)
+}
+
+pub(super) fn keys(connection: &Connection) -> Result<Vec<(Key, KeyRecord)>, ReadError> {
+    let mut all = connection
+        .prepare_cached("SELECT name, state, since_ms, reason, seal FROM key ORDER BY name")?;
+    let mut rows = all.query([])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        keys.push(key_of(row)?);
+    }
+    Ok(keys)
+}
+
+fn key_of(row: &rusqlite::Row<'_>) -> Result<(Key, KeyRecord), ReadError> {
+    let name = row.get_ref(0)?.as_blob()?;
+    let damaged = || {
+        let key = name.escape_ascii().to_string();
+        ReadError::Damaged(Damage::Key { key })
+    };
+    let record = KeyRecord {
+        state: KeyState::of_code(row.get(1)?).ok_or_else(damaged)?,
+        since_ms: row.get::<_, i64>(2)?.cast_unsigned(),
+        reason: row.get(3)?,
+    };
+    match row.get_ref(4)?.as_blob()? == seal_of_key(name, &record) {
+        true => Ok((Key::new(name), record)),
+        false => Err(damaged()),
+    }
+}
+
+/// A row of `scope, key, expires_ms, body_hash, id, seal`.
+pub(super) fn idempotency_of(row: &rusqlite::Row<'_>) -> Result<(Idempotency, JobId), ReadError> {
+    let (scope, key): (String, String) = (row.get(0)?, row.get(1)?);
+    let expires_ms = row.get::<_, i64>(2)?.cast_unsigned();
+    let (body_hash, id) = (row.get(3)?, JobId(row.get(4)?));
+    let entry = Idempotency { scope, key, body_hash, expires_ms };
+    if row.get_ref(5)?.as_blob()? == seal_of_idempotency(&entry, id) {
+        return Ok((entry, id));
+    }
+    let Idempotency { scope, key, .. } = entry;
+    Err(ReadError::Damaged(Damage::Idempotency { scope, key }))
+}
+
+/// The jobs that have not ended, in the order of acceptance.
+pub(super) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<(u64, JobNumber)>> {
+    let mut all =
+        connection.prepare("SELECT accepted, number FROM job WHERE state < 16 AND state <> 16")?;
+    let jobs = all.query_map([], |row| {
+        let [accepted, number] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
+        Ok((accepted, JobNumber(number)))
+    })?;
+    let mut jobs: Vec<_> = jobs.collect::<rusqlite::Result<_>>()?;
+    jobs.sort_unstable();
+    Ok(jobs)
+}
+
+/// All idempotency keys.
+pub(super) fn for_each_idempotency(
+    connection: &Connection,
+    mut then: impl FnMut(Result<(Idempotency, JobId), ReadError>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let sql = "SELECT scope, key, expires_ms, body_hash, id, seal FROM idempotency";
+    let mut all = connection.prepare(sql)?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        then(idempotency_of(row))?;
+    }
+    Ok(())
+}
+
+/// How many jobs there are, up to one.
+pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
+    let job = connection.query_row("SELECT 1 FROM job LIMIT 1", [], |_| Ok(())).optional()?;
+    Ok(job.is_none())
+}

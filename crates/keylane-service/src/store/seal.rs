@@ -1,0 +1,105 @@
+//! How everything in the store is known to be what was written: four bytes behind it.
+//!
+//! They are the CRC32C of some numbers that say what it is and where it belongs, eight bytes each with the
+//! least first, and of the bytes themselves. So what has got another's place is noticed as well.
+
+use crate::ids::JobNumber;
+
+pub(super) const SEAL_BYTES: usize = 4;
+
+/// Puts the seal behind what there is.
+pub(super) fn seal(bytes: &mut Vec<u8>, place: &[u64]) {
+    let sum = checksum(bytes, place);
+    bytes.extend(sum.to_le_bytes());
+}
+
+/// What is before the seal, if it is what was sealed for this place.
+pub(super) fn unseal<'a>(bytes: &'a [u8], place: &[u64]) -> Option<&'a [u8]> {
+    let (content, sum) = bytes.split_last_chunk::<SEAL_BYTES>()?;
+    (u32::from_le_bytes(*sum) == checksum(content, place)).then_some(content)
+}
+
+pub(super) fn checksum(bytes: &[u8], place: &[u64]) -> u32 {
+    let sum = place.iter().fold(0, |sum, part| crc32c::crc32c_append(sum, &part.to_le_bytes()));
+    crc32c::crc32c_append(sum, bytes)
+}
+
+/// How many bits of a row's number say where in its job it is.
+const WITHIN_BITS: u32 = 24;
+
+/// How many places a job has, for chunks as for rows of outcomes.
+pub(super) const PLACES: u64 = 1 << WITHIN_BITS;
+
+/// One past the highest number of a job: SQLite counts rows up to 2⁶³.
+pub(super) const JOBS: u64 = 1 << (63 - WITHIN_BITS);
+
+/// The row's number of something in a job.
+pub(super) fn place(job: JobNumber, within: u32) -> u64 {
+    debug_assert!(job.0 < JOBS && u64::from(within) < PLACES);
+    (job.0 << WITHIN_BITS) | u64::from(within)
+}
+
+/// The job of a row, and where in it the row is.
+pub(super) fn at(place: u64) -> (JobNumber, u32) {
+    (JobNumber(place >> WITHIN_BITS), (place & (PLACES - 1)) as u32)
+}
+
+/// The first and the last row that a job can have.
+pub(super) fn rows_of(job: JobNumber) -> (i64, i64) {
+    let first = place(job, 0);
+    (first.cast_signed(), (first + PLACES - 1).cast_signed())
+}
+
+/// A number below 2⁶³ whose sign is in its lowest bit, so that small ones of both signs are short.
+pub(super) fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+pub(super) fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+/// The next `length` bytes.
+pub(super) fn take<'a>(from: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+    let (bytes, rest) = from.split_at_checked(usize::try_from(length).ok()?)?;
+    *from = rest;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_flipped_bit_or_another_place_is_noticed(
+            content in prop::collection::vec(any::<u8>(), 0..200), place in any::<[u64; 2]>(),
+            bit in any::<prop::sample::Index>(), other in any::<[u64; 2]>(),
+        ) {
+            let mut bytes = content.clone();
+            seal(&mut bytes, &place);
+            prop_assert_eq!(unseal(&bytes, &place), Some(&content[..]));
+            if other != place {
+                prop_assert_eq!(unseal(&bytes, &other), None);
+            }
+            let bit = bit.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(unseal(&bytes, &place), None);
+        }
+
+        #[test]
+        fn signs_are_kept(number in -(1i64 << 62)..1 << 62) {
+            prop_assert_eq!(unzigzag(zigzag(number)), number);
+            prop_assert!(zigzag(number) < 1 << 63);
+        }
+
+        #[test]
+        fn a_place_says_whose_it_is(job in 0..JOBS, within in 0..PLACES as u32) {
+            let job = JobNumber(job);
+            prop_assert_eq!(at(place(job, within)), (job, within));
+            let (first, last) = rows_of(job);
+            prop_assert!((first..=last).contains(&place(job, within).cast_signed()));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the writer knows besides the file. All of it follows from the file: after a transaction that was
+//! taken back it is read from there again, so that nothing of that one stays.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::error::ReadError;
+use super::marks::Marks;
+use super::seal::{self, at};
+use super::status::JobState;
+use super::tables::Meta;
+use crate::ids::JobNumber;
+
+/// How many numbers are taken at once, so that the row that says so is right for many jobs. After a crash
+/// those that were not given to a job are left out.
+const NUMBERS_AT_ONCE: u64 = 4096;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) meta: Meta,
+    /// One past the last place in the order of acceptance.
+    pub(super) next_accepted: u64,
+    pub(super) marks: Marks,
+    /// Jobs that something was said of lately.
+    jobs: HashMap<JobNumber, Known, foldhash::fast::RandomState>,
+}
+
+/// What the writer has to know of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) state: JobState,
+    pub(super) total: u32,
+    /// The number of its next row of outcomes.
+    pub(super) next_row: u32,
+}
+
+/// How many jobs are known at most before those are forgotten that the file can tell of again.
+const MOST_KNOWN: usize = 1 << 20;
+
+impl State {
+    pub(super) fn load(connection: &Connection) -> Result<State, ReadError> {
+        let meta = Meta::load(connection)?;
+        let meta = meta.ok_or(ReadError::Damaged(super::Damage::Meta))?;
+        let marks = Marks::load(connection)?;
+        Ok(State { next_accepted: meta.accepted, meta, marks, jobs: HashMap::default() })
+    }
+
+    /// A number is about to be in the file.
+    pub(super) fn use_number(&mut self, job: JobNumber) {
+        if job.0 >= self.meta.numbers {
+            self.meta.numbers = job.0 + NUMBERS_AT_ONCE;
+        }
+    }
+
+    /// The next place in the order of acceptance.
+    pub(super) fn accept(&mut self) -> u64 {
+        let accepted = self.next_accepted;
+        self.next_accepted += 1;
+        if accepted >= self.meta.accepted {
+            self.meta.accepted = accepted + NUMBERS_AT_ONCE;
+        }
+        accepted
+    }
+
+    pub(super) fn learn(&mut self, job: JobNumber, state: JobState, total: u32) {
+        if self.jobs.len() >= MOST_KNOWN {
+            self.jobs.clear();
+        }
+        let known = Known { state, total, next_row: 0 };
+        self.jobs.insert(job, known);
+    }
+
+    pub(super) fn forget(&mut self, job: JobNumber) {
+        self.jobs.remove(&job);
+    }
+
+    /// A job, if there is one.
+    pub(super) fn job(
+        &mut self,
+        connection: &Connection,
+        job: JobNumber,
+    ) -> rusqlite::Result<Option<&mut Known>> {
+        if !self.jobs.contains_key(&job) {
+            let Some(known) = look_up(connection, job)? else { return Ok(None) };
+            if self.jobs.len() >= MOST_KNOWN {
+                self.jobs.clear();
+            }
+            self.jobs.insert(job, known);
+        }
+        Ok(self.jobs.get_mut(&job))
+    }
+}
+
+fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<Known>> {
+    if job.0 >= seal::JOBS {
+        return Ok(None);
+    }
+    let mut row = connection.prepare_cached("SELECT state, total FROM job WHERE number = ?1")?;
+    let row = row.query_row([job.0.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)));
+    let Some((code, total)) = row.optional()? else { return Ok(None) };
+    // A row whose state is none is damaged, and nothing more is to be said of it.
+    let state = JobState::of_code(code).unwrap_or(JobState::Damaged);
+    let mut last = connection
+        .prepare_cached("SELECT max(place) FROM outcome WHERE place BETWEEN ?1 AND ?2")?;
+    let (first, until) = seal::rows_of(job);
+    let last: Option<i64> = last.query_row([first, until], |row| row.get(0))?;
+    let next_row = last.map_or(0, |place| at(place.cast_unsigned()).1 + 1);
+    Ok(Some(Known { state, total, next_row }))
+}

@@ -1,0 +1,227 @@
+//! The tables, and the rows that more than one part of the store reads or writes.
+
+use keylane_stream::ledger::Layout;
+use rusqlite::{Connection, Row, params};
+
+use super::change::Accept;
+use super::error::{Damage, ReadError};
+use super::seal::{seal, unseal};
+use super::status::JobStatus;
+use crate::ids::{JobId, JobNumber};
+
+/// `KLS1`. A later version gets the next number and a migration.
+pub(super) const LAYOUT: Layout =
+    Layout { application: 0x4b4c_5331, version: 1, tables: TABLES, migrations: &[] };
+
+/// The columns are explained in `README.md`. Small ones come before large ones, so that they are read
+/// without the pages of these.
+const TABLES: &str = "
+    CREATE TABLE meta (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        id BLOB NOT NULL,
+        boot INTEGER NOT NULL,
+        clean INTEGER NOT NULL,
+        commits INTEGER NOT NULL,
+        numbers INTEGER NOT NULL,
+        accepted INTEGER NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE job (
+        number INTEGER PRIMARY KEY,
+        state INTEGER NOT NULL,
+        status BLOB NOT NULL,
+        id BLOB NOT NULL,
+        accepted INTEGER NOT NULL,
+        created_ms INTEGER NOT NULL,
+        total INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        head BLOB NOT NULL,
+        chunk BLOB
+    ) STRICT;
+    CREATE INDEX job_by_state ON job (state) WHERE state <> 16;
+    CREATE TABLE chunk (
+        place INTEGER PRIMARY KEY,
+        count INTEGER NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE outcome (
+        place INTEGER PRIMARY KEY,
+        count INTEGER NOT NULL,
+        numbers BLOB NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE started (
+        number INTEGER PRIMARY KEY,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE loose (
+        job INTEGER PRIMARY KEY
+    ) STRICT;
+    CREATE TABLE key (
+        name BLOB PRIMARY KEY,
+        state INTEGER NOT NULL,
+        since_ms INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE idempotency (
+        scope TEXT NOT NULL,
+        key TEXT NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        body_hash BLOB NOT NULL,
+        id BLOB NOT NULL,
+        seal BLOB NOT NULL,
+        PRIMARY KEY (scope, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX idempotency_by_end ON idempotency (expires_ms);
+";
+
+/// What the store knows of itself: one row, which every transaction writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) id: [u8; 16],
+    /// How often it was opened.
+    pub(super) boot: u64,
+    /// It was closed after the last time it was opened.
+    pub(super) clean: bool,
+    /// How many transactions there were.
+    pub(super) commits: u64,
+    /// No job that is in the file has this number or a higher one.
+    pub(super) numbers: u64,
+    /// No job that was accepted has this place or a later one.
+    pub(super) accepted: u64,
+}
+
+impl Meta {
+    /// The row of a new store, or the one that is there.
+    pub(super) fn load(connection: &Connection) -> Result<Option<Meta>, ReadError> {
+        let sql = "SELECT id, boot, clean, commits, numbers, accepted, seal FROM meta";
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut rows = statement.query([])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let number =
+            |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
+        let meta = Meta {
+            id: row.get(0)?,
+            boot: number(1)?,
+            clean: number(2)? == 1,
+            commits: number(3)?,
+            numbers: number(4)?,
+            accepted: number(5)?,
+        };
+        let intact = row.get_ref(6)?.as_blob()? == meta.seal();
+        if intact { Ok(Some(meta)) } else { Err(ReadError::Damaged(Damage::Meta)) }
+    }
+
+    pub(super) fn put(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut put = connection.prepare_cached(
+            "INSERT OR REPLACE INTO meta (one, id, boot, clean, commits, numbers, accepted, seal)
+             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?;
+        let [boot, commits, numbers, accepted] =
+            [self.boot, self.commits, self.numbers, self.accepted].map(u64::cast_signed);
+        put.execute(params![self.id, boot, self.clean, commits, numbers, accepted, self.seal()])?;
+        Ok(())
+    }
+
+    fn seal(&self) -> Vec<u8> {
+        let mut bytes = self.id.to_vec();
+        let clean = u64::from(self.clean);
+        let numbers = [self.boot, clean, self.commits, self.numbers, self.accepted];
+        seal(&mut bytes, &numbers);
+        bytes.split_off(self.id.len())
+    }
+}
+
+/// What of a job does not change, but for its chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fixed {
+    pub(super) id: JobId,
+    pub(super) accepted: u64,
+    pub(super) created_ms: u64,
+    pub(super) total: u32,
+    pub(super) kind: String,
+    pub(super) head: Vec<u8>,
+}
+
+/// What the seal of a job's head stands for, besides the head.
+fn place_of_head(job: JobNumber, fixed: &Fixed, has_chunk: bool) -> [u64; 8] {
+    let id = u128::from_be_bytes(fixed.id.0);
+    let (high, low) = ((id >> 64) as u64, id as u64);
+    let kind = crc32c::crc32c(fixed.kind.as_bytes());
+    let (kind, total) = (u64::from(kind), u64::from(fixed.total));
+    [job.0, high, low, fixed.accepted, fixed.created_ms, total, kind, u64::from(has_chunk)]
+}
+
+/// Writes the row of a job that is accepted.
+pub(super) fn put_job(
+    connection: &Connection,
+    accept: &Accept,
+    accepted: u64,
+) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO job (number, state, status, id, accepted, created_ms, total, kind, head, chunk)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
+    let Accept { job, id, new, total, inline, .. } = accept;
+    let mut fixed = Fixed {
+        id: *id,
+        accepted,
+        created_ms: new.created_ms,
+        total: *total,
+        kind: new.kind.clone(),
+        head: Vec::new(),
+    };
+    let place = place_of_head(*job, &fixed, inline.is_some());
+    fixed.head.reserve_exact(new.head.len() + super::seal::SEAL_BYTES);
+    fixed.head.extend(&new.head);
+    seal(&mut fixed.head, &place);
+    insert.execute(params![
+        job.0.cast_signed(),
+        new.status.state.code(),
+        new.status.encode(*job),
+        fixed.id.0,
+        accepted.cast_signed(),
+        fixed.created_ms.cast_signed(),
+        fixed.total,
+        fixed.kind,
+        fixed.head,
+        inline.as_ref().map(|chunk| chunk.sealed()),
+    ])?;
+    Ok(())
+}
+
+/// The columns of a job, for [`job_of`].
+pub(super) const JOB: &str =
+    "number, state, status, id, accepted, created_ms, total, kind, head, chunk IS NOT NULL";
+
+/// A job's number, what does not change, what does, and whether its chunk is in its row.
+pub(super) type Found = (JobNumber, Fixed, JobStatus, bool);
+
+/// A row of the columns [`JOB`].
+pub(super) fn job_of(row: &Row<'_>) -> Result<Found, ReadError> {
+    let unsigned =
+        |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
+    let job = JobNumber(unsigned(0)?);
+    let damaged = || ReadError::Damaged(Damage::Job { job });
+    let read = || -> Result<_, ReadError> {
+        let status = JobStatus::decode(job, row.get(1)?, row.get_ref(2)?.as_blob()?);
+        let fixed = Fixed {
+            id: JobId(row.get(3)?),
+            accepted: unsigned(4)?,
+            created_ms: unsigned(5)?,
+            total: row.get(6)?,
+            kind: row.get(7)?,
+            head: Vec::new(),
+        };
+        let has_chunk: bool = row.get(9)?;
+        let place = place_of_head(job, &fixed, has_chunk);
+        let head = unseal(row.get_ref(8)?.as_blob()?, &place).ok_or_else(damaged)?.to_vec();
+        Ok((job, Fixed { head, ..fixed }, status.ok_or_else(damaged)?, has_chunk))
+    };
+    read().map_err(|error: ReadError| match error {
+        // A value of another type is damage of this row.
+        ReadError::Damaged(_) => damaged(),
+        other => other,
+    })
+}

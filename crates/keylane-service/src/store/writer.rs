@@ -1,0 +1,177 @@
+//! The thread that writes. The protocol, and why nothing acknowledged is lost, is in `README.md`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use keylane_stream::ledger::{self, Carry, Ledger, Lock, Mark, Refusal, Trouble};
+use rusqlite::Connection;
+
+use super::change::{Answer, Change, Request};
+use super::draft::{Draft, Written};
+use super::error::WriteError;
+use super::handle::Shared;
+use super::state::State;
+use crate::ids::JobNumber;
+
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) state: State,
+    pub(super) mark: Mark,
+    pub(super) shared: Arc<Shared>,
+    /// Jobs whose parts are to be removed, a few in each transaction.
+    pub(super) loose: VecDeque<JobNumber>,
+    /// There was no room for a removal. Until something else is written, it is not tried again.
+    pub(super) resting: bool,
+    /// Bytes committed since the log was last carried over into the file.
+    pub(super) since_checkpoint: u64,
+    /// Given back when all is closed.
+    pub(super) lock: Lock,
+}
+
+/// However the writer ends, nobody waits for it afterwards.
+struct Farewell(Arc<Shared>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.fail("the writer has ended".into());
+        self.0.queue.close();
+        // With its request each answer is dropped, so its caller learns of it.
+        while self.0.queue.take(true).is_some() {}
+    }
+}
+
+impl Writer {
+    /// Writes until the queue is closed and empty.
+    pub(super) fn run(mut self) {
+        let farewell = Farewell(Arc::clone(&self.shared));
+        self.shared.queue.is_mine();
+        ledger::run(&mut self);
+        if self.shared.failure().is_none() {
+            self.close();
+        }
+        let Writer { connection, mark, lock, .. } = self;
+        drop(connection);
+        // Only when the file is closed may others open it.
+        drop((mark, lock, farewell));
+    }
+
+    /// Says that all is well, and carries everything over into the file. What was acknowledged is in the
+    /// log already, so a failure here loses nothing.
+    fn close(&mut self) {
+        let meta = &mut self.state.meta;
+        meta.clean = true;
+        meta.numbers = self.shared.next_number();
+        meta.accepted = self.state.next_accepted;
+        let said = ledger::begin(&self.connection).and_then(|()| {
+            meta.put(&self.connection)?;
+            Ok(self.connection.execute_batch("COMMIT")?)
+        });
+        if said.is_ok() {
+            let _ = ledger::checkpoint(&self.connection, Carry::All);
+        }
+    }
+
+    /// Takes back what was not committed, and what was to be known of it.
+    fn take_back(&mut self) -> Result<(), Trouble> {
+        ledger::roll_back(&self.connection)?;
+        self.state = State::load(&self.connection)
+            .map_err(|error| Trouble::Broken(error.to_string().into()))?;
+        Ok(())
+    }
+
+    /// Parts of these are nobody's, if they were to be of jobs that were refused.
+    fn abandon(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::Accept(accept) = change
+                && accept.inline.is_none()
+                && accept.total > 0
+            {
+                self.loose.push_back(accept.job);
+            }
+        }
+    }
+}
+
+impl Ledger for Writer {
+    type Request = Request;
+    type Answers = Written;
+
+    fn next(&mut self) -> Option<Vec<Request>> {
+        let sweeps = !self.loose.is_empty() && !self.resting && self.failure().is_none();
+        let requests = self.shared.queue.take(sweeps)?;
+        if !requests.is_empty() {
+            return Some(requests);
+        }
+        // A transaction that only removes.
+        Some(vec![Request { changes: Vec::new(), answer: Answer::to_nobody(), _room: None }])
+    }
+
+    fn bytes(request: &Request) -> usize {
+        request.changes.iter().map(Change::bytes).sum()
+    }
+
+    fn write(&mut self, requests: &[Request]) -> Result<Written, Trouble> {
+        ledger::begin(&self.connection)?;
+        let sweep = self.loose.front().copied().filter(|_| !self.resting);
+        match Draft::new(&self.connection, &mut self.state).write_all(requests, sweep) {
+            Ok(written) => Ok(written),
+            Err(trouble) => {
+                self.take_back()?;
+                Err(trouble)
+            }
+        }
+    }
+
+    /// First the mark and then the answers: so the mark knows of all that anybody was told of.
+    fn acknowledge(&mut self, requests: Vec<Request>, written: Written) {
+        self.since_checkpoint += written.bytes;
+        self.resting = false;
+        if written.swept.is_some() {
+            self.loose.pop_front();
+        }
+        self.loose.extend(written.loose);
+        let commits = self.state.meta.commits;
+        // What was asked for is on the disk, so it is acknowledged all the same.
+        if let Err(error) = self.mark.set(commits) {
+            self.shared.fail(error.to_string().into());
+        }
+        self.shared.set_commits(commits);
+        for (request, answer) in requests.into_iter().zip(written.answers) {
+            if answer.is_err() {
+                self.abandon(&request.changes);
+            }
+            request.answer.tell(answer);
+        }
+    }
+
+    fn refuse(&mut self, requests: Vec<Request>, refusal: &Refusal) {
+        self.resting = true;
+        let error = WriteError::from(refusal);
+        for request in requests {
+            self.abandon(&request.changes);
+            for change in &request.changes {
+                if let Change::Chunk { upload, .. } = change {
+                    upload.fail(&error);
+                }
+            }
+            request.answer.tell(Err(error.clone()));
+        }
+    }
+
+    fn failure(&self) -> Option<Arc<str>> {
+        self.shared.failure_cause()
+    }
+
+    fn fail(&mut self, cause: Arc<str>) {
+        self.shared.fail(cause);
+    }
+
+    fn since_checkpoint(&self) -> u64 {
+        self.since_checkpoint
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Trouble> {
+        self.since_checkpoint = 0;
+        Ok(ledger::checkpoint(&self.connection, Carry::Some)?)
+    }
+}

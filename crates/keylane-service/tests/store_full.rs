@@ -1,0 +1,150 @@
+//! A full store says so, has nothing half-written, and works on when there is room. A disk that fails ends
+//! it until it is opened again.
+
+mod store_support;
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use keylane_service::store::{
+    Changes, Counts, JobState, JobStatus, OutcomeKind, Settings, Store, WriteError,
+};
+use store_support::{NOW, accepted, new_job, new_store, open, outcome, place, upload};
+
+const PATH: &str = "KEYLANE_STORE_ON_A_FAILING_DISK";
+
+fn cancelled() -> JobStatus {
+    let counts = Counts::default();
+    JobStatus { ended_ms: Some(NOW), counts, ..JobStatus::of(JobState::Cancelled) }
+}
+
+#[test]
+fn a_full_store_says_so_has_nothing_in_part_and_works_on() {
+    let (_folder, path) = place();
+    let settings = Settings { most_bytes: Some(3_000_000), ..Settings::default() };
+    let (store, _) = Store::open(&path, &settings).unwrap();
+    let mut jobs = Vec::new();
+    let full = loop {
+        let upload = upload(&store, 5000);
+        let job = upload.job();
+        match upload.finish(new_job(job)).wait() {
+            Ok(_) => jobs.push(job),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, WriteError::Full);
+    assert!(jobs.len() > 5, "{}", jobs.len());
+    // What little there is room for is taken, such as how a job has ended.
+    let report = store.check().unwrap();
+    assert_eq!((report.damage, report.jobs), (vec![], jobs.len() as u64));
+    let mut changes = Changes::new();
+    changes.ended(jobs[1], outcome(9, OutcomeKind::Succeeded));
+    changes.status(jobs[0], cancelled());
+    store.submit(changes).wait().unwrap();
+
+    let mut changes = Changes::new();
+    changes.purge(jobs[0]);
+    store.submit(changes).wait().unwrap();
+    let next = accepted(&store, 5000);
+    assert_eq!(store.check().unwrap().damage, []);
+    drop(store);
+    let (store, mut recovered) = Store::open(&path, &settings).unwrap();
+    let mut found = Vec::new();
+    while let Some(job) = recovered.next_job().unwrap() {
+        found.push(job.job.number);
+    }
+    jobs.remove(0);
+    jobs.push(next);
+    assert_eq!(found, jobs);
+    assert_eq!(store.check().unwrap().damage, []);
+}
+
+/// One that does not fit takes those down with it that came at the same time, were they written together
+/// and not tried again; and what the writer remembers of what was taken back would be wrong.
+#[test]
+fn what_does_not_fit_does_not_keep_others_out() {
+    let (_folder, path) = place();
+    let settings = Settings { most_bytes: Some(1_000_000), ..Settings::default() };
+    let (store, _) = Store::open(&path, &settings).unwrap();
+    let job = accepted(&store, 200);
+    let large = vec![7; 2_000_000];
+    let pending: Vec<_> = (0..200)
+        .map(|number| {
+            let mut one = outcome(number, OutcomeKind::Succeeded);
+            if number % 3 == 1 {
+                one.result.clone_from(&large);
+            }
+            let mut changes = Changes::new();
+            changes.ended(job, one);
+            store.submit(changes)
+        })
+        .collect();
+    for (number, pending) in (0..200).zip(pending) {
+        let expected = if number % 3 == 1 { Err(WriteError::Full) } else { Ok(()) };
+        assert_eq!(pending.wait().map(drop), expected);
+    }
+    let recorded = store.outcomes(job, None, 999).unwrap();
+    let fits = (0..200).filter(|number| number % 3 != 1);
+    assert!(recorded.into_iter().map(|one| one.outcome.number).eq(fits));
+    assert_eq!(store.check().unwrap().damage, []);
+}
+
+/// A limit on the size of its files makes the system refuse the child's writes in the middle of a
+/// transaction: not as a full disk does, but as a broken one.
+#[test]
+fn a_failed_write_ends_it_until_it_is_opened_again() {
+    let (_folder, path) = place();
+    let shell =
+        "trap '' XFSZ; ulimit -f 500; exec \"$0\" --exact writes_until_the_disk_fails --nocapture";
+    let child = Command::new("bash")
+        .args(["-c", shell])
+        .arg(env::current_exe().unwrap())
+        .env(PATH, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(child.stdout).unwrap();
+    assert!(child.status.success(), "{said}{}", String::from_utf8_lossy(&child.stderr));
+    let line = said.lines().find_map(|line| line.strip_prefix("acknowledged "));
+    let acknowledged: u64 = line.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
+    assert!(acknowledged > 5, "{acknowledged}");
+
+    let (store, mut recovered) = open(&path);
+    assert!(!recovered.was_clean());
+    let mut found = 0;
+    while let Some(job) = recovered.next_job().unwrap() {
+        assert_eq!(store_support::waiting(&job).len(), 300);
+        found += 1;
+    }
+    // The one that failed may be there; the ones that were refused afterwards may not.
+    assert!([acknowledged, acknowledged + 1].contains(&found), "{found}");
+    accepted(&store, 3);
+    assert_eq!(store.check().unwrap().damage, []);
+}
+
+/// Not a test of its own: what the child does, in this same program.
+#[test]
+fn writes_until_the_disk_fails() {
+    let Some(path) = env::var_os(PATH) else { return };
+    let store = new_store(Path::new(&path));
+    let mut acknowledged = 0;
+    let failure = loop {
+        let upload = upload(&store, 300);
+        let job = upload.job();
+        match upload.finish(new_job(job)).wait() {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+    let WriteError::Failed { cause } = &failure else { panic!("{failure:?}") };
+    assert!(cause.contains("I/O"), "{cause}");
+    // Everything fails from now on, small or large, and says why; what is there can still be read.
+    let mut changes = Changes::new();
+    changes.forget_idempotency(0);
+    assert_eq!(store.submit(changes).wait(), Err(failure.clone()));
+    assert_eq!(store.failure(), Some(failure));
+    assert!(store.stats().has_failed);
+    let page = store.jobs(&Default::default(), None, 9999).unwrap();
+    assert_eq!(page.jobs.len() as u64, acknowledged);
+    println!("acknowledged {acknowledged}");
+}

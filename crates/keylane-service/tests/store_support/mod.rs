@@ -1,0 +1,119 @@
+//! What the tests of the store share.
+
+#![allow(dead_code, reason = "not every test that shares this module uses all of it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use keylane_service::store::{
+    JobStatus, NewJob, Outcome, OutcomeKind, Recovered, Settings, Store, Upload,
+};
+use keylane_service::{JobNumber, SubtaskNumber};
+use tempfile::TempDir;
+
+/// When everything happens that does not say otherwise.
+pub(crate) const NOW: u64 = 1_763_000_000_000;
+
+/// A folder that goes when the test ends, and a store's path in it.
+pub(crate) fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.store");
+    (folder, path)
+}
+
+pub(crate) fn open(path: &Path) -> (Store, Recovered) {
+    Store::open(path, &Settings::default()).unwrap()
+}
+
+/// A store to which there is nothing to go on with.
+pub(crate) fn new_store(path: &Path) -> Store {
+    let (store, mut recovered) = open(path);
+    assert!(recovered.next_job().unwrap().is_none());
+    store
+}
+
+/// A job that says which it is.
+pub(crate) fn new_job(number: JobNumber) -> NewJob {
+    NewJob {
+        kind: format!("kind {}", number.0 % 3),
+        created_ms: NOW + number.0,
+        head: format!("<head {}>", number.0).into_bytes(),
+        status: JobStatus::WAITING,
+        idempotency: None,
+    }
+}
+
+/// The keys of a subtask: none, one or two.
+pub(crate) fn keys(job: JobNumber, number: SubtaskNumber) -> Vec<Vec<u8>> {
+    let key = |salt: u32| format!("key {}", (number + salt) % 5).into_bytes();
+    (0..(job.0 as u32 + number) % 3).map(key).collect()
+}
+
+/// Nothing else looks like it.
+pub(crate) fn payload(job: JobNumber, number: SubtaskNumber) -> Vec<u8> {
+    format!("<payload {} {number}>", job.0).into_bytes()
+}
+
+/// An upload with so many subtasks, each of which says which it is.
+pub(crate) fn upload(store: &Store, total: u32) -> Upload {
+    let mut upload = store.upload(NOW).unwrap();
+    let job = upload.job();
+    for number in 0..total {
+        assert_eq!(upload.push(&keys(job, number), &payload(job, number)), Ok(number));
+        if upload.is_full() {
+            upload.flush().unwrap();
+        }
+    }
+    upload
+}
+
+/// A job with so many subtasks that is on the disk.
+pub(crate) fn accepted(store: &Store, total: u32) -> JobNumber {
+    let upload = upload(store, total);
+    let job = upload.job();
+    upload.finish(new_job(job)).wait().unwrap();
+    job
+}
+
+/// How a subtask has ended, which says which it is.
+pub(crate) fn outcome(number: SubtaskNumber, kind: OutcomeKind) -> Outcome {
+    Outcome {
+        number,
+        attempt: number % 3 + 1,
+        kind,
+        started_ms: NOW + 10,
+        ended_ms: NOW + 20 + u64::from(number),
+        result: format!("<result {number}>").into_bytes(),
+    }
+}
+
+/// The subtasks of a job that are to be done, and how often each was begun. Looks at their keys and
+/// payloads too.
+pub(crate) fn waiting(
+    recovered: &keylane_service::store::RecoveredJob,
+) -> Vec<(SubtaskNumber, u32)> {
+    let mut waiting = Vec::new();
+    let job = recovered.job.number;
+    recovered
+        .for_each_waiting(|one| {
+            let number = one.subtask.number();
+            assert!(one.subtask.keys().eq(keys(job, number)), "the keys of {job:?} {number}");
+            assert_eq!(one.subtask.payload(), payload(job, number));
+            waiting.push((number, one.attempts));
+        })
+        .unwrap();
+    waiting
+}
+
+/// The store as a killed process would leave it: the files as they are, while it is open and nothing is
+/// written.
+pub(crate) fn copy_as_is(path: &Path) -> (TempDir, PathBuf) {
+    let (folder, copy) = place();
+    for suffix in ["", "-wal", "-mark"] {
+        let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        if with(path).exists() {
+            fs::copy(with(path), with(&copy)).unwrap();
+        }
+    }
+    (folder, copy)
+}
