@@ -1,7 +1,7 @@
 // Keeps one stream of events open, and hands on what comes: at once, or when what holds it back is over.
 //
-// States: `connecting` (not yet, nothing known), `live`, `lost` (there was one; it tries again), `stopped` (the tab
-// is hidden, or the server wants a token). Whether it is paused is another matter: the stream then goes on, and
+// States: `connecting` (the first try, or the first since the tab was hidden), `live`, `lost` (it tries again), and
+// `stopped` (the tab is hidden). Whether it is paused is another matter: the stream then goes on, and
 // events wait in `#held`. If those become too many, they are forgotten and a reset takes their place.
 
 import { authorization, newToken } from "./api.js";
@@ -127,7 +127,7 @@ export class Live {
   async #run() {
     this.#current?.abort();
     const current = (this.#current = new AbortController());
-    this.#set(this.heardAt === 0 ? "connecting" : "lost");
+    this.#set("connecting");
     while (!current.signal.aborted) {
       const wantsToken = await this.#follow(current.signal);
       if (current.signal.aborted) return;

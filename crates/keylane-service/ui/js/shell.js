@@ -5,6 +5,7 @@ import { age, count, short } from "./format.js";
 import { icon } from "./icons.js";
 import { keyHelp } from "./keyboard.js";
 import { button } from "./parts/small.js";
+import { isTokenMissing } from "./parts/token.js";
 import { toasts } from "./parts/toast.js";
 import { href } from "./route.js";
 import { nextTheme, theme } from "./theme.js";
@@ -133,11 +134,13 @@ export function togglePause(app) {
 function banner(app) {
   const text = h("span");
   const retry = button("Try now", "retry", () => app.live.retryNow(), { class: "button is-small" });
-  const box = h("div", { class: "banner", role: "status", hidden: true }, icon("lost"), text, retry);
+  const enter = button("Enter a token", "keys", () => location.reload(), { class: "button is-small" });
+  const box = h("div", { class: "banner", role: "status", hidden: true }, icon("lost"), text, retry, enter);
   const show = () => {
     const message = bannerText(app);
     box.hidden = message === null;
-    retry.hidden = app.live.connection !== "lost";
+    enter.hidden = !isTokenMissing();
+    retry.hidden = app.live.connection !== "lost" || isTokenMissing();
     box.dataset.how = app.live.connection === "lost" ? "bad" : "warn";
     if (message) setText(text, message);
   };
@@ -149,6 +152,7 @@ function banner(app) {
 
 /** @param {App} app */
 function bannerText({ live, model }) {
+  if (isTokenMissing()) return "This server wants a token, and there is none: nothing is shown, or what was known before.";
   if (live.connection === "lost") {
     const old = live.heardAt === 0 ? "Nothing has come yet." : `What you see is ${age(Math.max(1000, Date.now() - live.heardAt))} old.`;
     const wait = Math.ceil((live.retryAt - Date.now()) / 1000);

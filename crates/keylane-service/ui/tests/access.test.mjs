@@ -90,6 +90,7 @@ describe("by keyboard", () => {
       await page.locator(".connection[data-is=paused]").waitFor();
       await page.keyboard.press("g");
       await page.keyboard.press("j");
+      await page.getByRole("searchbox").waitFor();
       await page.keyboard.press("/");
       await page.keyboard.type("gj?p");
       assert.equal(await page.getByRole("searchbox").inputValue(), "gj?p", "in a field, letters are letters");

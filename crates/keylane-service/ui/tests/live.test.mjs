@@ -144,6 +144,21 @@ describe("tokens", () => {
       assert.equal(await dialog.count(), 0);
     }));
 
+  test("who closes the question is not asked again and again, and can change their mind", () =>
+    on({ ...withToken, path: "keys" }, async ({ page, mock }) => {
+      const dialog = page.getByRole("dialog");
+      await dialog.getByLabel("Token").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByText("This server wants a token, and there is none").waitFor();
+      const asked = mock.state.requests.length;
+      await until(() => mock.state.requests.length > asked + 3, "more requests that are refused");
+      assert.equal(await dialog.count(), 0);
+      await page.getByRole("button", { name: "Enter a token" }).click();
+      await dialog.getByLabel("Token").fill("secret");
+      await dialog.getByRole("button", { name: "Continue" }).click();
+      await live(page);
+    }));
+
   test("a command that is copied does not have the token", () =>
     on({ ...withToken, path: "submit" }, async ({ page }) => {
       const dialog = page.getByRole("dialog");

@@ -10,6 +10,18 @@ const on = withBrowser();
 
 /** @param {any} engine @param {string} name */
 const jobNamed = (engine, name) => [...engine.jobs.values()].find((job) => job.name === name);
+/** How many pixels of the lanes have the full colour of a job. @param {import("playwright-core").Page} page */
+const opaque = (page) =>
+  page.evaluate(() => {
+    const canvas = /** @type {HTMLCanvasElement} */ (document.querySelector(".lanes-canvas"));
+    const style = getComputedStyle(document.documentElement);
+    const jobs = new Set(Array.from({ length: 10 }, (_, index) => style.getPropertyValue(`--job-${index}`).trim()));
+    const { data } = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).getImageData(0, 0, canvas.width, canvas.height);
+    const hex = (/** @type {number} */ part) => part.toString(16).padStart(2, "0");
+    let number = 0;
+    for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255 && jobs.has(`#${hex(data[at])}${hex(data[at + 1])}${hex(data[at + 2])}`)) number += 1;
+    return number;
+  });
 /** @param {import("playwright-core").Page} page */
 const dialog = (page) => page.getByRole("dialog");
 
@@ -40,7 +52,7 @@ describe("overview", () => {
   test("it shows numbers, running jobs and keys, and they move", () =>
     on({}, async ({ page }) => {
       const vitals = page.locator(".vitals");
-      await page.getByText("8 of 8").waitFor();
+      await page.getByText("8 of 8", { exact: true }).waitFor();
       const before = await vitals.textContent();
       await until(async () => (await vitals.textContent()) !== before, "other numbers");
       await page.getByRole("link", { name: "October invoices" }).first().waitFor();
@@ -55,6 +67,20 @@ describe("overview", () => {
       const number = /#(\d+)/.exec(text)?.[1];
       await page.mouse.click(x, y);
       await page.getByRole("heading", { level: 1, name: `Subtask #${number}` }).waitFor();
+    }));
+
+  test("pointing at a bar lights every bar of its key, and dims all others", () =>
+    on({}, async ({ page }) => {
+      await page.locator(".legend li").nth(2).waitFor();
+      await page.getByRole("button", { name: "10 s" }).click();
+      await page.getByRole("button", { name: "Pause live updates" }).click();
+      const before = await opaque(page);
+      await pointAtBar(page);
+      const lit = await opaque(page);
+      assert.ok(lit < before * 0.6, `${lit} of ${before} pixels are lit`);
+      assert.ok(lit > 50, "some are");
+      await page.mouse.move(5, 5);
+      await until(async () => (await opaque(page)) === before, "all are as before");
     }));
 
   test("the lanes' table has what the picture has", () =>
@@ -80,7 +106,7 @@ describe("overview", () => {
 
   test("a hundred thousand subtasks are shown, and the page answers at once", () =>
     on({ scene: "busy" }, async ({ page }) => {
-      await page.getByText("64 of 64").waitFor();
+      await page.getByText("64 of 64", { exact: true }).waitFor();
       await page.locator(".legend li").nth(1).waitFor();
       // A frame is drawn in time also while everything changes.
       const slowest = await page.evaluate(async () => {
@@ -126,6 +152,16 @@ describe("jobs", () => {
       await page.getByText("No job is like that").waitFor();
       await page.getByRole("link", { name: "Show all jobs" }).click();
       await page.getByRole("link", { name: "Reindex search" }).waitFor();
+    }));
+
+  test("a job leaves the list when it is no longer what was asked for", () =>
+    on({ path: "jobs?state=paused" }, async ({ page, mock }) => {
+      await page.getByRole("link", { name: "Reindex search" }).waitFor();
+      await page.locator(".connection[data-is=live]").waitFor();
+      mock.engine.pause(jobNamed(mock.engine, "October invoices").id);
+      await page.getByRole("link", { name: "October invoices" }).waitFor();
+      mock.engine.resume(jobNamed(mock.engine, "Reindex search").id);
+      await page.getByRole("link", { name: "Reindex search" }).waitFor({ state: "detached" });
     }));
 
   test("a new job appears by itself, and moves on", () =>
@@ -175,6 +211,7 @@ describe("a job", () => {
       await page.locator(".page-head .state").getByText("Paused").waitFor();
       assert.equal(jobNamed(mock.engine, "October invoices").state, "paused");
       await page.getByText("October invoices is paused: what runs may end").waitFor();
+      await until(async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-action"))) === "Resume", "the focus goes to what undoes it");
       await page.locator("[data-action=Resume]").click();
       await page.locator(".page-head .state").getByText("Running").waitFor();
     }));

@@ -4,13 +4,18 @@ import { h, refill } from "../dom.js";
 import { clock, count, jobTitle } from "../format.js";
 import { colourOf, themeColours } from "../lanes/palette.js";
 import { empty, jobLink, table } from "../parts/small.js";
+import { RULE_NAMES, ruleWord } from "../words.js";
 import { HISTORY_MS, jobsOf, pointFromScheduler, pointsFromBars, sharesOf } from "./history.js";
 
 /** @typedef {import("./history.js").Point} Point */
 
-const GUTTER = 34;
-const FOOT = 20;
+const GUTTER = 50;
 const TOP = 8;
+/** Below the pile a line for each rule, and the times. */
+const RULE_LINE = 13;
+const STRIP = RULE_LINE * RULE_NAMES.length + 10;
+const TIMES = 20;
+const FOOT = STRIP + TIMES;
 
 export class AllocationChart {
   /** @type {Point[]} */
@@ -28,26 +33,26 @@ export class AllocationChart {
     this.legend = h("ul", { class: "legend", "aria-label": "Jobs in the picture" });
     this.twin = h("div", { hidden: true });
     this.element = h("div", null, this.legend, this.canvas, this.twin);
-    this.#fillIn();
     const resized = new ResizeObserver(() => this.#draw());
     resized.observe(this.canvas);
     signal.addEventListener("abort", () => resized.disconnect());
     addEventListener("themechange", () => this.#draw(), { signal });
   }
 
-  /** What was before this page was opened, if all of it is known. */
+  /** What was before the scheduler was first asked, as far as all of it is known. */
   #fillIn() {
-    const { model } = this.app;
-    const now = model.now();
-    const isWhole = model.slices.dropped(now - HISTORY_MS) === 0;
-    if (isWhole) this.#points = pointsFromBars(model.slices.all(), now - HISTORY_MS, now);
+    const { slices } = this.app.model;
+    const end = this.#points[0]?.at ?? this.app.model.now();
+    const from = Math.max(end - HISTORY_MS, slices.knownFrom);
+    if (end - from < 2_000 || slices.dropped(from) > 0) return;
+    this.#points = [...pointsFromBars(slices.all(), from, end), ...this.#points];
   }
 
   /** @param {import("../types.js").Scheduler} scheduler */
   add(scheduler) {
     const now = this.app.model.now();
-    if (this.#points.length === 0) this.#fillIn();
     this.#points.push(pointFromScheduler(scheduler, now));
+    this.#fillIn();
     this.#points = this.#points.filter(({ at }) => at >= now - HISTORY_MS - 2_000);
     this.#slots = scheduler.slots;
     this.#show();
@@ -101,6 +106,7 @@ export class AllocationChart {
     };
     this.#drawAxes(context, colours, place, { width, height, to });
     this.#drawPile(context, colours, place);
+    this.#drawDecisions(context, colours, place, height);
   }
 
   /**
@@ -129,6 +135,27 @@ export class AllocationChart {
   }
 
   /**
+   * A tick for each slot that was given away, in the line of its rule and the colour of its job.
+   * @param {CanvasRenderingContext2D} context
+   * @param {import("../lanes/palette.js").Colours} colours
+   * @param {{x: (at: number) => number}} place
+   * @param {number} height
+   */
+  #drawDecisions(context, colours, { x }, height) {
+    const top = height - TIMES - RULE_LINE * RULE_NAMES.length;
+    context.textAlign = "right";
+    context.fillStyle = colours.muted;
+    for (const [line, rule] of RULE_NAMES.entries()) context.fillText(ruleWord(rule), GUTTER - 7, top + (line + 0.5) * RULE_LINE);
+    for (const bar of this.app.model.slices.all()) {
+      const line = RULE_NAMES.indexOf(bar.rule);
+      const left = Math.round(x(bar.begin));
+      if (line < 0 || left < GUTTER) continue;
+      context.fillStyle = colours.jobs[colourOf(bar.job)];
+      context.fillRect(left, top + line * RULE_LINE + 2, 1.5, RULE_LINE - 4);
+    }
+  }
+
+  /**
    * @param {CanvasRenderingContext2D} context
    * @param {import("../lanes/palette.js").Colours} colours
    * @param {{x: (at: number) => number, y: (slots: number) => number}} place
@@ -149,7 +176,7 @@ export class AllocationChart {
     context.textAlign = "center";
     const step = width < 520 ? 60_000 : 30_000;
     for (let at = Math.ceil((to - HISTORY_MS) / step) * step; at <= to; at += step) {
-      if (x(at) > GUTTER + 20 && x(at) < width - 26) context.fillText(clock(at), x(at), height - FOOT / 2);
+      if (x(at) > GUTTER + 20 && x(at) < width - 26) context.fillText(clock(at), x(at), height - TIMES / 2);
     }
   }
 }

@@ -24,7 +24,7 @@ const STEPS = /** @type {const} */ ({ ArrowLeft: "left", ArrowRight: "right", Ar
 
 export class LaneChart {
   /** Milliseconds from the left edge to the right one. */
-  span = 60_000;
+  span = 30_000;
   /** The job whose keys are the rows; the slots are, if it is empty. */
   byKeysOf = "";
 

@@ -142,19 +142,19 @@ function paintRow(context, scene, colours, index) {
   context.fillStyle = colours.idle;
   const known = Math.max(scene.gutter, xOf(scene, scene.knownFrom));
   context.fillRect(known, Math.round(middle), scene.width - known, 1);
-  paintBars(context, scene, colours, row, top);
+  const isLit = paintBars(context, scene, colours, row, top);
   context.globalAlpha = 1;
   // What has begun before the left edge stays under the label.
   context.fillStyle = colours.surface;
   context.fillRect(0, top, scene.gutter - 1, scene.rowHeight);
   context.font = `11px ${colours.font}`;
   context.textAlign = "left";
-  const isLit = scene.lit !== null && row.bars.some((bar) => scene.lit !== null && sharesKey(bar, scene.lit));
   context.fillStyle = isLit ? colours.text : colours.muted;
   context.fillText(clip(context, row.label, scene.gutter - 18), 10, middle);
 }
 
 /**
+ * Says whether one of them is lit.
  * @param {CanvasRenderingContext2D} context
  * @param {Scene} scene
  * @param {Colours} colours
@@ -168,16 +168,19 @@ function paintBars(context, scene, colours, row, top) {
   let begin = firstAfter(bars, scene.from);
   while (begin > 0 && (bars[begin - 1].end ?? scene.to) >= scene.from) begin -= 1;
   let filled = -1;
+  let isAnyLit = false;
   for (let index = begin; index < end; index += 1) {
     const bar = bars[index];
     const left = Math.max(scene.gutter, xOf(scene, bar.begin));
     const right = xOf(scene, Math.min(bar.end ?? scene.to, scene.to));
     const isLit = scene.lit !== null && sharesKey(bar, scene.lit);
+    isAnyLit ||= isLit;
     if (right < filled && !isLit) continue;
     paintBar(context, scene, colours, { bar, left, right: Math.max(right, left + 1), top, isLit });
     filled = Math.floor(right) + 0.99;
     if (right - left >= 1) filled = right;
   }
+  return isAnyLit;
 }
 
 /**

@@ -1,7 +1,7 @@
 // What can be done to jobs and keys: the words of each question, and the call behind it.
 
 import { call, jobPath, keyPath, post } from "../api.js";
-import { h } from "../dom.js";
+import { h, KeyedList } from "../dom.js";
 import { count, jobTitle, plural } from "../format.js";
 import { icon } from "../icons.js";
 import { isFinal } from "../words.js";
@@ -140,32 +140,45 @@ async function skipHead(view) {
 }
 
 /**
- * Buttons for actions; none on a server that takes no changes.
- * @param {Action[]} actions
- * @param {{isReadOnly: boolean, after?: () => unknown, about: string}} options
+ * Buttons for what can be done now; none on a server that takes no changes. A button that stays keeps its element, and
+ * so its focus, also when a dialog that it opened gives that back.
+ * @param {{isReadOnly: () => boolean, after: () => unknown, about: string}} options
  */
-export function actionButtons(actions, { isReadOnly, after, about }) {
-  if (isReadOnly) return [];
-  return actions.map(({ word, drawing, isDangerous, run }) => actionButton(word, drawing, about, isDangerous ?? false, async () => (await run()) && after?.()));
+export function actionBar({ isReadOnly, after, about }) {
+  const element = h("div", { class: "actions" });
+  const list = new KeyedList(element, (/** @type {Action} */ action) => action.word, (first) => actionButton(first, about, after));
+  /** @param {Action[]} actions */
+  const update = (actions) => {
+    const hadFocus = element.contains(document.activeElement);
+    list.show(isReadOnly() ? [] : actions);
+    // What was pressed may be gone: what took its place is next.
+    const next = element.querySelector("button");
+    if (hadFocus && !element.contains(document.activeElement)) next?.focus();
+  };
+  return { element, update };
 }
 
 /**
- * @param {string} word
- * @param {string} drawing
+ * @param {Action} first
  * @param {string} about
- * @param {boolean} isDangerous
- * @param {() => Promise<unknown>} press
+ * @param {() => unknown} after
  */
-function actionButton(word, drawing, about, isDangerous, press) {
-  const name = `${word.replace("…", "")} ${about}`;
-  const one = h("button", { type: "button", class: `button ${isDangerous ? "is-danger-quiet" : ""}`, "aria-label": name, "data-action": word.replace("…", "") }, icon(drawing), h("span", null, word));
+function actionButton({ word, drawing, isDangerous }, about, after) {
+  const name = word.replace("…", "");
+  const element = h("button", { type: "button", class: `button ${isDangerous ? "is-danger-quiet" : ""}`, "aria-label": `${name} ${about}`, "data-action": name }, icon(drawing), h("span", null, word));
+  let run = async () => false;
   // One press is one change, however often it is pressed. It is not disabled meanwhile: that would lose the focus.
   let isBusy = false;
-  one.addEventListener("click", async () => {
+  element.addEventListener("click", async () => {
     if (isBusy) return;
     isBusy = true;
-    await press();
+    if (await run()) after();
     isBusy = false;
   });
-  return one;
+  return {
+    element,
+    update: (/** @type {Action} */ action) => {
+      run = action.run;
+    },
+  };
 }

@@ -4,7 +4,7 @@ import { h, KeyedList, refill, setText } from "../dom.js";
 import { count, shortId } from "../format.js";
 import { href } from "../route.js";
 import { stateWord } from "../words.js";
-import { actionButtons, keyActions } from "./actions.js";
+import { actionBar, keyActions } from "./actions.js";
 import { ago, cell, keyLink, setAgo, stateBadge, swatch, table } from "./small.js";
 
 /** @typedef {import("../types.js").KeyView} KeyView */
@@ -25,7 +25,7 @@ export function keyTable(label, { app, changed, isShort = false }) {
     const head = cell("Head", "");
     const since = ago(undefined, "");
     const attempts = h("td", { class: "number", "data-label": "Attempts" });
-    const actions = h("div", { class: "actions" });
+    const actions = actionBar({ isReadOnly: () => app.version?.read_only ?? false, after: () => changed?.(), about: `key ${first.key}` });
     const row = h(
       "tr",
       { "data-key": first.key },
@@ -35,7 +35,7 @@ export function keyTable(label, { app, changed, isShort = false }) {
       !isShort && head,
       cell("Head for", "number", since),
       !isShort && attempts,
-      !isShort && h("td", null, actions),
+      !isShort && h("td", null, actions.element),
     );
     const update = (/** @type {KeyView} */ view) => {
       state.update(view.state);
@@ -43,9 +43,7 @@ export function keyTable(label, { app, changed, isShort = false }) {
       refill(head, JSON.stringify([view.head?.job, view.head?.number, view.head?.state, app.model.nameOf(view.head?.job ?? "")]), () => headLink(app, view));
       setAgo(since, view.head?.since);
       setText(attempts, view.head ? count(view.head.attempts) : "–");
-      // Buttons that are asked about keep the answer that they were shown with.
-      const shown = JSON.stringify([view.state, view.head?.number, view.head?.job, view.head?.state === "running", view.length]);
-      if (!actions.contains(document.activeElement)) refill(actions, shown, () => actionButtons(keyActions(view), { isReadOnly: app.version?.read_only ?? false, after: changed, about: `key ${view.key}` }));
+      actions.update(keyActions(view));
     };
     return { element: row, update };
   }

@@ -7,8 +7,16 @@ import { show } from "./dialog.js";
 /** @type {Promise<boolean> | null} */
 let asking = null;
 
+/** Whether somebody has closed the question: then it is not asked again and again. */
+let isDismissed = false;
+
+export function isTokenMissing() {
+  return isDismissed;
+}
+
 /** Says whether there is a token to try. */
-export function askForToken() {
+export async function askForToken() {
+  if (isDismissed) return false;
   asking ??= ask().finally(() => {
     asking = null;
   });
@@ -33,5 +41,6 @@ async function ask() {
   );
   const wanted = await show(dialog);
   if (wanted) setToken(input.value.trim());
+  isDismissed = !wanted;
   return wanted;
 }

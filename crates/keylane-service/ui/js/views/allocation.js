@@ -51,7 +51,7 @@ export function showAllocation({ app, root, signal, title }) {
     h(
       "div",
       { class: "stack" },
-      panel("Slots of each job", { side: toggle }, chart.element),
+      panel("Slots of each job, and the rule of each decision", { side: toggle }, chart.element),
       panel("Decisions by rule", {}, rules),
       h("div", { class: "columns" }, panel("What runs", {}, runningPlace), panel("Last decisions", {}, decisionPlace)),
     ),

@@ -3,7 +3,7 @@
 import { call, curl, get, jobPath } from "../api.js";
 import { every, fill, h, refill, setText } from "../dom.js";
 import { count, duration, jobTitle, newer } from "../format.js";
-import { actionButtons, jobActions } from "../parts/actions.js";
+import { actionBar, jobActions } from "../parts/actions.js";
 import { becauseList } from "../parts/because.js";
 import { lanesPanel } from "../parts/lanes.js";
 import { pageHead } from "../parts/page.js";
@@ -71,7 +71,8 @@ export function showJob(view) {
 function jobPage(view, first, part, reload) {
   const { app, root, signal } = view;
   const state = stateBadge();
-  const actions = h("div", { class: "actions" });
+  const bar = actionBar({ isReadOnly: () => app.version?.read_only ?? false, after: reload, about: jobTitle(first) });
+  const actions = h("div", { class: "actions" }, bar.element, button("Copy as curl", "copy", () => copy(curl(jobPath(first.id)), "Command")));
   const head = pageHead(jobTitle(first), { crumb: [h("a", { href: href(["jobs"]) }, "Jobs"), " / "], beside: [state.element], actions });
   const progress = progressPart();
   const facts = factsPart(app, first, reload);
@@ -88,25 +89,12 @@ function jobPage(view, first, part, reload) {
     facts.update(job);
     why.update(job);
     refill(tabs, JSON.stringify([job.counts.failed > 0]), () => PARTS.map(({ name, word }) => h("a", { href: href(name ? ["jobs", job.id, name] : ["jobs", job.id]), "aria-current": name === part && "page" }, word, name === "failed" && job.counts.failed > 0 && h("span", { class: "badge" }, "!"))));
-    const shown = JSON.stringify([job.state, job.counts.failed > 0, job.counts.cancelled > 0, isFinal(job.state) || job.version]);
-    if (!actions.contains(document.activeElement)) refill(actions, shown, () => jobButtons(app, job, reload));
+    bar.update(jobActions(job));
   };
   every(signal, ASK_EVERY_MS, () => {
     if (!app.live.isPaused && app.live.connection !== "lost") why.ask();
   });
   return { update };
-}
-
-/**
- * @param {import("../main.js").App} app
- * @param {Job} job
- * @param {() => void} reload
- */
-function jobButtons(app, job, reload) {
-  return [
-    ...actionButtons(jobActions(job), { isReadOnly: app.version?.read_only ?? false, after: reload, about: jobTitle(job) }),
-    button("Copy as curl", "copy", () => copy(curl(jobPath(job.id)), "Command")),
-  ];
 }
 
 function progressPart() {

@@ -40,6 +40,11 @@ export function showJobs(view) {
       if (!signal.aborted && mine === asked) fill(place, failure(/** @type {Error} */ (error), load));
     }
   };
+  /** Only what is newer than the end of the page: what is older is on another one. @param {Job} job */
+  const add = (job) => {
+    const all = [...jobs.values(), job].sort((a, b) => (a.created_at < b.created_at ? 1 : -1));
+    jobs = new Map(all.slice(0, PAGE).map((one) => [one.id, one]));
+  };
   const show = async () => {
     if (jobs.size > 0) {
       if (!shown.element.isConnected) fill(place, shown.element);
@@ -60,9 +65,10 @@ export function showJobs(view) {
 
   app.live.on("*", ({ event, job }) => {
     if (!job) return;
-    if (event === "job_purged") jobs.delete(job.id);
+    const { state } = filters();
+    if (event === "job_purged" || (state && job.state !== state)) jobs.delete(job.id);
     else if (jobs.has(job.id)) jobs.set(job.id, newer(jobs.get(job.id), job));
-    else if (event === "job_accepted" && pages.isFirst && fits(job)) jobs = new Map([[job.id, job], ...[...jobs].slice(0, PAGE - 1)]);
+    else if (pages.isFirst && fits(job)) add(job);
     else return;
     show();
   }, signal);

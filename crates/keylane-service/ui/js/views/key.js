@@ -3,7 +3,7 @@
 import { curl, get, keyPath } from "../api.js";
 import { every, fill, h, KeyedList, refill, setText } from "../dom.js";
 import { clock, count, duration, shortId } from "../format.js";
-import { actionButtons, keyActions } from "../parts/actions.js";
+import { actionBar, keyActions } from "../parts/actions.js";
 import { pageHead } from "../parts/page.js";
 import { ago, button, empty, failure, jobLink, panel, skeleton, stateBadge, table } from "../parts/small.js";
 import { copy } from "../parts/toast.js";
@@ -23,7 +23,8 @@ export function showKey({ app, root, path, signal, title }) {
   const [key] = path;
   title(`Key ${key}`);
   const state = stateBadge();
-  const actions = h("div", { class: "actions" });
+  const bar = actionBar({ isReadOnly: () => app.version?.read_only ?? false, after: () => load(true), about: `key ${key}` });
+  const actions = h("div", { class: "actions" }, bar.element, button("Copy as curl", "copy", () => copy(curl(keyPath(key)), "Command")));
   const head = pageHead(key, { crumb: [h("a", { href: href(["keys"]) }, "Keys"), " / "], beside: [state.element], actions });
   head.heading.classList.add("mono");
   const about = h("div", null, skeleton());
@@ -37,8 +38,7 @@ export function showKey({ app, root, path, signal, title }) {
       isKnown = true;
       state.update(view.state);
       refill(about, JSON.stringify([view.state, view.length, view.head, app.model.nameOf(view.head?.job ?? "")]), () => laneFacts(app, view));
-      const shown = JSON.stringify([view.state, view.head?.number, view.head?.state, view.length]);
-      if (!actions.contains(document.activeElement)) refill(actions, shown, () => buttons(app, view, () => load(true)));
+      bar.update(keyActions(view));
     } catch (error) {
       if (!signal.aborted && !isKnown) fill(about, failure(/** @type {Error} */ (error), () => load(true)));
     }
@@ -48,15 +48,6 @@ export function showKey({ app, root, path, signal, title }) {
   ran.show();
   every(signal, ASK_EVERY_MS, () => load());
   load(true);
-}
-
-/**
- * @param {import("../main.js").App} app
- * @param {KeyView} view
- * @param {() => void} changed
- */
-function buttons(app, view, changed) {
-  return [...actionButtons(keyActions(view), { isReadOnly: app.version?.read_only ?? false, after: changed, about: `key ${view.key}` }), button("Copy as curl", "copy", () => copy(curl(keyPath(view.key)), "Command"))];
 }
 
 /**
