@@ -40,6 +40,10 @@ test("an event is whole, however it was cut into pieces", () => {
   }
 });
 
+test("of the spaces before a value, one is not part of it", () => {
+  assert.deepEqual(new EventParser().push("data:  x \n\n")[0].data, " x ");
+});
+
 test("an event that has not ended is not handed on", () => {
   const parser = new EventParser();
   assert.deepEqual(parser.push("id: 1\ndata: half"), []);
@@ -86,6 +90,13 @@ test("a slice that comes twice is kept once, and one that ended no longer runs",
   assert.deepEqual(slices.all().map(({ number, end }) => [number, end]), [[1, 1_000_010], [2, 1_000_020]]);
   slices.add(timeline([slice(2, 1, 0, null)]), 1_000_030);
   assert.equal(slices.all().length, 2, "an older answer does not bring it back");
+});
+
+test("a first attempt after a retry of the job is another bar than the first one before", () => {
+  const slices = new Slices();
+  slices.add(timeline([slice(1, 0, 0, 10, { outcome: "failed" })]), 1_000_010);
+  slices.add(timeline([slice(1, 0, 50, 60)]), 1_000_060);
+  assert.equal(slices.all().length, 2);
 });
 
 test("what is old is forgotten, and is no longer claimed to be known", () => {

@@ -87,7 +87,7 @@ export function barAt(bars, time, now, slack = 0) {
   const after = bars[next];
   const past = before ? time - (before.end ?? now) : Infinity;
   const ahead = after ? after.begin - time : Infinity;
-  if (past <= 0) return before;
+  // Inside of a bar it is less than no time away.
   if (Math.min(past, ahead) > slack) return null;
   return past <= ahead ? before : after;
 }

@@ -4,7 +4,7 @@
  * @typedef {import("../types.js").Timeline} Timeline
  *
  * @typedef {object} Bar
- * @property {string} id its subtask and attempt
+ * @property {string} id its subtask, its attempt and its begin
  * @property {number} slot
  * @property {string} job
  * @property {number} number
@@ -100,7 +100,8 @@ export class Slices {
  */
 function barOf({ slot, job, number, keys = [], attempt, begin, end, outcome, rule }) {
   return {
-    id: `${job}/${number}/${attempt}`,
+    // A job that is tried again may count its attempts anew: the time tells them apart.
+    id: `${job}/${number}/${attempt}/${begin}`,
     slot,
     job,
     number,
