@@ -16,7 +16,12 @@ export function count(value) {
  * @param {number} value
  */
 export function short(value) {
-  const steps = /** @type {const} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]);
+  const steps = /** @type {const} */ ([
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ]);
   // What would be rounded to 1000 of a unit is 1 of the next.
   const step = steps.find(([size]) => Math.abs(value) >= size * 0.9995);
   if (!step) return String(Math.abs(value) < 10 ? Math.round(value * 10) / 10 : Math.round(value));
@@ -80,7 +85,12 @@ function pair(large, largeUnit, small, smallUnit) {
  */
 export function age(ms) {
   if (ms < 1000) return "now";
-  const units = /** @type {const} */ ([[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]]);
+  const units = /** @type {const} */ ([
+    [86_400_000, "d"],
+    [3_600_000, "h"],
+    [60_000, "min"],
+    [1000, "s"],
+  ]);
   const unit = units.find(([size]) => ms >= size) ?? units[3];
   return `${Math.floor(ms / unit[0])} ${unit[1]}`;
 }

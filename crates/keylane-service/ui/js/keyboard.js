@@ -4,7 +4,14 @@ import { h } from "./dom.js";
 import { show } from "./parts/dialog.js";
 import { href } from "./route.js";
 
-const GO = /** @type {Record<string, string[]>} */ ({ o: [], j: ["jobs"], k: ["keys"], f: ["failures"], a: ["allocation"], s: ["server"] });
+const GO = /** @type {Record<string, string[]>} */ ({
+  o: [],
+  j: ["jobs"],
+  k: ["keys"],
+  f: ["failures"],
+  a: ["allocation"],
+  s: ["server"],
+});
 
 const MAP = [
   ["?", "This map"],
@@ -27,9 +34,29 @@ let isOpen = false;
 export async function keyHelp() {
   if (isOpen) return;
   isOpen = true;
-  const rows = MAP.map(([keys, what]) => [h("dt", null, keys.split(" ").flatMap((key) => [h("kbd", null, key), " "])), h("dd", null, what)]);
+  const rows = MAP.map(([keys, what]) => [
+    h(
+      "dt",
+      null,
+      keys.split(" ").flatMap((key) => [h("kbd", null, key), " "]),
+    ),
+    h("dd", null, what),
+  ]);
   const close = h("button", { class: "button", value: "no" }, "Close");
-  await show(h("dialog", { class: "dialog", "aria-labelledby": "dialog-title" }, h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, "Keyboard"), h("dl", { class: "keymap" }, rows.flat()), h("p", { class: "hint" }, "Single keys work outside of fields, and with no Ctrl, Alt or Meta."), h("div", { class: "dialog-buttons" }, close))));
+  await show(
+    h(
+      "dialog",
+      { class: "dialog", "aria-labelledby": "dialog-title" },
+      h(
+        "form",
+        { method: "dialog" },
+        h("h2", { id: "dialog-title" }, "Keyboard"),
+        h("dl", { class: "keymap" }, rows.flat()),
+        h("p", { class: "hint" }, "Single keys work outside of fields, and with no Ctrl, Alt or Meta."),
+        h("div", { class: "dialog-buttons" }, close),
+      ),
+    ),
+  );
   isOpen = false;
 }
 
@@ -37,7 +64,15 @@ export async function keyHelp() {
 export function listenToKeys({ togglePause }) {
   let isAfterG = false;
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (
+      event.defaultPrevented ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      isTyping(event.target) ||
+      document.querySelector("dialog[open]")
+    )
+      return;
     const place = isAfterG ? GO[event.key] : undefined;
     isAfterG = event.key === "g";
     if (place) location.hash = href(place);
@@ -57,5 +92,7 @@ function focusSearch() {
 
 /** @param {EventTarget | null} target */
 function isTyping(target) {
-  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+  return (
+    target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
+  );
 }

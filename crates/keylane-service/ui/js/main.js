@@ -89,7 +89,12 @@ function navigate(takesFocus) {
     document.title = `${text} · Keylane`;
   };
   if (view) view({ app, root, path: rest, query, signal: current.signal, title });
-  else fill(root, h("h1", { tabindex: -1 }, "No such page"), empty("There is nothing here", h("p", null, h("a", { href: href([]) }, "Go to the overview"))));
+  else
+    fill(
+      root,
+      h("h1", { tabindex: -1 }, "No such page"),
+      empty("There is nothing here", h("p", null, h("a", { href: href([]) }, "Go to the overview"))),
+    );
   if (!takesFocus) return;
   scrollTo(0, 0);
   const heading = root.querySelector("h1");

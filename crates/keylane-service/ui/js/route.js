@@ -12,7 +12,13 @@
  */
 export function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#?\/?/, "").split(/\?(.*)/s);
-  return { path: path.split("/").filter((part) => part !== "").map(unescapePart), query: new URLSearchParams(query) };
+  return {
+    path: path
+      .split("/")
+      .filter((part) => part !== "")
+      .map(unescapePart),
+    query: new URLSearchParams(query),
+  };
 }
 
 /** @param {string} part */

@@ -27,13 +27,25 @@ const SAID_EVERY_MS = 5_000;
 /** @param {App} app */
 export function makeShell(app) {
   const main = h("main", { class: "main", id: "main", tabindex: -1 });
-  const places = PLACES.map(({ path, word, drawing }) => h("li", null, h("a", { href: href(path ? [path] : []), "data-place": path }, icon(drawing), h("span", null, word))));
+  const places = PLACES.map(({ path, word, drawing }) =>
+    h("li", null, h("a", { href: href(path ? [path] : []), "data-place": path }, icon(drawing), h("span", null, word))),
+  );
   const foot = h("div", { class: "side-foot" });
   const shell = h(
     "div",
     { class: "shell" },
-    h("a", { class: "skip-link", href: "#main", onclick: (/** @type {Event} */ event) => skipTo(event, main) }, "Skip to the content"),
-    h("nav", { class: "side", "aria-label": "Pages" }, h("a", { class: "brand", href: href([]) }, h("img", { src: "ui/icon.svg", alt: "" }), "Keylane"), h("ul", { class: "places" }, places), foot),
+    h(
+      "a",
+      { class: "skip-link", href: "#main", onclick: (/** @type {Event} */ event) => skipTo(event, main) },
+      "Skip to the content",
+    ),
+    h(
+      "nav",
+      { class: "side", "aria-label": "Pages" },
+      h("a", { class: "brand", href: href([]) }, h("img", { src: "ui/icon.svg", alt: "" }), "Keylane"),
+      h("ul", { class: "places" }, places),
+      foot,
+    ),
     top(app),
     banner(app),
     main,
@@ -55,7 +67,8 @@ export function makeShell(app) {
     },
     showVersion() {
       const { version } = app;
-      if (version) fill(foot, h("span", null, `Version ${version.version}`), version.read_only && h("span", null, "Read only"));
+      if (version)
+        fill(foot, h("span", null, `Version ${version.version}`), version.read_only && h("span", null, "Read only"));
     },
   };
 }
@@ -76,7 +89,11 @@ function top(app) {
   const environment = h("span");
   const connection = h("span", { class: "connection" });
   const pause = h("button", { type: "button", class: "button", id: "pause", onclick: () => togglePause(app) });
-  const themeButton = h("button", { type: "button", class: "icon-button", onclick: () => nameTheme(nextTheme()) }, icon("theme"));
+  const themeButton = h(
+    "button",
+    { type: "button", class: "icon-button", onclick: () => nameTheme(nextTheme()) },
+    icon("theme"),
+  );
   const nameTheme = (/** @type {string} */ name) => {
     themeButton.setAttribute("aria-label", `Colours: ${name}. Change`);
     themeButton.title = `Colours: ${name}`;
@@ -92,15 +109,28 @@ function top(app) {
       h("span", null, h("b", null, rate === null ? "–" : short(rate)), " a second"),
       h("span", null, h("b", null, short(summary.ready + summary.waiting + summary.backing_off)), " to do"),
     ]);
-    refill(environment, String(app.version?.environment), () => app.version?.environment && h("span", { class: "environment" }, app.version.environment));
+    refill(
+      environment,
+      String(app.version?.environment),
+      () => app.version?.environment && h("span", { class: "environment" }, app.version.environment),
+    );
   };
   const showConnection = () => {
     const is = app.live.isPaused ? "paused" : app.live.connection;
     connection.dataset.is = is;
     const isPressed = app.live.isPausedBy("button");
-    const words = { live: "Live", paused: app.live.isPausedBy("selection") && !isPressed ? "Paused: text selected" : "Paused", lost: "Connection lost", connecting: "Connecting", stopped: "Not connected" };
+    const words = {
+      live: "Live",
+      paused: app.live.isPausedBy("selection") && !isPressed ? "Paused: text selected" : "Paused",
+      lost: "Connection lost",
+      connecting: "Connecting",
+      stopped: "Not connected",
+    };
     setText(connection, words[is]);
-    refill(pause, String(isPressed), () => [icon(isPressed ? "play" : "pause"), h("span", { class: "wide" }, isPressed ? "Resume" : "Pause")]);
+    refill(pause, String(isPressed), () => [
+      icon(isPressed ? "play" : "pause"),
+      h("span", { class: "wide" }, isPressed ? "Resume" : "Pause"),
+    ]);
     pause.setAttribute("aria-pressed", String(isPressed));
     pause.setAttribute("aria-label", "Pause live updates");
   };
@@ -116,9 +146,24 @@ function top(app) {
     h("span", { class: "spring" }),
     connection,
     pause,
-    h("a", { class: "button", href: href(["submit"]), "aria-label": "Submit a job" }, icon("submit"), h("span", { class: "wide" }, "Submit a job")),
+    h(
+      "a",
+      { class: "button", href: href(["submit"]), "aria-label": "Submit a job" },
+      icon("submit"),
+      h("span", { class: "wide" }, "Submit a job"),
+    ),
     themeButton,
-    h("button", { type: "button", class: "icon-button wide", "aria-label": "Keyboard map", title: "Keyboard map (?)", onclick: keyHelp }, icon("help")),
+    h(
+      "button",
+      {
+        type: "button",
+        class: "icon-button wide",
+        "aria-label": "Keyboard map",
+        title: "Keyboard map (?)",
+        onclick: keyHelp,
+      },
+      icon("help"),
+    ),
   );
 }
 
@@ -152,9 +197,13 @@ function banner(app) {
 
 /** @param {App} app */
 function bannerText({ live, model }) {
-  if (isTokenMissing()) return "This server wants a token, and there is none: nothing is shown, or what was known before.";
+  if (isTokenMissing())
+    return "This server wants a token, and there is none: nothing is shown, or what was known before.";
   if (live.connection === "lost") {
-    const old = live.heardAt === 0 ? "Nothing has come yet." : `What you see is ${age(Math.max(1000, Date.now() - live.heardAt))} old.`;
+    const old =
+      live.heardAt === 0
+        ? "Nothing has come yet."
+        : `What you see is ${age(Math.max(1000, Date.now() - live.heardAt))} old.`;
     const wait = Math.ceil((live.retryAt - Date.now()) / 1000);
     return `Connection lost. ${old} ${wait > 0 ? `Next try in ${wait} s.` : "Trying again…"}`;
   }
@@ -176,7 +225,10 @@ function spoken(app) {
     if (!summary || Date.now() - saidAt < SAID_EVERY_MS) return;
     saidAt = Date.now();
     const left = summary.ready + summary.waiting + summary.backing_off;
-    setText(region, `${summary.busy} of ${summary.slots} slots busy, about ${short(left)} subtasks to do, ${count(summary.failed_total)} failed.`);
+    setText(
+      region,
+      `${summary.busy} of ${summary.slots} slots busy, about ${short(left)} subtasks to do, ${count(summary.failed_total)} failed.`,
+    );
   };
   app.live.on("summary", say);
   return region;

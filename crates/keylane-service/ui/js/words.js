@@ -62,7 +62,13 @@ const RULES = {
 };
 
 /** @type {Record<string, string>} */
-const OUTCOMES = { succeeded: "succeeded", failed: "failed for good", retry: "failed, tried again", cancelled: "cancelled", lost: "was lost" };
+const OUTCOMES = {
+  succeeded: "succeeded",
+  failed: "failed for good",
+  retry: "failed, tried again",
+  cancelled: "cancelled",
+  lost: "was lost",
+};
 
 export const RULE_NAMES = Object.keys(RULES);
 
@@ -87,9 +93,27 @@ export const ruleHelp = (rule) => RULES[rule]?.text ?? "";
 export const outcomeWord = (outcome) => (outcome ? (OUTCOMES[outcome] ?? outcome) : "runs");
 
 /** @type {import("./types.js").JobState[]} */
-export const JOB_STATES = ["running", "queued", "scheduled", "paused", "cancelling", "failed", "succeeded", "cancelled"];
+export const JOB_STATES = [
+  "running",
+  "queued",
+  "scheduled",
+  "paused",
+  "cancelling",
+  "failed",
+  "succeeded",
+  "cancelled",
+];
 /** @type {import("./types.js").SubtaskState[]} */
-export const SUBTASK_STATES = ["running", "ready", "waiting", "backing_off", "failed", "succeeded", "cancelled", "skipped"];
+export const SUBTASK_STATES = [
+  "running",
+  "ready",
+  "waiting",
+  "backing_off",
+  "failed",
+  "succeeded",
+  "cancelled",
+  "skipped",
+];
 
 /** @param {string} state */
 export const isFinal = (state) => state === "succeeded" || state === "failed" || state === "cancelled";

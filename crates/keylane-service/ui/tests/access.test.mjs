@@ -16,8 +16,18 @@ const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-pra
 async function violations(page) {
   // By the debugger: the page's own policy allows no script from elsewhere.
   await page.evaluate(axe);
-  const found = await page.evaluate(async (values) => (await /** @type {any} */ (window).axe.run(document, { runOnly: { type: "tag", values } })).violations, RULES);
-  return found.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html, failureSummary }) => `${html} ${failureSummary}`).join("; ")}`);
+  const found = await page.evaluate(
+    async (values) =>
+      (await /** @type {any} */ (window).axe.run(document, { runOnly: { type: "tag", values } })).violations,
+    RULES,
+  );
+  return found.map(
+    ({ id, nodes }) =>
+      `${id}: ${nodes
+        .slice(0, 3)
+        .map(({ html, failureSummary }) => `${html} ${failureSummary}`)
+        .join("; ")}`,
+  );
 }
 
 const PAGES = ["", "jobs", "keys", "failures", "allocation", "server", "submit", "nowhere"];
@@ -39,7 +49,9 @@ for (const theme of /** @type {const} */ (["light", "dark"])) {
           await page.evaluate((hash) => {
             location.hash = hash;
           }, `#/jobs/${job.id}/${part}`);
-          await page.getByRole("heading", { level: 1, name: part === "subtasks/1" ? "Subtask #1" : "Catalogue import" }).waitFor();
+          await page
+            .getByRole("heading", { level: 1, name: part === "subtasks/1" ? "Subtask #1" : "Catalogue import" })
+            .waitFor();
           await until(async () => (await page.locator(".skeleton").count()) === 0, "all is loaded");
           assert.deepEqual(await violations(page), [], part);
         }
@@ -80,7 +92,14 @@ describe("by keyboard", () => {
       await page.getByRole("dialog").getByText("Pause or resume live updates").waitFor();
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
-      for (const [key, name] of [["j", "Jobs"], ["k", "Keys"], ["f", "Failures"], ["a", "Allocation"], ["s", "Server"], ["o", "Overview"]]) {
+      for (const [key, name] of [
+        ["j", "Jobs"],
+        ["k", "Keys"],
+        ["f", "Failures"],
+        ["a", "Allocation"],
+        ["s", "Server"],
+        ["o", "Overview"],
+      ]) {
         await page.keyboard.press("g");
         await page.keyboard.press(key);
         await page.getByRole("heading", { level: 1, name }).waitFor();
@@ -132,10 +151,17 @@ describe("by keyboard", () => {
       await button.focus();
       await page.keyboard.press("Enter");
       await page.getByRole("dialog").waitFor();
-      assert.equal(await page.evaluate(() => document.activeElement?.textContent), "Keep as it is", "Enter does no harm");
+      assert.equal(
+        await page.evaluate(() => document.activeElement?.textContent),
+        "Keep as it is",
+        "Enter does no harm",
+      );
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
-      await until(async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-action"))) === "Pause", "the focus is back");
+      await until(
+        async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-action"))) === "Pause",
+        "the focus is back",
+      );
     }));
 });
 
@@ -144,9 +170,16 @@ test("what is said aloud is said at most every five seconds", () =>
     await page.evaluate(() => {
       const region = /** @type {HTMLElement} */ (document.querySelector("#spoken"));
       /** @type {any} */ (window).said = [];
-      new MutationObserver(() => /** @type {any} */ (window).said.push(performance.now())).observe(region, { childList: true, characterData: true, subtree: true });
+      new MutationObserver(() => /** @type {any} */ (window).said.push(performance.now())).observe(region, {
+        childList: true,
+        characterData: true,
+        subtree: true,
+      });
     });
-    const times = await until(() => page.evaluate(() => /** @type {any} */ (window).said.length >= 2 && /** @type {any} */ (window).said), "it was said twice");
+    const times = await until(
+      () => page.evaluate(() => /** @type {any} */ (window).said.length >= 2 && /** @type {any} */ (window).said),
+      "it was said twice",
+    );
     assert.ok(times[1] - times[0] >= 4_900, `after ${times[1] - times[0]} ms`);
   }));
 
@@ -164,7 +197,9 @@ test("at 200 % nothing is cut off", () =>
 test("with forced colours the lanes are drawn in the system's", () =>
   on({ options: { forcedColors: "active" } }, async ({ page }) => {
     await page.locator(".legend li").first().waitFor();
-    const colour = await page.evaluate(() => getComputedStyle(document.documentElement).getPropertyValue("--text").trim());
+    const colour = await page.evaluate(() =>
+      getComputedStyle(document.documentElement).getPropertyValue("--text").trim(),
+    );
     assert.equal(colour, "CanvasText");
     assert.ok(await hasDrawn(page), "bars are seen");
   }));
@@ -206,7 +241,12 @@ test("the theme can be chosen, and is kept", () =>
 function hasDrawn(page) {
   return page.evaluate(() => {
     const canvas = /** @type {HTMLCanvasElement} */ (document.querySelector(".lanes-canvas"));
-    const { data } = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).getImageData(0, 0, canvas.width, canvas.height);
+    const { data } = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).getImageData(
+      0,
+      0,
+      canvas.width,
+      canvas.height,
+    );
     let number = 0;
     for (let at = 3; at < data.length; at += 4) if (data[at] > 0) number += 1;
     return number > 1_000;

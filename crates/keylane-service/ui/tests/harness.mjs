@@ -25,7 +25,10 @@ export function withBrowser() {
     const opened = await openPage(/** @type {any} */ (holder.browser), { url: `${mock.url}#/${path}`, ...more });
     try {
       await work({ ...opened, mock });
-      assert.deepEqual(opened.problems.filter((text) => !allowed?.test(text)), []);
+      assert.deepEqual(
+        opened.problems.filter((text) => !allowed?.test(text)),
+        [],
+      );
     } finally {
       await opened.context.close();
       await mock.close();

@@ -17,7 +17,10 @@ describe("the connection", () => {
       await page.getByRole("link", { name: "Keys", exact: true }).click();
       await page.getByRole("heading", { level: 1, name: "Keys" }).waitFor();
       const streams = mock.state.requests.filter(({ path }) => path === "/v1/events");
-      assert.deepEqual(streams.map(({ query }) => query), ["?include=summary,timeline"]);
+      assert.deepEqual(
+        streams.map(({ query }) => query),
+        ["?include=summary,timeline"],
+      );
     }));
 
   test("when it is lost, the page says so and how old its data is, and comes back by itself", () =>
@@ -138,7 +141,10 @@ describe("tokens", () => {
       await live(page);
       assert.equal(await dialog.count(), 0);
       assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("secret")), false);
-      assert.ok(mock.state.requests.every(({ query }) => !query.includes("secret")), "it is in no address");
+      assert.ok(
+        mock.state.requests.every(({ query }) => !query.includes("secret")),
+        "it is in no address",
+      );
       await page.reload();
       await page.getByRole("link", { name: "October invoices" }).waitFor();
       assert.equal(await dialog.count(), 0);

@@ -16,10 +16,16 @@ const opaque = (page) =>
     const canvas = /** @type {HTMLCanvasElement} */ (document.querySelector(".lanes-canvas"));
     const style = getComputedStyle(document.documentElement);
     const jobs = new Set(Array.from({ length: 10 }, (_, index) => style.getPropertyValue(`--job-${index}`).trim()));
-    const { data } = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).getImageData(0, 0, canvas.width, canvas.height);
+    const { data } = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).getImageData(
+      0,
+      0,
+      canvas.width,
+      canvas.height,
+    );
     const hex = (/** @type {number} */ part) => part.toString(16).padStart(2, "0");
     let number = 0;
-    for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255 && jobs.has(`#${hex(data[at])}${hex(data[at + 1])}${hex(data[at + 2])}`)) number += 1;
+    for (let at = 0; at < data.length; at += 4)
+      if (data[at + 3] === 255 && jobs.has(`#${hex(data[at])}${hex(data[at + 1])}${hex(data[at + 2])}`)) number += 1;
     return number;
   });
 /** @param {import("playwright-core").Page} page */
@@ -30,9 +36,16 @@ describe("overview", () => {
     on({ scene: "empty" }, async ({ page, mock }) => {
       await page.getByText("No jobs yet").waitFor();
       const line = (await page.locator(".command code").textContent()) ?? "";
-      assert.match(line, /^curl -sS 'http:\/\/127\.0\.0\.1:\d+\/v1\/jobs' -H 'Content-Type: application\/json' --data-raw '\{.*\}'$/);
+      assert.match(
+        line,
+        /^curl -sS 'http:\/\/127\.0\.0\.1:\d+\/v1\/jobs' -H 'Content-Type: application\/json' --data-raw '\{.*\}'$/,
+      );
       const body = /--data-raw '(.*)'$/.exec(line)?.[1] ?? "";
-      const answer = await fetch(`${mock.url}v1/jobs`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+      const answer = await fetch(`${mock.url}v1/jobs`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body,
+      });
       assert.equal(answer.status, 202);
       await page.locator("[data-job]").first().waitFor();
     }));
@@ -139,7 +152,12 @@ describe("jobs", () => {
   test("jobs are found by name, kind and label, and none found says so", () =>
     on({ path: "jobs" }, async ({ page }) => {
       const only = async (/** @type {string[]} */ names) => {
-        await until(async () => JSON.stringify((await page.locator("[data-job] .job-link").allTextContents()).sort()) === JSON.stringify(names.sort()), names.join());
+        await until(
+          async () =>
+            JSON.stringify((await page.locator("[data-job] .job-link").allTextContents()).sort()) ===
+            JSON.stringify(names.sort()),
+          names.join(),
+        );
       };
       await page.getByRole("searchbox", { name: "Search by name or id" }).fill("album");
       await only(["Album 2211", "Album 2212"]);
@@ -174,7 +192,8 @@ describe("jobs", () => {
 
   test("a long list has pages", () =>
     on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
-      for (let n = 0; n < 60; n += 1) mock.engine.submit({ kind: "work", name: `Many ${n}`, delay_ms: 3_600_000, payload: {} });
+      for (let n = 0; n < 60; n += 1)
+        mock.engine.submit({ kind: "work", name: `Many ${n}`, delay_ms: 3_600_000, payload: {} });
       await page.reload();
       await page.getByRole("link", { name: "Many 59" }).waitFor();
       await page.getByRole("button", { name: "Next" }).click();
@@ -211,7 +230,10 @@ describe("a job", () => {
       await page.locator(".page-head .state").getByText("Paused").waitFor();
       assert.equal(jobNamed(mock.engine, "October invoices").state, "paused");
       await page.getByText("October invoices is paused: what runs may end").waitFor();
-      await until(async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-action"))) === "Resume", "the focus goes to what undoes it");
+      await until(
+        async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-action"))) === "Resume",
+        "the focus goes to what undoes it",
+      );
       await page.locator("[data-action=Resume]").click();
       await page.locator(".page-head .state").getByText("Running").waitFor();
     }));
@@ -286,11 +308,20 @@ describe("a job", () => {
 
   test("results come in three orders", () =>
     on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
-      mock.engine.submit({ kind: "work", name: "Three", subtasks: [{ key: "c", payload: { ms: 300, steady: true } }, { key: "b", payload: { ms: 10 } }, { key: "a", payload: { ms: 150, steady: true } }] });
+      mock.engine.submit({
+        kind: "work",
+        name: "Three",
+        subtasks: [
+          { key: "c", payload: { ms: 300, steady: true } },
+          { key: "b", payload: { ms: 10 } },
+          { key: "a", payload: { ms: 150, steady: true } },
+        ],
+      });
       await until(() => jobNamed(mock.engine, "Three").state === "succeeded", "it is over");
       await open(page, "Three");
       await page.getByRole("link", { name: "Results" }).click();
-      const numbers = () => page.getByRole("table", { name: "Results" }).locator("tbody tr td:first-child").allTextContents();
+      const numbers = () =>
+        page.getByRole("table", { name: "Results" }).locator("tbody tr td:first-child").allTextContents();
       await until(async () => (await numbers()).join() === "#0,#1,#2", "as submitted");
       await page.getByRole("button", { name: "As completed" }).click();
       await until(async () => (await numbers()).join() === "#1,#2,#0", "as completed");
@@ -309,14 +340,18 @@ describe("a job", () => {
       await open(page, "Long");
       await page.getByRole("button", { name: "Copy as curl" }).click();
       await page.getByText("Command copied").waitFor();
-      assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `curl -sS '${mock.url}v1/jobs/${jobNamed(mock.engine, "Long").id}'`);
+      assert.equal(
+        await page.evaluate(() => navigator.clipboard.readText()),
+        `curl -sS '${mock.url}v1/jobs/${jobNamed(mock.engine, "Long").id}'`,
+      );
     }));
 });
 
 describe("keys", () => {
   test("they are ordered by how long the head stands, or by length", () =>
     on({ scene: "still", path: "keys" }, async ({ page }) => {
-      const keys = () => page.locator("[data-key]").evaluateAll((rows) => rows.map((row) => row.getAttribute("data-key")).join());
+      const keys = () =>
+        page.locator("[data-key]").evaluateAll((rows) => rows.map((row) => row.getAttribute("data-key")).join());
       await until(async () => (await keys()).split(",").length === 3, "three keys");
       await page.getByRole("button", { name: "Longest lane" }).click();
       await until(async () => (await keys()).startsWith("k0"), "the longest first");
@@ -340,7 +375,9 @@ describe("keys", () => {
       const row = page.locator("[data-key=supplier-1]");
       await row.getByText("Stopped").waitFor();
       await row.locator("[data-action='Skip head']").click();
-      await dialog(page).getByText(/will not be done, and counts as skipped\. The next of \d+ behind it may begin\./).waitFor();
+      await dialog(page)
+        .getByText(/will not be done, and counts as skipped\. The next of \d+ behind it may begin\./)
+        .waitFor();
       const before = jobNamed(mock.engine, "Catalogue import").counts.cancelled;
       await dialog(page).getByRole("button", { name: "Skip the head" }).click();
       await page.getByText("The head of supplier-1 was skipped").waitFor();
@@ -351,12 +388,19 @@ describe("keys", () => {
   test("a key has a page of its own, whatever is in its name", () =>
     on({ scene: "empty", path: "keys" }, async ({ page, mock }) => {
       const key = "a/b ä?#%";
-      mock.engine.submit({ kind: "work", name: "Odd", subtasks: [{ key, payload: { ms: 20 } }, { key, payload: { ms: 3_600_000 } }, { key }] });
+      mock.engine.submit({
+        kind: "work",
+        name: "Odd",
+        subtasks: [{ key, payload: { ms: 20 } }, { key, payload: { ms: 3_600_000 } }, { key }],
+      });
       await page.getByRole("searchbox", { name: "Go to a key" }).fill(key);
       await page.keyboard.press("Enter");
       await page.getByRole("heading", { level: 1, name: key }).waitFor();
       await page.getByText("2: the head, and 1 behind it").waitFor();
-      await page.getByRole("table", { name: /What ran of this key/ }).getByText("succeeded").waitFor();
+      await page
+        .getByRole("table", { name: /What ran of this key/ })
+        .getByText("succeeded")
+        .waitFor();
       await page.locator("[data-action=Pause]").click();
       await dialog(page).getByRole("button", { name: "Pause the key" }).click();
       await page.locator(".page-head .state").getByText("Paused").waitFor();
@@ -375,13 +419,18 @@ describe("failures, allocation, server", () => {
       await job.waitFor({ state: "detached" });
     }));
 
-  test("no failure says so", () => on({ scene: "still", path: "failures" }, ({ page }) => page.getByText("Nothing has failed").waitFor()));
+  test("no failure says so", () =>
+    on({ scene: "still", path: "failures" }, ({ page }) => page.getByText("Nothing has failed").waitFor()));
 
   test("the allocation shows slots by job, decisions by rule, and a table", () =>
     on({ path: "allocation" }, async ({ page }) => {
       await page.getByText(/8 of 8 slots busy, \d of \d jobs active/).waitFor();
       await page.getByRole("table", { name: "What runs" }).locator("tbody tr").nth(7).waitFor();
-      await page.getByRole("table", { name: /last decisions/ }).getByText("Least").first().waitFor();
+      await page
+        .getByRole("table", { name: /last decisions/ })
+        .getByText("Least")
+        .first()
+        .waitFor();
       await page.getByText("A job with something to do and no slot keeps at least one.").waitFor();
       await page.getByRole("button", { name: "View as table" }).click();
       const shares = page.getByRole("table", { name: /Slots of each job/ });
@@ -417,7 +466,10 @@ describe("submit", () => {
       await page.getByText("More").click();
       await page.getByLabel("Labels").fill("team=data, run=7");
       await page.getByLabel("Weight").fill("3");
-      const [request] = await Promise.all([page.waitForRequest((one) => one.method() === "POST"), page.getByRole("button", { name: "Submit the job" }).click()]);
+      const [request] = await Promise.all([
+        page.waitForRequest((one) => one.method() === "POST"),
+        page.getByRole("button", { name: "Submit the job" }).click(),
+      ]);
       assert.match(request.postData() ?? "", /9007199254740993/, "every digit is sent");
       assert.match(request.headers()["idempotency-key"], /^[0-9a-f]{32}$/);
       await page.getByRole("heading", { level: 1, name: "By hand" }).waitFor();
@@ -460,7 +512,9 @@ describe("submit", () => {
       await page.getByText("Command copied").waitFor();
       const line = await page.evaluate(() => navigator.clipboard.readText());
       const { execFileSync } = await import("node:child_process");
-      const args = execFileSync("bash", ["-c", `curl() { printf '%s\\n' "$@"; }; ${line}`]).toString().split("\n");
+      const args = execFileSync("bash", ["-c", `curl() { printf '%s\\n' "$@"; }; ${line}`])
+        .toString()
+        .split("\n");
       assert.deepEqual(JSON.parse(args[args.indexOf("--data-raw") + 1]), { kind: "work", key: "it's", payload: {} });
       assert.equal(args[1], `${mock.url}v1/jobs`);
     }));

@@ -14,7 +14,9 @@ const browser = await startBrowser();
 
 /** Moves over the lanes until a bar of a key that matches is lit. @param {import("playwright-core").Page} page @param {RegExp} wanted */
 async function light(page, wanted) {
-  const box = /** @type {{x: number, y: number, width: number, height: number}} */ (await page.locator(".lanes-scroll").boundingBox());
+  const box = /** @type {{x: number, y: number, width: number, height: number}} */ (
+    await page.locator(".lanes-scroll").boundingBox()
+  );
   let at = 0;
   await page.getByRole("button", { name: "Pause live updates" }).click();
   await until(async () => {
@@ -26,11 +28,24 @@ async function light(page, wanted) {
 }
 
 const shots = [
-  { name: "dashboard-overview", scene: "few", path: "", act: (/** @type {any} */ page) => light(page, /key customer-/) },
+  {
+    name: "dashboard-overview",
+    scene: "few",
+    path: "",
+    act: (/** @type {any} */ page) => light(page, /key customer-/),
+  },
   { name: "dashboard-busy-dark", scene: "busy", path: "", theme: "dark" },
   { name: "dashboard-job", scene: "few", path: "jobs", job: "October invoices" },
   { name: "dashboard-allocation-dark", scene: "few", path: "allocation", theme: "dark" },
-  { name: "dashboard-lost", scene: "few", path: "", act: async (/** @type {any} */ page, /** @type {any} */ mock) => (mock.break(), page.getByText(/Next try in [3-9] s/).waitFor()) },
+  {
+    name: "dashboard-lost",
+    scene: "few",
+    path: "",
+    act: async (/** @type {any} */ page, /** @type {any} */ mock) => (
+      mock.break(),
+      page.getByText(/Next try in [3-9] s/).waitFor()
+    ),
+  },
   { name: "dashboard-phone", scene: "few", path: "", size: PHONE },
   { name: "dashboard-empty", scene: "empty", path: "", warm: 2_000 },
 ];
@@ -38,7 +53,11 @@ const shots = [
 await Promise.all(
   shots.map(async ({ name, scene, path, theme, size, act, job, warm = WARM_MS }) => {
     const mock = await startMock({ scene });
-    const { page } = await openPage(browser, { url: `${mock.url}#/${path}`, size: size ?? DESKTOP, theme: /** @type {"light" | "dark"} */ (theme ?? "light") });
+    const { page } = await openPage(browser, {
+      url: `${mock.url}#/${path}`,
+      size: size ?? DESKTOP,
+      theme: /** @type {"light" | "dark"} */ (theme ?? "light"),
+    });
     if (job) await page.getByRole("link", { name: job }).click();
     await page.waitForTimeout(warm);
     if (act) await act(page, mock);

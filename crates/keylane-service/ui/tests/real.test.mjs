@@ -40,7 +40,11 @@ async function open(path) {
 
 /** @param {object} job */
 async function submit(job) {
-  const answer = await fetch(`${server}v1/jobs`, { method: "POST", headers: { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) }, body: JSON.stringify({ kind: "work", labels: { run }, ...job }) });
+  const answer = await fetch(`${server}v1/jobs`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) },
+    body: JSON.stringify({ kind: "work", labels: { run }, ...job }),
+  });
   assert.equal(answer.status, 202, await answer.clone().text());
   return answer.json();
 }
@@ -49,7 +53,9 @@ test("a job is submitted, followed to its end, and its results are read", async 
   const { page, context, problems } = await open("submit");
   await page.getByLabel("Kind").selectOption("work");
   await page.getByLabel("Name").fill(`${run} form`);
-  await page.getByLabel("Payload").fill(JSON.stringify({ subtasks: [0, 1, 2, 3].map((n) => ({ key: `${run}-${n % 2}`, payload: { ms: 20, n } })) }));
+  await page
+    .getByLabel("Payload")
+    .fill(JSON.stringify({ subtasks: [0, 1, 2, 3].map((n) => ({ key: `${run}-${n % 2}`, payload: { ms: 20, n } })) }));
   await page.getByRole("button", { name: "Submit the job" }).click();
   await page.getByRole("heading", { level: 1, name: `${run} form` }).waitFor();
   await page.locator(".page-head .state").getByText("Succeeded").waitFor();
@@ -63,11 +69,17 @@ test("a job is submitted, followed to its end, and its results are read", async 
 });
 
 test("a waiting job says behind whom, a key is paused and resumed, and a job is cancelled", async () => {
-  const long = await submit({ name: `${run} long`, subtasks: [0, 1, 2].map(() => ({ key: `${run}-k`, payload: { ms: 600_000 } })) });
+  const long = await submit({
+    name: `${run} long`,
+    subtasks: [0, 1, 2].map(() => ({ key: `${run}-k`, payload: { ms: 600_000 } })),
+  });
   const held = await submit({ name: `${run} held`, subtasks: [{ key: `${run}-k`, payload: { ms: 1 } }] });
   const { page, context, problems } = await open(`jobs/${held.id}`);
   await page.locator(".because").getByText("Behind others of its key").waitFor();
-  await page.locator(".because").getByRole("link", { name: `${run}-k` }).click();
+  await page
+    .locator(".because")
+    .getByRole("link", { name: `${run}-k` })
+    .click();
   await page.getByText("4: the head, and 3 behind it").waitFor();
   await page.locator("[data-action=Pause]").click();
   await page.getByRole("button", { name: "Pause the key" }).click();
@@ -86,7 +98,11 @@ test("a waiting job says behind whom, a key is paused and resumed, and a job is 
 });
 
 test("what failed is found by its reason, and deleted with its job", async () => {
-  const job = await submit({ name: `${run} failing`, attempts: 1, subtasks: [0, 1].map((n) => ({ payload: { fail: true, ms: 1, n } })) });
+  const job = await submit({
+    name: `${run} failing`,
+    attempts: 1,
+    subtasks: [0, 1].map((n) => ({ payload: { fail: true, ms: 1, n } })),
+  });
   const { page, context, problems } = await open("failures");
   await page.getByRole("link", { name: `${run} failing` }).click();
   await page.locator(".page-head .state").getByText("Failed").waitFor();
@@ -103,11 +119,21 @@ test("what failed is found by its reason, and deleted with its job", async () =>
 });
 
 test("the lanes, the allocation and the server's page have something to show", async () => {
-  const job = await submit({ name: `${run} lanes`, subtasks: Array.from({ length: 40 }, (_, n) => ({ key: `${run}-${n % 4}`, payload: { ms: 60 } })) });
+  const job = await submit({
+    name: `${run} lanes`,
+    subtasks: Array.from({ length: 40 }, (_, n) => ({ key: `${run}-${n % 4}`, payload: { ms: 60 } })),
+  });
   const { page, context, problems } = await open("");
-  await page.locator(".legend").getByRole("link", { name: `${run} lanes` }).waitFor();
+  await page
+    .locator(".legend")
+    .getByRole("link", { name: `${run} lanes` })
+    .waitFor();
   await page.getByRole("button", { name: "View as table" }).click();
-  await page.getByRole("table", { name: /What ran lately/ }).getByText(`${run} lanes`).first().waitFor();
+  await page
+    .getByRole("table", { name: /What ran lately/ })
+    .getByText(`${run} lanes`)
+    .first()
+    .waitFor();
   await page.goto(`${server}#/allocation`);
   await page.getByText(/of \d+ slots busy/).waitFor();
   await page.goto(`${server}#/server`);
@@ -116,6 +142,9 @@ test("the lanes, the allocation and the server's page have something to show", a
   await page.goto(`${server}#/jobs/${job.id}`);
   await page.locator(".page-head .state").getByText("Succeeded").waitFor();
   // The lanes still show jobs that were deleted, and whose names are asked for in vain.
-  assert.deepEqual(problems.filter((text) => !text.includes("status of 404")), []);
+  assert.deepEqual(
+    problems.filter((text) => !text.includes("status of 404")),
+    [],
+  );
   await context.close();
 });

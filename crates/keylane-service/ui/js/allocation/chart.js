@@ -70,7 +70,9 @@ export class AllocationChart {
   #show() {
     const jobs = jobsOf(this.#points);
     const names = jobs.map((job) => [job, this.#nameOf(job)]);
-    refill(this.legend, JSON.stringify(names), () => names.slice(-12).map(([job, name]) => h("li", null, jobLink(job, name))));
+    refill(this.legend, JSON.stringify(names), () =>
+      names.slice(-12).map(([job, name]) => h("li", null, jobLink(job, name))),
+    );
     if (this.#isTable) this.#showTable();
     else this.#draw();
   }
@@ -84,8 +86,24 @@ export class AllocationChart {
     const shares = sharesOf(this.#points).filter(({ most }) => most > 0);
     refill(this.twin, JSON.stringify(shares), () => {
       if (shares.length === 0) return empty("No job had a slot");
-      const { element, body } = table("Slots of each job, in the last minutes", ["Job", ">Now", ">On average", ">At most"]);
-      body.append(...shares.map(({ job, now, mean, most }) => h("tr", null, h("td", null, jobLink(job, this.#nameOf(job))), h("td", { class: "number" }, count(now)), h("td", { class: "number" }, mean.toFixed(1)), h("td", { class: "number" }, count(most)))));
+      const { element, body } = table("Slots of each job, in the last minutes", [
+        "Job",
+        ">Now",
+        ">On average",
+        ">At most",
+      ]);
+      body.append(
+        ...shares.map(({ job, now, mean, most }) =>
+          h(
+            "tr",
+            null,
+            h("td", null, jobLink(job, this.#nameOf(job))),
+            h("td", { class: "number" }, count(now)),
+            h("td", { class: "number" }, mean.toFixed(1)),
+            h("td", { class: "number" }, count(most)),
+          ),
+        ),
+      );
       return element;
     });
   }
@@ -127,7 +145,12 @@ export class AllocationChart {
         const right = Math.round(x(Math.min(next, at + 3_000)));
         if (right > GUTTER) {
           const begin = Math.max(left, GUTTER);
-          context.fillRect(begin, y(floor[index] + number), right - begin, y(floor[index]) - y(floor[index] + number) - 0.6);
+          context.fillRect(
+            begin,
+            y(floor[index] + number),
+            right - begin,
+            y(floor[index]) - y(floor[index] + number) - 0.6,
+          );
         }
         floor[index] += number;
       }
@@ -145,7 +168,8 @@ export class AllocationChart {
     const top = height - TIMES - RULE_LINE * RULE_NAMES.length;
     context.textAlign = "right";
     context.fillStyle = colours.muted;
-    for (const [line, rule] of RULE_NAMES.entries()) context.fillText(ruleWord(rule), GUTTER - 7, top + (line + 0.5) * RULE_LINE);
+    for (const [line, rule] of RULE_NAMES.entries())
+      context.fillText(ruleWord(rule), GUTTER - 7, top + (line + 0.5) * RULE_LINE);
     for (const bar of this.app.model.slices.all()) {
       const line = RULE_NAMES.indexOf(bar.rule);
       const left = Math.round(x(bar.begin));
@@ -180,4 +204,3 @@ export class AllocationChart {
     }
   }
 }
-

@@ -20,7 +20,8 @@ export function pointsFromBars(bars, from, to) {
   const first = bars.reduce((least, bar) => Math.min(least, bar.begin), Infinity);
   /** @type {Point[]} */
   const points = [];
-  for (let at = Math.ceil(Math.max(from, first) / STEP_MS) * STEP_MS; at < to; at += STEP_MS) points.push({ at, slots: new Map() });
+  for (let at = Math.ceil(Math.max(from, first) / STEP_MS) * STEP_MS; at < to; at += STEP_MS)
+    points.push({ at, slots: new Map() });
   for (const bar of bars) {
     const begin = points.length === 0 ? 0 : Math.max(0, Math.ceil((bar.begin - points[0].at) / STEP_MS));
     for (let index = begin; index < points.length && points[index].at < (bar.end ?? Infinity); index += 1) {
@@ -60,6 +61,11 @@ export function jobsOf(points) {
 export function sharesOf(points) {
   return jobsOf(points).map((job) => {
     const numbers = points.map(({ slots }) => slots.get(job) ?? 0);
-    return { job, now: numbers[numbers.length - 1], most: Math.max(...numbers), mean: numbers.reduce((sum, one) => sum + one, 0) / numbers.length };
+    return {
+      job,
+      now: numbers[numbers.length - 1],
+      most: Math.max(...numbers),
+      mean: numbers.reduce((sum, one) => sum + one, 0) / numbers.length,
+    };
   });
 }

@@ -20,7 +20,14 @@ const SEEN_ROWS = 16;
 /** What ran comes once a second: the right edge is where it is known, so that no bar grows into the past. */
 const LAG_MS = 1_100;
 const HINT = "Point at a bar, or use the arrow keys, to light everything of its key.";
-const STEPS = /** @type {const} */ ({ ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down", Home: "home", End: "end" });
+const STEPS = /** @type {const} */ ({
+  ArrowLeft: "left",
+  ArrowRight: "right",
+  ArrowUp: "up",
+  ArrowDown: "down",
+  Home: "home",
+  End: "end",
+});
 
 export class LaneChart {
   /** Milliseconds from the left edge to the right one. */
@@ -58,13 +65,17 @@ export class LaneChart {
     this.info = h("p", { class: "lanes-info" }, HINT);
     /** Says what the keyboard is on; what the pointer is on is seen. */
     this.said = h("p", { class: "visually-hidden", "aria-live": "polite" });
-    this.scroll = h("div", {
-      class: "lanes-scroll",
-      tabindex: 0,
-      role: "application",
-      "aria-roledescription": "lane chart",
-      "aria-label": "What ran lately, a row for each slot. Arrow keys move between bars, Enter opens one.",
-    }, this.body);
+    this.scroll = h(
+      "div",
+      {
+        class: "lanes-scroll",
+        tabindex: 0,
+        role: "application",
+        "aria-roledescription": "lane chart",
+        "aria-label": "What ran lately, a row for each slot. Arrow keys move between bars, Enter opens one.",
+      },
+      this.body,
+    );
     this.element = h("div", { class: "lanes-chart" }, this.scroll, this.info, this.said);
     this.#listen(signal);
     this.#loop(signal);

@@ -114,7 +114,9 @@ function paintAxis(context, scene, colours) {
   for (let time = Math.ceil(scene.from / step) * step; time <= scene.to; time += step) {
     const x = xOf(scene, time);
     const date = new Date(time);
-    const text = [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+    const text = [date.getHours(), date.getMinutes(), date.getSeconds()]
+      .map((part) => String(part).padStart(2, "0"))
+      .join(":");
     if (x - 24 > scene.gutter && x + 24 < scene.width) context.fillText(text, x, AXIS / 2);
   }
   context.fillStyle = colours.line;

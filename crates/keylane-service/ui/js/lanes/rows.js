@@ -34,7 +34,10 @@ export function rowsByKey(bars, job) {
   for (const bar of bars) {
     if (bar.job !== job) continue;
     for (const key of bar.keys.length > 0 ? bar.keys : [""]) {
-      const found = rows.get(key) ?? { ...row(key || "no key", key ? `key ${key}` : "subtasks without a key"), work: 0 };
+      const found = rows.get(key) ?? {
+        ...row(key || "no key", key ? `key ${key}` : "subtasks without a key"),
+        work: 0,
+      };
       found.bars.push(bar);
       found.work += (bar.end ?? Date.now()) - bar.begin;
       rows.set(key, found);

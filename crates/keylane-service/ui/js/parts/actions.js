@@ -26,16 +26,25 @@ export function jobActions(job) {
   /** @type {Action[]} */
   const actions = [];
   if (job.state === "paused") {
-    actions.push({ word: "Resume", drawing: "play", run: () => attempt(() => post(`${path}/resume`, {}), `${title} goes on`) });
+    actions.push({
+      word: "Resume",
+      drawing: "play",
+      run: () => attempt(() => post(`${path}/resume`, {}), `${title} goes on`),
+    });
   } else if (!isFinal(job.state) && job.state !== "cancelling") {
-    actions.push({ word: "Pause", drawing: "pause", run: () => attempt(() => post(`${path}/pause`, {}), `${title} is paused: what runs may end`) });
+    actions.push({
+      word: "Pause",
+      drawing: "pause",
+      run: () => attempt(() => post(`${path}/pause`, {}), `${title} is paused: what runs may end`),
+    });
   }
   if (failed > 0) {
     actions.push({ word: "Retry failed…", drawing: "retry", run: () => retryJob(job, "failed", failed) });
   } else if (cancelled > 0 && isFinal(job.state)) {
     actions.push({ word: "Retry cancelled…", drawing: "retry", run: () => retryJob(job, "unsuccessful", cancelled) });
   }
-  if (!isFinal(job.state)) actions.push({ word: "Cancel…", drawing: "cancel", isDangerous: true, run: () => cancelJob(job) });
+  if (!isFinal(job.state))
+    actions.push({ word: "Cancel…", drawing: "cancel", isDangerous: true, run: () => cancelJob(job) });
   else actions.push({ word: "Delete…", drawing: "remove", isDangerous: true, run: () => deleteJob(job) });
   return actions;
 }
@@ -48,10 +57,16 @@ export function jobActions(job) {
 export async function retryJob(job, only, number) {
   const sure = await confirm({
     title: `Retry ${plural(number, "subtask")} of ${jobTitle(job)}?`,
-    effect: [`${number === 1 ? "It gets" : "They get"} all attempts again, behind whatever waits for the same keys by then.`, "Effects of earlier attempts may happen a second time."],
+    effect: [
+      `${number === 1 ? "It gets" : "They get"} all attempts again, behind whatever waits for the same keys by then.`,
+      "Effects of earlier attempts may happen a second time.",
+    ],
     verb: "Retry",
   });
-  return sure && attempt(() => post(`${jobPath(job.id)}/retry`, { only }), `${plural(number, "subtask")} will be tried again`);
+  return (
+    sure &&
+    attempt(() => post(`${jobPath(job.id)}/retry`, { only }), `${plural(number, "subtask")} will be tried again`)
+  );
 }
 
 /** @param {Job} job */
@@ -62,21 +77,31 @@ async function cancelJob(job) {
     title: `Cancel ${jobTitle(job)}?`,
     effect: [
       `${plural(waiting + ready + backing_off, "subtask")} will not be done. What has ended stays as it is.`,
-      running === 0 ? "Nothing of it runs now." : `${count(running)} ${running === 1 ? "runs" : "run"} now, and may end unless you end ${running === 1 ? "it" : "them"}.`,
+      running === 0
+        ? "Nothing of it runs now."
+        : `${count(running)} ${running === 1 ? "runs" : "run"} now, and may end unless you end ${running === 1 ? "it" : "them"}.`,
     ],
     field: h("label", { class: "check" }, kill, "End what runs at once"),
     verb: "Cancel the job",
     isDangerous: true,
   });
   const mode = kill.checked ? "kill" : "graceful";
-  return sure && attempt(() => post(`${jobPath(job.id)}/cancel`, { mode, reason: "by the dashboard" }), `${jobTitle(job)} is being cancelled`);
+  return (
+    sure &&
+    attempt(
+      () => post(`${jobPath(job.id)}/cancel`, { mode, reason: "by the dashboard" }),
+      `${jobTitle(job)} is being cancelled`,
+    )
+  );
 }
 
 /** @param {Job} job */
 async function deleteJob(job) {
   const sure = await confirm({
     title: `Delete ${jobTitle(job)}?`,
-    effect: [`The job, its ${plural(job.counts.total, "subtask")} and all results are removed from the store. This cannot be undone.`],
+    effect: [
+      `The job, its ${plural(job.counts.total, "subtask")} and all results are removed from the store. This cannot be undone.`,
+    ],
     verb: "Delete the job",
     isDangerous: true,
   });
@@ -93,7 +118,11 @@ export function keyActions(view) {
   /** @type {Action[]} */
   const actions = [];
   if (view.state === "paused") {
-    actions.push({ word: "Resume", drawing: "play", run: () => attempt(() => post(`${path}/resume`), `Key ${view.key} goes on`) });
+    actions.push({
+      word: "Resume",
+      drawing: "play",
+      run: () => attempt(() => post(`${path}/resume`), `Key ${view.key} goes on`),
+    });
   } else {
     actions.push({ word: "Pause", drawing: "pause", run: () => pauseKey(view) });
   }
@@ -112,7 +141,10 @@ const behind = (view) => Math.max(0, view.length - 1);
 async function pauseKey(view) {
   const sure = await confirm({
     title: `Pause key ${view.key}?`,
-    effect: [`Its ${plural(view.length, "unfinished subtask")} will wait until the key is resumed${view.head?.state === "running" ? "; the one that runs may end" : ""}.`, "Other keys are not affected, but for subtasks that have this key and another."],
+    effect: [
+      `Its ${plural(view.length, "unfinished subtask")} will wait until the key is resumed${view.head?.state === "running" ? "; the one that runs may end" : ""}.`,
+      "Other keys are not affected, but for subtasks that have this key and another.",
+    ],
     verb: "Pause the key",
   });
   return sure && attempt(() => post(`${keyPath(view.key)}/pause`), `Key ${view.key} is paused`);
@@ -122,7 +154,9 @@ async function pauseKey(view) {
 async function retryHead(view) {
   const sure = await confirm({
     title: `Retry the head of key ${view.key}?`,
-    effect: [`Subtask #${view.head?.number} is tried again now, with all its attempts. ${count(behind(view))} behind it go on waiting until it has ended.`],
+    effect: [
+      `Subtask #${view.head?.number} is tried again now, with all its attempts. ${count(behind(view))} behind it go on waiting until it has ended.`,
+    ],
     verb: "Retry the head",
   });
   return sure && attempt(() => post(`${keyPath(view.key)}/retry-head`), `The head of ${view.key} is tried again`);
@@ -132,7 +166,9 @@ async function retryHead(view) {
 async function skipHead(view) {
   const sure = await confirm({
     title: `Skip the head of key ${view.key}?`,
-    effect: [`Subtask #${view.head?.number} will not be done, and counts as skipped. ${behind(view) === 0 ? "Nothing waits behind it." : `The next of ${count(behind(view))} behind it may begin.`}`],
+    effect: [
+      `Subtask #${view.head?.number} will not be done, and counts as skipped. ${behind(view) === 0 ? "Nothing waits behind it." : `The next of ${count(behind(view))} behind it may begin.`}`,
+    ],
     verb: "Skip the head",
     isDangerous: true,
   });
@@ -146,7 +182,11 @@ async function skipHead(view) {
  */
 export function actionBar({ isReadOnly, after, about }) {
   const element = h("div", { class: "actions" });
-  const list = new KeyedList(element, (/** @type {Action} */ action) => action.word, (first) => actionButton(first, about, after));
+  const list = new KeyedList(
+    element,
+    (/** @type {Action} */ action) => action.word,
+    (first) => actionButton(first, about, after),
+  );
   /** @param {Action[]} actions */
   const update = (actions) => {
     const hadFocus = element.contains(document.activeElement);
@@ -165,7 +205,17 @@ export function actionBar({ isReadOnly, after, about }) {
  */
 function actionButton({ word, drawing, isDangerous }, about, after) {
   const name = word.replace("…", "");
-  const element = h("button", { type: "button", class: `button ${isDangerous ? "is-danger-quiet" : ""}`, "aria-label": `${name} ${about}`, "data-action": name }, icon(drawing), h("span", null, word));
+  const element = h(
+    "button",
+    {
+      type: "button",
+      class: `button ${isDangerous ? "is-danger-quiet" : ""}`,
+      "aria-label": `${name} ${about}`,
+      "data-action": name,
+    },
+    icon(drawing),
+    h("span", null, word),
+  );
   let run = async () => false;
   // One press is one change, however often it is pressed. It is not disabled meanwhile: that would lose the focus.
   let isBusy = false;

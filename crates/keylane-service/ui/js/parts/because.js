@@ -14,7 +14,11 @@ import { ago, keyLink } from "./small.js";
  * @param {{nameOf: (id: string) => string | null}} names
  */
 export function becauseList(reasons, names) {
-  return h("ul", { class: "because" }, reasons.map((because) => h("li", null, one(because, names))));
+  return h(
+    "ul",
+    { class: "because" },
+    reasons.map((because) => h("li", null, one(because, names))),
+  );
 }
 
 /**
@@ -30,7 +34,13 @@ function one({ reason, text, count: number, key, position, job, number: subtask,
     until !== undefined && h("span", null, `until ${new Date(until).toLocaleTimeString()}`),
   ];
   return [
-    h("p", { class: "because-head" }, icon("waiting"), h("strong", null, reasonWord(reason)), number !== undefined && h("span", { class: "because-count" }, `${count(number)} of its subtasks`)),
+    h(
+      "p",
+      { class: "because-head" },
+      icon("waiting"),
+      h("strong", null, reasonWord(reason)),
+      number !== undefined && h("span", { class: "because-count" }, `${count(number)} of its subtasks`),
+    ),
     h("p", { class: "because-text" }, text),
     facts.some(Boolean) && h("p", { class: "because-facts" }, facts),
   ];

@@ -19,9 +19,17 @@ export function confirm({ title, effect, verb, isDangerous = false, field }) {
   const yes = h("button", { class: `button ${isDangerous ? "is-danger" : "is-primary"}`, value: "yes" }, verb);
   const no = h("button", { class: "button", value: "no" }, "Keep as it is");
   const heading = h("h2", { id: "dialog-title" }, title);
-  const body = h("div", { id: "dialog-text" }, effect.map((part) => h("p", null, part)));
+  const body = h(
+    "div",
+    { id: "dialog-text" },
+    effect.map((part) => h("p", null, part)),
+  );
   const form = h("form", { method: "dialog" }, heading, body, field, h("div", { class: "dialog-buttons" }, no, yes));
-  const dialog = h("dialog", { class: "dialog", "aria-labelledby": "dialog-title", "aria-describedby": "dialog-text" }, form);
+  const dialog = h(
+    "dialog",
+    { class: "dialog", "aria-labelledby": "dialog-title", "aria-describedby": "dialog-text" },
+    form,
+  );
   // A press on Enter in the dialog does what does no harm.
   no.autofocus = true;
   return show(dialog);

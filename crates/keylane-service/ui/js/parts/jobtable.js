@@ -14,9 +14,21 @@ import { ago, cell, eta, jobLink, progressBar, setAgo, stateBadge, table } from 
  * @param {{isShort?: boolean}} [options]
  */
 export function jobTable(label, { isShort = false } = {}) {
-  const columns = ["Job", "State", "Progress", ...(isShort ? [] : [">Runs"]), ">Failed", ">Left", ...(isShort ? [] : [">Submitted"])];
+  const columns = [
+    "Job",
+    "State",
+    "Progress",
+    ...(isShort ? [] : [">Runs"]),
+    ">Failed",
+    ">Left",
+    ...(isShort ? [] : [">Submitted"]),
+  ];
   const { element, body } = table(label, columns, "is-cards");
-  const list = new KeyedList(body, (/** @type {Job} */ job) => job.id, (job) => jobRow(job, isShort));
+  const list = new KeyedList(
+    body,
+    (/** @type {Job} */ job) => job.id,
+    (job) => jobRow(job, isShort),
+  );
   return { element, show: (/** @type {Job[]} */ jobs) => list.show(jobs) };
 }
 
@@ -53,7 +65,11 @@ function jobRow(first, isShort) {
     progress.update(counts, job.progress, jobTitle(job));
     setText(words, `${percent(job.progress)} · ${count(ended)} of ${count(counts.total)}`);
     setText(runs, count(counts.running));
-    refill(failed, String(counts.failed), () => (counts.failed === 0 ? h("span", { class: "muted" }, "0") : h("a", { class: "error-text", href: href(["jobs", job.id, "failed"]) }, count(counts.failed))));
+    refill(failed, String(counts.failed), () =>
+      counts.failed === 0
+        ? h("span", { class: "muted" }, "0")
+        : h("a", { class: "error-text", href: href(["jobs", job.id, "failed"]) }, count(counts.failed)),
+    );
     setText(left, isFinal(job.state) ? "–" : eta(job.eta_ms));
     setAgo(submitted, job.created_at);
     setText(sub, subText(job));

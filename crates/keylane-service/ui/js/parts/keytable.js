@@ -14,7 +14,9 @@ import { ago, cell, keyLink, setAgo, stateBadge, swatch, table } from "./small.j
  * @param {{app: import("../main.js").App, changed?: () => unknown, isShort?: boolean}} options
  */
 export function keyTable(label, { app, changed, isShort = false }) {
-  const columns = isShort ? ["Key", "State", ">Waiting", ">Head for"] : ["Key", "State", ">Waiting behind", "Head", ">Head for", ">Attempts", ">Actions"];
+  const columns = isShort
+    ? ["Key", "State", ">Waiting", ">Head for"]
+    : ["Key", "State", ">Waiting behind", "Head", ">Head for", ">Attempts", ">Actions"];
   const { element, body } = table(label, columns, isShort ? "" : "is-cards");
   const list = new KeyedList(body, (/** @type {KeyView} */ view) => view.key, makeRow);
 
@@ -25,7 +27,11 @@ export function keyTable(label, { app, changed, isShort = false }) {
     const head = cell("Head", "");
     const since = ago(undefined, "");
     const attempts = h("td", { class: "number", "data-label": "Attempts" });
-    const actions = actionBar({ isReadOnly: () => app.version?.read_only ?? false, after: () => changed?.(), about: `key ${first.key}` });
+    const actions = actionBar({
+      isReadOnly: () => app.version?.read_only ?? false,
+      after: () => changed?.(),
+      about: `key ${first.key}`,
+    });
     const row = h(
       "tr",
       { "data-key": first.key },
@@ -40,7 +46,11 @@ export function keyTable(label, { app, changed, isShort = false }) {
     const update = (/** @type {KeyView} */ view) => {
       state.update(view.state);
       setText(behind, count(Math.max(0, view.length - 1)));
-      refill(head, JSON.stringify([view.head?.job, view.head?.number, view.head?.state, app.model.nameOf(view.head?.job ?? "")]), () => headLink(app, view));
+      refill(
+        head,
+        JSON.stringify([view.head?.job, view.head?.number, view.head?.state, app.model.nameOf(view.head?.job ?? "")]),
+        () => headLink(app, view),
+      );
       setAgo(since, view.head?.since);
       setText(attempts, view.head ? count(view.head.attempts) : "–");
       actions.update(keyActions(view));
@@ -57,5 +67,15 @@ export function keyTable(label, { app, changed, isShort = false }) {
 function headLink(app, { head }) {
   if (!head) return h("span", { class: "muted" }, "–");
   const name = app.model.nameOf(head.job) ?? shortId(head.job);
-  return h("span", null, h("a", { class: "job-link", href: href(["jobs", head.job, "subtasks", head.number]) }, swatch(head.job), h("span", null, `${name} #${head.number}`)), h("span", { class: "sub" }, stateWord(head.state)));
+  return h(
+    "span",
+    null,
+    h(
+      "a",
+      { class: "job-link", href: href(["jobs", head.job, "subtasks", head.number]) },
+      swatch(head.job),
+      h("span", null, `${name} #${head.number}`),
+    ),
+    h("span", { class: "sub" }, stateWord(head.state)),
+  );
 }

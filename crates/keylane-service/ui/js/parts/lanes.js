@@ -25,7 +25,12 @@ export function lanesPanel({ app, signal }, { job = "" } = {}) {
   const note = h("span", { class: "hint" });
   const rows = h("select", { class: "input", "aria-label": "Rows", onchange: () => chart.showKeysOf(rows.value) });
   let isTable = false;
-  const toggle = h("button", { type: "button", class: "button is-small", "aria-pressed": "false", onclick: () => showTable(!isTable) }, icon("table"), "View as table");
+  const toggle = h(
+    "button",
+    { type: "button", class: "button is-small", "aria-pressed": "false", onclick: () => showTable(!isTable) },
+    icon("table"),
+    "View as table",
+  );
   const showTable = (/** @type {boolean} */ wanted) => {
     isTable = wanted;
     toggle.setAttribute("aria-pressed", String(wanted));
@@ -44,7 +49,13 @@ export function lanesPanel({ app, signal }, { job = "" } = {}) {
   app.model.onLoad(update, signal);
   update();
   const tools = [note, !job && rows, spanButtons(chart), toggle];
-  return panel(job ? "Lanes of its keys" : "Lanes", { side: h("div", { class: "lanes-tools" }, tools), class: "lanes" }, legend, chart.element, twin.element);
+  return panel(
+    job ? "Lanes of its keys" : "Lanes",
+    { side: h("div", { class: "lanes-tools" }, tools), class: "lanes" },
+    legend,
+    chart.element,
+    twin.element,
+  );
 }
 
 /** @param {LaneChart} chart */
@@ -82,7 +93,9 @@ function jobsIn(app, chart) {
 function showLegend(app, chart, legend) {
   const jobs = jobsIn(app, chart).slice(0, 10);
   const title = (/** @type {string} */ id) => app.model.nameOf(id) ?? jobTitle({ id, kind: "job" });
-  refill(legend, JSON.stringify(jobs.map((job) => [job, title(job)])), () => jobs.map((job) => h("li", null, jobLink(job, title(job)))));
+  refill(legend, JSON.stringify(jobs.map((job) => [job, title(job)])), () =>
+    jobs.map((job) => h("li", null, jobLink(job, title(job)))),
+  );
   legend.hidden = jobs.length === 0 || chart.byKeysOf !== "";
 }
 
@@ -96,7 +109,10 @@ function showChoices(app, rows) {
   const chosen = rows.value;
   const jobs = [...new Set(app.model.slices.all().map((bar) => bar.job))].slice(-20);
   if (chosen && !jobs.includes(chosen)) jobs.push(chosen);
-  const choices = [["", "Rows: slots"], ...jobs.map((job) => [job, `Rows: keys of ${app.model.nameOf(job) ?? jobTitle({ id: job, kind: "job" })}`])];
+  const choices = [
+    ["", "Rows: slots"],
+    ...jobs.map((job) => [job, `Rows: keys of ${app.model.nameOf(job) ?? jobTitle({ id: job, kind: "job" })}`]),
+  ];
   refill(rows, JSON.stringify(choices), () => choices.map(([value, text]) => h("option", { value }, text)));
   rows.value = chosen;
 }
@@ -107,7 +123,16 @@ function showChoices(app, rows) {
  * @param {LaneChart} chart
  */
 function laneTable(app, chart) {
-  const { element, body } = table("What ran lately, newest first", [">Slot", "Job", "Subtask", "Key", ">Began", ">Took", "How it ended", "Rule"]);
+  const { element, body } = table("What ran lately, newest first", [
+    ">Slot",
+    "Job",
+    "Subtask",
+    "Key",
+    ">Began",
+    ">Took",
+    "How it ended",
+    "Rule",
+  ]);
   element.classList.add("lane-table");
   element.hidden = true;
   const list = new KeyedList(body, (/** @type {Bar} */ bar) => bar.id, makeRow);
@@ -137,7 +162,9 @@ function laneTable(app, chart) {
   }
   const show = () => {
     const from = app.model.now() - chart.span;
-    const bars = app.model.slices.all().filter((bar) => (bar.end ?? Infinity) >= from && (!chart.byKeysOf || bar.job === chart.byKeysOf));
+    const bars = app.model.slices
+      .all()
+      .filter((bar) => (bar.end ?? Infinity) >= from && (!chart.byKeysOf || bar.job === chart.byKeysOf));
     list.show(bars.sort((a, b) => b.begin - a.begin).slice(0, MAX_TABLE_ROWS));
   };
   return { element, show };

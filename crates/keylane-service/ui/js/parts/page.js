@@ -9,7 +9,14 @@ import { button } from "./small.js";
  */
 export function pageHead(title, { crumb, beside = [], actions } = {}) {
   const heading = h("h1", { tabindex: -1 }, title);
-  const element = h("header", { class: "page-head" }, crumb && h("nav", { class: "crumb", "aria-label": "Where this is" }, crumb), heading, beside, actions);
+  const element = h(
+    "header",
+    { class: "page-head" },
+    crumb && h("nav", { class: "crumb", "aria-label": "Where this is" }, crumb),
+    heading,
+    beside,
+    actions,
+  );
   return { element, heading };
 }
 

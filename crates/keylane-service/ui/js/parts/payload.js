@@ -11,7 +11,24 @@ import { copy } from "./toast.js";
  */
 export function payload(value, title) {
   const text = printExact(value);
-  return h("div", null, h("div", { class: "panel-head" }, h("h3", null, title), h("div", { class: "panel-side" }, button("Copy", "copy", () => copy(text, title), { class: "button is-small", "aria-label": `Copy ${title.toLowerCase()}` }))), h("pre", { class: "payload", tabindex: 0, "aria-label": title }, h("code", null, text)));
+  return h(
+    "div",
+    null,
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h3", null, title),
+      h(
+        "div",
+        { class: "panel-side" },
+        button("Copy", "copy", () => copy(text, title), {
+          class: "button is-small",
+          "aria-label": `Copy ${title.toLowerCase()}`,
+        }),
+      ),
+    ),
+    h("pre", { class: "payload", tabindex: 0, "aria-label": title }, h("code", null, text)),
+  );
 }
 
 /**

@@ -48,7 +48,10 @@ export function setAgo(time, at) {
     time.title = new Date(at).toLocaleString();
   }
   const passed = Date.now() + clockOffset() - Date.parse(at);
-  setText(time, passed < 1000 && time.dataset.suffix ? "just now" : age(Math.max(passed, 0)) + (time.dataset.suffix ?? ""));
+  setText(
+    time,
+    passed < 1000 && time.dataset.suffix ? "just now" : age(Math.max(passed, 0)) + (time.dataset.suffix ?? ""),
+  );
 }
 
 let clockOffset = () => 0;
@@ -116,7 +119,12 @@ export function keyLink(/** @type {string} */ key) {
  * @param {Record<string, unknown>} [more]
  */
 export function button(word, drawing, press, more = {}) {
-  return h("button", { type: "button", class: "button", onclick: press, ...more }, icon(drawing), h("span", null, word));
+  return h(
+    "button",
+    { type: "button", class: "button", onclick: press, ...more },
+    icon(drawing),
+    h("span", null, word),
+  );
 }
 
 /** Grey bars where something will be: not a zero, which would be a claim. */
@@ -157,7 +165,12 @@ export function failure(/** @type {Error} */ error, /** @type {(() => unknown) |
  */
 export function panel(title, { level = 2, side = null, class: name = "" }, ...children) {
   const heading = h(level === 2 ? "h2" : "h3", { class: "panel-title" }, title);
-  return h("section", { class: `panel ${name}` }, h("div", { class: "panel-head" }, heading, side && h("div", { class: "panel-side" }, side)), ...children);
+  return h(
+    "section",
+    { class: `panel ${name}` },
+    h("div", { class: "panel-head" }, heading, side && h("div", { class: "panel-side" }, side)),
+    ...children,
+  );
 }
 
 /**
@@ -173,7 +186,13 @@ export function table(label, columns, name = "") {
     const isNumber = column.startsWith(">");
     return h("th", { scope: "col", class: isNumber && "number" }, isNumber ? column.slice(1) : column);
   });
-  const all = h("table", { class: `table ${name}` }, h("caption", { class: "visually-hidden" }, label), h("thead", null, h("tr", null, heads)), body);
+  const all = h(
+    "table",
+    { class: `table ${name}` },
+    h("caption", { class: "visually-hidden" }, label),
+    h("thead", null, h("tr", null, heads)),
+    body,
+  );
   const element = h("div", { class: "table-scroll", role: "group", "aria-label": label, tabindex: 0 }, all);
   return { element, body };
 }

@@ -20,7 +20,10 @@ export function sparkline(label) {
   const show = (values) => {
     if (values.length < 2) return;
     const most = Math.max(...values, 1e-9);
-    const points = values.map((value, index) => `${((index / (values.length - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 1 - (value / most) * (HEIGHT - 3)).toFixed(1)}`);
+    const points = values.map(
+      (value, index) =>
+        `${((index / (values.length - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 1 - (value / most) * (HEIGHT - 3)).toFixed(1)}`,
+    );
     line.setAttribute("points", points.join(" "));
     element.setAttribute("aria-label", `${label}: now ${short(values[values.length - 1])}, at most ${short(most)}`);
   };

@@ -17,7 +17,11 @@ export function toasts() {
  * @param {"ok" | "failed"} [how]
  */
 export function toast(text, how = "ok") {
-  const close = h("button", { type: "button", class: "icon-button", "aria-label": "Close this message", onclick: () => one.remove() }, icon("cancel"));
+  const close = h(
+    "button",
+    { type: "button", class: "icon-button", "aria-label": "Close this message", onclick: () => one.remove() },
+    icon("cancel"),
+  );
   const one = h("div", { class: "toast", "data-how": how }, icon(how), h("p", null, text), close);
   said.append(one);
   if (how === "ok") setTimeout(() => one.remove(), SHOWN_MS);

@@ -25,7 +25,14 @@ export async function askForToken() {
 
 async function ask() {
   const wasRefused = token() !== null;
-  const input = h("input", { type: "password", id: "token", name: "token", autocomplete: "off", required: true, spellcheck: "false" });
+  const input = h("input", {
+    type: "password",
+    id: "token",
+    name: "token",
+    autocomplete: "off",
+    required: true,
+    spellcheck: "false",
+  });
   const dialog = h(
     "dialog",
     { class: "dialog", "aria-labelledby": "dialog-title" },

@@ -15,7 +15,14 @@ import { attempt } from "./toast.js";
  */
 export function weightField(app, first, changed) {
   let known = first.weight;
-  const input = h("input", { type: "number", class: "input", min: 1, max: 1_000_000, value: first.weight, "aria-label": "Weight" });
+  const input = h("input", {
+    type: "number",
+    class: "input",
+    min: 1,
+    max: 1_000_000,
+    value: first.weight,
+    "aria-label": "Weight",
+  });
   const set = h("button", { class: "button is-small", hidden: true }, "Set");
   const element = h("form", { class: "actions", onsubmit: save }, input, set);
   input.style.width = "88px";
@@ -26,7 +33,10 @@ export function weightField(app, first, changed) {
   async function save(event) {
     event.preventDefault();
     const weight = Number(input.value);
-    const isDone = await attempt(() => call(jobPath(first.id), { method: "PATCH", body: { weight } }), `The weight of ${jobTitle(first)} is ${weight}`);
+    const isDone = await attempt(
+      () => call(jobPath(first.id), { method: "PATCH", body: { weight } }),
+      `The weight of ${jobTitle(first)} is ${weight}`,
+    );
     if (!isDone) return;
     known = weight;
     set.hidden = true;

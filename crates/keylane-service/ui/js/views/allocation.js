@@ -35,15 +35,24 @@ export function showAllocation({ app, root, signal, title }) {
       /** @type {Scheduler} */
       const now = await get("v1/scheduler", {}, signal);
       chart.add(now);
-      setText(words, `${count(now.busy)} of ${plural(now.slots, "slot")} busy, ${count(now.active)} of ${plural(now.jobs, "job")} active`);
+      setText(
+        words,
+        `${count(now.busy)} of ${plural(now.slots, "slot")} busy, ${count(now.active)} of ${plural(now.jobs, "job")} active`,
+      );
       showOr(runningPlace, running, now.running, "Nothing runs");
       showOr(decisionPlace, decisions, now.decisions.slice(-SHOWN_DECISIONS).reverse(), "No decision yet");
       showRules(rules, now.decisions);
     } catch (error) {
-      if (!signal.aborted && !running.element.isConnected) fill(runningPlace, failure(/** @type {Error} */ (error), load));
+      if (!signal.aborted && !running.element.isConnected)
+        fill(runningPlace, failure(/** @type {Error} */ (error), load));
     }
   };
-  const toggle = h("button", { type: "button", class: "button is-small", "aria-pressed": "false" }, icon("table"), "View as table");
+  const toggle = h(
+    "button",
+    { type: "button", class: "button is-small", "aria-pressed": "false" },
+    icon("table"),
+    "View as table",
+  );
   toggle.addEventListener("click", () => toggle.setAttribute("aria-pressed", String(chart.toggleTable())));
   fill(
     root,
@@ -80,7 +89,16 @@ function showRules(place, decisions) {
   /** @type {Map<string, number>} */
   const numbers = new Map(RULE_NAMES.map((rule) => [rule, 0]));
   for (const { rule } of decisions) numbers.set(rule, (numbers.get(rule) ?? 0) + 1);
-  refill(place, JSON.stringify([...numbers]), () => [...numbers].map(([rule, number]) => h("div", null, h("dt", null, ruleWord(rule), h("span", { class: "number" }, count(number))), h("dd", null, ruleHelp(rule)))));
+  refill(place, JSON.stringify([...numbers]), () =>
+    [...numbers].map(([rule, number]) =>
+      h(
+        "div",
+        null,
+        h("dt", null, ruleWord(rule), h("span", { class: "number" }, count(number))),
+        h("dd", null, ruleHelp(rule)),
+      ),
+    ),
+  );
 }
 
 /** @param {import("../main.js").App} app */
@@ -93,10 +111,20 @@ function decisionTable(app) {
   const { element, body } = table("The last decisions, newest first", [">Time", "Job", "Rule"]);
   /** Decisions have no name: the same time, job and rule may come twice. @type {WeakMap<Decision, string>} */
   const ids = new WeakMap();
-  const list = new KeyedList(body, (/** @type {Decision} */ decision) => ids.get(decision) ?? "", (first) => {
-    const row = h("tr", null, h("td", { class: "number" }, clock(first.at)), h("td", null, jobLink(first.job, nameOf(app, first.job))), h("td", { title: ruleHelp(first.rule) }, ruleWord(first.rule)));
-    return { element: row, update: () => {} };
-  });
+  const list = new KeyedList(
+    body,
+    (/** @type {Decision} */ decision) => ids.get(decision) ?? "",
+    (first) => {
+      const row = h(
+        "tr",
+        null,
+        h("td", { class: "number" }, clock(first.at)),
+        h("td", null, jobLink(first.job, nameOf(app, first.job))),
+        h("td", { title: ruleHelp(first.rule) }, ruleWord(first.rule)),
+      );
+      return { element: row, update: () => {} };
+    },
+  );
   const show = (/** @type {Decision[]} */ decisions) => {
     /** @type {Map<string, number>} */
     const seen = new Map();
@@ -113,12 +141,39 @@ function decisionTable(app) {
 /** @param {import("../main.js").App} app */
 function runningTable(app) {
   const { element, body } = table("What runs", [">Slot", "Subtask", "Key", ">For", ">Attempt"], "is-cards");
-  const list = new KeyedList(body, (/** @type {RunningSubtask} */ one) => `${one.slot}/${one.job}/${one.number}`, (first) => {
-    const since = ago(first.since, "");
-    const link = jobLink(first.job, `${nameOf(app, first.job)} #${first.number}`);
-    link.href = href(["jobs", first.job, "subtasks", first.number]);
-    const row = h("tr", null, h("td", { class: "number", "data-label": "Slot" }, first.slot), h("td", { class: "grow", "data-label": "Subtask" }, h("span", null, link, first.worker && h("span", { class: "sub" }, `worker ${first.worker}`))), h("td", { "data-label": "Key" }, h("span", null, first.keys.flatMap((key) => [keyLink(key), " "]))), h("td", { class: "number", "data-label": "For" }, since), h("td", { class: "number", "data-label": "Attempt" }, first.attempt));
-    return { element: row, update: (/** @type {RunningSubtask} */ one) => setAgo(since, one.since) };
-  });
-  return { element, show: (/** @type {RunningSubtask[]} */ items) => list.show(items.toSorted((a, b) => a.slot - b.slot)) };
+  const list = new KeyedList(
+    body,
+    (/** @type {RunningSubtask} */ one) => `${one.slot}/${one.job}/${one.number}`,
+    (first) => {
+      const since = ago(first.since, "");
+      const link = jobLink(first.job, `${nameOf(app, first.job)} #${first.number}`);
+      link.href = href(["jobs", first.job, "subtasks", first.number]);
+      const row = h(
+        "tr",
+        null,
+        h("td", { class: "number", "data-label": "Slot" }, first.slot),
+        h(
+          "td",
+          { class: "grow", "data-label": "Subtask" },
+          h("span", null, link, first.worker && h("span", { class: "sub" }, `worker ${first.worker}`)),
+        ),
+        h(
+          "td",
+          { "data-label": "Key" },
+          h(
+            "span",
+            null,
+            first.keys.flatMap((key) => [keyLink(key), " "]),
+          ),
+        ),
+        h("td", { class: "number", "data-label": "For" }, since),
+        h("td", { class: "number", "data-label": "Attempt" }, first.attempt),
+      );
+      return { element: row, update: (/** @type {RunningSubtask} */ one) => setAgo(since, one.since) };
+    },
+  );
+  return {
+    element,
+    show: (/** @type {RunningSubtask[]} */ items) => list.show(items.toSorted((a, b) => a.slot - b.slot)),
+  };
 }

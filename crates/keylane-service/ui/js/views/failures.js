@@ -29,10 +29,26 @@ export function showFailures({ app, root, signal, title }) {
       if (signal.aborted) return;
       shown = state;
       for (const job of jobs) app.model.learn(job);
-      if (jobs.length === 0) fill(place, panel("Failed for good", {}, empty("Nothing has failed", h("p", null, "Subtasks that fail in all their attempts are shown here, together with those that failed for the same reason."))));
+      if (jobs.length === 0)
+        fill(
+          place,
+          panel(
+            "Failed for good",
+            {},
+            empty(
+              "Nothing has failed",
+              h(
+                "p",
+                null,
+                "Subtasks that fail in all their attempts are shown here, together with those that failed for the same reason.",
+              ),
+            ),
+          ),
+        );
       else fill(place, panels);
     } catch (error) {
-      if (!signal.aborted && shown === "") fill(place, panel("Failed for good", {}, failure(/** @type {Error} */ (error), load)));
+      if (!signal.aborted && shown === "")
+        fill(place, panel("Failed for good", {}, failure(/** @type {Error} */ (error), load)));
     }
   };
   // Under load much fails at once, and is shown at once.
@@ -48,7 +64,10 @@ async function jobsWithFailures(signal) {
   const pages = await Promise.all(states.map((state) => get("v1/jobs", { state, limit: MOST_JOBS }, signal)));
   /** @type {Job[]} */
   const jobs = pages.flatMap((page) => page.items);
-  return jobs.filter((job) => job.counts.failed > 0).sort((a, b) => (a.created_at < b.created_at ? 1 : -1)).slice(0, MOST_JOBS);
+  return jobs
+    .filter((job) => job.counts.failed > 0)
+    .sort((a, b) => (a.created_at < b.created_at ? 1 : -1))
+    .slice(0, MOST_JOBS);
 }
 
 /**
@@ -60,10 +79,27 @@ async function jobsWithFailures(signal) {
 async function failedJob(app, job, signal, reload) {
   const { items, isAll } = await failedOf(job.id, signal);
   const { failed } = job.counts;
-  const retry = !app.version?.read_only && button("Retry failed…", "retry", async () => (await retryJob(job, "failed", failed)) && reload(), { "aria-label": `Retry failed of ${jobTitle(job)}` });
-  const one = panel(jobTitle(job), { side: [h("span", { class: "hint" }, `${count(failed)} of ${plural(job.counts.total, "subtask")} failed`), stateBadge(job.state).element, retry] });
+  const retry =
+    !app.version?.read_only &&
+    button("Retry failed…", "retry", async () => (await retryJob(job, "failed", failed)) && reload(), {
+      "aria-label": `Retry failed of ${jobTitle(job)}`,
+    });
+  const one = panel(jobTitle(job), {
+    side: [
+      h("span", { class: "hint" }, `${count(failed)} of ${plural(job.counts.total, "subtask")} failed`),
+      stateBadge(job.state).element,
+      retry,
+    ],
+  });
   one.querySelector("h2")?.replaceChildren(jobLink(job.id, jobTitle(job)));
   one.append(...groupByError(items).map((group) => failedGroup(job.id, group)));
-  if (!isAll) one.append(h("p", { class: "panel-foot" }, h("a", { href: href(["jobs", job.id, "failed"]) }, "All that failed in this job")));
+  if (!isAll)
+    one.append(
+      h(
+        "p",
+        { class: "panel-foot" },
+        h("a", { href: href(["jobs", job.id, "failed"]) }, "All that failed in this job"),
+      ),
+    );
   return one;
 }

@@ -25,14 +25,27 @@ export function showFailedPart({ app, signal }, job, body, reload) {
       if (state === shown) return;
       shown = state;
       const canRetry = items.length > 0 && !app.version?.read_only;
-      fill(side, canRetry && button("Retry failed…", "retry", async () => (await retryJob(job, "failed", items.length)) && reload()));
+      fill(
+        side,
+        canRetry &&
+          button("Retry failed…", "retry", async () => (await retryJob(job, "failed", items.length)) && reload()),
+      );
       if (items.length === 0) fill(place, empty("Nothing of it has failed"));
-      else fill(place, groupByError(items).map((group) => failedGroup(job.id, group)), !isAll && h("p", { class: "panel-foot" }, `The first ${plural(items.length, "subtask")}; there are more.`));
+      else
+        fill(
+          place,
+          groupByError(items).map((group) => failedGroup(job.id, group)),
+          !isAll && h("p", { class: "panel-foot" }, `The first ${plural(items.length, "subtask")}; there are more.`),
+        );
     } catch (error) {
       if (!signal.aborted) fill(place, failure(/** @type {Error} */ (error), load));
     }
   };
   fill(body, panel("Failed for good", { side }, place));
-  app.live.on("*", later(() => !signal.aborted && load(), 700), signal);
+  app.live.on(
+    "*",
+    later(() => !signal.aborted && load(), 700),
+    signal,
+  );
   load();
 }

@@ -27,7 +27,11 @@ export function showResultsPart({ signal }, job, body) {
   const pages = pager(() => load());
   const load = async () => {
     try {
-      const page = await get(`${jobPath(job.id)}/results`, { order: order(), cursor: pages.cursor, limit: PAGE }, signal);
+      const page = await get(
+        `${jobPath(job.id)}/results`,
+        { order: order(), cursor: pages.cursor, limit: PAGE },
+        signal,
+      );
       pages.show(page.next_cursor);
       if (page.items.length === 0) fill(place, empty("No results yet", h("p", null, "They come as subtasks end.")));
       else fill(place, resultTable(job.id, page.items));
@@ -49,7 +53,9 @@ const order = () => parseRoute(location.hash).query.get("order") ?? "submit";
 
 /** @param {() => void} changed */
 function orderChoice(changed) {
-  const buttons = ORDERS.map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === order()), onclick: () => choose(value) }, text));
+  const buttons = ORDERS.map(([value, text]) =>
+    h("button", { type: "button", "aria-pressed": String(value === order()), onclick: () => choose(value) }, text),
+  );
   const choose = (/** @type {string} */ value) => {
     setQuery({ order: value === "submit" ? "" : value });
     for (const [index, one] of buttons.entries()) one.setAttribute("aria-pressed", String(ORDERS[index][0] === value));
@@ -63,7 +69,11 @@ function orderChoice(changed) {
  * @param {Outcome[]} items
  */
 function resultTable(job, items) {
-  const { element, body } = table("Results", ["Subtask", "Key", "Outcome", ">Attempt", ">Took", "Ended", "Result"], "is-cards");
+  const { element, body } = table(
+    "Results",
+    ["Subtask", "Key", "Outcome", ">Attempt", ">Took", "Ended", "Result"],
+    "is-cards",
+  );
   body.append(...items.map((item) => resultRow(job, item)));
   return element;
 }
@@ -78,11 +88,25 @@ function resultRow(job, { number, keys = [], outcome, attempt, started_at, ended
     "tr",
     null,
     h("td", null, h("a", { href: href(["jobs", job, "subtasks", number]) }, `#${number}`)),
-    cell("Key", "", keys.length === 0 ? h("span", { class: "muted" }, "none") : h("span", null, keys.flatMap((key) => [keyLink(key), " "]))),
+    cell(
+      "Key",
+      "",
+      keys.length === 0
+        ? h("span", { class: "muted" }, "none")
+        : h(
+            "span",
+            null,
+            keys.flatMap((key) => [keyLink(key), " "]),
+          ),
+    ),
     cell("Outcome", "", stateBadge(outcome).element),
     cell("Attempt", "number", attempt),
     cell("Took", "number", took),
     cell("Ended", "", ago(ended_at)),
-    h("td", { class: "grow mono one-line", "data-label": "Result" }, error ? h("span", { class: "error-text" }, error) : payloadLine(result)),
+    h(
+      "td",
+      { class: "grow mono one-line", "data-label": "Result" },
+      error ? h("span", { class: "error-text" }, error) : payloadLine(result),
+    ),
   );
 }

@@ -18,8 +18,16 @@ const PAGE = 50;
  * @param {HTMLElement} body
  */
 export function showSubtasksPart({ app, signal }, job, body) {
-  const { element, body: rows } = table("Subtasks", ["Subtask", "Key", "State", ">Attempts", "Why it waits, or how it ended", "Payload"], "is-cards");
-  const list = new KeyedList(rows, (/** @type {Subtask} */ subtask) => String(subtask.number), (subtask) => subtaskRow(job.id, subtask));
+  const { element, body: rows } = table(
+    "Subtasks",
+    ["Subtask", "Key", "State", ">Attempts", "Why it waits, or how it ended", "Payload"],
+    "is-cards",
+  );
+  const list = new KeyedList(
+    rows,
+    (/** @type {Subtask} */ subtask) => String(subtask.number),
+    (subtask) => subtaskRow(job.id, subtask),
+  );
   const place = h("div", null, skeleton(6));
   const pages = pager(() => load());
   const load = async () => {
@@ -28,7 +36,8 @@ export function showSubtasksPart({ app, signal }, job, body) {
     try {
       const page = await get(`${jobPath(job.id)}/subtasks`, { ...filters, cursor: pages.cursor, limit: PAGE }, signal);
       pages.show(page.next_cursor);
-      if (page.items.length === 0) fill(place, empty(filters.state || filters.key ? "No subtask is like that" : "It has no subtasks yet"));
+      if (page.items.length === 0)
+        fill(place, empty(filters.state || filters.key ? "No subtask is like that" : "It has no subtasks yet"));
       else if (!element.isConnected) fill(place, element);
       list.show(page.items);
     } catch (error) {
@@ -40,22 +49,40 @@ export function showSubtasksPart({ app, signal }, job, body) {
     load();
   };
   fill(body, panel("Subtasks", { side: filters(again) }, place, pages.element));
-  app.live.on("*", later(() => !signal.aborted && load(), 700), signal);
+  app.live.on(
+    "*",
+    later(() => !signal.aborted && load(), 700),
+    signal,
+  );
   load();
 }
 
 /** @param {() => void} changed */
 function filters(changed) {
   const { query } = parseRoute(location.hash);
-  const state = h("select", { class: "input", "aria-label": "State" }, h("option", { value: "" }, "All states"), SUBTASK_STATES.map((one) => h("option", { value: one }, stateWord(one))));
+  const state = h(
+    "select",
+    { class: "input", "aria-label": "State" },
+    h("option", { value: "" }, "All states"),
+    SUBTASK_STATES.map((one) => h("option", { value: one }, stateWord(one))),
+  );
   state.value = query.get("state") ?? "";
-  const key = h("input", { type: "search", class: "input", placeholder: "Key", "aria-label": "Key", value: query.get("key") ?? "" });
+  const key = h("input", {
+    type: "search",
+    class: "input",
+    placeholder: "Key",
+    "aria-label": "Key",
+    value: query.get("key") ?? "",
+  });
   const set = (/** @type {string} */ name, /** @type {string} */ value) => {
     setQuery({ [name]: value });
     changed();
   };
   state.addEventListener("change", () => set("state", state.value));
-  key.addEventListener("input", later(() => set("key", key.value), 250));
+  key.addEventListener(
+    "input",
+    later(() => set("key", key.value), 250),
+  );
   return h("div", { class: "lanes-tools" }, key, state);
 }
 
@@ -71,7 +98,17 @@ function subtaskRow(job, first) {
     "tr",
     null,
     h("td", null, h("a", { href: href(["jobs", job, "subtasks", first.number]) }, `#${first.number}`)),
-    cell("Key", "", first.keys.length === 0 ? h("span", { class: "muted" }, "none") : h("span", null, first.keys.flatMap((key) => [keyLink(key), " "]))),
+    cell(
+      "Key",
+      "",
+      first.keys.length === 0
+        ? h("span", { class: "muted" }, "none")
+        : h(
+            "span",
+            null,
+            first.keys.flatMap((key) => [keyLink(key), " "]),
+          ),
+    ),
     cell("State", "", state.element),
     attempts,
     why,

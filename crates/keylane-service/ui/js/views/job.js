@@ -25,7 +25,15 @@ const PARTS = [
   { name: "failed", word: "Failed" },
   { name: "results", word: "Results" },
 ];
-const COUNTED = /** @type {const} */ (["succeeded", "failed", "cancelled", "running", "ready", "backing_off", "waiting"]);
+const COUNTED = /** @type {const} */ ([
+  "succeeded",
+  "failed",
+  "cancelled",
+  "running",
+  "ready",
+  "backing_off",
+  "waiting",
+]);
 const ASK_EVERY_MS = 4_000;
 
 /** @param {import("../main.js").View} view */
@@ -50,14 +58,19 @@ export function showJob(view) {
     try {
       take(await get(jobPath(id), {}, signal));
     } catch (error) {
-      if (!signal.aborted && !page) fill(root, h("h1", { tabindex: -1 }, "Job"), failure(/** @type {Error} */ (error), load));
+      if (!signal.aborted && !page)
+        fill(root, h("h1", { tabindex: -1 }, "Job"), failure(/** @type {Error} */ (error), load));
     }
   };
-  app.live.on("*", ({ event, job }) => {
-    if (job?.id !== id) return;
-    if (event === "job_purged") location.hash = href(["jobs"]);
-    else take(job);
-  }, signal);
+  app.live.on(
+    "*",
+    ({ event, job }) => {
+      if (job?.id !== id) return;
+      if (event === "job_purged") location.hash = href(["jobs"]);
+      else take(job);
+    },
+    signal,
+  );
   app.live.on("reset", load, signal);
   load();
 }
@@ -72,14 +85,33 @@ function jobPage(view, first, part, reload) {
   const { app, root, signal } = view;
   const state = stateBadge();
   const bar = actionBar({ isReadOnly: () => app.version?.read_only ?? false, after: reload, about: jobTitle(first) });
-  const actions = h("div", { class: "actions" }, bar.element, button("Copy as curl", "copy", () => copy(curl(jobPath(first.id)), "Command")));
-  const head = pageHead(jobTitle(first), { crumb: [h("a", { href: href(["jobs"]) }, "Jobs"), " / "], beside: [state.element], actions });
+  const actions = h(
+    "div",
+    { class: "actions" },
+    bar.element,
+    button("Copy as curl", "copy", () => copy(curl(jobPath(first.id)), "Command")),
+  );
+  const head = pageHead(jobTitle(first), {
+    crumb: [h("a", { href: href(["jobs"]) }, "Jobs"), " / "],
+    beside: [state.element],
+    actions,
+  });
   const progress = progressPart();
   const facts = factsPart(app, first, reload);
   const why = whyPart(view, first.id);
   const tabs = h("nav", { class: "segments", "aria-label": "Parts of this job" });
   const body = h("div");
-  fill(root, head.element, h("div", { class: "stack" }, h("div", { class: "columns" }, h("div", { class: "stack" }, progress.element, why.element), facts.element), h("div", null, tabs), body));
+  fill(
+    root,
+    head.element,
+    h(
+      "div",
+      { class: "stack" },
+      h("div", { class: "columns" }, h("div", { class: "stack" }, progress.element, why.element), facts.element),
+      h("div", null, tabs),
+      body,
+    ),
+  );
   showPart(view, first, part, body, reload);
 
   const update = (/** @type {Job} */ job) => {
@@ -88,7 +120,16 @@ function jobPage(view, first, part, reload) {
     progress.update(job);
     facts.update(job);
     why.update(job);
-    refill(tabs, JSON.stringify([job.counts.failed > 0]), () => PARTS.map(({ name, word }) => h("a", { href: href(name ? ["jobs", job.id, name] : ["jobs", job.id]), "aria-current": name === part && "page" }, word, name === "failed" && job.counts.failed > 0 && h("span", { class: "badge" }, "!"))));
+    refill(tabs, JSON.stringify([job.counts.failed > 0]), () =>
+      PARTS.map(({ name, word }) =>
+        h(
+          "a",
+          { href: href(name ? ["jobs", job.id, name] : ["jobs", job.id]), "aria-current": name === part && "page" },
+          word,
+          name === "failed" && job.counts.failed > 0 && h("span", { class: "badge" }, "!"),
+        ),
+      ),
+    );
     bar.update(jobActions(job));
   };
   every(signal, ASK_EVERY_MS, () => {
@@ -105,8 +146,20 @@ function progressPart() {
   const element = panel("Progress", { side: words }, h("div", { class: "panel-body" }, bar.element, numbers));
   const update = (/** @type {Job} */ job) => {
     bar.update(job.counts, job.progress, jobTitle(job));
-    setText(words, `${progressText(job.counts, job.progress)}${isFinal(job.state) || job.eta_ms === undefined ? "" : `, ${eta(job.eta_ms)} left`}`);
-    refill(numbers, JSON.stringify(job.counts), () => COUNTED.map((name) => h("div", null, h("dt", null, h("span", { class: "dot", "data-state": name, "aria-hidden": "true" }), stateWord(name)), h("dd", null, count(job.counts[name])))));
+    setText(
+      words,
+      `${progressText(job.counts, job.progress)}${isFinal(job.state) || job.eta_ms === undefined ? "" : `, ${eta(job.eta_ms)} left`}`,
+    );
+    refill(numbers, JSON.stringify(job.counts), () =>
+      COUNTED.map((name) =>
+        h(
+          "div",
+          null,
+          h("dt", null, h("span", { class: "dot", "data-state": name, "aria-hidden": "true" }), stateWord(name)),
+          h("dd", null, count(job.counts[name])),
+        ),
+      ),
+    );
   };
   return { element, update };
 }
@@ -123,7 +176,9 @@ function factsPart(app, first, reload) {
   const element = panel("About it", {}, list, result);
   const update = (/** @type {Job} */ job) => {
     weight.update(job);
-    refill(list, JSON.stringify([job.version, job.state, job.started_at, job.ended_at, job.weight, job.error]), () => factRows(job, weight.element));
+    refill(list, JSON.stringify([job.version, job.state, job.started_at, job.ended_at, job.weight, job.error]), () =>
+      factRows(job, weight.element),
+    );
     if (job.result !== undefined) refill(result, String(job.version), () => payload(job.result, "Result"));
   };
   return { element, update };
@@ -139,7 +194,17 @@ function factRows(job, weight) {
   const rows = [
     ["Id", h("code", { class: "mono" }, job.id)],
     ["Kind", h("a", { href: href(["jobs"], { kind: job.kind }) }, job.kind)],
-    ["Labels", labels.length > 0 && h("span", { class: "labels" }, labels.map(([name, value]) => h("a", { class: "label", href: href(["jobs"], { label: `${name}:${value}` }) }, `${name}: ${value}`)))],
+    [
+      "Labels",
+      labels.length > 0 &&
+        h(
+          "span",
+          { class: "labels" },
+          labels.map(([name, value]) =>
+            h("a", { class: "label", href: href(["jobs"], { label: `${name}:${value}` }) }, `${name}: ${value}`),
+          ),
+        ),
+    ],
     ["Weight", weight],
     ["Submitted", ago(job.created_at)],
     ["Not before", job.run_at && new Date(job.run_at).toLocaleString()],
@@ -162,7 +227,9 @@ function whyPart({ app, signal }, id) {
   let isOver = false;
   const show = (/** @type {import("../types.js").Because[]} */ reasons) => {
     element.hidden = reasons.length === 0;
-    refill(body, JSON.stringify([reasons, reasons.map(({ job }) => app.model.nameOf(job ?? ""))]), () => becauseList(reasons, app.model));
+    refill(body, JSON.stringify([reasons, reasons.map(({ job }) => app.model.nameOf(job ?? ""))]), () =>
+      becauseList(reasons, app.model),
+    );
   };
   const update = (/** @type {Job} */ job) => {
     isOver = isFinal(job.state);
@@ -193,4 +260,3 @@ function showPart(view, job, part, body, reload) {
   else if (part === "results") showResultsPart(view, job, body);
   else fill(body, lanesPanel(view, { job: job.id }));
 }
-

@@ -63,15 +63,19 @@ export function showJobs(view) {
   fill(root, pageHead("Jobs").element, bar, panel("List", { class: "is-bare" }, place, pages.element));
   root.querySelector(".is-bare .panel-head")?.classList.add("visually-hidden");
 
-  app.live.on("*", ({ event, job }) => {
-    if (!job) return;
-    const { state } = filters();
-    if (event === "job_purged" || (state && job.state !== state)) jobs.delete(job.id);
-    else if (jobs.has(job.id)) jobs.set(job.id, newer(jobs.get(job.id), job));
-    else if (pages.isFirst && fits(job)) add(job);
-    else return;
-    show();
-  }, signal);
+  app.live.on(
+    "*",
+    ({ event, job }) => {
+      if (!job) return;
+      const { state } = filters();
+      if (event === "job_purged" || (state && job.state !== state)) jobs.delete(job.id);
+      else if (jobs.has(job.id)) jobs.set(job.id, newer(jobs.get(job.id), job));
+      else if (pages.isFirst && fits(job)) add(job);
+      else return;
+      show();
+    },
+    signal,
+  );
   app.live.on("reset", load, signal);
   load();
 }
@@ -90,7 +94,9 @@ function fits(job) {
   const { state, kind, label, q } = filters();
   const [name, ...value] = label.split(":");
   if (q) return false;
-  return (!state || job.state === state) && (!kind || job.kind === kind) && (!label || job.labels[name] === value.join(":"));
+  return (
+    (!state || job.state === state) && (!kind || job.kind === kind) && (!label || job.labels[name] === value.join(":"))
+  );
 }
 
 /**
@@ -104,14 +110,44 @@ function filterBar({ app, signal }, changed) {
     states.mark();
     changed();
   };
-  const search = h("input", { type: "search", class: "input", placeholder: "Name or id", "aria-label": "Search by name or id", value: now.q });
-  const label = h("input", { type: "text", class: "input", placeholder: "label:value", "aria-label": "Label, as name:value", value: now.label, size: 16 });
-  const kind = h("select", { class: "input", "aria-label": "Kind", onchange: () => input("kind", kind.value) }, h("option", { value: "" }, "All kinds"));
-  search.addEventListener("input", later(() => input("q", search.value.trim()), 250));
-  label.addEventListener("input", later(() => (/^[^:]+:./.test(label.value.trim()) || label.value === "") && input("label", label.value.trim()), 250));
+  const search = h("input", {
+    type: "search",
+    class: "input",
+    placeholder: "Name or id",
+    "aria-label": "Search by name or id",
+    value: now.q,
+  });
+  const label = h("input", {
+    type: "text",
+    class: "input",
+    placeholder: "label:value",
+    "aria-label": "Label, as name:value",
+    value: now.label,
+    size: 16,
+  });
+  const kind = h(
+    "select",
+    { class: "input", "aria-label": "Kind", onchange: () => input("kind", kind.value) },
+    h("option", { value: "" }, "All kinds"),
+  );
+  search.addEventListener(
+    "input",
+    later(() => input("q", search.value.trim()), 250),
+  );
+  label.addEventListener(
+    "input",
+    later(() => (/^[^:]+:./.test(label.value.trim()) || label.value === "") && input("label", label.value.trim()), 250),
+  );
   const states = stateFilter(app, signal, (state) => input("state", state));
   offerKinds(kind, now.kind, signal);
-  return h("div", { class: "filters", role: "search" }, states.element, h("div", { class: "search" }, icon("search"), search), kind, label);
+  return h(
+    "div",
+    { class: "filters", role: "search" },
+    states.element,
+    h("div", { class: "search" }, icon("search"), search),
+    kind,
+    label,
+  );
 }
 
 /**
@@ -136,7 +172,15 @@ async function offerKinds(select, chosen, signal) {
  * @param {(state: string) => void} choose
  */
 function stateFilter(app, signal, choose) {
-  const buttons = ["", ...JOB_STATES].map((state) => h("button", { type: "button", "data-state": state, onclick: () => choose(state) }, state && icon(state), state ? stateWord(state) : "All", h("span")));
+  const buttons = ["", ...JOB_STATES].map((state) =>
+    h(
+      "button",
+      { type: "button", "data-state": state, onclick: () => choose(state) },
+      state && icon(state),
+      state ? stateWord(state) : "All",
+      h("span"),
+    ),
+  );
   const mark = () => {
     const { state } = filters();
     for (const one of buttons) one.setAttribute("aria-pressed", String(one.dataset.state === state));

@@ -23,9 +23,22 @@ export function showKey({ app, root, path, signal, title }) {
   const [key] = path;
   title(`Key ${key}`);
   const state = stateBadge();
-  const bar = actionBar({ isReadOnly: () => app.version?.read_only ?? false, after: () => load(true), about: `key ${key}` });
-  const actions = h("div", { class: "actions" }, bar.element, button("Copy as curl", "copy", () => copy(curl(keyPath(key)), "Command")));
-  const head = pageHead(key, { crumb: [h("a", { href: href(["keys"]) }, "Keys"), " / "], beside: [state.element], actions });
+  const bar = actionBar({
+    isReadOnly: () => app.version?.read_only ?? false,
+    after: () => load(true),
+    about: `key ${key}`,
+  });
+  const actions = h(
+    "div",
+    { class: "actions" },
+    bar.element,
+    button("Copy as curl", "copy", () => copy(curl(keyPath(key)), "Command")),
+  );
+  const head = pageHead(key, {
+    crumb: [h("a", { href: href(["keys"]) }, "Keys"), " / "],
+    beside: [state.element],
+    actions,
+  });
   head.heading.classList.add("mono");
   const about = h("div", null, skeleton());
   const ran = ranLately(app, key);
@@ -37,10 +50,16 @@ export function showKey({ app, root, path, signal, title }) {
       const view = await get(keyPath(key), {}, signal);
       isKnown = true;
       state.update(view.state);
-      refill(about, JSON.stringify([view.state, view.length, view.head, app.model.nameOf(view.head?.job ?? "")]), () => laneFacts(app, view));
+      refill(about, JSON.stringify([view.state, view.length, view.head, app.model.nameOf(view.head?.job ?? "")]), () =>
+        laneFacts(app, view),
+      );
       bar.update(keyActions(view));
     } catch (error) {
-      if (!signal.aborted && !isKnown) fill(about, failure(/** @type {Error} */ (error), () => load(true)));
+      if (!signal.aborted && !isKnown)
+        fill(
+          about,
+          failure(/** @type {Error} */ (error), () => load(true)),
+        );
     }
   };
   app.live.on("key_changed", (event) => event.key === key && load(), signal);
@@ -55,7 +74,11 @@ export function showKey({ app, root, path, signal, title }) {
  * @param {KeyView} view
  */
 function laneFacts(app, { key, length, head }) {
-  if (!head) return empty("Nothing of this key is unfinished", h("p", null, "What comes for it begins at once, unless it is paused."));
+  if (!head)
+    return empty(
+      "Nothing of this key is unfinished",
+      h("p", null, "What comes for it begins at once, unless it is paused."),
+    );
   const name = app.model.nameOf(head.job) ?? shortId(head.job);
   return h(
     "dl",
@@ -63,7 +86,12 @@ function laneFacts(app, { key, length, head }) {
     h("dt", null, "Unfinished"),
     h("dd", null, `${count(length)}: the head, and ${count(Math.max(0, length - 1))} behind it`),
     h("dt", null, "Head"),
-    h("dd", null, h("a", { href: href(["jobs", head.job, "subtasks", head.number]) }, `${name} #${head.number}`), ` · ${stateWord(head.state)} · ${head.attempts === 0 ? "not tried yet" : `attempt ${head.attempts}`}`),
+    h(
+      "dd",
+      null,
+      h("a", { href: href(["jobs", head.job, "subtasks", head.number]) }, `${name} #${head.number}`),
+      ` · ${stateWord(head.state)} · ${head.attempts === 0 ? "not tried yet" : `attempt ${head.attempts}`}`,
+    ),
     h("dt", null, "Head for"),
     h("dd", null, ago(head.since, "")),
     h("dt", null, "Those of its job"),
@@ -77,26 +105,50 @@ function laneFacts(app, { key, length, head }) {
  * @param {string} key
  */
 function ranLately(app, key) {
-  const { element, body } = table("What ran of this key lately, newest first", ["Subtask", ">Began", ">Took", ">Idle before", "How it ended"]);
+  const { element, body } = table("What ran of this key lately, newest first", [
+    "Subtask",
+    ">Began",
+    ">Took",
+    ">Idle before",
+    "How it ended",
+  ]);
   const place = h("div");
-  const list = new KeyedList(body, (/** @type {Bar & {idle: number | null}} */ bar) => bar.id, (first) => {
-    const took = h("td", { class: "number" });
-    const idle = h("td", { class: "number muted" });
-    const ended = h("td");
-    const row = h("tr", null, h("td", null, jobLink(first.job, `${app.model.nameOf(first.job) ?? shortId(first.job)} #${first.number}`)), h("td", { class: "number" }, clock(first.begin)), took, idle, ended);
-    row.querySelector("a")?.setAttribute("href", href(["jobs", first.job, "subtasks", first.number]));
-    return {
-      element: row,
-      update: (bar) => {
-        setText(took, duration((bar.end ?? app.model.now()) - bar.begin));
-        setText(idle, bar.idle === null ? "–" : duration(bar.idle));
-        setText(ended, outcomeWord(bar.outcome));
-      },
-    };
-  });
+  const list = new KeyedList(
+    body,
+    (/** @type {Bar & {idle: number | null}} */ bar) => bar.id,
+    (first) => {
+      const took = h("td", { class: "number" });
+      const idle = h("td", { class: "number muted" });
+      const ended = h("td");
+      const row = h(
+        "tr",
+        null,
+        h("td", null, jobLink(first.job, `${app.model.nameOf(first.job) ?? shortId(first.job)} #${first.number}`)),
+        h("td", { class: "number" }, clock(first.begin)),
+        took,
+        idle,
+        ended,
+      );
+      row.querySelector("a")?.setAttribute("href", href(["jobs", first.job, "subtasks", first.number]));
+      return {
+        element: row,
+        update: (bar) => {
+          setText(took, duration((bar.end ?? app.model.now()) - bar.begin));
+          setText(idle, bar.idle === null ? "–" : duration(bar.idle));
+          setText(ended, outcomeWord(bar.outcome));
+        },
+      };
+    },
+  );
   const show = () => {
-    const bars = app.model.slices.all().filter((bar) => bar.keys.includes(key)).sort((a, b) => a.begin - b.begin);
-    const withIdle = bars.map((bar, index) => ({ ...bar, idle: index === 0 ? null : bar.begin - (bars[index - 1].end ?? bar.begin) }));
+    const bars = app.model.slices
+      .all()
+      .filter((bar) => bar.keys.includes(key))
+      .sort((a, b) => a.begin - b.begin);
+    const withIdle = bars.map((bar, index) => ({
+      ...bar,
+      idle: index === 0 ? null : bar.begin - (bars[index - 1].end ?? bar.begin),
+    }));
     if (bars.length === 0) fill(place, empty("Nothing of it ran in the last five minutes"));
     else if (!element.isConnected) fill(place, element);
     list.show(withIdle.slice(-SHOWN_BARS).reverse());

@@ -25,7 +25,22 @@ export function showOverview(view) {
   title("Overview");
   const jobs = h("div", null, skeleton());
   const keys = h("div", null, skeleton());
-  fill(root, h("div", { class: "stack" }, pageHead("Overview").element, tiles(view), lanesPanel(view), h("div", { class: "columns" }, panel("Jobs", { side: h("a", { href: href(["jobs"]) }, "All jobs") }, jobs), panel("Keys that stand longest", { side: h("a", { href: href(["keys"]) }, "All keys") }, keys))));
+  fill(
+    root,
+    h(
+      "div",
+      { class: "stack" },
+      pageHead("Overview").element,
+      tiles(view),
+      lanesPanel(view),
+      h(
+        "div",
+        { class: "columns" },
+        panel("Jobs", { side: h("a", { href: href(["jobs"]) }, "All jobs") }, jobs),
+        panel("Keys that stand longest", { side: h("a", { href: href(["keys"]) }, "All keys") }, keys),
+      ),
+    ),
+  );
   root.querySelector(".page-head")?.classList.add("visually-hidden");
   followJobs(view, jobs);
   followKeys(view, keys);
@@ -53,8 +68,14 @@ function tiles({ app, signal }) {
     rate.show(ratesOf(samples));
     all.ready.set(count(summary.ready));
     all.waiting.set(count(summary.waiting), summary.keys > 0 ? `in ${plural(summary.keys, "key")}` : "");
-    all.backing.set(count(summary.backing_off), summary.retried_total > 0 ? `${short(summary.retried_total)} retried` : "");
-    all.failed.set(count(summary.failed_total), summary.failed_total > 0 ? `since ${duration(app.model.now() - Date.parse(summary.started_at))}` : "");
+    all.backing.set(
+      count(summary.backing_off),
+      summary.retried_total > 0 ? `${short(summary.retried_total)} retried` : "",
+    );
+    all.failed.set(
+      count(summary.failed_total),
+      summary.failed_total > 0 ? `since ${duration(app.model.now() - Date.parse(summary.started_at))}` : "",
+    );
     all.failed.element.dataset.how = summary.failed_total > 0 ? "bad" : "";
     all.head.set(summary.keys > 0 ? duration(summary.oldest_head_ms) : "–");
     all.store.set(bytes(summary.store_bytes), summary.store);
@@ -63,7 +84,11 @@ function tiles({ app, signal }) {
   app.live.on("summary", update, signal);
   app.model.onLoad(update, signal);
   update();
-  return h("dl", { class: "tiles" }, Object.values(all).map((one) => one.element));
+  return h(
+    "dl",
+    { class: "tiles" },
+    Object.values(all).map((one) => one.element),
+  );
 }
 
 /**
@@ -72,7 +97,12 @@ function tiles({ app, signal }) {
  * @param {Element} [more]
  */
 function tile(word, more) {
-  const value = h("span", null, h("span", { class: "unknown" }), h("span", { class: "visually-hidden" }, "not known yet"));
+  const value = h(
+    "span",
+    null,
+    h("span", { class: "unknown" }),
+    h("span", { class: "visually-hidden" }, "not known yet"),
+  );
   const small = h("small");
   const element = h("div", { class: "tile" }, h("dt", null, word), h("dd", null, value, small, more));
   const set = (/** @type {string} */ text, side = "") => {
@@ -105,7 +135,10 @@ async function followJobs({ app, signal }, place) {
   };
   const load = async () => {
     try {
-      const [running, newest] = await Promise.all([get("v1/jobs", { state: "running", limit: SHOWN_JOBS }, signal), get("v1/jobs", { limit: SHOWN_JOBS }, signal)]);
+      const [running, newest] = await Promise.all([
+        get("v1/jobs", { state: "running", limit: SHOWN_JOBS }, signal),
+        get("v1/jobs", { limit: SHOWN_JOBS }, signal),
+      ]);
       jobs = new Map([...running.items, ...newest.items].map((job) => [job.id, newer(jobs.get(job.id), job)]));
       for (const job of jobs.values()) app.model.learn(job);
       if (jobs.size === 0) fill(place, firstJob(await anyKind(signal)));
@@ -114,13 +147,22 @@ async function followJobs({ app, signal }, place) {
     }
     show();
   };
-  app.live.on("*", ({ event, job }) => {
-    if (!job) return;
-    if (event === "job_purged") jobs.delete(job.id);
-    else jobs.set(job.id, newer(jobs.get(job.id), job));
-    if (jobs.size > 200) jobs = new Map(order([...jobs.values()]).slice(0, SHOWN_JOBS * 2).map((one) => [one.id, one]));
-    show();
-  }, signal);
+  app.live.on(
+    "*",
+    ({ event, job }) => {
+      if (!job) return;
+      if (event === "job_purged") jobs.delete(job.id);
+      else jobs.set(job.id, newer(jobs.get(job.id), job));
+      if (jobs.size > 200)
+        jobs = new Map(
+          order([...jobs.values()])
+            .slice(0, SHOWN_JOBS * 2)
+            .map((one) => [one.id, one]),
+        );
+      show();
+    },
+    signal,
+  );
   app.live.on("reset", load, signal);
   load();
 }
@@ -130,7 +172,8 @@ async function followJobs({ app, signal }, place) {
  * @param {Job[]} jobs
  */
 function order(jobs) {
-  const rank = (/** @type {Job} */ { state }) => (state === "running" || state === "cancelling" ? 0 : isFinal(state) ? 2 : 1);
+  const rank = (/** @type {Job} */ { state }) =>
+    state === "running" || state === "cancelling" ? 0 : isFinal(state) ? 2 : 1;
   return jobs.sort((a, b) => rank(a) - rank(b) || (a.created_at < b.created_at ? 1 : -1));
 }
 
@@ -153,7 +196,8 @@ function followKeys({ app, signal }, place) {
     if (app.live.isPaused || app.live.connection === "lost") return;
     try {
       const { items } = await get("v1/keys", { sort: "head_age", limit: SHOWN_KEYS }, signal);
-      if (items.length === 0) fill(place, empty("No key has work", h("p", null, "Keys show up here while they have unfinished subtasks.")));
+      if (items.length === 0)
+        fill(place, empty("No key has work", h("p", null, "Keys show up here while they have unfinished subtasks.")));
       else if (!shown.element.isConnected) fill(place, shown.element);
       shown.show(items);
     } catch (error) {

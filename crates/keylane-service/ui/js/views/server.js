@@ -16,11 +16,22 @@ export function showServer({ app, root, signal, title }) {
   const health = h("div", null, skeleton(3));
   const numbers = h("dl", { class: "facts" });
   const kinds = h("div", null, skeleton(3));
-  fill(root, pageHead("Server").element, h("div", { class: "stack" }, h("div", { class: "columns" }, panel("Health", {}, health), panel("Since it began", {}, numbers)), panel("Kinds of jobs", {}, kinds)));
+  fill(
+    root,
+    pageHead("Server").element,
+    h(
+      "div",
+      { class: "stack" },
+      h("div", { class: "columns" }, panel("Health", {}, health), panel("Since it began", {}, numbers)),
+      panel("Kinds of jobs", {}, kinds),
+    ),
+  );
   const showNumbers = () => {
     const rows = app.model.summary && numberRows(app);
     if (!rows) return fill(numbers, h("dt", null, "Loading"), h("dd", null, "–"));
-    refill(numbers, JSON.stringify(rows), () => rows.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+    refill(numbers, JSON.stringify(rows), () =>
+      rows.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+    );
   };
   app.live.on("summary", showNumbers, signal);
   app.model.onLoad(showNumbers, signal);
@@ -40,11 +51,42 @@ async function showHealth(place, signal) {
     /** @type {import("../types.js").Health} */
     const health = await response.json();
     refill(place, JSON.stringify(health), () => [
-      h("p", { class: "panel-body" }, h("span", { class: "state", "data-state": health.status === "ok" ? "succeeded" : "failed" }, icon(health.status === "ok" ? "succeeded" : "failed"), health.status === "ok" ? "Ready for work" : "Not ready")),
-      h("ul", { class: "because" }, health.checks.map(({ name, ok, detail }) => h("li", null, h("p", { class: "because-head" }, h("span", { class: "state", "data-state": ok ? "succeeded" : "failed" }, icon(ok ? "ok" : "failed"), name), h("span", { class: "because-count" }, ok ? "well" : "not well")), detail && h("p", { class: "because-text" }, detail)))),
+      h(
+        "p",
+        { class: "panel-body" },
+        h(
+          "span",
+          { class: "state", "data-state": health.status === "ok" ? "succeeded" : "failed" },
+          icon(health.status === "ok" ? "succeeded" : "failed"),
+          health.status === "ok" ? "Ready for work" : "Not ready",
+        ),
+      ),
+      h(
+        "ul",
+        { class: "because" },
+        health.checks.map(({ name, ok, detail }) =>
+          h(
+            "li",
+            null,
+            h(
+              "p",
+              { class: "because-head" },
+              h(
+                "span",
+                { class: "state", "data-state": ok ? "succeeded" : "failed" },
+                icon(ok ? "ok" : "failed"),
+                name,
+              ),
+              h("span", { class: "because-count" }, ok ? "well" : "not well"),
+            ),
+            detail && h("p", { class: "because-text" }, detail),
+          ),
+        ),
+      ),
     ]);
   } catch {
-    if (!signal.aborted) refill(place, "none", () => failure(new Error("The server does not answer."), () => showHealth(place, signal)));
+    if (!signal.aborted)
+      refill(place, "none", () => failure(new Error("The server does not answer."), () => showHealth(place, signal)));
   }
 }
 
@@ -74,12 +116,27 @@ async function showKinds(place, signal) {
   try {
     /** @type {import("../types.js").Kind[]} */
     const kinds = (await call("v1/kinds", { signal })).items;
-    if (kinds.length === 0) return fill(place, empty("No kinds yet", h("p", null, "A kind says what is done with a job. They are set in the server's configuration.")));
-    const { element, body } = table("Kinds of jobs", ["Kind", "Handled by", "At once", "Per second", "Attempts", "Time for each", "Steps"], "is-cards");
+    if (kinds.length === 0)
+      return fill(
+        place,
+        empty(
+          "No kinds yet",
+          h("p", null, "A kind says what is done with a job. They are set in the server's configuration."),
+        ),
+      );
+    const { element, body } = table(
+      "Kinds of jobs",
+      ["Kind", "Handled by", "At once", "Per second", "Attempts", "Time for each", "Steps"],
+      "is-cards",
+    );
     body.append(...kinds.map(kindRow));
     fill(place, element);
   } catch (error) {
-    if (!signal.aborted) fill(place, failure(/** @type {Error} */ (error), () => showKinds(place, signal)));
+    if (!signal.aborted)
+      fill(
+        place,
+        failure(/** @type {Error} */ (error), () => showKinds(place, signal)),
+      );
   }
 }
 
@@ -87,6 +144,15 @@ async function showKinds(place, signal) {
 function kindRow({ name, handler, concurrency, per_second, attempts, timeout_ms, split, fan_in }) {
   const steps = [split && "split", fan_in && "fan-in"].filter(Boolean).join(", ");
   const limit = (/** @type {number | undefined} */ value) => (value === undefined ? "no limit" : count(value));
-  return h("tr", null, h("td", null, h("a", { href: href(["jobs"], { kind: name }) }, name)), cell("Handled by", "", handler), cell("At once", "", limit(concurrency)), cell("Per second", "", per_second === undefined ? "no limit" : String(per_second)), cell("Attempts", "", attempts), cell("Time for each", "", timeout_ms === undefined ? "no limit" : duration(timeout_ms)), cell("Steps", "", steps || "none"));
+  return h(
+    "tr",
+    null,
+    h("td", null, h("a", { href: href(["jobs"], { kind: name }) }, name)),
+    cell("Handled by", "", handler),
+    cell("At once", "", limit(concurrency)),
+    cell("Per second", "", per_second === undefined ? "no limit" : String(per_second)),
+    cell("Attempts", "", attempts),
+    cell("Time for each", "", timeout_ms === undefined ? "no limit" : duration(timeout_ms)),
+    cell("Steps", "", steps || "none"),
+  );
 }
-

@@ -12,7 +12,12 @@ import { href } from "../route.js";
 /** @param {import("../main.js").View} view */
 export function showSubmit({ app, root, signal, title }) {
   title("Submit a job");
-  if (app.version?.read_only) return fill(root, pageHead("Submit a job").element, panel("Read only", {}, empty("This server takes no changes over its API")));
+  if (app.version?.read_only)
+    return fill(
+      root,
+      pageHead("Submit a job").element,
+      panel("Read only", {}, empty("This server takes no changes over its API")),
+    );
   const fields = makeFields();
   const error = h("p", { class: "field-error", role: "alert" });
   const submit = h("button", { class: "button is-primary" }, "Submit the job");
@@ -23,9 +28,29 @@ export function showSubmit({ app, root, signal, title }) {
     { class: "form", novalidate: true },
     h("div", { class: "form-row" }, fields.kind.element, fields.name.element, fields.key.element),
     fields.payload.element,
-    h("details", null, h("summary", null, "More"), h("div", { class: "form-row" }, fields.labels.element, fields.weight.element, fields.delay.element, fields.attempts.element, fields.timeout.element, fields.onError.element, fields.onFail.element)),
+    h(
+      "details",
+      null,
+      h("summary", null, "More"),
+      h(
+        "div",
+        { class: "form-row" },
+        fields.labels.element,
+        fields.weight.element,
+        fields.delay.element,
+        fields.attempts.element,
+        fields.timeout.element,
+        fields.onError.element,
+        fields.onFail.element,
+      ),
+    ),
     error,
-    h("div", { class: "actions" }, submit, button("Copy as curl", "copy", () => copyCurl())),
+    h(
+      "div",
+      { class: "actions" },
+      submit,
+      button("Copy as curl", "copy", () => copyCurl()),
+    ),
   );
   const read = () => {
     setText(error, "");
@@ -67,20 +92,46 @@ function makeFields() {
     kind: field("Kind", h("select", { required: true })),
     name: field("Name", h("input", { maxlength: 200 }), "What people call it"),
     key: field("Key", h("input", { maxlength: 1000 }), "It is done after all earlier ones with this key"),
-    payload: field("Payload", h("textarea", { spellcheck: "false" }, "{}"), "Any JSON. With a list under “subtasks”, as in {\"subtasks\": [{\"key\": \"a\", \"payload\": 1}]}, a job of many."),
+    payload: field(
+      "Payload",
+      h("textarea", { spellcheck: "false" }, "{}"),
+      'Any JSON. With a list under “subtasks”, as in {"subtasks": [{"key": "a", "payload": 1}]}, a job of many.',
+    ),
     labels: field("Labels", h("input", { placeholder: "team=data, run=7" }), "For finding it again"),
     weight: field("Weight", h("input", { type: "number", min: 1, placeholder: "1" }), "Its claim to spare slots"),
     delay: field("Delay", h("input", { type: "number", min: 0, placeholder: "0" }), "Seconds before it may begin"),
     attempts: field("Attempts", h("input", { type: "number", min: 1, placeholder: "as its kind" })),
-    timeout: field("Time for each", h("input", { type: "number", min: 0.001, step: "any", placeholder: "as its kind" }), "Seconds"),
-    onError: field("When one fails", select([["", "As its kind"], ["finish_all", "Do all others"], ["fail_fast", "Cancel what has not begun"]])),
-    onFail: field("Its key then", select([["", "As its kind"], ["continue", "Goes on"], ["stop_key", "Stops until somebody helps"]])),
+    timeout: field(
+      "Time for each",
+      h("input", { type: "number", min: 0.001, step: "any", placeholder: "as its kind" }),
+      "Seconds",
+    ),
+    onError: field(
+      "When one fails",
+      select([
+        ["", "As its kind"],
+        ["finish_all", "Do all others"],
+        ["fail_fast", "Cancel what has not begun"],
+      ]),
+    ),
+    onFail: field(
+      "Its key then",
+      select([
+        ["", "As its kind"],
+        ["continue", "Goes on"],
+        ["stop_key", "Stops until somebody helps"],
+      ]),
+    ),
   };
 }
 
 /** @param {string[][]} choices */
 function select(choices) {
-  return h("select", null, choices.map(([value, text]) => h("option", { value }, text)));
+  return h(
+    "select",
+    null,
+    choices.map(([value, text]) => h("option", { value }, text)),
+  );
 }
 
 let fieldNumber = 0;
@@ -108,7 +159,8 @@ function bodyOf({ kind, name, key, payload, labels, weight, delay, attempts, tim
   const given = payloadOf(payload.input.value);
   const isList = given !== null && typeof given === "object" && Array.isArray(given.subtasks);
   if (isList && key.input.value) throw new Error("Key: a job of many subtasks has keys with these.");
-  const seconds = (/** @type {HTMLInputElement} */ input) => (input.value === "" ? undefined : Math.round(Number(input.value) * 1000));
+  const seconds = (/** @type {HTMLInputElement} */ input) =>
+    input.value === "" ? undefined : Math.round(Number(input.value) * 1000);
   const whole = (/** @type {HTMLInputElement} */ input) => (input.value === "" ? undefined : Number(input.value));
   const all = {
     kind: kind.input.value,
@@ -137,7 +189,10 @@ function payloadOf(text) {
 
 /** @param {string} text */
 function labelsOf(text) {
-  const pairs = text.split(",").map((pair) => pair.trim()).filter(Boolean);
+  const pairs = text
+    .split(",")
+    .map((pair) => pair.trim())
+    .filter(Boolean);
   return Object.fromEntries(
     pairs.map((pair) => {
       const [, name, value] = /^([^=:]+)[=:](.+)$/.exec(pair) ?? [];
@@ -165,4 +220,3 @@ function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
-

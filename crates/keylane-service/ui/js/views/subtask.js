@@ -39,10 +39,14 @@ export function showSubtask(view) {
       if (!signal.aborted && !("shown" in body)) fill(body, failure(/** @type {Error} */ (error), load));
     }
   };
-  app.live.on("reset", () => {
-    isOver = false;
-    load();
-  }, signal);
+  app.live.on(
+    "reset",
+    () => {
+      isOver = false;
+      load();
+    },
+    signal,
+  );
   every(signal, ASK_EVERY_MS, load);
 }
 
@@ -61,11 +65,15 @@ function parts(app, { keys, attempts, payload: given, outcome, waiting_because: 
     ["Took", took],
     ["Error", outcome?.error && h("span", { class: "error-text" }, outcome.error)],
   ];
-  const facts = rows.filter((row) => row[1] !== undefined && row[1] !== "").flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]);
+  const facts = rows
+    .filter((row) => row[1] !== undefined && row[1] !== "")
+    .flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]);
   return [
     because ? panel("Why it waits", {}, becauseList([because], app.model)) : null,
     panel("About it", {}, h("dl", { class: "facts" }, facts)),
     h("section", { class: "panel", "aria-label": "Payload" }, payload(given, "Payload")),
-    outcome && outcome.result !== undefined ? h("section", { class: "panel", "aria-label": "Result" }, payload(outcome.result, "Result")) : null,
+    outcome && outcome.result !== undefined
+      ? h("section", { class: "panel", "aria-label": "Result" }, payload(outcome.result, "Result"))
+      : null,
   ];
 }

@@ -61,28 +61,70 @@ export class Engine extends EventEmitter {
 
   // Jobs
 
-  submit({ kind, name, labels = {}, weight = 1, subtasks, payload = null, key, keys, delay_ms, run_at, attempts, on_fail, on_error }) {
+  submit({
+    kind,
+    name,
+    labels = {},
+    weight = 1,
+    subtasks,
+    payload = null,
+    key,
+    keys,
+    delay_ms,
+    run_at,
+    attempts,
+    on_fail,
+    on_error,
+  }) {
     const known = this.kinds.find((one) => one.name === kind);
-    if (!known) throw new Refused(422, "unknown-kind", `There is no kind "${kind}".`, [{ pointer: "/kind", detail: "not one of the server's kinds" }]);
+    if (!known)
+      throw new Refused(422, "unknown-kind", `There is no kind "${kind}".`, [
+        { pointer: "/kind", detail: "not one of the server's kinds" },
+      ]);
     const now = Date.now();
     const number = this.#nextJob++;
-    const id = `job_${now.toString(16).padStart(12, "0")}7${Math.floor(this.#random() * 4096).toString(16).padStart(3, "0")}8${Math.floor(this.#random() * 2 ** 20).toString(16).padStart(5, "0")}${number.toString(16).padStart(10, "0")}`;
+    const id = `job_${now.toString(16).padStart(12, "0")}7${Math.floor(this.#random() * 4096)
+      .toString(16)
+      .padStart(3, "0")}8${Math.floor(this.#random() * 2 ** 20)
+      .toString(16)
+      .padStart(5, "0")}${number.toString(16).padStart(10, "0")}`;
     const list = subtasks ?? [{ key, keys, payload }];
     const job = {
-      id, kind, name, labels, weight, number,
+      id,
+      kind,
+      name,
+      labels,
+      weight,
+      number,
       state: "queued",
       created_at: now,
       run_at: run_at ? Date.parse(run_at) : delay_ms ? now + delay_ms : undefined,
       attempts: attempts ?? known.attempts,
       on_fail: on_fail ?? "continue",
       on_error: on_error ?? "finish_all",
-      counts: { total: list.length, waiting: list.length, ready: 0, running: 0, backing_off: 0, succeeded: 0, failed: 0, cancelled: 0 },
+      counts: {
+        total: list.length,
+        waiting: list.length,
+        ready: 0,
+        running: 0,
+        backing_off: 0,
+        succeeded: 0,
+        failed: 0,
+        cancelled: 0,
+      },
       ready: [],
       readyAt: 0,
       ended: [],
       version: 1,
     };
-    job.subtasks = list.map((one, index) => ({ job, number: index, keys: one.keys ?? (one.key ? [one.key] : []), payload: one.payload ?? null, state: "waiting", attempts: 0 }));
+    job.subtasks = list.map((one, index) => ({
+      job,
+      number: index,
+      keys: one.keys ?? (one.key ? [one.key] : []),
+      payload: one.payload ?? null,
+      state: "waiting",
+      attempts: 0,
+    }));
     this.jobs.set(id, job);
     if (job.run_at > now) {
       job.state = "scheduled";
@@ -170,7 +212,8 @@ export class Engine extends EventEmitter {
 
   patch(id, { weight, labels, name }) {
     const job = this.job(id);
-    if (weight !== undefined && !(weight >= 1)) throw new Refused(422, "invalid", "The weight is too low.", [{ pointer: "/weight", detail: "at least 1" }]);
+    if (weight !== undefined && !(weight >= 1))
+      throw new Refused(422, "invalid", "The weight is too low.", [{ pointer: "/weight", detail: "at least 1" }]);
     Object.assign(job, { weight: weight ?? job.weight, labels: labels ?? job.labels, name: name ?? job.name });
     this.#touch(job);
     return job;
@@ -208,7 +251,8 @@ export class Engine extends EventEmitter {
   }
 
   #mayBeReady(subtask) {
-    if (subtask.state !== "waiting" || !["queued", "running"].includes(subtask.job.state) || !this.#isHead(subtask)) return;
+    if (subtask.state !== "waiting" || !["queued", "running"].includes(subtask.job.state) || !this.#isHead(subtask))
+      return;
     this.#move(subtask, "ready");
     subtask.job.ready.push(subtask);
   }
@@ -235,7 +279,14 @@ export class Engine extends EventEmitter {
       key: lane.key,
       state: lane.state,
       length: rest.length,
-      head: head && { job: head.job.id, number: head.number, state: head.state, since: iso(lane.since), age_ms: Date.now() - lane.since, attempts: head.attempts },
+      head: head && {
+        job: head.job.id,
+        number: head.number,
+        state: head.state,
+        since: iso(lane.since),
+        age_ms: Date.now() - lane.since,
+        attempts: head.attempts,
+      },
     };
   }
 
@@ -297,7 +348,9 @@ export class Engine extends EventEmitter {
   }
 
   #choose() {
-    const open = [...this.jobs.values()].filter((job) => ["queued", "running"].includes(job.state) && this.#takeReady(job));
+    const open = [...this.jobs.values()].filter(
+      (job) => ["queued", "running"].includes(job.state) && this.#takeReady(job),
+    );
     const active = [...this.jobs.values()].filter((job) => job.counts.running > 0).length;
     const keep = open.find((job) => job.counts.running === 0 && job.started_at);
     if (keep) return { job: keep, rule: "keep" };
@@ -378,16 +431,25 @@ export class Engine extends EventEmitter {
     clearTimeout(subtask.timer);
     this.#move(subtask, outcome);
     this.totals[outcome === "skipped" ? "cancelled" : outcome] += 1;
-    const error = outcome === "failed" ? (subtask.payload?.error ?? `exit status 1: the handler failed on ${subtask.number}`) : undefined;
+    const error =
+      outcome === "failed"
+        ? (subtask.payload?.error ?? `exit status 1: the handler failed on ${subtask.number}`)
+        : undefined;
     subtask.outcome = {
-      number: subtask.number, keys: subtask.keys, outcome, attempt: subtask.attempts,
-      started_at: iso(run?.since), ended_at: iso(Date.now()), error,
+      number: subtask.number,
+      keys: subtask.keys,
+      outcome,
+      attempt: subtask.attempts,
+      started_at: iso(run?.since),
+      ended_at: iso(Date.now()),
+      error,
       result: outcome === "succeeded" ? { ok: true, n: subtask.number } : undefined,
     };
     job.ended.push(subtask);
     job.error ??= error;
     this.#changed.add(job);
-    if (outcome === "failed") this.#emit("subtask_failed", { job: this.view(job), number: subtask.number, key: subtask.keys[0], error });
+    if (outcome === "failed")
+      this.#emit("subtask_failed", { job: this.view(job), number: subtask.number, key: subtask.keys[0], error });
     if (outcome === "failed" && job.on_fail === "stop_key") for (const name of subtask.keys) this.#stopKey(name);
     this.#leave(subtask);
     if (outcome === "failed" && job.on_error === "fail_fast") this.cancel(job.id, "graceful");
@@ -420,14 +482,24 @@ export class Engine extends EventEmitter {
   // What is said about it
 
   view(job) {
-    const { id, kind, name, labels, state, weight, counts, created_at, started_at, ended_at, run_at, error, version } = job;
+    const { id, kind, name, labels, state, weight, counts, created_at, started_at, ended_at, run_at, error, version } =
+      job;
     const over = job.ended.length;
     const rate = started_at && over > 0 ? (Date.now() - started_at) / over : undefined;
     const because = FINAL.has(state) ? [] : this.because(job);
     return {
-      id, kind, name, labels, state, weight, counts: { ...counts },
+      id,
+      kind,
+      name,
+      labels,
+      state,
+      weight,
+      counts: { ...counts },
       progress: counts.total === 0 ? 1 : over / counts.total,
-      created_at: iso(created_at), started_at: iso(started_at), ended_at: iso(ended_at), run_at: iso(run_at),
+      created_at: iso(created_at),
+      started_at: iso(started_at),
+      ended_at: iso(ended_at),
+      run_at: iso(run_at),
       eta_ms: rate !== undefined && !FINAL.has(state) ? Math.round(rate * (counts.total - over)) : undefined,
       waiting_because: because.length > 0 ? because : undefined,
       error: state === "failed" ? error : undefined,
@@ -437,7 +509,10 @@ export class Engine extends EventEmitter {
 
   because(job) {
     const { waiting, ready, backing_off } = job.counts;
-    if (job.state === "scheduled") return [{ reason: "scheduled", text: "It begins when its time has come.", count: waiting, until: iso(job.run_at) }];
+    if (job.state === "scheduled")
+      return [
+        { reason: "scheduled", text: "It begins when its time has come.", count: waiting, until: iso(job.run_at) },
+      ];
     if (job.state === "paused") return [{ reason: "job_paused", text: "Somebody has paused the job.", count: waiting }];
     const reasons = [];
     if (waiting > 0) {
@@ -445,26 +520,59 @@ export class Engine extends EventEmitter {
       const why = one && this.why(one);
       if (why) reasons.push({ ...why, count: waiting });
     }
-    if (ready > 0) reasons.push({ reason: job.started_at ? "no_slot" : "not_admitted", text: job.started_at ? `All ${this.slots} slots are taken; this job has ${job.counts.running}.` : "Jobs before it come first.", count: ready });
+    if (ready > 0)
+      reasons.push({
+        reason: job.started_at ? "no_slot" : "not_admitted",
+        text: job.started_at
+          ? `All ${this.slots} slots are taken; this job has ${job.counts.running}.`
+          : "Jobs before it come first.",
+        count: ready,
+      });
     if (backing_off > 0) {
       const one = job.subtasks.find((subtask) => subtask.state === "backing_off");
-      reasons.push({ reason: "backing_off", text: "An attempt failed, and the next one comes later.", count: backing_off, until: iso(one?.until) });
+      reasons.push({
+        reason: "backing_off",
+        text: "An attempt failed, and the next one comes later.",
+        count: backing_off,
+        until: iso(one?.until),
+      });
     }
     return reasons;
   }
 
   why(subtask) {
-    if (subtask.state === "backing_off") return { reason: "backing_off", text: "An attempt failed, and the next one comes later.", until: iso(subtask.until) };
+    if (subtask.state === "backing_off")
+      return {
+        reason: "backing_off",
+        text: "An attempt failed, and the next one comes later.",
+        until: iso(subtask.until),
+      };
     if (subtask.state === "ready") return { reason: "no_slot", text: `All ${this.slots} slots are taken.` };
     if (subtask.state !== "waiting") return undefined;
     if (subtask.job.state === "paused") return { reason: "job_paused", text: "Somebody has paused the job." };
     for (const key of subtask.keys) {
       const lane = this.keys.get(key);
-      if (lane.state !== "open") return { reason: lane.state === "paused" ? "key_paused" : "key_stopped", text: lane.state === "paused" ? `Key ${key} is paused.` : `Key ${key} has stopped: one of its subtasks failed for good.`, key };
+      if (lane.state !== "open")
+        return {
+          reason: lane.state === "paused" ? "key_paused" : "key_stopped",
+          text:
+            lane.state === "paused"
+              ? `Key ${key} is paused.`
+              : `Key ${key} has stopped: one of its subtasks failed for good.`,
+          key,
+        };
       const head = lane.queue[lane.first];
       if (head === subtask) continue;
       const position = lane.queue.indexOf(subtask, lane.first) - lane.first;
-      return { reason: "key_order", text: `${position === 1 ? "One subtask" : `${position} subtasks`} of key ${key} come before it.`, key, position, job: head.job.id, number: head.number, since: iso(lane.since) };
+      return {
+        reason: "key_order",
+        text: `${position === 1 ? "One subtask" : `${position} subtasks`} of key ${key} come before it.`,
+        key,
+        position,
+        job: head.job.id,
+        number: head.number,
+        since: iso(lane.since),
+      };
     }
     return undefined;
   }
@@ -477,8 +585,19 @@ export class Engine extends EventEmitter {
   scheduler() {
     const open = [...this.jobs.values()].filter((job) => !FINAL.has(job.state));
     return {
-      slots: this.slots, busy: this.running.size, jobs: open.length, active: open.filter((job) => job.started_at).length, draining: false,
-      running: [...this.running.values()].map(({ slot, subtask, attempt, since }) => ({ slot, job: subtask.job.id, number: subtask.number, keys: subtask.keys, attempt, since: iso(since) })),
+      slots: this.slots,
+      busy: this.running.size,
+      jobs: open.length,
+      active: open.filter((job) => job.started_at).length,
+      draining: false,
+      running: [...this.running.values()].map(({ slot, subtask, attempt, since }) => ({
+        slot,
+        job: subtask.job.id,
+        number: subtask.number,
+        keys: subtask.keys,
+        attempt,
+        since: iso(since),
+      })),
       decisions: this.decisions,
     };
   }
@@ -494,9 +613,22 @@ export class Engine extends EventEmitter {
     const heads = [...this.keys.values()].filter((lane) => lane.queue.length > lane.first);
     const oldest = heads.reduce((least, lane) => Math.min(least, lane.since), Date.now());
     return {
-      at: iso(Date.now()), slots: this.slots, busy: this.running.size, jobs, ...sum,
-      succeeded_total: this.totals.succeeded, failed_total: this.totals.failed, cancelled_total: this.totals.cancelled, retried_total: this.totals.retried,
-      keys: heads.length, oldest_head_ms: Date.now() - oldest, store_bytes: 41_943_040 + this.totals.succeeded * 90, store: this.store ?? "ok", websockets: 3, started_at: iso(this.startedAt), draining: false,
+      at: iso(Date.now()),
+      slots: this.slots,
+      busy: this.running.size,
+      jobs,
+      ...sum,
+      succeeded_total: this.totals.succeeded,
+      failed_total: this.totals.failed,
+      cancelled_total: this.totals.cancelled,
+      retried_total: this.totals.retried,
+      keys: heads.length,
+      oldest_head_ms: Date.now() - oldest,
+      store_bytes: 41_943_040 + this.totals.succeeded * 90,
+      store: this.store ?? "ok",
+      websockets: 3,
+      started_at: iso(this.startedAt),
+      draining: false,
     };
   }
 
@@ -512,8 +644,15 @@ export class Engine extends EventEmitter {
   }
 
   timeline(after) {
-    const ended = after === undefined ? this.#ended.slice(-4_000) : this.#ended.slice(Math.max(0, this.#ended.length - (this.#timelineNumber - after)));
-    return { slices: [...ended, ...[...this.running.values()].map((run) => this.#slice(run))], next: this.#timelineNumber, dropped: 0 };
+    const ended =
+      after === undefined
+        ? this.#ended.slice(-4_000)
+        : this.#ended.slice(Math.max(0, this.#ended.length - (this.#timelineNumber - after)));
+    return {
+      slices: [...ended, ...[...this.running.values()].map((run) => this.#slice(run))],
+      next: this.#timelineNumber,
+      dropped: 0,
+    };
   }
 
   #sentUpTo = 0;

@@ -9,14 +9,28 @@ import { Refused } from "./engine.mjs";
 import { SCENES } from "./scenes.mjs";
 
 const UI = join(dirname(fileURLToPath(import.meta.url)), "../..");
-const TYPES = { ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml" };
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".svg": "image/svg+xml",
+};
 const POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; object-src 'none'";
 
 /**
  * @param {{scene?: string, port?: number, token?: string, readOnly?: boolean, environment?: string}} [options]
  */
 export async function startMock({ scene = "few", port = 0, token, readOnly = false, environment = "staging" } = {}) {
-  const state = { engine: SCENES[scene](), isBroken: false, token, readOnly, environment, streams: new Set(), sockets: new Set(), requests: [] };
+  const state = {
+    engine: SCENES[scene](),
+    isBroken: false,
+    token,
+    readOnly,
+    environment,
+    streams: new Set(),
+    sockets: new Set(),
+    requests: [],
+  };
   const server = createServer((request, response) => answer(state, request, response));
   server.on("connection", (socket) => {
     state.sockets.add(socket);
@@ -51,10 +65,13 @@ async function answer(state, request, response) {
   const url = new URL(request.url, "http://localhost");
   state.requests.push({ method: request.method, path: url.pathname, query: url.search, headers: request.headers });
   try {
-    if (!url.pathname.startsWith("/v1/") && !["/version", "/readyz", "/livez"].includes(url.pathname)) return await file(url.pathname, response);
-    if (state.token && request.headers.authorization !== `Bearer ${state.token}`) throw new Refused(401, "unauthorized", "A token is needed.");
+    if (!url.pathname.startsWith("/v1/") && !["/version", "/readyz", "/livez"].includes(url.pathname))
+      return await file(url.pathname, response);
+    if (state.token && request.headers.authorization !== `Bearer ${state.token}`)
+      throw new Refused(401, "unauthorized", "A token is needed.");
     const fetchSite = request.headers["sec-fetch-site"];
-    if (request.method !== "GET" && fetchSite && !["same-origin", "none"].includes(fetchSite)) throw new Refused(403, "cross-site", "Changes come from this page only.");
+    if (request.method !== "GET" && fetchSite && !["same-origin", "none"].includes(fetchSite))
+      throw new Refused(403, "cross-site", "Changes come from this page only.");
     if (url.pathname === "/v1/events") return events(state, request, response, url);
     const [status, body, headers] = route(state, request.method, url, await readBody(request));
     send(response, status, body, headers);
@@ -89,7 +106,17 @@ function problem(response, error, path) {
   const { status = 500, code = "internal", message, errors = [] } = error;
   if (response.headersSent) return response.destroy();
   response.writeHead(status, { "Content-Type": "application/problem+json" });
-  response.end(JSON.stringify({ type: `/problems/${code}`, title: code.replaceAll("-", " "), status, detail: message, instance: path, code, ...(errors.length > 0 ? { errors } : {}) }));
+  response.end(
+    JSON.stringify({
+      type: `/problems/${code}`,
+      title: code.replaceAll("-", " "),
+      status,
+      detail: message,
+      instance: path,
+      code,
+      ...(errors.length > 0 ? { errors } : {}),
+    }),
+  );
 }
 
 async function readBody(request) {
@@ -113,14 +140,16 @@ function page(items, url, view = (item) => item) {
 function route(state, method, url, body) {
   const { engine } = state;
   const parts = url.pathname.split("/").slice(1).map(decodeURIComponent);
-  if (parts[0] === "version") return [200, { name: "keylane", version: "0.1.0", environment: state.environment, read_only: state.readOnly }];
+  if (parts[0] === "version")
+    return [200, { name: "keylane", version: "0.1.0", environment: state.environment, read_only: state.readOnly }];
   if (parts[0] === "readyz" || parts[0] === "livez") return health(engine);
   if (method !== "GET" && state.readOnly) throw new Refused(403, "read-only", "This server takes no changes.");
   const [, name, id, verb, number] = parts;
   if (name === "summary") return [200, engine.summary()];
   if (name === "scheduler") return [200, engine.scheduler()];
   if (name === "kinds") return [200, { items: engine.kinds }];
-  if (name === "timeline") return [200, engine.timeline(url.searchParams.has("after") ? Number(url.searchParams.get("after")) : undefined)];
+  if (name === "timeline")
+    return [200, engine.timeline(url.searchParams.has("after") ? Number(url.searchParams.get("after")) : undefined)];
   if (name === "keys") return keys(engine, method, url, id, verb);
   if (name === "jobs" && !id && method === "POST") return submit(engine, body);
   if (name === "jobs" && !id) return [200, page(listed(engine, url.searchParams), url, (job) => engine.view(job))];
@@ -132,18 +161,41 @@ function route(state, method, url, body) {
 function health(engine) {
   const isWell = (engine.store ?? "ok") === "ok";
   const checks = [
-    { name: "store", ok: isWell, ...(isWell ? {} : { detail: "No room on the disk: free some, and it goes on by itself." }) },
+    {
+      name: "store",
+      ok: isWell,
+      ...(isWell ? {} : { detail: "No room on the disk: free some, and it goes on by itself." }),
+    },
     { name: "scheduler", ok: true },
     { name: "workers", ok: true },
   ];
   return [isWell ? 200 : 503, { status: isWell ? "ok" : "unavailable", checks }];
 }
 
-const FIELDS = new Set(["kind", "name", "labels", "weight", "subtasks", "payload", "key", "keys", "run_at", "delay_ms", "on_error", "on_fail", "attempts", "timeout_ms", "fan_in"]);
+const FIELDS = new Set([
+  "kind",
+  "name",
+  "labels",
+  "weight",
+  "subtasks",
+  "payload",
+  "key",
+  "keys",
+  "run_at",
+  "delay_ms",
+  "on_error",
+  "on_fail",
+  "attempts",
+  "timeout_ms",
+  "fan_in",
+]);
 
 function submit(engine, body) {
   const unknown = Object.keys(body).find((field) => !FIELDS.has(field));
-  if (unknown) throw new Refused(400, "unknown-field", `There is no field "${unknown}".`, [{ pointer: `/${unknown}`, detail: "unknown field" }]);
+  if (unknown)
+    throw new Refused(400, "unknown-field", `There is no field "${unknown}".`, [
+      { pointer: `/${unknown}`, detail: "unknown field" },
+    ]);
   const job = engine.submit(body);
   return [202, engine.view(job), { Location: `/v1/jobs/${job.id}` }];
 }
@@ -166,12 +218,17 @@ function read(engine, url, id, verb, number) {
   if (verb === "explain") return [200, { because: engine.because(job) }];
   if (verb === "subtasks" && number !== undefined) return [200, engine.subtaskView(engine.subtask(id, number))];
   if (verb === "subtasks") {
-    const found = job.subtasks.filter((one) => (!query.get("state") || one.state === query.get("state")) && (!query.get("key") || one.keys.includes(query.get("key"))));
+    const found = job.subtasks.filter(
+      (one) =>
+        (!query.get("state") || one.state === query.get("state")) &&
+        (!query.get("key") || one.keys.includes(query.get("key"))),
+    );
     return [200, page(found, url, (one) => engine.subtaskView(one))];
   }
   if (verb === "results") {
     const ended = [...job.ended];
-    if (query.get("order") === "key") ended.sort((a, b) => (a.keys[0] ?? "").localeCompare(b.keys[0] ?? "") || a.number - b.number);
+    if (query.get("order") === "key")
+      ended.sort((a, b) => (a.keys[0] ?? "").localeCompare(b.keys[0] ?? "") || a.number - b.number);
     else if (query.get("order") !== "completion") ended.sort((a, b) => a.number - b.number);
     return [200, page(ended, url, (one) => one.outcome)];
   }
@@ -203,13 +260,16 @@ function keys(engine, method, url, key, verb) {
 function events(state, request, response, url) {
   const include = new Set((url.searchParams.get("include") ?? "").split(","));
   const isWanted = ({ event }) => !["summary", "timeline"].includes(event) || include.has(event);
-  const write = (message) => isWanted(message) && response.write(`id: ${message.id}\nevent: ${message.event}\ndata: ${JSON.stringify(message)}\n\n`);
+  const write = (message) =>
+    isWanted(message) &&
+    response.write(`id: ${message.id}\nevent: ${message.event}\ndata: ${JSON.stringify(message)}\n\n`);
   response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
   response.write("retry: 200\n: hello\n\n");
   const last = request.headers["last-event-id"];
   const first = state.engine.events[0];
   if (last !== undefined && first && Number(last) + 1 < Number(first.id)) response.write("event: reset\ndata: {}\n\n");
-  else if (last !== undefined) for (const message of state.engine.events) if (Number(message.id) > Number(last)) write(message);
+  else if (last !== undefined)
+    for (const message of state.engine.events) if (Number(message.id) > Number(last)) write(message);
   const { engine } = state;
   engine.on("event", write);
   response.on("close", () => engine.off("event", write));
