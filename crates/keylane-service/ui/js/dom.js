@@ -120,13 +120,16 @@ export class KeyedList {
     this.#place();
   }
 
-  /** Moves only what stands elsewhere: an element that is moved loses its focus. */
+  /** Moves only what stands elsewhere; an element that is moved loses its focus, and gets it back. */
   #place() {
+    const focused = document.activeElement;
     let at = this.parent.firstElementChild;
     for (const { element } of this.#rows.values()) {
       if (element === at) at = at.nextElementSibling;
       else this.parent.insertBefore(element, at);
     }
+    if (focused instanceof HTMLElement && focused !== document.activeElement && this.parent.contains(focused))
+      focused.focus({ preventScroll: true });
   }
 }
 

@@ -135,6 +135,16 @@ export function newer(known, come) {
 }
 
 /**
+ * The order of lists of jobs. Those of one millisecond are told apart by the number at the end of their ids.
+ * @param {{id: string, created_at: string}} a
+ * @param {{id: string, created_at: string}} b
+ */
+export function newestFirst(a, b) {
+  const place = (/** @type {{id: string, created_at: string}} */ { id, created_at }) => created_at + id.slice(-10);
+  return place(a) === place(b) ? 0 : place(a) < place(b) ? 1 : -1;
+}
+
+/**
  * `1 subtask`, `2 subtasks`.
  * @param {number} number
  * @param {string} noun

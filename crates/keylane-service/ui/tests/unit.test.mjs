@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { jobsOf, pointsFromBars, sharesOf } from "../js/allocation/history.js";
 import { ExactNumber, parseExact, printExact } from "../js/exact.js";
 import { groupByError } from "../js/failed.js";
-import { age, bytes, count, duration, percent, plural, short } from "../js/format.js";
+import { age, bytes, count, duration, newer, newestFirst, percent, plural, short } from "../js/format.js";
 import { barAt, gapAt, rowsByKey, rowsBySlot, sharesKey, stepFrom } from "../js/lanes/rows.js";
 import { KEPT_MS, Slices } from "../js/lanes/slices.js";
 import { href, parseRoute } from "../js/route.js";
@@ -84,6 +84,22 @@ test("numbers and times are said in few characters, and no claim is rounded to d
   assert.deepEqual([0, 1500, 61_000, 7_200_000, 2e8].map(age), ["now", "1 s", "1 min", "2 h", "2 d"]);
   assert.deepEqual([0, 1536, 41_943_040].map(bytes), ["0 B", "1.5 KiB", "40 MiB"]);
   assert.deepEqual([plural(1, "subtask"), plural(0, "subtask")], ["1 subtask", "0 subtasks"]);
+});
+
+test("jobs of one millisecond are in the order of their numbers, and an older answer does not count", () => {
+  const job = (id, created_at, version) => ({ id, created_at, version });
+  const jobs = [
+    job("job_z0000000001", "t1"),
+    job("job_a0000000003", "t1"),
+    job("job_m0000000002", "t1"),
+    job("job_a0000000004", "t0"),
+  ];
+  assert.deepEqual(
+    jobs.sort(newestFirst).map(({ id }) => id.at(-1)),
+    ["3", "2", "1", "4"],
+  );
+  const [old, young] = [job("a", "t", 1), job("a", "t", 2)];
+  assert.deepEqual([newer(young, old), newer(old, young), newer(undefined, old)], [young, young, old]);
 });
 
 test("an address says where one is, with keys of any characters", () => {

@@ -72,11 +72,11 @@ export class LaneChart {
         tabindex: 0,
         role: "application",
         "aria-roledescription": "lane chart",
-        "aria-label": "What ran lately, a row for each slot. Arrow keys move between bars, Enter opens one.",
       },
       this.body,
     );
     this.element = h("div", { class: "lanes-chart" }, this.scroll, this.info, this.said);
+    this.showKeysOf("");
     this.#listen(signal);
     this.#loop(signal);
   }
@@ -152,6 +152,11 @@ export class LaneChart {
   /** @param {string} job */
   showKeysOf(job) {
     this.byKeysOf = job;
+    const rows = job ? "each key of a job" : "each slot";
+    this.scroll.setAttribute(
+      "aria-label",
+      `What ran lately, a row for ${rows}. Arrow keys move between bars, Enter opens one.`,
+    );
     this.#touch();
   }
 

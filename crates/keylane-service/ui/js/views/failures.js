@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { failedOf, groupByError } from "../failed.js";
-import { count, jobTitle, plural } from "../format.js";
+import { count, jobTitle, newestFirst, plural } from "../format.js";
 import { retryJob } from "../parts/actions.js";
 import { failedGroup } from "../parts/failedgroup.js";
 import { later, pageHead } from "../parts/page.js";
@@ -66,7 +66,7 @@ async function jobsWithFailures(signal) {
   const jobs = pages.flatMap((page) => page.items);
   return jobs
     .filter((job) => job.counts.failed > 0)
-    .sort((a, b) => (a.created_at < b.created_at ? 1 : -1))
+    .sort(newestFirst)
     .slice(0, MOST_JOBS);
 }
 

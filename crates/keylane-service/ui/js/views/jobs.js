@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { fill, h, refill } from "../dom.js";
-import { count, newer } from "../format.js";
+import { count, newer, newestFirst } from "../format.js";
 import { icon } from "../icons.js";
 import { firstJob } from "../parts/first.js";
 import { jobTable } from "../parts/jobtable.js";
@@ -42,7 +42,7 @@ export function showJobs(view) {
   };
   /** Only what is newer than the end of the page: what is older is on another one. @param {Job} job */
   const add = (job) => {
-    const all = [...jobs.values(), job].sort((a, b) => (a.created_at < b.created_at ? 1 : -1));
+    const all = [...jobs.values(), job].sort(newestFirst);
     jobs = new Map(all.slice(0, PAGE).map((one) => [one.id, one]));
   };
   const show = async () => {

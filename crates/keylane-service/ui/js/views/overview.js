@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { every, fill, h, setText } from "../dom.js";
-import { bytes, count, duration, newer, plural, short } from "../format.js";
+import { bytes, count, duration, newer, newestFirst, plural, short } from "../format.js";
 import { firstJob } from "../parts/first.js";
 import { jobTable } from "../parts/jobtable.js";
 import { keyTable } from "../parts/keytable.js";
@@ -174,7 +174,7 @@ async function followJobs({ app, signal }, place) {
 function order(jobs) {
   const rank = (/** @type {Job} */ { state }) =>
     state === "running" || state === "cancelling" ? 0 : isFinal(state) ? 2 : 1;
-  return jobs.sort((a, b) => rank(a) - rank(b) || (a.created_at < b.created_at ? 1 : -1));
+  return jobs.sort((a, b) => rank(a) - rank(b) || newestFirst(a, b));
 }
 
 /** @param {AbortSignal} signal */
