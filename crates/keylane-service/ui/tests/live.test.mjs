@@ -81,6 +81,32 @@ describe("the connection", () => {
     }));
 });
 
+test("an answer that is older than what the stream has said changes nothing", () =>
+  on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
+    await live(page);
+    await page.getByRole("link", { name: "Long", exact: true }).waitFor();
+    const [id] = mock.engine.jobs.keys();
+    let release = () => {};
+    const held = new Promise((resolve) => (release = () => resolve(null)));
+    await page.route(`**/v1/jobs/${id}`, async (route) => {
+      const response = await route.fetch();
+      await held;
+      await route.fulfill({ response });
+    });
+    const asked = page.waitForRequest(`**/v1/jobs/${id}`);
+    await page.getByRole("link", { name: "Long", exact: true }).click();
+    await asked;
+    await until(() => mock.state.requests.some((/** @type {any} */ { path }) => path === `/v1/jobs/${id}`), "it answers");
+    mock.engine.cancel(id, "kill");
+    const state = page.locator(".page-head .state");
+    await state.getByText("Cancelled").waitFor();
+    const answered = page.waitForResponse(`**/v1/jobs/${id}`);
+    release();
+    await (await answered).finished();
+    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+    assert.equal(await state.textContent(), "Cancelled");
+  }));
+
 describe("pausing", () => {
   test("a button stops the picture, and what came meanwhile comes after", () =>
     on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
