@@ -1,0 +1,42 @@
+// A payload or result as it was sent, indented, with every digit of its numbers.
+
+import { h } from "../dom.js";
+import { printExact } from "../exact.js";
+import { button } from "./small.js";
+import { copy } from "./toast.js";
+
+/**
+ * @param {unknown} value
+ * @param {string} title
+ */
+export function payload(value, title) {
+  const text = printExact(value);
+  return h(
+    "div",
+    null,
+    h(
+      "div",
+      { class: "panel-head" },
+      h("h3", null, title),
+      h(
+        "div",
+        { class: "panel-side" },
+        button("Copy", "copy", () => copy(text, title), {
+          class: "button is-small",
+          "aria-label": `Copy ${title.toLowerCase()}`,
+        }),
+      ),
+    ),
+    h("pre", { class: "payload", tabindex: 0, "aria-label": title }, h("code", null, text)),
+  );
+}
+
+/**
+ * The beginning of it on one line.
+ * @param {unknown} value
+ */
+export function payloadLine(value) {
+  if (value === undefined) return "";
+  const text = printExact(value).replace(/\s+/g, " ");
+  return text.length > 160 ? `${text.slice(0, 159)}…` : text;
+}

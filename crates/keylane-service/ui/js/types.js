@@ -1,0 +1,186 @@
+// What the server says, as types for the checker: the same as in `src/wire`. Nothing here runs.
+
+/**
+ * @typedef {"scheduled"|"queued"|"running"|"paused"|"cancelling"|"succeeded"|"failed"|"cancelled"} JobState
+ * @typedef {"waiting"|"ready"|"running"|"backing_off"|"succeeded"|"failed"|"cancelled"|"skipped"} SubtaskState
+ * @typedef {"open"|"paused"|"stopped"} KeyState
+ *
+ * @typedef {object} Counts
+ * @property {number} total
+ * @property {number} waiting
+ * @property {number} ready
+ * @property {number} running
+ * @property {number} backing_off
+ * @property {number} succeeded
+ * @property {number} failed
+ * @property {number} cancelled
+ *
+ * @typedef {object} Because
+ * @property {string} reason
+ * @property {string} text
+ * @property {number} [count]
+ * @property {string} [key]
+ * @property {number} [position]
+ * @property {string} [job]
+ * @property {number} [number]
+ * @property {string} [since]
+ * @property {string} [until]
+ *
+ * @typedef {object} Job
+ * @property {string} id
+ * @property {string} kind
+ * @property {string} [name]
+ * @property {Record<string, string>} labels
+ * @property {JobState} state
+ * @property {number} weight
+ * @property {Counts} counts
+ * @property {number} progress
+ * @property {string} created_at
+ * @property {string} [started_at]
+ * @property {string} [ended_at]
+ * @property {string} [run_at]
+ * @property {number} [eta_ms]
+ * @property {Because[]} [waiting_because]
+ * @property {unknown} [result]
+ * @property {string} [error]
+ * @property {number} version
+ *
+ * @typedef {object} Outcome
+ * @property {number} number
+ * @property {string[]} [keys]
+ * @property {SubtaskState} outcome
+ * @property {number} attempt
+ * @property {string} [started_at]
+ * @property {string} ended_at
+ * @property {unknown} [result]
+ * @property {string} [error]
+ *
+ * @typedef {object} Subtask
+ * @property {number} number
+ * @property {string[]} keys
+ * @property {SubtaskState} state
+ * @property {number} attempts
+ * @property {unknown} payload
+ * @property {Outcome} [outcome]
+ * @property {Because} [waiting_because]
+ *
+ * @typedef {object} KeyHead
+ * @property {string} job
+ * @property {number} number
+ * @property {SubtaskState} state
+ * @property {string} since
+ * @property {number} age_ms
+ * @property {number} attempts
+ *
+ * @typedef {object} KeyView
+ * @property {string} key
+ * @property {KeyState} state
+ * @property {number} length
+ * @property {KeyHead} [head]
+ *
+ * @typedef {object} RunningSubtask
+ * @property {number} slot
+ * @property {string} job
+ * @property {number} number
+ * @property {string[]} keys
+ * @property {number} attempt
+ * @property {string} since
+ * @property {string} [worker]
+ *
+ * @typedef {object} Decision
+ * @property {string} at
+ * @property {string} job
+ * @property {string} rule
+ *
+ * @typedef {object} Scheduler
+ * @property {number} slots
+ * @property {number} busy
+ * @property {number} jobs
+ * @property {number} active
+ * @property {boolean} draining
+ * @property {RunningSubtask[]} running
+ * @property {Decision[]} decisions
+ *
+ * @typedef {object} Slice
+ * @property {number} slot
+ * @property {string} job
+ * @property {number} number
+ * @property {string[]} [keys]
+ * @property {number} attempt
+ * @property {string} begin
+ * @property {string} [end]
+ * @property {string} [outcome]
+ * @property {string} rule
+ *
+ * @typedef {object} Timeline
+ * @property {Slice[]} slices
+ * @property {number} next
+ * @property {number} dropped
+ *
+ * @typedef {object} Summary
+ * @property {string} at
+ * @property {number} slots
+ * @property {number} busy
+ * @property {Partial<Record<JobState, number>>} jobs
+ * @property {number} waiting
+ * @property {number} ready
+ * @property {number} backing_off
+ * @property {number} succeeded_total
+ * @property {number} failed_total
+ * @property {number} cancelled_total
+ * @property {number} retried_total
+ * @property {number} keys
+ * @property {number} oldest_head_ms
+ * @property {number} store_bytes
+ * @property {string} store
+ * @property {number} websockets
+ * @property {string} started_at
+ * @property {boolean} draining
+ *
+ * @typedef {object} ServerEvent
+ * @property {string} id
+ * @property {string} event
+ * @property {string} at
+ * @property {Job} [job]
+ * @property {number} [number]
+ * @property {string} [key]
+ * @property {string} [error]
+ * @property {Summary} [summary]
+ * @property {Timeline} [timeline]
+ *
+ * @typedef {object} Version
+ * @property {string} name
+ * @property {string} version
+ * @property {string | null} [environment]
+ * @property {boolean} read_only
+ *
+ * @typedef {object} Health
+ * @property {string} status
+ * @property {{name: string, ok: boolean, detail?: string}[]} checks
+ *
+ * @typedef {object} Kind
+ * @property {string} name
+ * @property {string} handler
+ * @property {number} [concurrency]
+ * @property {number} [per_second]
+ * @property {number} attempts
+ * @property {number} [timeout_ms]
+ * @property {boolean} split
+ * @property {boolean} fan_in
+ *
+ * @typedef {object} ProblemBody
+ * @property {string} type
+ * @property {string} title
+ * @property {number} status
+ * @property {string} detail
+ * @property {string} [instance]
+ * @property {string} [code]
+ * @property {{pointer: string, detail: string}[]} [errors]
+ */
+
+/**
+ * @template T
+ * @typedef {{items: T[], next_cursor?: string}} Page
+ */
+
+export {};

@@ -1,0 +1,209 @@
+// All jobs, newest first, filtered by what the address says.
+
+import { get } from "../api.js";
+import { fill, h, refill } from "../dom.js";
+import { count, newer, newestFirst } from "../format.js";
+import { icon } from "../icons.js";
+import { firstJob } from "../parts/first.js";
+import { jobTable } from "../parts/jobtable.js";
+import { later, pageHead, pager } from "../parts/page.js";
+import { empty, failure, panel, skeleton } from "../parts/small.js";
+import { href, parseRoute, setQuery } from "../route.js";
+import { JOB_STATES, stateWord } from "../words.js";
+
+/** @typedef {import("../types.js").Job} Job */
+
+const PAGE = 50;
+
+/** @param {import("../main.js").View} view */
+export function showJobs(view) {
+  const { app, root, signal, title } = view;
+  title("Jobs");
+  const shown = jobTable("Jobs");
+  const place = h("div", null, skeleton(8));
+  const pages = pager(() => load());
+  /** @type {Map<string, Job>} */
+  let jobs = new Map();
+  let asked = 0;
+
+  const load = async () => {
+    const mine = (asked += 1);
+    try {
+      const page = await get("v1/jobs", { ...filters(), cursor: pages.cursor, limit: PAGE }, signal);
+      // An answer to an older question is of no interest.
+      if (mine !== asked) return;
+      jobs = new Map(page.items.map((/** @type {Job} */ job) => [job.id, newer(jobs.get(job.id), job)]));
+      for (const job of jobs.values()) app.model.learn(job);
+      pages.show(page.next_cursor);
+      await show();
+    } catch (error) {
+      if (!signal.aborted && mine === asked) fill(place, failure(/** @type {Error} */ (error), load));
+    }
+  };
+  /** Only what is newer than the end of the page: what is older is on another one. @param {Job} job */
+  const add = (job) => {
+    const all = [...jobs.values(), job].sort(newestFirst);
+    jobs = new Map(all.slice(0, PAGE).map((one) => [one.id, one]));
+  };
+  const show = async () => {
+    if (jobs.size > 0) {
+      if (!shown.element.isConnected) fill(place, shown.element);
+      shown.show([...jobs.values()]);
+    } else if (Object.values(filters()).some(Boolean)) {
+      fill(place, empty("No job is like that", h("p", null, h("a", { href: href(["jobs"]) }, "Show all jobs"))));
+    } else {
+      fill(place, firstJob(await firstKind(signal)));
+    }
+  };
+
+  const bar = filterBar(view, () => {
+    pages.reset();
+    load();
+  });
+  fill(root, pageHead("Jobs").element, bar, panel("List", { class: "is-bare" }, place, pages.element));
+  root.querySelector(".is-bare .panel-head")?.classList.add("visually-hidden");
+
+  app.live.on(
+    "*",
+    ({ event, job }) => {
+      if (!job) return;
+      const { state } = filters();
+      if (event === "job_purged" || (state && job.state !== state)) jobs.delete(job.id);
+      else if (jobs.has(job.id)) jobs.set(job.id, newer(jobs.get(job.id), job));
+      else if (pages.isFirst && fits(job)) add(job);
+      else return;
+      show();
+    },
+    signal,
+  );
+  app.live.on("reset", load, signal);
+  load();
+}
+
+function filters() {
+  const { query } = parseRoute(location.hash);
+  const of = (/** @type {string} */ name) => query.get(name) ?? "";
+  return { state: of("state"), kind: of("kind"), label: of("label"), q: of("q") };
+}
+
+/**
+ * Whether a new job belongs to what is shown. What cannot be said here, for it is the server's to say, does not.
+ * @param {Job} job
+ */
+function fits(job) {
+  const { state, kind, label, q } = filters();
+  const [name, ...value] = label.split(":");
+  if (q) return false;
+  return (
+    (!state || job.state === state) && (!kind || job.kind === kind) && (!label || job.labels[name] === value.join(":"))
+  );
+}
+
+/**
+ * @param {import("../main.js").View} view
+ * @param {() => void} changed
+ */
+function filterBar({ app, signal }, changed) {
+  const now = filters();
+  const input = (/** @type {string} */ name, /** @type {string} */ value) => {
+    setQuery({ [name]: value });
+    states.mark();
+    changed();
+  };
+  const search = h("input", {
+    type: "search",
+    class: "input",
+    placeholder: "Name or id",
+    "aria-label": "Search by name or id",
+    value: now.q,
+  });
+  const label = h("input", {
+    type: "text",
+    class: "input",
+    placeholder: "label:value",
+    "aria-label": "Label, as name:value",
+    value: now.label,
+    size: 16,
+  });
+  const kind = h(
+    "select",
+    { class: "input", "aria-label": "Kind", onchange: () => input("kind", kind.value) },
+    h("option", { value: "" }, "All kinds"),
+  );
+  search.addEventListener(
+    "input",
+    later(() => input("q", search.value.trim()), 250),
+  );
+  label.addEventListener(
+    "input",
+    later(() => (/^[^:]+:./.test(label.value.trim()) || label.value === "") && input("label", label.value.trim()), 250),
+  );
+  const states = stateFilter(app, signal, (state) => input("state", state));
+  offerKinds(kind, now.kind, signal);
+  return h(
+    "div",
+    { class: "filters", role: "search" },
+    states.element,
+    h("div", { class: "search" }, icon("search"), search),
+    kind,
+    label,
+  );
+}
+
+/**
+ * @param {HTMLSelectElement} select
+ * @param {string} chosen
+ * @param {AbortSignal} signal
+ */
+async function offerKinds(select, chosen, signal) {
+  const names = new Set(chosen ? [chosen] : []);
+  try {
+    for (const { name } of (await get("v1/kinds", {}, signal)).items) names.add(name);
+  } catch {
+    // The list itself says what is wrong.
+  }
+  for (const name of names) select.append(h("option", { value: name }, name));
+  select.value = chosen;
+}
+
+/**
+ * @param {import("../main.js").App} app
+ * @param {AbortSignal} signal
+ * @param {(state: string) => void} choose
+ */
+function stateFilter(app, signal, choose) {
+  const buttons = ["", ...JOB_STATES].map((state) =>
+    h(
+      "button",
+      { type: "button", "data-state": state, onclick: () => choose(state) },
+      state && icon(state),
+      state ? stateWord(state) : "All",
+      h("span"),
+    ),
+  );
+  const mark = () => {
+    const { state } = filters();
+    for (const one of buttons) one.setAttribute("aria-pressed", String(one.dataset.state === state));
+  };
+  const number = () => {
+    for (const one of buttons) {
+      const jobs = app.model.summary?.jobs[/** @type {import("../types.js").JobState} */ (one.dataset.state)];
+      const side = /** @type {HTMLElement} */ (one.lastElementChild);
+      refill(side, String(jobs), () => (jobs ? h("span", { class: "badge" }, count(jobs)) : null));
+    }
+  };
+  app.live.on("summary", number, signal);
+  app.model.onLoad(number, signal);
+  number();
+  mark();
+  return { element: h("div", { class: "segments", role: "group", "aria-label": "State" }, buttons), mark };
+}
+
+/** @param {AbortSignal} signal */
+async function firstKind(signal) {
+  try {
+    return (await get("v1/kinds", {}, signal)).items[0]?.name ?? "my-kind";
+  } catch {
+    return "my-kind";
+  }
+}

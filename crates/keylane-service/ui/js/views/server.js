@@ -1,0 +1,158 @@
+// How the server is: its checks, its numbers since it began, and the kinds of jobs that it knows.
+
+import { call } from "../api.js";
+import { every, fill, h, refill } from "../dom.js";
+import { bytes, count, duration } from "../format.js";
+import { icon } from "../icons.js";
+import { pageHead } from "../parts/page.js";
+import { cell, empty, failure, panel, skeleton, table } from "../parts/small.js";
+import { href } from "../route.js";
+
+const ASK_EVERY_MS = 5_000;
+
+/** @param {import("../main.js").View} view */
+export function showServer({ app, root, signal, title }) {
+  title("Server");
+  const health = h("div", null, skeleton(3));
+  const numbers = h("dl", { class: "facts" });
+  const kinds = h("div", null, skeleton(3));
+  fill(
+    root,
+    pageHead("Server").element,
+    h(
+      "div",
+      { class: "stack" },
+      h("div", { class: "columns" }, panel("Health", {}, health), panel("Since it began", {}, numbers)),
+      panel("Kinds of jobs", {}, kinds),
+    ),
+  );
+  const showNumbers = () => {
+    const rows = app.model.summary && numberRows(app);
+    if (!rows) return fill(numbers, h("dt", null, "Loading"), h("dd", null, "–"));
+    refill(numbers, JSON.stringify(rows), () =>
+      rows.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+    );
+  };
+  app.live.on("summary", showNumbers, signal);
+  app.model.onLoad(showNumbers, signal);
+  showNumbers();
+  every(signal, ASK_EVERY_MS, () => showHealth(health, signal));
+  showKinds(kinds, signal);
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {AbortSignal} signal
+ */
+async function showHealth(place, signal) {
+  try {
+    // It says in its body what is wrong also when its status is 503.
+    const response = await fetch("readyz", { cache: "no-store", signal, headers: { Accept: "application/json" } });
+    /** @type {import("../types.js").Health} */
+    const health = await response.json();
+    refill(place, JSON.stringify(health), () => [
+      h(
+        "p",
+        { class: "panel-body" },
+        h(
+          "span",
+          { class: "state", "data-state": health.status === "ok" ? "succeeded" : "failed" },
+          icon(health.status === "ok" ? "succeeded" : "failed"),
+          health.status === "ok" ? "Ready for work" : "Not ready",
+        ),
+      ),
+      h(
+        "ul",
+        { class: "because" },
+        health.checks.map(({ name, ok, detail }) =>
+          h(
+            "li",
+            null,
+            h(
+              "p",
+              { class: "because-head" },
+              h(
+                "span",
+                { class: "state", "data-state": ok ? "succeeded" : "failed" },
+                icon(ok ? "ok" : "failed"),
+                name,
+              ),
+              h("span", { class: "because-count" }, ok ? "well" : "not well"),
+            ),
+            detail && h("p", { class: "because-text" }, detail),
+          ),
+        ),
+      ),
+    ]);
+  } catch {
+    if (!signal.aborted)
+      refill(place, "none", () => failure(new Error("The server does not answer."), () => showHealth(place, signal)));
+  }
+}
+
+/** @param {import("../main.js").App} app */
+function numberRows({ model, version, live }) {
+  const summary = /** @type {import("../types.js").Summary} */ (model.summary);
+  return [
+    ["Version", version ? version.version : "–"],
+    ["Environment", version?.environment ?? "none given"],
+    ["Changes", version?.read_only ? "read only" : "allowed"],
+    ["Runs for", duration(model.now() - Date.parse(summary.started_at))],
+    ["Store", `${summary.store}, ${bytes(summary.store_bytes)}`],
+    ["Succeeded", count(summary.succeeded_total)],
+    ["Failed for good", count(summary.failed_total)],
+    ["Cancelled or skipped", count(summary.cancelled_total)],
+    ["Attempts that were repeated", count(summary.retried_total)],
+    ["Connected by WebSocket", count(summary.websockets)],
+    ["This page", live.connection === "live" ? "live" : live.connection],
+  ];
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {AbortSignal} signal
+ */
+async function showKinds(place, signal) {
+  try {
+    /** @type {import("../types.js").Kind[]} */
+    const kinds = (await call("v1/kinds", { signal })).items;
+    if (kinds.length === 0)
+      return fill(
+        place,
+        empty(
+          "No kinds yet",
+          h("p", null, "A kind says what is done with a job. They are set in the server's configuration."),
+        ),
+      );
+    const { element, body } = table(
+      "Kinds of jobs",
+      ["Kind", "Handled by", "At once", "Per second", "Attempts", "Time for each", "Steps"],
+      "is-cards",
+    );
+    body.append(...kinds.map(kindRow));
+    fill(place, element);
+  } catch (error) {
+    if (!signal.aborted)
+      fill(
+        place,
+        failure(/** @type {Error} */ (error), () => showKinds(place, signal)),
+      );
+  }
+}
+
+/** @param {import("../types.js").Kind} kind */
+function kindRow({ name, handler, concurrency, per_second, attempts, timeout_ms, split, fan_in }) {
+  const steps = [split && "split", fan_in && "fan-in"].filter(Boolean).join(", ");
+  const limit = (/** @type {number | undefined} */ value) => (value === undefined ? "no limit" : count(value));
+  return h(
+    "tr",
+    null,
+    h("td", null, h("a", { href: href(["jobs"], { kind: name }) }, name)),
+    cell("Handled by", "", handler),
+    cell("At once", "", limit(concurrency)),
+    cell("Per second", "", per_second === undefined ? "no limit" : String(per_second)),
+    cell("Attempts", "", attempts),
+    cell("Time for each", "", timeout_ms === undefined ? "no limit" : duration(timeout_ms)),
+    cell("Steps", "", steps || "none"),
+  );
+}

@@ -1,0 +1,222 @@
+// A form for one job with one subtask, or with many from a list; and the same as a command.
+
+import { curl, get, post } from "../api.js";
+import { fill, h, setText } from "../dom.js";
+import { parseExact, printExact } from "../exact.js";
+import { jobTitle } from "../format.js";
+import { pageHead } from "../parts/page.js";
+import { button, empty, panel } from "../parts/small.js";
+import { copy, reasonOf, toast } from "../parts/toast.js";
+import { href } from "../route.js";
+
+/** @param {import("../main.js").View} view */
+export function showSubmit({ app, root, signal, title }) {
+  title("Submit a job");
+  if (app.version?.read_only)
+    return fill(
+      root,
+      pageHead("Submit a job").element,
+      panel("Read only", {}, empty("This server takes no changes over its API")),
+    );
+  const fields = makeFields();
+  const error = h("p", { class: "field-error", role: "alert" });
+  const submit = h("button", { class: "button is-primary" }, "Submit the job");
+  // The same key for each try of the same job: pressed twice, it is done once.
+  let idempotency = newKey();
+  const form = h(
+    "form",
+    { class: "form", novalidate: true },
+    h("div", { class: "form-row" }, fields.kind.element, fields.name.element, fields.key.element),
+    fields.payload.element,
+    h(
+      "details",
+      null,
+      h("summary", null, "More"),
+      h(
+        "div",
+        { class: "form-row" },
+        fields.labels.element,
+        fields.weight.element,
+        fields.delay.element,
+        fields.attempts.element,
+        fields.timeout.element,
+        fields.onError.element,
+        fields.onFail.element,
+      ),
+    ),
+    error,
+    h(
+      "div",
+      { class: "actions" },
+      submit,
+      button("Copy as curl", "copy", () => copyCurl()),
+    ),
+  );
+  const read = () => {
+    setText(error, "");
+    try {
+      return bodyOf(fields);
+    } catch (problem) {
+      setText(error, /** @type {Error} */ (problem).message);
+      return null;
+    }
+  };
+  const copyCurl = () => {
+    const body = read();
+    if (body) copy(curl("v1/jobs", { method: "POST", body }), "Command");
+  };
+  form.addEventListener("input", () => {
+    idempotency = newKey();
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const body = read();
+    if (!body) return;
+    submit.disabled = true;
+    try {
+      const job = await post("v1/jobs", body, { "Idempotency-Key": idempotency });
+      toast(`${jobTitle(job)} was accepted, and is on the disk`);
+      location.hash = href(["jobs", job.id]);
+    } catch (problem) {
+      setText(error, reasonOf(problem));
+    } finally {
+      submit.disabled = false;
+    }
+  });
+  fill(root, pageHead("Submit a job").element, panel("Job", { class: "is-form" }, form));
+  offerKinds(fields.kind.input, signal);
+}
+
+function makeFields() {
+  return {
+    kind: field("Kind", h("select", { required: true })),
+    name: field("Name", h("input", { maxlength: 200 }), "What people call it"),
+    key: field("Key", h("input", { maxlength: 1000 }), "It is done after all earlier ones with this key"),
+    payload: field(
+      "Payload",
+      h("textarea", { spellcheck: "false" }, "{}"),
+      'Any JSON. With a list under “subtasks”, as in {"subtasks": [{"key": "a", "payload": 1}]}, a job of many.',
+    ),
+    labels: field("Labels", h("input", { placeholder: "team=data, run=7" }), "For finding it again"),
+    weight: field("Weight", h("input", { type: "number", min: 1, placeholder: "1" }), "Its claim to spare slots"),
+    delay: field("Delay", h("input", { type: "number", min: 0, placeholder: "0" }), "Seconds before it may begin"),
+    attempts: field("Attempts", h("input", { type: "number", min: 1, placeholder: "as its kind" })),
+    timeout: field(
+      "Time for each",
+      h("input", { type: "number", min: 0.001, step: "any", placeholder: "as its kind" }),
+      "Seconds",
+    ),
+    onError: field(
+      "When one fails",
+      select([
+        ["", "As its kind"],
+        ["finish_all", "Do all others"],
+        ["fail_fast", "Cancel what has not begun"],
+      ]),
+    ),
+    onFail: field(
+      "Its key then",
+      select([
+        ["", "As its kind"],
+        ["continue", "Goes on"],
+        ["stop_key", "Stops until somebody helps"],
+      ]),
+    ),
+  };
+}
+
+/** @param {string[][]} choices */
+function select(choices) {
+  return h(
+    "select",
+    null,
+    choices.map(([value, text]) => h("option", { value }, text)),
+  );
+}
+
+let fieldNumber = 0;
+
+/**
+ * @template {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} T
+ * @param {string} word
+ * @param {T} input
+ * @param {string} [hint]
+ */
+function field(word, input, hint) {
+  fieldNumber += 1;
+  input.id = `field-${fieldNumber}`;
+  const help = hint ? h("small", { id: `hint-${fieldNumber}` }, hint) : null;
+  if (help) input.setAttribute("aria-describedby", help.id);
+  return { input, element: h("div", { class: "field" }, h("label", { for: input.id }, word), input, help) };
+}
+
+/**
+ * What the form says, as the server wants it. Throws an error in words for people.
+ * @param {ReturnType<typeof makeFields>} fields
+ */
+function bodyOf({ kind, name, key, payload, labels, weight, delay, attempts, timeout, onError, onFail }) {
+  if (!kind.input.value) throw new Error("Kind: choose one.");
+  const given = payloadOf(payload.input.value);
+  const isList = given !== null && typeof given === "object" && Array.isArray(given.subtasks);
+  if (isList && key.input.value) throw new Error("Key: a job of many subtasks has keys with these.");
+  const seconds = (/** @type {HTMLInputElement} */ input) =>
+    input.value === "" ? undefined : Math.round(Number(input.value) * 1000);
+  const whole = (/** @type {HTMLInputElement} */ input) => (input.value === "" ? undefined : Number(input.value));
+  const all = {
+    kind: kind.input.value,
+    name: name.input.value || undefined,
+    key: key.input.value || undefined,
+    labels: labels.input.value.trim() === "" ? undefined : labelsOf(labels.input.value),
+    weight: whole(weight.input),
+    delay_ms: seconds(delay.input),
+    attempts: whole(attempts.input),
+    timeout_ms: seconds(timeout.input),
+    on_error: onError.input.value || undefined,
+    on_fail: onFail.input.value || undefined,
+    ...(isList ? { subtasks: given.subtasks } : { payload: given }),
+  };
+  return printExact(Object.fromEntries(Object.entries(all).filter((entry) => entry[1] !== undefined)));
+}
+
+/** @param {string} text */
+function payloadOf(text) {
+  try {
+    return text.trim() === "" ? null : parseExact(text);
+  } catch (error) {
+    throw new Error(`Payload: it is not JSON: ${/** @type {Error} */ (error).message}.`);
+  }
+}
+
+/** @param {string} text */
+function labelsOf(text) {
+  const pairs = text
+    .split(",")
+    .map((pair) => pair.trim())
+    .filter(Boolean);
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [, name, value] = /^([^=:]+)[=:](.+)$/.exec(pair) ?? [];
+      if (!name) throw new Error(`Labels: “${pair}” is not of the form name=value.`);
+      return [name.trim(), value.trim()];
+    }),
+  );
+}
+
+/**
+ * @param {HTMLSelectElement} kind
+ * @param {AbortSignal} signal
+ */
+async function offerKinds(kind, signal) {
+  try {
+    const { items } = await get("v1/kinds", {}, signal);
+    kind.append(...items.map((/** @type {{name: string}} */ { name }) => h("option", { value: name }, name)));
+  } catch (error) {
+    if (!signal.aborted) toast(reasonOf(error), "failed");
+  }
+}
+
+/** As random as a UUID, also where a page has no secure origin. */
+function newKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,79 @@
+// One subtask: how it is, why it waits, what it was given, and what came of it.
+
+import { get, jobPath } from "../api.js";
+import { every, fill, h, refill } from "../dom.js";
+import { duration, jobTitle } from "../format.js";
+import { becauseList } from "../parts/because.js";
+import { pageHead } from "../parts/page.js";
+import { payload } from "../parts/payload.js";
+import { ago, failure, keyLink, panel, skeleton, stateBadge } from "../parts/small.js";
+import { href } from "../route.js";
+import { isFinal } from "../words.js";
+
+/** @typedef {import("../types.js").Subtask} Subtask */
+
+const ASK_EVERY_MS = 2_000;
+
+/** @param {import("../main.js").View} view */
+export function showSubtask(view) {
+  const { app, root, path, signal, title } = view;
+  const [job, , number] = path;
+  const name = app.model.nameOf(job) ?? jobTitle({ id: job, kind: "job" });
+  title(`${name} #${number}`);
+  const state = stateBadge();
+  const head = pageHead(`Subtask #${number}`, {
+    crumb: [h("a", { href: href(["jobs"]) }, "Jobs"), " / ", h("a", { href: href(["jobs", job]) }, name), " / "],
+    beside: [state.element],
+  });
+  const body = h("div", { class: "stack" }, panel("Subtask", {}, skeleton()));
+  fill(root, head.element, body);
+  let isOver = false;
+  const load = async () => {
+    if (isOver || app.live.isPaused || app.live.connection === "lost") return;
+    try {
+      const subtask = await get(`${jobPath(job)}/subtasks/${encodeURIComponent(number)}`, {}, signal);
+      isOver = isFinal(subtask.state) || subtask.state === "skipped";
+      state.update(subtask.state);
+      refill(body, JSON.stringify(subtask), () => parts(app, subtask));
+    } catch (error) {
+      if (!signal.aborted && !("shown" in body)) fill(body, failure(/** @type {Error} */ (error), load));
+    }
+  };
+  app.live.on(
+    "reset",
+    () => {
+      isOver = false;
+      load();
+    },
+    signal,
+  );
+  every(signal, ASK_EVERY_MS, load);
+}
+
+/**
+ * @param {import("../main.js").App} app
+ * @param {Subtask} subtask
+ */
+function parts(app, { keys, attempts, payload: given, outcome, waiting_because: because }) {
+  const took = outcome?.started_at && duration(Date.parse(outcome.ended_at) - Date.parse(outcome.started_at));
+  /** @type {[string, import("../dom.js").Child | import("../dom.js").Child[] | undefined][]} */
+  const rows = [
+    [keys.length === 1 ? "Key" : "Keys", keys.length === 0 ? "none" : keys.flatMap((key) => [keyLink(key), " "])],
+    ["Attempts", attempts],
+    ["Began", outcome?.started_at && ago(outcome.started_at)],
+    ["Ended", outcome && ago(outcome.ended_at)],
+    ["Took", took],
+    ["Error", outcome?.error && h("span", { class: "error-text" }, outcome.error)],
+  ];
+  const facts = rows
+    .filter((row) => row[1] !== undefined && row[1] !== "")
+    .flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]);
+  return [
+    because ? panel("Why it waits", {}, becauseList([because], app.model)) : null,
+    panel("About it", {}, h("dl", { class: "facts" }, facts)),
+    h("section", { class: "panel", "aria-label": "Payload" }, payload(given, "Payload")),
+    outcome && outcome.result !== undefined
+      ? h("section", { class: "panel", "aria-label": "Result" }, payload(outcome.result, "Result"))
+      : null,
+  ];
+}

@@ -1,0 +1,540 @@
+// Each page shows what the server says, and does what its buttons say.
+
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+
+import { PHONE } from "./browser.mjs";
+import { pointAtBar, until, withBrowser } from "./harness.mjs";
+
+const on = withBrowser();
+
+/** @param {any} engine @param {string} name */
+const jobNamed = (engine, name) => [...engine.jobs.values()].find((job) => job.name === name);
+/** How many pixels of the lanes have the full colour of a job. @param {import("playwright-core").Page} page */
+const opaque = (page) =>
+  page.evaluate(() => {
+    const canvas = /** @type {HTMLCanvasElement} */ (document.querySelector(".lanes-canvas"));
+    const style = getComputedStyle(document.documentElement);
+    const jobs = new Set(Array.from({ length: 10 }, (_, index) => style.getPropertyValue(`--job-${index}`).trim()));
+    const { data } = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).getImageData(
+      0,
+      0,
+      canvas.width,
+      canvas.height,
+    );
+    const hex = (/** @type {number} */ part) => part.toString(16).padStart(2, "0");
+    let number = 0;
+    for (let at = 0; at < data.length; at += 4)
+      if (data[at + 3] === 255 && jobs.has(`#${hex(data[at])}${hex(data[at + 1])}${hex(data[at + 2])}`)) number += 1;
+    return number;
+  });
+/** @param {import("playwright-core").Page} page */
+const dialog = (page) => page.getByRole("dialog");
+
+describe("overview", () => {
+  test("an empty server says what to do, and its line does it", () =>
+    on({ scene: "empty" }, async ({ page, mock }) => {
+      await page.getByText("No jobs yet").waitFor();
+      const line = (await page.locator(".command code").textContent()) ?? "";
+      assert.match(
+        line,
+        /^curl -sS 'http:\/\/127\.0\.0\.1:\d+\/v1\/jobs' -H 'Content-Type: application\/json' --data-raw '\{.*\}'$/,
+      );
+      const body = /--data-raw '(.*)'$/.exec(line)?.[1] ?? "";
+      const answer = await fetch(`${mock.url}v1/jobs`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body,
+      });
+      assert.equal(answer.status, 202);
+      await page.locator("[data-job]").first().waitFor();
+    }));
+
+  test("nothing is said to be zero before the server has said so", () =>
+    on({ scene: "empty", path: "server" }, async ({ page, mock }) => {
+      await page.route("**/v1/summary", () => {});
+      await page.route("**/v1/events*", () => {});
+      await page.goto(`${mock.url}#/`);
+      await page.reload();
+      await page.getByText("No jobs yet").waitFor();
+      assert.equal(await page.locator(".tile .unknown").count(), 8);
+      assert.doesNotMatch((await page.locator(".tiles").textContent()) ?? "", /\d/);
+      await page.unrouteAll({ behavior: "ignoreErrors" });
+    }));
+
+  test("it shows numbers, running jobs and keys, and they move", () =>
+    on({}, async ({ page }) => {
+      const vitals = page.locator(".vitals");
+      await page.getByText("8 of 8", { exact: true }).waitFor();
+      const before = await vitals.textContent();
+      await until(async () => (await vitals.textContent()) !== before, "other numbers");
+      await page.getByRole("link", { name: "October invoices" }).first().waitFor();
+      await page.locator("[data-key]").first().waitFor();
+    }));
+
+  test("pointing at a bar says what it is, and a click opens it", () =>
+    on({}, async ({ page }) => {
+      await page.locator(".legend li").first().waitFor();
+      await page.getByRole("button", { name: "Pause live updates" }).click();
+      const { text, x, y } = await pointAtBar(page);
+      const number = /#(\d+)/.exec(text)?.[1];
+      await page.mouse.click(x, y);
+      await page.getByRole("heading", { level: 1, name: `Subtask #${number}` }).waitFor();
+    }));
+
+  test("pointing at a bar lights every bar of its key, and dims all others", () =>
+    on({}, async ({ page }) => {
+      await page.locator(".legend li").nth(2).waitFor();
+      await page.getByRole("button", { name: "10 s" }).click();
+      await page.getByRole("button", { name: "Pause live updates" }).click();
+      const before = await opaque(page);
+      await pointAtBar(page);
+      const lit = await opaque(page);
+      assert.ok(lit < before * 0.6, `${lit} of ${before} pixels are lit`);
+      assert.ok(lit > 50, "some are");
+      await page.mouse.move(5, 5);
+      await until(async () => (await opaque(page)) === before, "all are as before");
+    }));
+
+  test("the lanes' table has what the picture has", () =>
+    on({}, async ({ page }) => {
+      await page.getByRole("button", { name: "View as table" }).click();
+      const table = page.getByRole("table", { name: /What ran lately/ });
+      await until(async () => (await table.locator("tbody tr").count()) > 10, "rows");
+      assert.match((await table.locator("tbody tr").last().textContent()) ?? "", /#\d+.*(succeeded|failed|runs)/);
+      await page.getByRole("button", { name: "30 s" }).click();
+      await page.getByRole("button", { name: "View as table" }).click();
+      await page.locator(".lanes-canvas").waitFor();
+    }));
+
+  test("rows can be the keys of a job", () =>
+    on({}, async ({ page }) => {
+      await page.locator(".lanes-tools option", { hasText: "October invoices" }).waitFor({ state: "attached" });
+      await page.getByRole("combobox", { name: "Rows" }).selectOption({ label: "Rows: keys of October invoices" });
+      await page.getByRole("button", { name: "View as table" }).click();
+      const rows = page.getByRole("table", { name: /What ran lately/ }).locator("tbody tr");
+      await until(async () => (await rows.count()) > 0, "rows");
+      for (const text of await rows.allTextContents()) assert.match(text, /October invoices.*customer-/);
+    }));
+
+  test("a hundred thousand subtasks are shown, and the page answers at once", () =>
+    on({ scene: "busy" }, async ({ page }) => {
+      await page.getByText("64 of 64", { exact: true }).waitFor();
+      await page.locator(".legend li").nth(1).waitFor();
+      // A frame is drawn in time also while everything changes.
+      const slowest = await page.evaluate(async () => {
+        let worst = 0;
+        for (let frame = 0; frame < 60; frame += 1) {
+          const begin = performance.now();
+          await new Promise((resolve) => requestAnimationFrame(resolve));
+          worst = Math.max(worst, performance.now() - begin);
+        }
+        return worst;
+      });
+      assert.ok(slowest < 1_000, `a frame took ${slowest} ms`);
+      await pointAtBar(page);
+      assert.ok((await page.locator("body *").count()) < 3_000, "the page stays small");
+    }));
+});
+
+describe("jobs", () => {
+  test("a filter is in the address, and holds after a reload", () =>
+    on({ path: "jobs" }, async ({ page }) => {
+      await page.getByRole("link", { name: "Reindex search" }).waitFor();
+      await page.getByRole("group", { name: "State" }).getByRole("button", { name: "Paused" }).click();
+      await page.getByRole("link", { name: "October invoices" }).waitFor({ state: "detached" });
+      assert.match(page.url(), /state=paused/);
+      await page.reload();
+      await page.getByRole("link", { name: "Reindex search" }).waitFor();
+      assert.equal(await page.locator("[data-job]").count(), 1);
+    }));
+
+  test("jobs are found by name, kind and label, and none found says so", () =>
+    on({ path: "jobs" }, async ({ page }) => {
+      const only = async (/** @type {string[]} */ names) => {
+        await until(
+          async () =>
+            JSON.stringify((await page.locator("[data-job] .job-link").allTextContents()).sort()) ===
+            JSON.stringify(names.sort()),
+          names.join(),
+        );
+      };
+      await page.getByRole("searchbox", { name: "Search by name or id" }).fill("album");
+      await only(["Album 2211", "Album 2212"]);
+      await page.getByRole("searchbox", { name: "Search by name or id" }).fill("");
+      await page.getByRole("combobox", { name: "Kind" }).selectOption("invoices");
+      await only(["October invoices", "November invoices"]);
+      await page.getByRole("textbox", { name: /^Label/ }).fill("month:2026-11");
+      await only(["November invoices"]);
+      await page.getByRole("searchbox").fill("nothing like it");
+      await page.getByText("No job is like that").waitFor();
+      await page.getByRole("link", { name: "Show all jobs" }).click();
+      await page.getByRole("link", { name: "Reindex search" }).waitFor();
+    }));
+
+  test("a job leaves the list when it is no longer what was asked for", () =>
+    on({ path: "jobs?state=paused" }, async ({ page, mock }) => {
+      await page.getByRole("link", { name: "Reindex search" }).waitFor();
+      await page.locator(".connection[data-is=live]").waitFor();
+      mock.engine.pause(jobNamed(mock.engine, "October invoices").id);
+      await page.getByRole("link", { name: "October invoices" }).waitFor();
+      mock.engine.resume(jobNamed(mock.engine, "Reindex search").id);
+      await page.getByRole("link", { name: "Reindex search" }).waitFor({ state: "detached" });
+    }));
+
+  test("a new job appears by itself, and moves on", () =>
+    on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
+      await page.getByText("No jobs yet").waitFor();
+      await page.getByText("Live", { exact: true }).waitFor();
+      mock.engine.submit({ kind: "work", name: "Just now", subtasks: [{ payload: { ms: 50 } }] });
+      await page.locator("[data-job]", { hasText: "Just now" }).getByText("Succeeded").waitFor();
+    }));
+
+  test("a long list has pages", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
+      for (let n = 0; n < 60; n += 1)
+        mock.engine.submit({ kind: "work", name: `Many ${n}`, delay_ms: 3_600_000, payload: {} });
+      await page.reload();
+      await page.getByRole("link", { name: "Many 59" }).waitFor();
+      await page.getByRole("button", { name: "Next" }).click();
+      await page.getByRole("link", { name: "Long", exact: true }).waitFor();
+      await page.getByRole("button", { name: "Back" }).click();
+      await page.getByRole("link", { name: "Many 59" }).waitFor();
+    }));
+});
+
+describe("a job", () => {
+  const open = async (/** @type {import("playwright-core").Page} */ page, /** @type {string} */ name) => {
+    await page.getByRole("link", { name, exact: true }).click();
+    await page.getByRole("heading", { level: 1, name }).waitFor();
+  };
+
+  test("it says why it waits, behind whom, and since when", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page }) => {
+      await open(page, "Held");
+      const why = page.locator(".because");
+      await why.getByText("Behind others of its key").waitFor();
+      const text = (await why.textContent()) ?? "";
+      assert.match(text, /key k0/);
+      assert.match(text, /position 4/);
+      assert.match(text, /behind Long #0/);
+      assert.match(text, /for (now|\d+ s)/);
+      await why.getByRole("link", { name: "Long #0" }).click();
+      await page.getByRole("heading", { level: 1, name: "Subtask #0" }).waitFor();
+    }));
+
+  test("it is paused and resumed", () =>
+    on({ path: "jobs" }, async ({ page, mock }) => {
+      await open(page, "October invoices");
+      await page.locator("[data-action=Pause]").click();
+      await page.locator(".page-head .state").getByText("Paused").waitFor();
+      assert.equal(jobNamed(mock.engine, "October invoices").state, "paused");
+      await page.getByText("October invoices is paused: what runs may end").waitFor();
+      await until(
+        async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-action"))) === "Resume",
+        "the focus goes to what undoes it",
+      );
+      await page.locator("[data-action=Resume]").click();
+      await page.locator(".page-head .state").getByText("Running").waitFor();
+    }));
+
+  test("cancelling asks first and names the effect; keeping it changes nothing", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
+      await open(page, "Long");
+      await page.locator("[data-action=Cancel]").click();
+      await dialog(page).getByText("9 subtasks will not be done.").waitFor();
+      await dialog(page).getByText("3 run now, and may end unless you end them.").waitFor();
+      await page.keyboard.press("Enter");
+      await dialog(page).waitFor({ state: "detached" });
+      assert.equal(jobNamed(mock.engine, "Long").state, "running");
+      await page.locator("[data-action=Cancel]").click();
+      await dialog(page).getByRole("checkbox", { name: "End what runs at once" }).check();
+      await dialog(page).getByRole("button", { name: "Cancel the job" }).click();
+      await page.locator(".page-head .state").getByText("Cancelled").waitFor();
+      assert.equal(jobNamed(mock.engine, "Long").counts.cancelled, 12);
+    }));
+
+  test("what is over can be tried again or deleted", () =>
+    on({ path: "jobs" }, async ({ page, mock }) => {
+      await until(() => jobNamed(mock.engine, "Address check").state === "failed", "it has failed");
+      await open(page, "Address check");
+      await page.locator("[data-action='Retry failed']").click();
+      await dialog(page).getByText("Retry 3 subtasks of Address check?").waitFor();
+      await dialog(page).getByRole("button", { name: "Retry" }).click();
+      await page.locator(".page-head .state").getByText("Succeeded").waitFor();
+      await page.locator("[data-action=Delete]").click();
+      await dialog(page).getByText("This cannot be undone").waitFor();
+      await dialog(page).getByRole("button", { name: "Delete the job" }).click();
+      await page.getByRole("heading", { level: 1, name: "Jobs" }).waitFor();
+      assert.equal(jobNamed(mock.engine, "Address check"), undefined);
+    }));
+
+  test("its weight can be changed, and a refusal is shown", () =>
+    on({ scene: "still", path: "jobs", allowed: /status of 422/ }, async ({ page, mock }) => {
+      await open(page, "Long");
+      const weight = page.getByRole("spinbutton", { name: "Weight" });
+      await weight.fill("5");
+      await page.getByRole("button", { name: "Set" }).click();
+      await page.getByText("The weight of Long is 5").waitFor();
+      assert.equal(jobNamed(mock.engine, "Long").weight, 5);
+      await weight.evaluate((input) => input.removeAttribute("min"));
+      await weight.fill("0");
+      await page.getByRole("button", { name: "Set" }).click();
+      await page.getByText("/weight: at least 1").waitFor();
+    }));
+
+  test("subtasks are found by state and key, and each has its page", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page }) => {
+      await open(page, "Long");
+      await page.getByRole("link", { name: "Subtasks" }).click();
+      const rows = page.getByRole("table", { name: "Subtasks" }).locator("tbody tr");
+      await until(async () => (await rows.count()) === 12, "all of them");
+      await page.getByRole("combobox", { name: "State" }).selectOption("running");
+      await until(async () => (await rows.count()) === 3, "those that run");
+      await page.getByRole("searchbox", { name: "Key" }).fill("k1");
+      await until(async () => (await rows.count()) === 1, "the one of the key");
+      assert.match(page.url(), /state=running&key=k1/);
+      await rows.getByRole("link", { name: "#1" }).click();
+      await page.getByText('"steady": true').waitFor();
+    }));
+
+  test("a subtask says why it waits", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page }) => {
+      await open(page, "Long");
+      await page.getByRole("link", { name: "Subtasks" }).click();
+      await page.getByRole("link", { name: "#9" }).click();
+      await page.getByText("3 subtasks of key k0 come before it.").waitFor();
+    }));
+
+  test("results come in three orders", () =>
+    on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
+      mock.engine.submit({
+        kind: "work",
+        name: "Three",
+        subtasks: [
+          { key: "c", payload: { ms: 300, steady: true } },
+          { key: "b", payload: { ms: 10 } },
+          { key: "a", payload: { ms: 150, steady: true } },
+        ],
+      });
+      await until(() => jobNamed(mock.engine, "Three").state === "succeeded", "it is over");
+      await open(page, "Three");
+      await page.getByRole("link", { name: "Results" }).click();
+      const numbers = () =>
+        page.getByRole("table", { name: "Results" }).locator("tbody tr td:first-child").allTextContents();
+      await until(async () => (await numbers()).join() === "#0,#1,#2", "as submitted");
+      await page.getByRole("button", { name: "As completed" }).click();
+      await until(async () => (await numbers()).join() === "#1,#2,#0", "as completed");
+      await page.getByRole("button", { name: "By key" }).click();
+      await until(async () => (await numbers()).join() === "#2,#1,#0", "by key");
+      assert.match(page.url(), /order=key/);
+    }));
+
+  test("one that is not there says so", () =>
+    on({ path: "jobs/job_ffffffffffffffffffffffffffffffff", allowed: /status of 404/ }, async ({ page }) => {
+      await page.getByText("There is no such job.").waitFor();
+    }));
+
+  test("it is copied as a command", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
+      await open(page, "Long");
+      await page.getByRole("button", { name: "Copy as curl" }).click();
+      await page.getByText("Command copied").waitFor();
+      assert.equal(
+        await page.evaluate(() => navigator.clipboard.readText()),
+        `curl -sS '${mock.url}v1/jobs/${jobNamed(mock.engine, "Long").id}'`,
+      );
+    }));
+});
+
+describe("keys", () => {
+  test("they are ordered by how long the head stands, or by length", () =>
+    on({ scene: "still", path: "keys" }, async ({ page }) => {
+      const keys = () =>
+        page.locator("[data-key]").evaluateAll((rows) => rows.map((row) => row.getAttribute("data-key")).join());
+      await until(async () => (await keys()).split(",").length === 3, "three keys");
+      await page.getByRole("button", { name: "Longest lane" }).click();
+      await until(async () => (await keys()).startsWith("k0"), "the longest first");
+      assert.match(page.url(), /sort=length/);
+    }));
+
+  test("a key is paused and resumed, after a question that names the effect", () =>
+    on({ scene: "still", path: "keys" }, async ({ page, mock }) => {
+      const row = page.locator("[data-key=k1]");
+      await row.locator("[data-action=Pause]").click();
+      await dialog(page).getByText("Its 4 unfinished subtasks will wait").waitFor();
+      await dialog(page).getByRole("button", { name: "Pause the key" }).click();
+      await row.getByText("Paused").waitFor();
+      assert.equal(mock.engine.keys.get("k1").state, "paused");
+      await row.locator("[data-action=Resume]").click();
+      await row.getByText("Open").waitFor();
+    }));
+
+  test("a stopped key goes on when its head is skipped or tried again", () =>
+    on({ path: "keys" }, async ({ page, mock }) => {
+      const row = page.locator("[data-key=supplier-1]");
+      await row.getByText("Stopped").waitFor();
+      await row.locator("[data-action='Skip head']").click();
+      await dialog(page)
+        .getByText(/will not be done, and counts as skipped\. The next of \d+ behind it may begin\./)
+        .waitFor();
+      const before = jobNamed(mock.engine, "Catalogue import").counts.cancelled;
+      await dialog(page).getByRole("button", { name: "Skip the head" }).click();
+      await page.getByText("The head of supplier-1 was skipped").waitFor();
+      assert.equal(jobNamed(mock.engine, "Catalogue import").counts.cancelled, before + 1);
+      assert.notEqual(mock.engine.keys.get("supplier-1")?.state, "stopped");
+    }));
+
+  test("a key has a page of its own, whatever is in its name", () =>
+    on({ scene: "empty", path: "keys" }, async ({ page, mock }) => {
+      const key = "a/b ä?#%";
+      mock.engine.submit({
+        kind: "work",
+        name: "Odd",
+        subtasks: [{ key, payload: { ms: 20 } }, { key, payload: { ms: 3_600_000 } }, { key }],
+      });
+      await page.getByRole("searchbox", { name: "Go to a key" }).fill(key);
+      await page.keyboard.press("Enter");
+      await page.getByRole("heading", { level: 1, name: key }).waitFor();
+      await page.getByText("2: the head, and 1 behind it").waitFor();
+      await page
+        .getByRole("table", { name: /What ran of this key/ })
+        .getByText("succeeded")
+        .waitFor();
+      await page.locator("[data-action=Pause]").click();
+      await dialog(page).getByRole("button", { name: "Pause the key" }).click();
+      await page.locator(".page-head .state").getByText("Paused").waitFor();
+    }));
+});
+
+describe("failures, allocation, server", () => {
+  test("failures are shown by job and reason, and tried again", () =>
+    on({ path: "failures" }, async ({ page, mock }) => {
+      await page.getByText("HTTP … from the address service, request …", { exact: true }).waitFor();
+      const job = page.locator(".panel", { hasText: "Address check" });
+      await until(async () => (await job.locator("tbody tr").count()) === 3, "three of them");
+      await page.getByRole("button", { name: "Retry failed of Address check" }).click();
+      await dialog(page).getByRole("button", { name: "Retry" }).click();
+      await until(() => jobNamed(mock.engine, "Address check").state === "succeeded", "it succeeds");
+      await job.waitFor({ state: "detached" });
+    }));
+
+  test("no failure says so", () =>
+    on({ scene: "still", path: "failures" }, ({ page }) => page.getByText("Nothing has failed").waitFor()));
+
+  test("the allocation shows slots by job, decisions by rule, and a table", () =>
+    on({ path: "allocation" }, async ({ page }) => {
+      await page.getByText(/8 of 8 slots busy, \d of \d jobs active/).waitFor();
+      await page.getByRole("table", { name: "What runs" }).locator("tbody tr").nth(7).waitFor();
+      await page
+        .getByRole("table", { name: /last decisions/ })
+        .getByText("Least")
+        .first()
+        .waitFor();
+      await page.getByText("A job with something to do and no slot keeps at least one.").waitFor();
+      await page.getByRole("button", { name: "View as table" }).click();
+      const shares = page.getByRole("table", { name: /Slots of each job/ });
+      await shares.getByText("October invoices").waitFor();
+    }));
+
+  test("the server's page shows its health and its kinds", () =>
+    on({ path: "server" }, async ({ page, mock }) => {
+      await page.getByText("Ready for work").waitFor();
+      await page.getByRole("table", { name: "Kinds of jobs" }).getByText("thumbnails").waitFor();
+      await page.locator(".facts").getByText("Version").waitFor();
+      await page.locator(".facts").getByText("staging").waitFor();
+      mock.engine.store = "full";
+      await page.getByText("The disk is full").waitFor();
+    }));
+
+  test("ill health is said with what to do", () =>
+    on({ path: "jobs", allowed: /status of 503/ }, async ({ page, mock }) => {
+      mock.engine.store = "full";
+      await page.getByRole("link", { name: "Server" }).click();
+      await page.getByText("Not ready").waitFor();
+      await page.getByText("No room on the disk: free some, and it goes on by itself.").waitFor();
+    }));
+});
+
+describe("submit", () => {
+  test("a job is submitted with all that the form says", () =>
+    on({ scene: "empty", path: "submit" }, async ({ page, mock }) => {
+      await page.getByLabel("Kind").selectOption("work");
+      await page.getByLabel("Name").fill("By hand");
+      await page.getByLabel("Key", { exact: true }).fill("customer-1");
+      await page.getByLabel("Payload").fill('{"ms": 30, "id": 9007199254740993}');
+      await page.getByText("More").click();
+      await page.getByLabel("Labels").fill("team=data, run=7");
+      await page.getByLabel("Weight").fill("3");
+      const [request] = await Promise.all([
+        page.waitForRequest((one) => one.method() === "POST"),
+        page.getByRole("button", { name: "Submit the job" }).click(),
+      ]);
+      assert.match(request.postData() ?? "", /9007199254740993/, "every digit is sent");
+      assert.match(request.headers()["idempotency-key"], /^[0-9a-f]{32}$/);
+      await page.getByRole("heading", { level: 1, name: "By hand" }).waitFor();
+      const job = jobNamed(mock.engine, "By hand");
+      assert.deepEqual([job.weight, job.labels, job.subtasks[0].keys], [3, { team: "data", run: "7" }, ["customer-1"]]);
+    }));
+
+  test("many subtasks are submitted from a list", () =>
+    on({ scene: "empty", path: "submit" }, async ({ page, mock }) => {
+      await page.getByLabel("Kind").selectOption("work");
+      await page.getByLabel("Payload").fill('{"subtasks": [{"key": "a"}, {"key": "b"}]}');
+      await page.getByRole("button", { name: "Submit the job" }).click();
+      await page.getByText("2 of 2 subtasks ended").waitFor();
+      assert.equal(mock.engine.jobs.size, 1);
+    }));
+
+  test("what is wrong is said where it is, and nothing is sent", () =>
+    on({ scene: "empty", path: "submit", allowed: /status of 4/ }, async ({ page, mock }) => {
+      await page.getByLabel("Kind").selectOption("work");
+      await page.getByLabel("Payload").fill('{"a": }');
+      await page.getByRole("button", { name: "Submit the job" }).click();
+      await page.getByText("Payload: it is not JSON: expected a value at line 1, column 7.").waitFor();
+      await page.getByLabel("Payload").fill("{}");
+      await page.getByText("More").click();
+      await page.getByLabel("Labels").fill("nonsense");
+      await page.getByRole("button", { name: "Submit the job" }).click();
+      await page.getByText("“nonsense” is not of the form name=value").waitFor();
+      assert.equal(mock.engine.jobs.size, 0);
+      await page.getByLabel("Labels").fill("");
+      mock.engine.kinds = [];
+      await page.getByRole("button", { name: "Submit the job" }).click();
+      await page.getByText('There is no kind "work". /kind: not one of the server\'s kinds').waitFor();
+    }));
+
+  test("the command that is copied does the same", () =>
+    on({ scene: "empty", path: "submit" }, async ({ page, mock }) => {
+      await page.getByLabel("Kind").selectOption("work");
+      await page.getByLabel("Key", { exact: true }).fill("it's");
+      await page.getByRole("button", { name: "Copy as curl" }).click();
+      await page.getByText("Command copied").waitFor();
+      const line = await page.evaluate(() => navigator.clipboard.readText());
+      const { execFileSync } = await import("node:child_process");
+      const args = execFileSync("bash", ["-c", `curl() { printf '%s\\n' "$@"; }; ${line}`])
+        .toString()
+        .split("\n");
+      assert.deepEqual(JSON.parse(args[args.indexOf("--data-raw") + 1]), { kind: "work", key: "it's", payload: {} });
+      assert.equal(args[1], `${mock.url}v1/jobs`);
+    }));
+});
+
+describe("on a phone", () => {
+  for (const path of ["", "jobs", "keys", "failures", "allocation", "server", "submit"]) {
+    test(`${path || "overview"} fits its width`, () =>
+      on({ path, size: PHONE }, async ({ page }) => {
+        await page.locator(".view > *").first().waitFor();
+        await page.locator(".skeleton").first().waitFor({ state: "detached" });
+        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), PHONE.width);
+      }));
+  }
+
+  test("one gets everywhere by the bar at the foot", () =>
+    on({ size: PHONE }, async ({ page }) => {
+      for (const name of ["Jobs", "Keys", "Failures", "Allocation", "Server", "Overview"]) {
+        await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name }).click();
+        await page.getByRole("heading", { level: 1, name }).waitFor();
+      }
+    }));
+});
