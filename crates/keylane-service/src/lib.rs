@@ -1,8 +1,18 @@
 //! Durable jobs, shared fairly among workers, in order per key: what is behind `keylane serve`.
 
+mod engine;
+pub mod handle;
+mod head;
+pub mod http;
 mod ids;
+mod kind;
+mod refused;
+pub mod schedule;
 pub mod store;
 pub mod wire;
-pub mod schedule;
 
+pub use engine::{Service, ServiceBuilder, Settings, StartError};
+pub use head::Bounds;
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
+pub use kind::{Kind, Rate, Work};
+pub use refused::Refused;

@@ -263,6 +263,15 @@ impl Scheduler {
         }
     }
 
+    /// The keys of what runs with this fence; none if nothing does. O(keys of it).
+    pub fn keys_of(&self, fence: u64) -> impl Iterator<Item = &[u8]> {
+        let task = self.runs.get(&fence).map(|run| run.task);
+        // Nobody stands before what runs, so nothing is counted.
+        let standings =
+            task.into_iter().flat_map(|task| self.lanes.standings(&self.tasks, task, 0));
+        standings.map(|standing| self.lanes.lane(standing.lane).key())
+    }
+
     /// How a key stands; `None` if no unfinished subtask has it and it is not paused. O(1).
     #[must_use]
     pub fn key(&self, key: &[u8]) -> Option<KeyView> {

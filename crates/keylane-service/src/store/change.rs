@@ -33,7 +33,7 @@ use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 /// changes.status(job, JobStatus::of(JobState::Succeeded));
 /// assert_eq!(changes.len(), 2);
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "nothing happens before they are submitted"]
 pub struct Changes {
     pub(super) list: Vec<Change>,
@@ -99,6 +99,11 @@ impl Changes {
     /// A key is paused or stopped; or, with none, neither any more.
     pub fn key(&mut self, key: Key, record: Option<KeyRecord>) {
         self.push(Change::Key { key, record });
+    }
+
+    /// What the caller keeps of a job is something else from now on.
+    pub fn head(&mut self, job: JobNumber, head: Vec<u8>) {
+        self.push(Change::Reform { job, head: Some(head), total: None, upload: None });
     }
 
     /// Idempotency keys that are no longer to be kept at this time go.
@@ -171,7 +176,7 @@ pub struct Committed {
 }
 
 /// What one transaction can do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Change {
     /// Subtasks of a job that is being uploaded.
     Chunk {
@@ -203,6 +208,13 @@ pub(super) enum Change {
         job: JobNumber,
         status: JobStatus,
     },
+    /// Another head, or more subtasks, whose chunks were written before.
+    Reform {
+        job: JobNumber,
+        head: Option<Vec<u8>>,
+        total: Option<u32>,
+        upload: Option<Arc<UploadState>>,
+    },
     Purge(JobNumber),
     Key {
         key: Key,
@@ -218,7 +230,7 @@ pub(super) enum Change {
 }
 
 /// A job whose subtasks are there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Accept {
     pub(super) job: JobNumber,
     pub(super) id: JobId,
@@ -240,6 +252,7 @@ impl Change {
                 accept.new.head.len() + accept.new.kind.len() + inline + ROW
             }
             Change::Outcome { outcome, .. } => outcome.result.len(),
+            Change::Reform { head, .. } => head.as_ref().map_or(0, Vec::len),
             Change::Key { key, record } => {
                 key.0.len() + record.as_ref().map_or(0, |record| record.reason.len())
             }

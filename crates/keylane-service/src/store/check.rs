@@ -128,10 +128,10 @@ fn check_all_chunks(
     report: &mut Report,
 ) -> Result<(), ReadError> {
     let before = report.damage.len();
-    let (first, last) = rows_of(job);
+    let (first, _) = rows_of(job);
     let mut chunks = connection
-        .prepare_cached("SELECT place, count, body FROM chunk WHERE place BETWEEN ?1 AND ?2")?;
-    let mut rows = chunks.query([first, last])?;
+        .prepare_cached("SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2")?;
+    let mut rows = chunks.query([first, first + i64::from(total)])?;
     while let Some(row) = rows.next()? {
         let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
         let chunk: Option<Chunk> = read::chunk_of(row)?;

@@ -177,7 +177,12 @@ pub(super) struct Packer {
 
 impl Packer {
     pub(super) fn new(job: JobNumber) -> Self {
-        Packer { job, first: 0, begins: Vec::new(), body: Vec::new() }
+        Packer::from(job, 0)
+    }
+
+    /// The first subtask has this number.
+    pub(super) fn from(job: JobNumber, first: SubtaskNumber) -> Self {
+        Packer { job, first, begins: Vec::new(), body: Vec::new() }
     }
 
     /// The number of the next subtask.

@@ -103,6 +103,10 @@ impl<'a> Draft<'a> {
                     refused.or(is_over.then_some(WriteError::Ended { job: *job }))
                 }
                 Change::SetAside { job, .. } => self.takes(*job, None, false)?,
+                Change::Reform { job, upload, .. } => {
+                    let failed = upload.as_ref().and_then(|upload| upload.failure());
+                    failed.or(self.takes(*job, None, true)?)
+                }
                 Change::Purge(job) => match self.state.job(self.connection, *job)? {
                     None => Some(WriteError::NoSuchJob { job: *job }),
                     Some(known) if !known.state.is_final() => {
@@ -173,6 +177,9 @@ impl<'a> Draft<'a> {
                 Change::Status { job, status }
                 | Change::Reopen { job, status }
                 | Change::SetAside { job, status } => self.put_status(*job, status)?,
+                Change::Reform { job, head, total, .. } => {
+                    self.reform(*job, head.as_deref(), *total)?;
+                }
                 Change::Purge(job) => self.purge(*job)?,
                 Change::Key { key, record } => self.put_key(key, record.as_ref())?,
                 Change::Idempotency { entry, id } => self.put_idempotency(entry, *id)?,
@@ -190,9 +197,9 @@ impl<'a> Draft<'a> {
                 self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;
             loose.execute([job.0.cast_signed()])?;
         }
-        let mut insert = self
-            .connection
-            .prepare_cached("INSERT INTO chunk (place, count, body) VALUES (?1, ?2, ?3)")?;
+        let mut insert = self.connection.prepare_cached(
+            "INSERT OR REPLACE INTO chunk (place, count, body) VALUES (?1, ?2, ?3)",
+        )?;
         let place = place(job, first).cast_signed();
         insert.execute(params![place, chunk.count(), chunk.sealed()])?;
         self.bytes += chunk.sealed().len() as u64;
@@ -214,6 +221,19 @@ impl<'a> Draft<'a> {
         self.bytes += accept.new.head.len() as u64 + 100;
         self.bytes += accept.inline.as_ref().map_or(0, |chunk| chunk.sealed().len() as u64);
         Ok(accepted)
+    }
+
+    fn reform(
+        &mut self,
+        job: JobNumber,
+        head: Option<&[u8]>,
+        total: Option<u32>,
+    ) -> Result<(), Trouble> {
+        self.bytes += tables::reform(self.connection, job, head, total)?;
+        if let (Some(total), Some(known)) = (total, self.state.job(self.connection, job)?) {
+            known.total = total;
+        }
+        Ok(())
     }
 
     fn put_outcome(&mut self, job: JobNumber, outcome: &Outcome) -> rusqlite::Result<()> {

@@ -150,6 +150,8 @@ impl EndedCache {
             Some(ended) => Arc::unwrap_or_clone(ended),
             None => Ended::new(job, total),
         };
+        // It may have got more of them since.
+        ended.places.resize((total as usize).max(ended.places.len()), 0);
         ended.read_on(connection)?;
         let ended = Arc::new(ended);
         self.keep(&ended);

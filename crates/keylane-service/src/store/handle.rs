@@ -14,6 +14,7 @@ use super::change::{Answer, Change, Changes, Committed, Request};
 use super::draft;
 use super::ended::EndedCache;
 use super::error::{Damage, OpenError, ReadError, WriteError};
+use super::extend::Extension;
 use super::pending::Pending;
 use super::queue::Queue;
 use super::recover::Recovered;
@@ -240,6 +241,11 @@ impl Store {
     pub(super) fn upload_as(&self, id: JobId) -> Upload {
         self.core.shared.next_number.fetch_max(id.number().0 + 1, Ordering::Relaxed);
         Upload::new(self.clone(), id.number(), id)
+    }
+
+    /// Brings more subtasks of a job that is not over and has `total` of them.
+    pub fn extend(&self, job: JobNumber, total: u32) -> Extension {
+        Extension::new(self.clone(), job, total)
     }
 
     /// Hands changes over, to be written together, and does not wait: neither for the disk nor for room.

@@ -190,11 +190,12 @@ pub(super) fn check_chunks(
     job: JobNumber,
     total: u32,
 ) -> Result<(), ReadError> {
-    let (first, last) = rows_of(job);
+    // What lies beyond the end was brought, and never finished.
+    let (first, _) = rows_of(job);
     let mut chunks = connection.prepare_cached(
-        "SELECT place, count, body FROM chunk WHERE place BETWEEN ?1 AND ?2 ORDER BY place",
+        "SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2 ORDER BY place",
     )?;
-    let mut rows = chunks.query([first, last])?;
+    let mut rows = chunks.query([first, first + i64::from(total)])?;
     let mut expected = 0;
     while let Some(row) = rows.next()? {
         let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());

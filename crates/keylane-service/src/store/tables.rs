@@ -1,6 +1,6 @@
 //! The tables, and the rows that more than one part of the store reads or writes.
 
-use keylane_stream::ledger::Layout;
+use keylane_stream::ledger::{Layout, Trouble};
 use rusqlite::{Connection, Row, params};
 
 use super::change::Accept;
@@ -189,6 +189,47 @@ pub(super) fn put_job(
         inline.as_ref().map(|chunk| chunk.sealed()),
     ])?;
     Ok(())
+}
+
+/// Gives a job another head, or more subtasks. How many bytes that wrote.
+pub(super) fn reform(
+    connection: &Connection,
+    job: JobNumber,
+    head: Option<&[u8]>,
+    total: Option<u32>,
+) -> Result<u64, Trouble> {
+    let number = job.0.cast_signed();
+    let mut find =
+        connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
+    let mut rows = find.query([number])?;
+    let Some(row) = rows.next()? else { return Ok(0) };
+    let (_, mut fixed, _, mut has_chunk) =
+        job_of(row).map_err(|error| Trouble::Broken(error.to_string().into()))?;
+    drop(rows);
+    if let Some(total) = total {
+        if has_chunk {
+            // With more than it has, its own chunk is one of several.
+            let mut move_out = connection.prepare_cached(
+                "INSERT OR REPLACE INTO chunk (place, count, body)
+                 SELECT ?2, total, chunk FROM job WHERE number = ?1",
+            )?;
+            move_out.execute(params![number, super::seal::place(job, 0).cast_signed()])?;
+            let mut clear =
+                connection.prepare_cached("UPDATE job SET chunk = NULL WHERE number = ?1")?;
+            clear.execute([number])?;
+            has_chunk = false;
+        }
+        fixed.total = total;
+    }
+    if let Some(head) = head {
+        fixed.head = head.to_vec();
+    }
+    let place = place_of_head(job, &fixed, has_chunk);
+    seal(&mut fixed.head, &place);
+    let mut update =
+        connection.prepare_cached("UPDATE job SET total = ?2, head = ?3 WHERE number = ?1")?;
+    update.execute(params![number, fixed.total, fixed.head])?;
+    Ok(fixed.head.len() as u64 + 64)
 }
 
 /// The columns of a job, for [`job_of`].

@@ -220,6 +220,27 @@ impl Upload {
         pending.await
     }
 
+    /// As [`finish_with`](Self::finish_with), and waits for room without keeping a thread.
+    ///
+    /// # Errors
+    /// If it was refused before it came to the writer: then `then` is not called.
+    pub async fn finish_with_async(
+        mut self,
+        new: NewJob,
+        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+    ) -> Result<(), WriteError> {
+        self.flush_async().await?;
+        let (rest, accept) = self.rest(new)?;
+        if let Some(rest) = rest {
+            let room = self.store.shared().queue.room_async(&rest.list).await;
+            self.store.hand_over(rest, Answer::to_nobody(), room);
+        }
+        let room = self.store.shared().queue.room_async(&accept.list).await;
+        self.is_finished = true;
+        self.store.hand_over(accept, Answer::new(then), room);
+        Ok(())
+    }
+
     fn finish_with_answer(mut self, new: NewJob, answer: Answer) {
         let parts = self.flush().and_then(|()| self.rest(new));
         let (rest, accept) = match parts {

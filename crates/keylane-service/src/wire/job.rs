@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -29,8 +29,8 @@ pub struct SubmitJob {
     #[serde(default)]
     pub subtasks: Option<Vec<SubmitSubtask>>,
     /// What its only subtask, or the split step, gets: any JSON.
-    #[serde(default)]
-    #[schema(value_type = Option<Object>)]
+    #[serde(default, deserialize_with = "also_null")]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
     /// The key of its only subtask.
     #[serde(default)]
@@ -61,6 +61,13 @@ pub struct SubmitJob {
     pub fan_in: Option<bool>,
 }
 
+/// A null that is there is a value, and not nothing.
+fn also_null<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
 /// A subtask to be done.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -73,7 +80,7 @@ pub struct SubmitSubtask {
     pub keys: Option<Vec<String>>,
     /// What its handler gets: any JSON, null unless given.
     #[serde(default)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
 }
 
@@ -224,7 +231,7 @@ pub struct Job {
     pub waiting_because: Vec<Because>,
     /// What its fan-in step made of the results.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
     /// Why it failed: the error of the subtask that failed first.
     #[serde(skip_serializing_if = "Option::is_none", default)]

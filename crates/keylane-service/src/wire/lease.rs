@@ -46,7 +46,7 @@ pub struct Lease {
     /// Higher than that of any earlier attempt: other systems can refuse what comes with a lower one.
     pub fence: u64,
     /// What is to be done.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     pub payload: Box<RawValue>,
     /// When the lease ends, unless a heartbeat comes before.
     pub expires_at: Timestamp,
@@ -76,7 +76,7 @@ pub struct HeartbeatResponse {
 pub struct CompleteRequest {
     /// What came of it: any JSON.
     #[serde(default)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
 }
 

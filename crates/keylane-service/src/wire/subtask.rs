@@ -38,7 +38,7 @@ pub struct SubtaskView {
     /// Attempts that have begun.
     pub attempts: u32,
     /// What its handler gets.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     pub payload: Box<RawValue>,
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -67,7 +67,7 @@ pub struct OutcomeView {
     pub ended_at: Timestamp,
     /// What its handler returned.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]

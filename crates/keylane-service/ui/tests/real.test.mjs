@@ -135,7 +135,7 @@ test("the lanes, the allocation and the server's page have something to show", a
     .first()
     .waitFor();
   await page.goto(`${server}#/allocation`);
-  await page.getByText(/of \d+ slots busy/).waitFor();
+  await page.getByText(/of \d+ slots busy/).first().waitFor();
   await page.goto(`${server}#/server`);
   await page.getByText("Ready for work").waitFor();
   await page.getByRole("table", { name: "Kinds of jobs" }).getByText("work").first().waitFor();

@@ -1,0 +1,340 @@
+//! An attempt, from its start in a handler to its end in the books.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::value::RawValue;
+use tokio::time::{sleep, timeout};
+
+use super::Core;
+use super::books::{Books, Effect, Live, Recorded, Running};
+use super::made::Made;
+use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
+use crate::kind::Work;
+use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Step};
+use crate::store::{Outcome as Written, OutcomeKind};
+use crate::wire::{EventKind, JobState, Slice, Timestamp};
+use crate::{JobNumber, SubtaskNumber};
+
+/// How long a handler that was told to give up has for it before it is dropped: more than a process gets
+/// between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// As what number a step is shown: those that are no subtasks have numbers that none has.
+pub(super) fn shown(step: Step) -> SubtaskNumber {
+    match step {
+        Step::Subtask(number) => number,
+        Step::Split => SubtaskNumber::MAX,
+        Step::FanIn => SubtaskNumber::MAX - 1,
+    }
+}
+
+/// A run that was registered and can begin.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub(super) fence: u64,
+    pub(super) attempt: Attempt,
+    /// Its number in the store.
+    pub(super) number: SubtaskNumber,
+    pub(super) kind: u32,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl Core {
+    /// Runs an attempt and reports its end.
+    pub(super) async fn attempt(self: Arc<Self>, begin: Begin) {
+        let Begin { fence, attempt, kind, timeout, .. } = begin;
+        let kind = self.kinds.get(kind);
+        let handler = match attempt.step {
+            Handled::Split => kind.split.as_ref(),
+            Handled::FanIn => kind.fan_in.as_ref(),
+            Handled::Subtask(_) => match &kind.work {
+                Work::Handler(handler) => Some(handler),
+                Work::Lease { .. } => unreachable!("a lease is given to whoever asked"),
+            },
+        };
+        let step = attempt.step;
+        let job = attempt.job.number();
+        let answer = match handler {
+            Some(handler) => handled(&**handler, attempt, timeout).await,
+            // The kinds were configured anew since the job came.
+            None => Err(Failure::lasting("its kind has no such step any more")),
+        };
+        let answer = match (step, answer) {
+            (Handled::Split, Ok(answer)) => self.extend(job, answer).await,
+            (_, answer) => answer,
+        };
+        self.finished(fence, answer);
+    }
+
+    /// What a split has made is brought to the disk and enters the order there, before the split ends: so the
+    /// job is not over in between, and after a crash it is not split again.
+    async fn extend(self: &Arc<Self>, job: JobNumber, answer: Option<Box<RawValue>>) -> Answer {
+        let made =
+            Made::read(answer.as_deref(), &self.settings.bounds).map_err(Failure::lasting)?;
+        let (stored, fan_in) = {
+            let books = self.books();
+            let gone = || Failure::lasting("the job is over");
+            let live = books.live.get(&job).ok_or_else(gone)?;
+            (live.plan.stored, live.head.fan_in)
+        };
+        let failed = |error: crate::store::WriteError| Failure::passing(error.to_string());
+        let mut extension = self.store.extend(job, stored);
+        for one in &made {
+            extension.push(&one.keys(), one.payload().as_bytes()).map_err(failed)?;
+            extension.flush_async().await.map_err(failed)?;
+        }
+        if fan_in {
+            extension.push::<&[u8]>(&[], b"null").map_err(failed)?;
+        }
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (core, total) = (Arc::clone(self), extension.total());
+        let enter = move |committed: Result<_, crate::store::WriteError>| {
+            let entered = committed.map(|_| core.enter_made(job, total, &made));
+            let _ = tell.send(entered);
+        };
+        extension.finish_with(enter).await.map_err(failed)?;
+        let told = told.await.map_err(|_| Failure::passing("the store has ended"))?;
+        told.map_err(failed).map(|()| None)
+    }
+
+    /// Called on the writer's thread, in the order of the commits.
+    fn enter_made(&self, job: JobNumber, total: u32, made: &[Made]) {
+        let now = self.clock.now();
+        let mut books = self.books();
+        let subtasks = (0..).zip(made).map(|(number, one)| NewSubtask {
+            number,
+            keys: one.keys(),
+            attempts_made: 0,
+        });
+        // A job that was cancelled takes no more; what it would have had counts as cancelled with it.
+        let added = books.scheduler.add_subtasks(job, subtasks, now.0);
+        let Some(live) = books.live.get_mut(&job) else { return };
+        live.plan.stored = total;
+        live.touch(now);
+        books.unfinished += made.len() as u64;
+        if let Ok(accepted) = added {
+            self.note_accepted(&mut books, job, &accepted, now);
+        }
+        drop(books);
+        self.bell.ring();
+    }
+
+    /// A run has ended with this. Nothing is done if somebody has ended it before.
+    pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: Answer) -> bool {
+        let now = self.clock.now();
+        let mut books = self.books();
+        let Some(running) = books.running.remove(&fence) else { return false };
+        let end = match &answer {
+            Ok(_) => End::Succeeded,
+            Err(failure) => End::Failed { retry_at: self.retry_at(&running, failure, now) },
+        };
+        self.end_with(&mut books, running, fence, end, answer, now);
+        self.write_next(&mut books);
+        drop(books);
+        self.bell.ring();
+        true
+    }
+
+    /// Puts the end of a run into the books.
+    pub(super) fn end_with(
+        &self,
+        books: &mut Books,
+        running: Running,
+        fence: u64,
+        end: End,
+        answer: Answer,
+        now: Timestamp,
+    ) {
+        books.slots.give_back(running.slot);
+        running.keys.iter().for_each(|key| _ = books.keys_in_use.remove(key));
+        if running.lease.is_some() {
+            books.claimers.ended(running.kind);
+            self.admit_leases(books, [running.kind], now);
+        }
+        let ended = books.scheduler.ended(running.job, running.step, fence, end, now.0);
+        let ended = ended.expect("a run is in the books as long as it is in the scheduler");
+        self.draw(books, &running, ended.fate, now);
+        let (error, result) = match answer {
+            Ok(result) => (None, result),
+            Err(failure) => (Some(failure.error), None),
+        };
+        if let Some(live) = books.live.get_mut(&running.job) {
+            live.touch(now);
+        }
+        books.changed.insert(running.job);
+        match ended.fate {
+            Fate::Again { .. } => books.totals.retried += 1,
+            Fate::Stopped => self.announce_stop(&running, error.as_deref(), now),
+            Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
+                self.note_end(books, &running, ended.fate, error, result, now);
+            }
+        }
+        self.note_rest(books, running.job, &ended, now);
+    }
+
+    /// When a failed attempt is followed by another, if one is left.
+    fn retry_at(&self, running: &Running, failure: &Failure, now: Timestamp) -> Option<u64> {
+        if !failure.retry {
+            return None;
+        }
+        let backoff = &self.kinds.get(running.kind).backoff;
+        let wait = failure.after.unwrap_or_else(|| backoff.wait(running.attempt, self.chance()));
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        Some(now.0.saturating_add(wait))
+    }
+
+    /// A step has ended for good: that is to be written.
+    fn note_end(
+        &self,
+        books: &mut Books,
+        running: &Running,
+        fate: Fate,
+        error: Option<String>,
+        result: Option<Box<RawValue>>,
+        now: Timestamp,
+    ) {
+        let (kind, end) = match fate {
+            Fate::Succeeded => (OutcomeKind::Succeeded, Recorded::Succeeded),
+            Fate::Failed => (OutcomeKind::Failed, Recorded::Failed),
+            _ => (OutcomeKind::Cancelled, Recorded::Cancelled),
+        };
+        let bytes = match (&error, &result) {
+            (Some(error), _) => error.clone().into_bytes(),
+            (None, Some(result)) => result.get().as_bytes().to_vec(),
+            (None, None) => Vec::new(),
+        };
+        let outcome = Written {
+            number: running.number,
+            attempt: running.attempt,
+            kind,
+            started_ms: running.since.0,
+            ended_ms: now.0,
+            result: bytes,
+        };
+        books.unwritten.changes.ended(running.job, outcome);
+        if let (Step::Subtask(_), Some(live)) = (running.step, books.live.get_mut(&running.job)) {
+            end.count(&mut live.ended);
+            books.unfinished = books.unfinished.saturating_sub(1);
+        }
+        // Only the job's own result is shown from memory.
+        let result = result.filter(|_| running.step == Step::FanIn);
+        let effect = Effect::Ended { job: running.job, step: running.step, end, error, result };
+        books.unwritten.effects.push(effect);
+    }
+
+    /// What else followed from an end: others were dropped, the job is over.
+    pub(super) fn note_rest(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        ended: &Ended,
+        now: Timestamp,
+    ) {
+        // What was dropped needs no word of its own: all that a job has left when it is over was cancelled,
+        // and that some failed in a job that is to fail at once is on the disk with the failure.
+        if let Some(outcome) = ended.over {
+            self.note_over(books, job, outcome, now);
+        }
+    }
+
+    /// A job is over: its last status goes to the disk behind its outcomes.
+    pub(super) fn note_over(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        outcome: Outcome,
+        now: Timestamp,
+    ) {
+        let Some(live) = books.live.get_mut(&job) else { return };
+        live.is_closing = true;
+        let (stored, state) = super::begin::states(outcome);
+        let status = crate::store::JobStatus {
+            ended_ms: Some(now.0),
+            counts: live.final_counts(),
+            ..crate::store::JobStatus { state: stored, ..live.status() }
+        };
+        books.unwritten.changes.status(job, status);
+        books.unwritten.effects.push(Effect::Over { job, state, ended: now });
+    }
+
+    fn announce_stop(&self, running: &Running, error: Option<&str>, now: Timestamp) {
+        for key in &running.keys {
+            self.events.publish(|id| crate::wire::Event {
+                key: Some(String::from_utf8_lossy(&key.0).into_owned()),
+                error: error.map(str::to_owned),
+                ..super::events::event(id, EventKind::KeyChanged, now)
+            });
+        }
+    }
+
+    /// Notes what ran for the picture.
+    fn draw(&self, books: &Books, running: &Running, fate: Fate, now: Timestamp) {
+        let job = books.live.get(&running.job).map(|live| live.id);
+        self.timeline.note(now.0, || Slice {
+            slot: running.slot,
+            job: job.map_or_else(String::new, |id| id.to_string()),
+            number: shown(running.step),
+            keys: running.keys.iter().map(super::ask::text_of).collect(),
+            attempt: running.attempt,
+            begin: running.since,
+            end: Some(now),
+            outcome: Some(
+                match fate {
+                    Fate::Again { .. } => "retry",
+                    Fate::Succeeded => "succeeded",
+                    Fate::Failed | Fate::Stopped => "failed",
+                    Fate::Cancelled => "cancelled",
+                }
+                .into(),
+            ),
+            rule: super::ask::rule_text(running.rule).into(),
+        });
+    }
+}
+
+/// What a handler makes of an attempt, within its time.
+async fn handled(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>) -> Answer {
+    let cancelled = attempt.cancelled.clone();
+    // A function of the user's may panic before it has a future to return.
+    let work = AssertUnwindSafe(async { handler.handle(attempt).await }).catch_unwind();
+    tokio::pin!(work);
+    let late = async {
+        match time {
+            Some(time) => sleep(time).await,
+            None => std::future::pending().await,
+        }
+    };
+    let why = tokio::select! {
+        answer = &mut work => return answered(answer),
+        () = late => {
+            cancelled.cancel();
+            format!("it took longer than {:?}", time.unwrap_or_default())
+        }
+        () = cancelled.cancelled() => "it was told to give up".to_owned(),
+    };
+    match timeout(GRACE, work).await {
+        // It ended in time after all, or says itself what became of it.
+        Ok(Ok(Ok(result))) => Ok(result),
+        _ => Err(Failure::passing(why)),
+    }
+}
+
+fn answered(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
+    answer.unwrap_or_else(|panic| Err(Failure::passing(panicked(&*panic))))
+}
+
+impl Live {
+    /// How a job that is not over is called in the API.
+    pub(super) fn state(&self, has_begun: bool, scheduled: bool) -> JobState {
+        match (self.cancelling, self.paused) {
+            (true, _) => JobState::Cancelling,
+            (false, true) => JobState::Paused,
+            (false, false) if scheduled => JobState::Scheduled,
+            (false, false) if has_begun => JobState::Running,
+            (false, false) => JobState::Queued,
+        }
+    }
+}

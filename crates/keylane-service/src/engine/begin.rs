@@ -1,0 +1,238 @@
+//! The service's start: what the store has is put back into order, and goes on.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::books::{Books, Live, first_version};
+use super::plan::Plan;
+use crate::head::Head;
+use crate::kind::{Kind, Work};
+use crate::schedule::{
+    self, Accepted, Begun, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome, Step,
+};
+use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob};
+use crate::wire::{EventKind, JobState, OnErrorChoice, OnFailChoice, Timestamp};
+use crate::{JobNumber, Key, SubtaskNumber};
+
+/// What a kind may use at a time. Of one for workers elsewhere, no more than these want.
+pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
+    let concurrency = kind.concurrency.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+    let concurrency = match (concurrency, wanted) {
+        (Some(most), Some(wanted)) => Some(most.min(wanted)),
+        (most, wanted) => most.or(wanted),
+    };
+    KindLimits { concurrency, rate: kind.rate.map(rate_of) }
+}
+
+/// A rate as tokens in a time: whole numbers, exact to a thousandth.
+fn rate_of(rate: crate::kind::Rate) -> schedule::Rate {
+    let per_second = if rate.per_second.is_finite() { rate.per_second.max(0.001) } else { 1e6 };
+    let (tokens, period_ms) = match per_second {
+        // As many tokens in a thousand seconds.
+        few if few < 1000.0 => ((few * 1000.0).round(), 1_000_000),
+        many => (many.min(1e9).round(), 1000),
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 10^9")]
+    let tokens = tokens as u32;
+    schedule::Rate { tokens, period_ms, burst: rate.burst.max(1) }
+}
+
+pub(super) fn new_subtask(
+    number: u32,
+    keys: &[Key],
+    attempts_made: u32,
+) -> NewSubtask<impl Iterator<Item = &[u8]>> {
+    NewSubtask { number, keys: keys.iter().map(|key| &*key.0), attempts_made }
+}
+
+/// What the scheduler is told of a job, with nothing in it yet.
+pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S) -> NewJob<S> {
+    NewJob {
+        kind: KindId(kind),
+        weight: head.weight,
+        on_error: match head.on_error {
+            OnErrorChoice::FinishAll => OnError::FinishAll,
+            OnErrorChoice::FailFast => OnError::FailFast,
+        },
+        on_fail: match head.on_fail {
+            OnFailChoice::Continue => OnFail::Continue,
+            OnFailChoice::StopKey => OnFail::StopKey,
+        },
+        attempts_allowed: head.attempts,
+        start_at: head.run_at.map(|at| at.0),
+        split: head.split.then_some(0),
+        fan_in: head.fan_in.then_some(0),
+        ..NewJob::new(number, subtasks)
+    }
+}
+
+/// How an outcome is called in the store and in the API.
+pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
+    match outcome {
+        Outcome::Succeeded => (Stored::Succeeded, JobState::Succeeded),
+        Outcome::Failed => (Stored::Failed, JobState::Failed),
+        Outcome::Cancelled => (Stored::Cancelled, JobState::Cancelled),
+    }
+}
+
+impl Core {
+    /// Sets the bounds of all kinds.
+    pub(super) fn set_kinds(&self, books: &mut Books, now: Timestamp) {
+        for (number, _, kind) in self.kinds.iter() {
+            let wanted = matches!(kind.work, Work::Lease { .. }).then_some(0);
+            books.scheduler.set_kind(KindId(number), limits_of(kind, wanted), now.0);
+        }
+    }
+
+    /// A job of an earlier process goes on.
+    pub(super) fn resume(
+        self: &Arc<Self>,
+        books: &mut Books,
+        recovered: &RecoveredJob,
+        now: Timestamp,
+    ) -> Result<(), super::StartError> {
+        let job = &recovered.job;
+        let number = job.number;
+        let broken = |why: String| super::StartError::Job { id: job.id, why };
+        let mut head: Head = serde_json::from_slice(&job.head)
+            .map_err(|error| broken(format!("its head cannot be read: {error}")))?;
+        let kind = self.kinds.number(&head.kind);
+        let kind =
+            kind.ok_or_else(|| broken(format!("there is no kind `{}` any more", head.kind)))?;
+        head.run_at = job.status.start_at_ms.map(Timestamp);
+        let plan = Plan::new(&head, job.total);
+        let waiting = Waiting::of(recovered, plan)?;
+        let ended = self.ended_of(recovered, plan)?;
+        let live = Live {
+            id: job.id,
+            plan,
+            created: Timestamp(job.created_ms),
+            started: job.status.started_ms.map(Timestamp),
+            ended: ended.counts,
+            recorded: ended.counts,
+            error: None,
+            result: None,
+            paused: job.status.state == Stored::Paused,
+            cancelling: job.status.state == Stored::Cancelling,
+            is_closing: false,
+            version: first_version(now),
+            notify: None,
+            head: Arc::new(head),
+        };
+        let is_failing = live.head.on_error == OnErrorChoice::FailFast && live.ended.failed > 0;
+        let subtasks = waiting.subtasks.iter();
+        let new = NewJob {
+            paused: live.paused,
+            split: waiting.split.filter(|_| plan.is_unsplit()),
+            fan_in: live.head.fan_in.then_some(waiting.fan_in.unwrap_or(0)),
+            ended: schedule::EndedCounts {
+                succeeded: live.ended.succeeded.into(),
+                failed: live.ended.failed.into(),
+                cancelled: (live.ended.cancelled + live.ended.skipped).into(),
+            },
+            ..new_job(
+                number,
+                kind,
+                &live.head,
+                subtasks.map(|(number, keys, tried)| new_subtask(*number, keys, *tried)),
+            )
+        };
+        let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
+        books.live.insert(number, live);
+        books.unfinished += waiting.subtasks.len() as u64;
+        let accepted = books.scheduler.accept(new, now.0);
+        self.note_accepted(books, number, &accepted, now);
+        // What had been decided before the end goes on being so.
+        if is_cancelling || is_failing || has_failed_step {
+            self.drop_rest(books, number, !is_cancelling, now);
+        }
+        Ok(())
+    }
+
+    /// How a job's subtasks have ended so far, its steps apart.
+    fn ended_of(&self, job: &RecoveredJob, plan: Plan) -> Result<EndedSoFar, super::StartError> {
+        let mut ended = EndedSoFar { counts: job.counts(), has_failed_step: false };
+        for step in plan.steps() {
+            let number = plan.number(step);
+            let outcome = self.store.outcomes_of(job.job.number, number..number + 1)?;
+            let outcome = outcome.into_iter().flatten().next();
+            let Some(kind) = outcome.map(|outcome| outcome.kind) else { continue };
+            let count = match kind {
+                OutcomeKind::Succeeded => &mut ended.counts.succeeded,
+                OutcomeKind::Failed => &mut ended.counts.failed,
+                OutcomeKind::Skipped => &mut ended.counts.skipped,
+                OutcomeKind::Cancelled => &mut ended.counts.cancelled,
+                OutcomeKind::Reopened => continue,
+            };
+            *count -= 1;
+            ended.has_failed_step |= kind != OutcomeKind::Succeeded;
+        }
+        Ok(ended)
+    }
+
+    /// What accepting a job has led to at once: subtasks without an attempt left, a job without anything to
+    /// do.
+    pub(super) fn note_accepted(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        accepted: &Accepted,
+        now: Timestamp,
+    ) {
+        for step in &accepted.failed {
+            let attempts = books.live.get(&job).map_or(0, |live| live.head.attempts);
+            let error = "the server ended during its last attempt";
+            self.note_fate(books, job, *step, attempts, super::books::Recorded::Failed, error, now);
+        }
+        if let Some(outcome) = accepted.over {
+            self.note_over(books, job, outcome, now);
+        }
+    }
+
+    /// A scheduled job has begun.
+    pub(super) fn note_begun(&self, books: &mut Books, begun: &Begun, now: Timestamp) {
+        if let Some(live) = books.live.get_mut(&begun.job) {
+            live.touch(now);
+        }
+        books.changed.insert(begun.job);
+        self.note_accepted(books, begun.job, &begun.accepted, now);
+    }
+
+    /// Tells followers of a new job.
+    pub(super) fn announce(&self, books: &Books, job: JobNumber, now: Timestamp) {
+        let Some(view) = super::ask::live_view(books, job, now) else { return };
+        self.events.publish(|id| crate::wire::Event {
+            job: Some(Box::new(view)),
+            ..super::events::event(id, EventKind::JobAccepted, now)
+        });
+    }
+}
+
+struct EndedSoFar {
+    counts: Counts,
+    /// A step that is no subtask failed for good, and the job with it.
+    has_failed_step: bool,
+}
+
+/// What of a job is yet to be done, and how often it was begun.
+#[derive(Debug, Default)]
+struct Waiting {
+    split: Option<u32>,
+    fan_in: Option<u32>,
+    subtasks: Vec<(SubtaskNumber, Vec<Key>, u32)>,
+}
+
+impl Waiting {
+    fn of(job: &RecoveredJob, plan: Plan) -> Result<Self, super::StartError> {
+        let mut waiting = Waiting::default();
+        job.for_each_waiting(|one| match plan.step(one.subtask.number()) {
+            Step::Split => waiting.split = Some(one.attempts),
+            Step::FanIn => waiting.fan_in = Some(one.attempts),
+            Step::Subtask(number) => {
+                let keys = one.subtask.keys().map(Key::new).collect();
+                waiting.subtasks.push((number, keys, one.attempts));
+            }
+        })?;
+        Ok(waiting)
+    }
+}

@@ -1,0 +1,315 @@
+//! What people ask to be done, as whole requests: looked up, done, and answered when it is on the disk.
+
+use std::sync::Arc;
+
+use super::begin::{new_job, new_subtask};
+use super::books::{Live, first_version, last_version};
+use super::plan::Plan;
+use super::{Core, Refused};
+use crate::head::Head;
+use crate::schedule::{self, EndedCounts, Step};
+use crate::store::{Changes, Counts, JobState as Stored, JobStatus, OutcomeKind, StoredJob};
+use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
+use crate::{JobId, Key, SubtaskNumber};
+
+impl Core {
+    /// Whether a job is live; if not, it is over or unknown.
+    fn is_live(&self, id: JobId) -> Result<bool, Refused> {
+        let is_live = self.books().live.get(&id.number()).is_some_and(|live| live.id == id);
+        if !is_live {
+            self.stored(id)?;
+        }
+        Ok(is_live)
+    }
+
+    /// Cancels a job. One that is over is left as it is.
+    pub(crate) async fn cancel_job(
+        self: &Arc<Self>,
+        id: JobId,
+        request: &CancelRequest,
+    ) -> Result<Job, Refused> {
+        if self.is_live(id)? {
+            {
+                let now = self.clock.now();
+                let mut books = self.books();
+                match self.cancel(&mut books, id.number(), request.mode, now) {
+                    // It has ended just now, which is as well.
+                    Ok(()) | Err(Refused::Conflict(_)) => {}
+                    Err(refused) => return Err(refused),
+                }
+                self.write_next(&mut books);
+            }
+            self.bell.ring();
+            self.all_written().await?;
+        }
+        self.job(id)
+    }
+
+    /// Pauses or resumes a job.
+    pub(crate) async fn pause_job(
+        self: &Arc<Self>,
+        id: JobId,
+        paused: bool,
+    ) -> Result<Job, Refused> {
+        self.is_live(id)?;
+        {
+            let now = self.clock.now();
+            let mut books = self.books();
+            self.set_paused(&mut books, id.number(), paused, now)?;
+            self.write_next(&mut books);
+        }
+        self.bell.ring();
+        self.all_written().await?;
+        self.job(id)
+    }
+
+    /// Changes what a job is called, its labels, its weight.
+    pub(crate) async fn patch_job(
+        self: &Arc<Self>,
+        id: JobId,
+        patch: JobPatch,
+        version: Option<u64>,
+    ) -> Result<Job, Refused> {
+        self.is_live(id)?;
+        {
+            let now = self.clock.now();
+            let mut books = self.books();
+            self.patch(&mut books, id.number(), patch, version, now)?;
+            self.write_next(&mut books);
+        }
+        self.bell.ring();
+        self.all_written().await?;
+        self.job(id)
+    }
+
+    /// Removes a job that is over, and all about it.
+    pub(crate) async fn purge_job(self: &Arc<Self>, id: JobId) -> Result<(), Refused> {
+        if self.is_live(id)? {
+            return Err(Refused::Conflict("the job is not over; cancel it first".into()));
+        }
+        let last = self.job(id)?;
+        let mut changes = Changes::new();
+        changes.purge(id.number());
+        self.store.submit(changes).await.map_err(|error| self.write_refused(error))?;
+        let now = self.clock.now();
+        self.events.publish(|event| crate::wire::Event {
+            job: Some(Box::new(last)),
+            ..super::events::event(event, crate::wire::EventKind::JobPurged, now)
+        });
+        Ok(())
+    }
+
+    /// Does what failed of a job that is over once more: it goes on, behind all that was accepted meanwhile.
+    pub(crate) async fn retry_job(
+        self: &Arc<Self>,
+        id: JobId,
+        only: RetryOnly,
+    ) -> Result<Job, Refused> {
+        if self.is_live(id)? {
+            let why = "the job is not over; what fails in it is tried again by itself, or when it is over";
+            return Err(Refused::Conflict(why.into()));
+        }
+        let core = Arc::clone(self);
+        let again = tokio::task::spawn_blocking(move || core.again(id, only)).await;
+        let again = again.map_err(|panic| Refused::StoreFailed(panic.to_string()))??;
+        let now = self.clock.now();
+        let mut changes = Changes::new();
+        let status = JobStatus { started_ms: again.started, ..JobStatus::of(Stored::Waiting) };
+        changes.reopen(id.number(), again.reopened.iter().copied(), now.0, status);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let core = Arc::clone(self);
+        self.store.submit_with(changes, move |written| {
+            let answer = written
+                .map(|_| core.take_up_again(id, again))
+                .map_err(|error| core.write_refused(error));
+            let _ = tell.send(answer);
+        });
+        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        self.job(id)
+    }
+
+    /// What is to be done again of a job that is over.
+    fn again(&self, id: JobId, only: RetryOnly) -> Result<Again, Refused> {
+        let stored = self.stored(id)?;
+        let head: Head = serde_json::from_slice(&stored.head)
+            .map_err(|error| Refused::StoreFailed(format!("the job's head: {error}")))?;
+        let kind = self.kinds.number(&head.kind);
+        let kind = kind.ok_or_else(|| {
+            Refused::Conflict(format!("there is no kind `{}` any more", head.kind))
+        })?;
+        let mut again = Again::new(&stored, head, kind);
+        self.find_again(&stored, only, &mut again)?;
+        if again.is_empty() {
+            return Err(Refused::Conflict("nothing of the job is to be done again".into()));
+        }
+        Ok(again)
+    }
+
+    fn find_again(
+        &self,
+        stored: &StoredJob,
+        only: RetryOnly,
+        again: &mut Again,
+    ) -> Result<(), Refused> {
+        let refused = |error| self.read_refused(error);
+        for chunk in self.store.chunks(stored.number, 0..stored.total) {
+            let chunk = chunk.map_err(refused)?;
+            let outcomes = self.store.outcomes_of(stored.number, chunk.numbers());
+            let outcomes = outcomes.map_err(refused)?;
+            for (subtask, outcome) in chunk.subtasks().zip(outcomes) {
+                let kind = outcome.map(|outcome| outcome.kind);
+                let kind = kind.filter(|kind| *kind != OutcomeKind::Reopened);
+                again.look_at(&subtask, kind, only);
+            }
+        }
+        Ok(())
+    }
+
+    /// A job that was over is on the disk as one that goes on. Called on the writer's thread.
+    fn take_up_again(self: &Arc<Self>, id: JobId, again: Again) {
+        let now = self.clock.now();
+        let mut books = self.books();
+        let number = id.number();
+        let subtasks = again.keys.iter().map(|(number, keys)| new_subtask(*number, keys, 0));
+        let new = schedule::NewJob {
+            split: again.split.then_some(0),
+            start_at: None,
+            ended: EndedCounts {
+                succeeded: again.ended.succeeded.into(),
+                failed: again.ended.failed.into(),
+                cancelled: (again.ended.cancelled + again.ended.skipped).into(),
+            },
+            ..new_job(number, again.kind, &again.head, subtasks)
+        };
+        let live = Live {
+            id,
+            plan: again.plan,
+            created: again.created,
+            started: again.started.map(Timestamp),
+            ended: again.ended,
+            recorded: again.ended,
+            error: None,
+            result: None,
+            paused: false,
+            cancelling: false,
+            is_closing: false,
+            version: first_version(now).max(again.last_version + 1),
+            notify: None,
+            head: Arc::new(again.head.clone()),
+        };
+        books.live.insert(number, live);
+        books.unfinished += again.keys.len() as u64;
+        let accepted = books.scheduler.accept(new, now.0);
+        self.note_accepted(&mut books, number, &accepted, now);
+        books.changed.insert(number);
+        self.write_next(&mut books);
+        drop(books);
+        self.bell.ring();
+    }
+
+    /// What somebody asks to be done with a key.
+    pub(crate) async fn steer_key(
+        self: &Arc<Self>,
+        key: &str,
+        what: KeyCommand,
+    ) -> Result<Option<KeyView>, Refused> {
+        let key = Key::new(key);
+        {
+            let now = self.clock.now();
+            let mut books = self.books();
+            match what {
+                KeyCommand::Pause => self.set_key_paused(&mut books, &key, true, now),
+                KeyCommand::Resume => self.set_key_paused(&mut books, &key, false, now),
+                KeyCommand::RetryHead => self.retry_head(&mut books, &key, now)?,
+                KeyCommand::SkipHead => self.skip_head(&mut books, &key, now)?,
+            }
+            self.write_next(&mut books);
+        }
+        self.bell.ring();
+        self.all_written().await?;
+        Ok(self.key(&key.0))
+    }
+}
+
+/// What can be done with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyCommand {
+    Pause,
+    Resume,
+    RetryHead,
+    SkipHead,
+}
+
+/// What is to be done again of a job that is over.
+#[derive(Debug)]
+struct Again {
+    head: Head,
+    kind: u32,
+    created: Timestamp,
+    started: Option<u64>,
+    /// The version that it had when it was over.
+    last_version: u64,
+    plan: Plan,
+    /// Whether its split is to be done again.
+    split: bool,
+    /// Those whose outcomes no longer count, by their numbers in the store.
+    reopened: Vec<SubtaskNumber>,
+    /// The subtasks among them, and their keys.
+    keys: Vec<(SubtaskNumber, Vec<Key>)>,
+    /// How the others have ended.
+    ended: Counts,
+}
+
+impl Again {
+    fn new(stored: &StoredJob, mut head: Head, kind: u32) -> Self {
+        head.run_at = None;
+        Again {
+            plan: Plan::new(&head, stored.total),
+            head,
+            kind,
+            created: Timestamp(stored.created_ms),
+            started: stored.status.started_ms,
+            last_version: stored.status.ended_ms.map_or(0, |ended| last_version(Timestamp(ended))),
+            split: false,
+            reopened: Vec::new(),
+            keys: Vec::new(),
+            ended: Counts::default(),
+        }
+    }
+
+    /// Notes whether something is to be done again.
+    fn look_at(
+        &mut self,
+        subtask: &crate::store::Subtask<'_>,
+        kind: Option<OutcomeKind>,
+        only: RetryOnly,
+    ) {
+        let stored = subtask.number();
+        match self.plan.step(stored) {
+            Step::Subtask(number) if super::steer::is_retried(only, kind) => {
+                // What has no outcome, for it was cancelled with the job, needs none taken back.
+                self.reopened.extend(kind.map(|_| stored));
+                self.keys.push((number, subtask.keys().map(Key::new).collect()));
+            }
+            Step::Subtask(_) => self.count(kind),
+            Step::Split | Step::FanIn if kind == Some(OutcomeKind::Succeeded) => {}
+            step => {
+                self.split |= step == Step::Split && self.plan.is_unsplit();
+                self.reopened.extend(kind.map(|_| stored));
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reopened.is_empty() && self.keys.is_empty()
+    }
+
+    fn count(&mut self, kind: Option<OutcomeKind>) {
+        match kind {
+            Some(OutcomeKind::Succeeded) => self.ended.succeeded += 1,
+            Some(OutcomeKind::Failed) => self.ended.failed += 1,
+            Some(OutcomeKind::Skipped) => self.ended.skipped += 1,
+            _ => self.ended.cancelled += 1,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The thread that starts what is next, whenever a slot, a key or a time is there for it.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::Core;
+use super::attempt::Begin;
+use super::books::{Books, Effect, Running};
+use super::lease::Held;
+use crate::handle::{Attempt, Failure, Step as Handled};
+use crate::kind::Work;
+use crate::schedule::{KindId, Start, Step};
+use crate::wire::Timestamp;
+use crate::{Key, SubtaskId};
+
+/// How many are started before others get at the books again.
+const AT_ONCE: usize = 64;
+
+/// How many effects may be on their way to the disk before nothing more is started: more than a slow disk
+/// writes at a time, and little memory.
+const MOST_UNWRITTEN: usize = 20_000;
+
+/// Wakes the dispatcher. Rung while it is at work, it looks once more before it sleeps.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    rung: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *rung, true) {
+            self.told.notify_one();
+        }
+    }
+
+    /// Waits until it is rung, or the time is up.
+    fn wait(&self, time: Duration) {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(rung, time, |rung| !*rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+impl Core {
+    /// Starts what is next until the service stops.
+    pub(super) fn dispatch(self: &Arc<Self>) {
+        let mut starts = Vec::with_capacity(AT_ONCE);
+        while !self.stopped.is_cancelled() {
+            let wait = self.next_starts(&mut starts);
+            let is_idle = starts.is_empty();
+            for begin in starts.drain(..) {
+                self.launch(begin);
+            }
+            if is_idle {
+                self.bell.wait(wait);
+            }
+        }
+    }
+
+    /// What can start now, and else how long nothing can.
+    fn next_starts(self: &Arc<Self>, starts: &mut Vec<Begin>) -> Duration {
+        /// Also without a reason somebody has a look: at leases that end, above all.
+        const LONGEST: Duration = Duration::from_secs(1);
+        let now = self.clock.now();
+        let mut books = self.books();
+        let books = &mut *books;
+        self.end_leases(books, now);
+        for begun in books.scheduler.handle_timeout(now.0) {
+            self.note_begun(books, &begun, now);
+        }
+        self.admit_held_back(books, starts);
+        // A batch that was not written must be, before there is more.
+        let may_start = books.refused.is_none() && books.unwritten.effects.len() < MOST_UNWRITTEN;
+        while may_start && starts.len() < AT_ONCE {
+            let Some(start) = books.scheduler.poll_start(now.0) else { break };
+            if let Some(begin) = self.register(books, start, now) {
+                starts.push(begin);
+            }
+        }
+        self.write_next(books);
+        let next = books.scheduler.next_timeout().map_or(LONGEST, |at| self.clock.until(at));
+        next.min(LONGEST)
+    }
+
+    /// Puts a start into the books. None if there is nothing for us to run: it was leased, or waits for its
+    /// mark.
+    fn register(&self, books: &mut Books, start: Start, now: Timestamp) -> Option<Begin> {
+        let kind = start.kind.0;
+        books.totals.starts += 1;
+        let keys: Vec<Key> = books.scheduler.keys_of(start.fence).map(Key::new).collect();
+        for key in &keys {
+            if !books.keys_in_use.insert(key.clone()) {
+                books.totals.order_violations += 1;
+                tracing::error!(?key, ?start, "begun while an earlier one of its key runs");
+            }
+        }
+        let number = books.live.get(&start.job).map_or(0, |live| live.plan.number(start.step));
+        let mut running = Running {
+            job: start.job,
+            step: start.step,
+            number,
+            attempt: start.attempt,
+            kind,
+            rule: start.rule,
+            slot: books.slots.take(),
+            since: now,
+            keys,
+            cancel: CancellationToken::new(),
+            lease: None,
+        };
+        if let Some(live) = books.live.get_mut(&start.job) {
+            live.started.get_or_insert(now);
+            live.touch(now);
+        }
+        books.changed.insert(start.job);
+        let subtask = SubtaskId { job: start.job, number };
+        books.unwritten.changes.started(subtask, start.attempt);
+        let leased = match &self.kinds.get(kind).work {
+            Work::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
+            _ => None,
+        };
+        if let Some(lasts) = leased {
+            let given = books.claimers.give(kind, start.fence);
+            let (worker, kinds) = given.expect("a kind runs no more than was asked for");
+            let expires = Timestamp(now.0.saturating_add(millis(lasts)));
+            running.lease = Some(Held { worker, lasts, expires });
+            books.next_expiry = Some(books.next_expiry.map_or(expires, |next| next.min(expires)));
+            books.running.insert(start.fence, running);
+            self.admit_leases(books, kinds, now);
+            return None;
+        }
+        // A fan-in reads the results, so it waits until all of them are there to be read.
+        if books.is_careful || start.step == Step::FanIn {
+            books.running.insert(start.fence, running);
+            books.unwritten.effects.push(Effect::Marked { fence: start.fence });
+            return None;
+        }
+        let begin = self.begin_of(books, start.fence, &running);
+        books.running.insert(start.fence, running);
+        begin
+    }
+
+    /// Those whose marks are on the disk may begin.
+    fn admit_held_back(&self, books: &mut Books, starts: &mut Vec<Begin>) {
+        while let Some(fence) = books.held_back.pop_front() {
+            let Some(running) = books.running.get(&fence) else { continue };
+            starts.extend(self.begin_of(books, fence, running));
+        }
+    }
+
+    fn begin_of(&self, books: &Books, fence: u64, running: &Running) -> Option<Begin> {
+        let live = books.live.get(&running.job)?;
+        let timeout = live.head.timeout();
+        let attempt = Attempt {
+            job: live.id,
+            kind: Arc::clone(self.kinds.name(running.kind)),
+            step: match running.step {
+                Step::Split => Handled::Split,
+                Step::Subtask(number) => Handled::Subtask(number),
+                Step::FanIn => Handled::FanIn,
+            },
+            keys: running.keys.clone(),
+            number: running.attempt,
+            fence,
+            payload: Bytes::new(),
+            cancelled: running.cancel.clone(),
+        };
+        Some(Begin { fence, attempt, number: running.number, kind: running.kind, timeout })
+    }
+
+    /// Gets what it needs and hands it to the runtime. Reading may take a moment, and is done with nothing
+    /// locked.
+    fn launch(self: &Arc<Self>, mut begin: Begin) {
+        let job = begin.attempt.job.number();
+        let payload = match begin.attempt.step {
+            Handled::Subtask(_) | Handled::Split => self.payload(job, begin.number),
+            Handled::FanIn => self.results_for_fan_in(begin.attempt.job),
+        };
+        match payload {
+            Ok(payload) => begin.attempt.payload = payload,
+            Err(failure) => {
+                self.finished(begin.fence, Err(failure));
+                return;
+            }
+        }
+        let core = Arc::clone(self);
+        self.tasks.spawn_on(core.attempt(begin), &self.runtime);
+    }
+
+    /// A subtask's payload from the store, or from what of it is in memory.
+    pub(super) fn payload(&self, job: crate::JobNumber, number: u32) -> Result<Bytes, Failure> {
+        let chunk = self.store.chunk(job, number);
+        let chunk = chunk
+            .map_err(|error| Failure::passing(format!("its payload cannot be read: {error}")))?;
+        let subtask = chunk.subtask(number);
+        let subtask = subtask.ok_or_else(|| Failure::lasting("its payload is not in the store"))?;
+        Ok(Bytes::copy_from_slice(subtask.payload()))
+    }
+
+    /// Tells the scheduler how many may run of kinds that are for workers elsewhere.
+    pub(super) fn admit_leases(
+        &self,
+        books: &mut Books,
+        kinds: impl IntoIterator<Item = u32>,
+        now: Timestamp,
+    ) {
+        for number in kinds {
+            let kind = self.kinds.get(number);
+            if !matches!(kind.work, Work::Lease { .. }) {
+                continue;
+            }
+            let wanted = books.claimers.wanted(number);
+            let limits = super::begin::limits_of(kind, Some(wanted));
+            books.scheduler.set_kind(KindId(number), limits, now.0);
+        }
+    }
+}
+
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

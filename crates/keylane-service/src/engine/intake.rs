@@ -1,0 +1,379 @@
+//! How a job comes in: checked, brought to the disk piece by piece, and accepted when all of it is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+
+use super::Core;
+use super::begin::new_job;
+use super::books::{Live, first_version};
+use super::plan::Plan;
+use crate::head::{self, Checked, Head};
+use crate::refused::Refused;
+use crate::schedule::NewSubtask;
+use crate::store::{Idempotency, JobState as Stored, JobStatus, NewJob, Upload};
+use crate::wire::{Job, SubmitJob, SubmitSubtask, Timestamp};
+use crate::{JobId, JobNumber};
+
+/// A job on its way in. Dropped, nothing of it stays.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    core: Arc<Core>,
+    kind: u32,
+    head: Head,
+    upload: Upload,
+    keys: KeyList,
+    now: Timestamp,
+    /// Of all that was sent, for the idempotency key.
+    hash: Sha256,
+}
+
+/// What became of a job that was submitted.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    pub(crate) id: JobId,
+    pub(crate) job: Job,
+    /// It had been submitted before, under the same idempotency key.
+    pub(crate) replayed: bool,
+}
+
+/// A line of NDJSON: a subtask, of which nothing is copied.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(default, borrow)]
+    key: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default, borrow)]
+    keys: Option<Vec<std::borrow::Cow<'a, str>>>,
+    #[serde(default, borrow)]
+    payload: Option<&'a RawValue>,
+}
+
+/// The keys of many subtasks, close together.
+#[derive(Debug, Default)]
+struct KeyList {
+    bytes: Vec<u8>,
+    /// Where each key ends.
+    key_ends: Vec<usize>,
+    /// Where the keys of each subtask end.
+    subtask_ends: Vec<usize>,
+}
+
+impl KeyList {
+    fn push<'a>(&mut self, keys: impl Iterator<Item = &'a [u8]>) {
+        for key in keys {
+            self.bytes.extend(key);
+            self.key_ends.push(self.bytes.len());
+        }
+        self.subtask_ends.push(self.key_ends.len());
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        let begin = index.checked_sub(1).map_or(0, |before| self.key_ends[before]);
+        &self.bytes[begin..self.key_ends[index]]
+    }
+
+    fn subtasks(&self) -> impl Iterator<Item = NewSubtask<impl Iterator<Item = &[u8]>>> {
+        (0..self.subtask_ends.len()).map(|index| {
+            let begin = index.checked_sub(1).map_or(0, |before| self.subtask_ends[before]);
+            let keys = (begin..self.subtask_ends[index]).map(|key| self.key(key));
+            let number = u32::try_from(index).expect("the bound on subtasks is a u32");
+            NewSubtask { number, keys, attempts_made: 0 }
+        })
+    }
+}
+
+impl Core {
+    /// Begins to take a job in. With `more` its subtasks follow, a line each.
+    pub(crate) fn begin_intake(
+        self: &Arc<Self>,
+        job: SubmitJob,
+        more: bool,
+    ) -> Result<Intake, Refused> {
+        self.may_take_more()?;
+        let now = self.clock.now();
+        let Checked { kind, head, subtasks } =
+            head::check(job, more, &self.kinds, &self.settings.bounds, now)?;
+        let upload = self.store.upload(now.0).map_err(|error| self.write_refused(error))?;
+        let mut intake = Intake {
+            core: Arc::clone(self),
+            kind,
+            head,
+            upload,
+            keys: KeyList::default(),
+            now,
+            hash: Sha256::new(),
+        };
+        if let Some(payload) = intake.split_payload() {
+            intake.put(&[], payload.get())?;
+        }
+        subtasks.iter().try_for_each(|subtask| intake.push(subtask))?;
+        Ok(intake)
+    }
+
+    /// Whether there is room for another job.
+    fn may_take_more(&self) -> Result<(), Refused> {
+        match &*self.health() {
+            super::StoreHealth::Well => {}
+            super::StoreHealth::Full => return Err(Refused::StoreFull),
+            super::StoreHealth::Failed(why) => return Err(Refused::StoreFailed(why.clone())),
+        }
+        let books = self.books();
+        if books.is_draining {
+            return Err(Refused::Draining);
+        }
+        let (waiting, most) = (books.unfinished, self.settings.bounds.waiting_subtasks);
+        if waiting >= most {
+            let what = format!("{waiting} subtasks are unfinished, and {most} may be");
+            return Err(Refused::Backlog { what, after: Duration::from_secs(1) });
+        }
+        Ok(())
+    }
+
+    /// The job that was submitted under this key, if there was one.
+    pub(crate) fn submitted_before(
+        &self,
+        scope: &str,
+        key: &str,
+        hash: [u8; 32],
+    ) -> Result<Option<Submitted>, Refused> {
+        let found = self.store.idempotent(scope, key).map_err(|error| self.read_refused(error))?;
+        let now = self.clock.now().0;
+        let Some((found, id)) = found.filter(|(found, _)| found.expires_ms > now) else {
+            return Ok(None);
+        };
+        if found.body_hash != hash {
+            return Err(Refused::OtherRequest);
+        }
+        Ok(Some(Submitted { id, job: self.job(id)?, replayed: true }))
+    }
+}
+
+impl Intake {
+    /// Bytes that were sent count for the idempotency key.
+    pub(crate) fn hash(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+    }
+
+    fn push(&mut self, subtask: &SubmitSubtask) -> Result<(), Refused> {
+        let keys: Vec<&[u8]> =
+            subtask.keys.iter().flatten().chain(&subtask.key).map(|key| key.as_bytes()).collect();
+        let payload = subtask.payload.as_ref().map_or("null", |payload| payload.get());
+        self.add(&keys, payload)
+    }
+
+    /// What the split gets, if there is one: it is the job's first subtask in the store.
+    fn split_payload(&self) -> Option<Box<RawValue>> {
+        let payload = || self.head.payload.clone().unwrap_or_else(super::made::null);
+        self.head.split.then(payload)
+    }
+
+    /// A subtask that people see.
+    fn add(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), Refused> {
+        self.keys.push(keys.iter().copied());
+        self.put(keys, payload)
+    }
+
+    fn put(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), Refused> {
+        let put = self.upload.push(keys, payload.as_bytes());
+        put.map(drop).map_err(|error| self.core.write_refused(error))
+    }
+
+    /// Takes a line: a subtask.
+    pub(crate) fn push_line(&mut self, text: &[u8], number: u64) -> Result<(), Refused> {
+        let wrong =
+            |at: &str, why: String| Refused::Invalid(vec![(format!("line {number}{at}"), why)]);
+        let bounds = &self.core.settings.bounds;
+        if self.upload.total() >= bounds.job_subtasks {
+            return Err(wrong("", format!("{} subtasks are the most", bounds.job_subtasks)));
+        }
+        let line: Line<'_> =
+            serde_json::from_slice(text).map_err(|error| wrong("", error.to_string()))?;
+        if line.key.is_some() && line.keys.is_some() {
+            return Err(wrong("/keys", "one of `key` and `keys`".into()));
+        }
+        let payload = line.payload.map_or("null", RawValue::get);
+        // Most have one key or none, and then nothing is allocated.
+        let one: [&[u8]; 1];
+        let many: Vec<&[u8]>;
+        let keys: &[&[u8]] = match (&line.key, &line.keys) {
+            (Some(key), _) => {
+                one = [key.as_bytes()];
+                &one
+            }
+            (None, Some(keys)) => {
+                many = keys.iter().map(|key| key.as_bytes()).collect();
+                &many
+            }
+            (None, None) => &[],
+        };
+        head::fits(keys.iter().copied(), payload.len(), bounds)
+            .map_err(|(at, why)| wrong(at, why))?;
+        self.add(keys, payload)
+    }
+
+    /// Whether there is something that should go to the disk before there is more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.upload.is_full()
+    }
+
+    /// Brings what is there to the disk, when there is room for it.
+    pub(crate) async fn flush(&mut self) -> Result<(), Refused> {
+        let core = Arc::clone(&self.core);
+        self.upload.flush_async().await.map_err(|error| core.write_refused(error))
+    }
+
+    /// The job is whole. Returns when it is on the disk, and accepted.
+    pub(crate) async fn finish(
+        mut self,
+        scope: Option<(String, String)>,
+    ) -> Result<Submitted, Refused> {
+        let core = Arc::clone(&self.core);
+        let hash: [u8; 32] = self.hash.clone().finalize().into();
+        let mut claim = None;
+        if let Some((scope, key)) = &scope {
+            claim = Some(core.claim_key(scope, key)?);
+            if let Some(before) = core.submitted_before(scope, key, hash)? {
+                return Ok(before);
+            }
+        }
+        // The last step has a number from the beginning, unless it depends on a split.
+        if self.head.fan_in && !self.head.split {
+            self.put(&[], "null")?;
+        }
+        let (tell, told) = oneshot::channel();
+        let accepted = self.hand_over(scope, hash, tell).await;
+        accepted.map_err(|error| core.write_refused(error))?;
+        let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
+        drop(claim);
+        answer
+    }
+
+    async fn hand_over(
+        self,
+        scope: Option<(String, String)>,
+        hash: [u8; 32],
+        tell: oneshot::Sender<Result<Submitted, Refused>>,
+    ) -> Result<(), crate::store::WriteError> {
+        let Intake { core, kind, head, upload, keys, now, .. } = self;
+        let keep = super::dispatch::millis(core.settings.keep_idempotency);
+        let idempotency = scope.map(|(scope, key)| Idempotency {
+            scope,
+            key,
+            body_hash: hash,
+            expires_ms: now.0.saturating_add(keep),
+        });
+        let status =
+            JobStatus { start_at_ms: head.run_at.map(|at| at.0), ..JobStatus::of(Stored::Waiting) };
+        let new = NewJob {
+            kind: head.kind.clone(),
+            created_ms: now.0,
+            head: serde_json::to_vec(&head).expect("a head can be written as JSON"),
+            status,
+            idempotency,
+        };
+        let (number, id, total) = (upload.job(), upload.id(), upload.total());
+        let accept = move |committed: Result<_, crate::store::WriteError>| {
+            let answer = match committed {
+                Ok(_) => Ok(core.accept(number, id, total, kind, head, &keys, now)),
+                Err(error) => Err(core.write_refused(error)),
+            };
+            // Who no longer waits can ask for the job by its idempotency key.
+            let _ = tell.send(answer);
+        };
+        upload.finish_with_async(new, accept).await
+    }
+}
+
+impl Core {
+    /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
+    #[expect(clippy::too_many_arguments, reason = "they are what an intake has gathered")]
+    fn accept(
+        self: &Arc<Self>,
+        number: JobNumber,
+        id: JobId,
+        total: u32,
+        kind: u32,
+        head: Head,
+        keys: &KeyList,
+        created: Timestamp,
+    ) -> Submitted {
+        let now = self.clock.now();
+        let mut books = self.books();
+        let new = new_job(number, kind, &head, keys.subtasks());
+        let live = Live {
+            id,
+            plan: Plan::new(&head, total),
+            head: Arc::new(head),
+            created,
+            started: None,
+            ended: crate::store::Counts::default(),
+            recorded: crate::store::Counts::default(),
+            error: None,
+            result: None,
+            paused: false,
+            cancelling: false,
+            is_closing: false,
+            version: first_version(now),
+            notify: None,
+        };
+        books.live.insert(number, live);
+        books.totals.jobs_accepted += 1;
+        books.unfinished += keys.subtask_ends.len() as u64;
+        let accepted = books.scheduler.accept(new, now.0);
+        self.note_accepted(&mut books, number, &accepted, now);
+        let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
+        self.announce(&books, number, now);
+        self.write_next(&mut books);
+        drop(books);
+        self.bell.ring();
+        Submitted { id, job, replayed: false }
+    }
+
+    /// Makes sure that nobody else uses this idempotency key just now.
+    fn claim_key(self: &Arc<Self>, scope: &str, key: &str) -> Result<KeyClaim, Refused> {
+        let name = (scope.to_owned(), key.to_owned());
+        if self.books().claimed_keys.insert(name.clone()) {
+            return Ok(KeyClaim { core: Arc::clone(self), name });
+        }
+        Err(Refused::Conflict(
+            "a request with this idempotency key is being handled; ask again when it was answered"
+                .into(),
+        ))
+    }
+}
+
+/// An idempotency key in use.
+#[derive(Debug)]
+struct KeyClaim {
+    core: Arc<Core>,
+    name: (String, String),
+}
+
+impl Drop for KeyClaim {
+    fn drop(&mut self) {
+        self.core.books().claimed_keys.remove(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_back_as_they_were_put() {
+        let mut list = KeyList::default();
+        let subtasks: [&[&[u8]]; 4] = [&[b"a"], &[], &[b"bc", b"", b"d"], &[b"e"]];
+        subtasks.iter().for_each(|keys| list.push(keys.iter().copied()));
+        let back: Vec<Vec<Vec<u8>>> =
+            list.subtasks().map(|subtask| subtask.keys.map(<[u8]>::to_vec).collect()).collect();
+        let wanted: Vec<Vec<Vec<u8>>> =
+            subtasks.iter().map(|keys| keys.iter().map(|key| key.to_vec()).collect()).collect();
+        assert_eq!(back, wanted);
+        assert_eq!(list.subtasks().map(|subtask| subtask.number).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+}

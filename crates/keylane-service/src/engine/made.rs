@@ -1,0 +1,83 @@
+//! What a split step has made: its answer, taken apart.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::head::{Bounds, fits};
+
+/// A subtask that a split step has made.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Made {
+    #[serde(default)]
+    key: Option<String>,
+    #[serde(default)]
+    keys: Option<Vec<String>>,
+    #[serde(default)]
+    payload: Option<Box<RawValue>>,
+}
+
+impl Made {
+    /// Takes an answer apart; or says what is wrong with it.
+    pub(super) fn read(answer: Option<&RawValue>, bounds: &Bounds) -> Result<Vec<Self>, String> {
+        let text = answer.map_or("[]", RawValue::get);
+        let all: Vec<Made> = serde_json::from_str(text)
+            .map_err(|error| format!("the split step's answer is no list of subtasks: {error}"))?;
+        if all.len() > bounds.job_subtasks as usize {
+            let (made, most) = (all.len(), bounds.job_subtasks);
+            return Err(format!("the split step made {made} subtasks, and {most} are the most"));
+        }
+        for (index, one) in all.iter().enumerate() {
+            one.check(bounds).map_err(|why| format!("the split step's subtask {index}: {why}"))?;
+        }
+        Ok(all)
+    }
+
+    fn check(&self, bounds: &Bounds) -> Result<(), String> {
+        if self.key.is_some() && self.keys.is_some() {
+            return Err("it has `key` and `keys`".into());
+        }
+        let fit = fits(self.keys().into_iter(), self.payload().len(), bounds);
+        fit.map_err(|(at, why)| format!("{at}: {why}"))
+    }
+
+    pub(super) fn keys(&self) -> Vec<&[u8]> {
+        self.keys.iter().flatten().chain(&self.key).map(String::as_bytes).collect()
+    }
+
+    pub(super) fn payload(&self) -> &str {
+        self.payload.as_ref().map_or("null", |payload| payload.get())
+    }
+}
+
+/// The JSON of nothing.
+pub(super) fn null() -> Box<RawValue> {
+    RawValue::from_string("null".into()).expect("null is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Made>, String> {
+        let raw = RawValue::from_string(text.to_owned()).unwrap();
+        Made::read(Some(&raw), &Bounds::default())
+    }
+
+    #[test]
+    fn an_answer_is_taken_apart() {
+        let made = read(r#"[{"key":"a","payload":1.0},{},{"keys":["b","c"]}]"#).unwrap();
+        let plain: Vec<_> = made.iter().map(|one| (one.keys(), one.payload())).collect();
+        let wanted: [(Vec<&[u8]>, &str); 3] =
+            [(vec![b"a"], "1.0"), (vec![], "null"), (vec![b"b", b"c"], "null")];
+        assert_eq!(plain, wanted);
+        assert_eq!(Made::read(None, &Bounds::default()).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        assert!(read(r#"{"a":1}"#).unwrap_err().contains("no list"));
+        assert!(read(r#"[{},{"ky":1}]"#).unwrap_err().contains("unknown field"));
+        assert!(read(r#"[{},{"key":""}]"#).unwrap_err().contains("subtask 1: /key"));
+    }
+}

@@ -1,0 +1,156 @@
+//! The service in the text format of Prometheus. No label has a value that users choose, but for the
+//! names of kinds.
+
+use std::fmt::{self, Write};
+
+use super::{Core, StoreHealth};
+
+impl Core {
+    /// All metrics, as text.
+    pub(crate) fn metrics(&self) -> String {
+        let mut text = String::with_capacity(4096);
+        self.write_metrics(&mut text).expect("a string takes everything");
+        text
+    }
+
+    fn write_metrics(&self, to: &mut String) -> fmt::Result {
+        let summary = self.summary();
+        let totals = self.books().totals;
+        let mut metric =
+            |name: &str, kind: &str, help: &str, values: &[(&str, f64)]| -> fmt::Result {
+                writeln!(to, "# HELP keylane_{name} {help}")?;
+                writeln!(to, "# TYPE keylane_{name} {kind}")?;
+                values
+                    .iter()
+                    .try_for_each(|(labels, value)| writeln!(to, "keylane_{name}{labels} {value}"))
+            };
+        #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but doubles")]
+        let number = |count: u64| count as f64;
+        metric(
+            "build_info",
+            "gauge",
+            "What is running.",
+            &[(concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0)],
+        )?;
+        metric(
+            "jobs_accepted_total",
+            "counter",
+            "Jobs that were accepted.",
+            &[("", number(totals.jobs_accepted))],
+        )?;
+        metric(
+            "jobs_total",
+            "counter",
+            "Jobs that are over.",
+            &[
+                ("{outcome=\"succeeded\"}", number(totals.jobs_succeeded)),
+                ("{outcome=\"failed\"}", number(totals.jobs_failed)),
+                ("{outcome=\"cancelled\"}", number(totals.jobs_cancelled)),
+            ],
+        )?;
+        let jobs: Vec<(String, f64)> = summary
+            .jobs
+            .iter()
+            .map(|(state, count)| (format!("{{state=\"{state}\"}}"), number(*count)))
+            .collect();
+        let jobs: Vec<(&str, f64)> =
+            jobs.iter().map(|(labels, value)| (&**labels, *value)).collect();
+        metric("jobs", "gauge", "Jobs that are not over.", &jobs)?;
+        metric(
+            "subtasks",
+            "gauge",
+            "Subtasks that have not ended.",
+            &[
+                ("{state=\"waiting\"}", number(summary.waiting)),
+                ("{state=\"ready\"}", number(summary.ready)),
+                ("{state=\"running\"}", number(summary.busy)),
+                ("{state=\"backing_off\"}", number(summary.backing_off)),
+            ],
+        )?;
+        metric(
+            "subtasks_total",
+            "counter",
+            "Subtasks that have ended for good.",
+            &[
+                ("{outcome=\"succeeded\"}", number(totals.succeeded)),
+                ("{outcome=\"failed\"}", number(totals.failed)),
+                ("{outcome=\"cancelled\"}", number(totals.cancelled)),
+            ],
+        )?;
+        metric(
+            "attempts_total",
+            "counter",
+            "Attempts that have begun.",
+            &[("", number(totals.starts))],
+        )?;
+        metric(
+            "attempts_retried_total",
+            "counter",
+            "Attempts that failed and are followed by another.",
+            &[("", number(totals.retried))],
+        )?;
+        metric(
+            "lease_expired_total",
+            "counter",
+            "Leases that ended without an answer.",
+            &[("", number(totals.leases_lost))],
+        )?;
+        metric(
+            "slots",
+            "gauge",
+            "How many subtasks run at once at most.",
+            &[("", number(summary.slots))],
+        )?;
+        metric("slots_busy", "gauge", "How many subtasks run.", &[("", number(summary.busy))])?;
+        metric(
+            "keys",
+            "gauge",
+            "Keys with unfinished subtasks, or paused.",
+            &[("", number(summary.keys))],
+        )?;
+        #[expect(clippy::cast_precision_loss, reason = "seconds")]
+        let oldest = summary.oldest_head_ms as f64 / 1000.0;
+        metric(
+            "key_head_age_seconds",
+            "gauge",
+            "How long the oldest head of a key has been that.",
+            &[("", oldest)],
+        )?;
+        metric(
+            "order_violations_total",
+            "counter",
+            "Subtasks that began before an earlier one of their key had ended: must stay 0.",
+            &[("", number(totals.order_violations))],
+        )?;
+        metric(
+            "store_bytes",
+            "gauge",
+            "Bytes of the store's file.",
+            &[("", number(summary.store_bytes))],
+        )?;
+        let well = match &*self.health() {
+            StoreHealth::Well => 1.0,
+            StoreHealth::Full | StoreHealth::Failed(_) => 0.0,
+        };
+        metric("store_up", "gauge", "Whether the store takes what is written.", &[("", well)])?;
+        let stats = self.store.stats();
+        metric(
+            "store_commits_total",
+            "counter",
+            "Transactions since the store was made.",
+            &[("", number(stats.commits))],
+        )?;
+        metric(
+            "websockets",
+            "gauge",
+            "Clients that are connected by WebSocket.",
+            &[("", number(summary.websockets))],
+        )?;
+        metric(
+            "draining",
+            "gauge",
+            "Whether the server is about to stop.",
+            &[("", f64::from(u8::from(summary.draining)))],
+        )
+    }
+}

@@ -1,0 +1,192 @@
+//! The service without its network: jobs are accepted, ordered, run, written down and asked about.
+//!
+//! ```text
+//! intake ──▶ store ──▶ scheduler ──▶ dispatch ──▶ attempt ──▶ store ──▶ shown
+//!            (on the   (which is     (slot, key,  (handler,   (on the   (counts,
+//!            disk?)    next?)        rate free?)  lease)      disk?)    events)
+//! ```
+//!
+//! `books.rs` has what all of them share, and the protocol.
+
+mod ask;
+mod attempt;
+mod begin;
+mod books;
+mod clock;
+mod command;
+mod dispatch;
+mod embedded;
+mod events;
+mod intake;
+mod lease;
+mod made;
+mod metrics;
+mod plan;
+mod record;
+mod remote;
+mod service;
+mod steer;
+mod ticker;
+mod timeline;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use keylane::allocate::Order;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::JobId;
+use crate::head::Bounds;
+use crate::kind::Kinds;
+use crate::refused::Refused;
+use crate::store::Store;
+
+pub(crate) use ask::{ResultOrder, Wanted};
+pub(crate) use clock::Clock;
+pub(crate) use command::KeyCommand;
+pub(crate) use events::{Followed, Follower, event};
+pub(crate) use intake::{Intake, Submitted};
+pub(crate) use record::StoreHealth;
+pub(crate) use remote::{LONGEST_WAIT, MOST_LEASES};
+pub use service::{Service, ServiceBuilder};
+
+/// How the service works.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The store's file.
+    pub path: PathBuf,
+    /// How many subtasks run at once, those of workers elsewhere included. Default: 64.
+    pub slots: usize,
+    /// Which job is served before which. Default: the four rules.
+    pub order: Order,
+    /// Bounds on what is submitted.
+    pub bounds: Bounds,
+    /// How long a job that is over is kept; for ever without. Default: a week.
+    pub keep: Option<Duration>,
+    /// How long an idempotency key is. Default: a day.
+    pub keep_idempotency: Duration,
+    /// The store's own settings.
+    pub store: crate::store::Settings,
+}
+
+impl Settings {
+    /// The defaults, with the store in this file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        Settings {
+            path: path.into(),
+            slots: 64,
+            order: Order::default(),
+            bounds: Bounds::default(),
+            keep: Some(7 * DAY),
+            keep_idempotency: DAY,
+            store: crate::store::Settings::default(),
+        }
+    }
+}
+
+/// Why the service did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The store was not opened.
+    #[error(transparent)]
+    Store(#[from] crate::store::OpenError),
+    /// It was opened and cannot be read.
+    #[error(transparent)]
+    Read(#[from] crate::store::ReadError),
+    /// A job cannot go on.
+    #[error("{id} cannot go on: {why}")]
+    Job {
+        /// Which.
+        id: JobId,
+        /// Why.
+        why: String,
+    },
+    /// A thread was not started.
+    #[error("a thread was not started")]
+    Thread(#[source] std::io::Error),
+}
+
+/// What all parts of the service share.
+pub(crate) struct Core {
+    pub(crate) settings: Settings,
+    pub(crate) kinds: Kinds,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) events: Arc<events::Events>,
+    pub(crate) timeline: timeline::Recorder,
+    pub(crate) runtime: tokio::runtime::Handle,
+    /// The attempts that run in handlers.
+    pub(crate) tasks: TaskTracker,
+    /// Nothing is started any more, and nothing awaited.
+    pub(crate) stopped: CancellationToken,
+    bell: dispatch::Bell,
+    books: Mutex<books::Books>,
+    health: Mutex<StoreHealth>,
+    /// State of a small generator for jitter.
+    chance: AtomicU64,
+    pub(crate) websockets: AtomicU64,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// Nothing under this lock unwinds, but for a mistake of ours; what was changed before it is whole.
+    fn books(&self) -> MutexGuard<'_, books::Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn health(&self) -> MutexGuard<'_, StoreHealth> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_health(&self, health: StoreHealth) {
+        let mut now = self.health();
+        // What has failed stays so until it is opened again.
+        if !matches!(*now, StoreHealth::Failed(_)) && *now != health {
+            match &health {
+                StoreHealth::Well => tracing::info!("the store has room again"),
+                StoreHealth::Full => {
+                    tracing::error!("the store is full: nothing is started until there is room")
+                }
+                StoreHealth::Failed(why) => tracing::error!(%why, "the store has failed"),
+            }
+            *now = health;
+        }
+    }
+
+    /// A number by chance, good enough for jitter: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
+    /// Pseudorandom Number Generators", 2014).
+    fn chance(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let state = self.chance.fetch_add(STEP, Relaxed).wrapping_add(STEP);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// What the store could not do, as it is told to clients.
+    fn write_refused(&self, error: crate::store::WriteError) -> Refused {
+        use crate::store::WriteError;
+        match error {
+            WriteError::Full => Refused::StoreFull,
+            WriteError::TooLarge { what, most } => {
+                Refused::TooLarge(format!("{most} {what} are the most"))
+            }
+            WriteError::Failed { .. } => {
+                let why = error.to_string();
+                self.set_health(StoreHealth::Failed(why.clone()));
+                Refused::StoreFailed(why)
+            }
+            other => Refused::StoreFailed(other.to_string()),
+        }
+    }
+}

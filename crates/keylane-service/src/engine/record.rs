@@ -1,0 +1,183 @@
+//! What has happened goes to the disk, and is shown when it is there.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::books::{Batch, Books, Effect, Recorded};
+use crate::JobNumber;
+use crate::schedule::Step;
+use crate::store::{Committed, WriteError};
+use crate::wire::{EventKind, JobState, Timestamp};
+
+/// How the store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreHealth {
+    Well,
+    /// Nothing is written until there is room.
+    Full,
+    /// Nothing is written any more.
+    Failed(String),
+}
+
+impl Core {
+    /// Hands the next batch to the writer, if there is one and none is there.
+    pub(super) fn write_next(self: &Arc<Self>, books: &mut Books) {
+        if books.is_writing {
+            return;
+        }
+        let batch = match books.refused.take() {
+            Some(refused) => refused,
+            None if books.unwritten.is_empty() => return,
+            None => std::mem::take(&mut books.unwritten),
+        };
+        books.is_writing = true;
+        let Batch { changes, effects } = batch;
+        let copy = changes.clone();
+        let core = Arc::clone(self);
+        self.store.submit_with(changes, move |written| core.written(written, copy, effects));
+    }
+
+    /// A batch was written, or not. Called on the writer's thread.
+    fn written(
+        self: &Arc<Self>,
+        written: Result<Committed, WriteError>,
+        changes: crate::store::Changes,
+        effects: Vec<Effect>,
+    ) {
+        let now = self.clock.now();
+        let mut books = self.books();
+        books.is_writing = false;
+        match written {
+            Ok(_) => {
+                self.set_health(StoreHealth::Well);
+                for effect in effects {
+                    self.show(&mut books, effect, now);
+                }
+                self.write_next(&mut books);
+            }
+            Err(error) => {
+                let failed = !matches!(error, WriteError::Full | WriteError::Busy);
+                self.set_health(match failed {
+                    true => StoreHealth::Failed(error.to_string()),
+                    false => StoreHealth::Full,
+                });
+                books.refused = Some(Batch { changes, effects });
+                // Tried again by the ticker, for nothing would become of it at once.
+            }
+        }
+        drop(books);
+        self.bell.ring();
+    }
+
+    /// Waits until all that has happened so far is on the disk.
+    ///
+    /// Errors if the store has failed, or is full: then it may be written later, or never.
+    pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), crate::refused::Refused> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        {
+            let mut books = self.books();
+            books.unwritten.effects.push(Effect::Tell(tell));
+            self.write_next(&mut books);
+        }
+        let mut told = std::pin::pin!(told);
+        loop {
+            tokio::select! {
+                told = &mut told => {
+                    return told.map_err(|_| crate::refused::Refused::StoreFailed("it has ended".into()));
+                }
+                // Seldom, and only while the disk is slow or worse.
+                () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {}
+            }
+            match &*self.health() {
+                StoreHealth::Well => {}
+                StoreHealth::Full => return Err(crate::refused::Refused::StoreFull),
+                StoreHealth::Failed(why) => {
+                    return Err(crate::refused::Refused::StoreFailed(why.clone()));
+                }
+            }
+        }
+    }
+
+    /// Tries what was refused once more.
+    pub(super) fn retry_refused(self: &Arc<Self>) {
+        let mut books = self.books();
+        if books.refused.is_some() && *self.health() == StoreHealth::Full {
+            self.write_next(&mut books);
+        }
+    }
+
+    fn show(self: &Arc<Self>, books: &mut Books, effect: Effect, now: Timestamp) {
+        match effect {
+            Effect::Ended { job, step, end, error, result } => {
+                self.show_end(books, job, step, end, error, result, now);
+            }
+            Effect::Over { job, state, ended } => self.show_over(books, job, state, ended),
+            Effect::Marked { fence } => books.held_back.push_back(fence),
+            // Who no longer waits doesn't want to know.
+            Effect::Tell(tell) => _ = tell.send(()),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of one effect")]
+    fn show_end(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        step: Step,
+        end: Recorded,
+        error: Option<String>,
+        result: Option<Box<serde_json::value::RawValue>>,
+        now: Timestamp,
+    ) {
+        let totals = &mut books.totals;
+        let Some(live) = books.live.get_mut(&job) else { return };
+        if matches!(step, Step::Subtask(_)) {
+            end.count(&mut live.recorded);
+            match end {
+                Recorded::Succeeded => totals.succeeded += 1,
+                Recorded::Failed => totals.failed += 1,
+                Recorded::Cancelled | Recorded::Skipped => totals.cancelled += 1,
+            }
+        }
+        if step == Step::FanIn {
+            live.result = result;
+        }
+        if end == Recorded::Failed {
+            if live.error.is_none() {
+                live.error.clone_from(&error);
+            }
+            live.touch(now);
+            let view = super::ask::brief_view(books, job, now);
+            self.events.publish(|event| crate::wire::Event {
+                job: view.map(Box::new),
+                number: match step {
+                    Step::Subtask(number) => Some(number),
+                    Step::Split | Step::FanIn => None,
+                },
+                error,
+                ..super::events::event(event, EventKind::SubtaskFailed, now)
+            });
+            return;
+        }
+        live.touch(now);
+        books.changed.insert(job);
+    }
+
+    fn show_over(&self, books: &mut Books, job: JobNumber, state: JobState, now: Timestamp) {
+        let Some(mut live) = books.live.remove(&job) else { return };
+        books.changed.remove(&job);
+        live.recorded = live.final_counts();
+        let totals = &mut books.totals;
+        match state {
+            JobState::Succeeded => totals.jobs_succeeded += 1,
+            JobState::Cancelled => totals.jobs_cancelled += 1,
+            _ => totals.jobs_failed += 1,
+        }
+        let view = super::ask::final_view(&live, state, now);
+        self.events.publish(|id| crate::wire::Event {
+            job: Some(Box::new(view)),
+            ..super::events::event(id, EventKind::JobEnded, now)
+        });
+        live.touch(now);
+    }
+}

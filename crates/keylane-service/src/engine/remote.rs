@@ -1,0 +1,209 @@
+//! Workers elsewhere: they ask for leases, keep them with heartbeats, and end them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::books::{Books, Running};
+use super::dispatch::millis;
+use super::{Core, Refused};
+use crate::handle::Failure;
+use crate::kind::Work;
+use crate::schedule::{End, Step};
+use crate::wire::{HeartbeatResponse, Lease, Timestamp};
+
+/// How long anybody may wait for work in one request: below what most proxies allow.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// How many one request may take.
+pub(crate) const MOST_LEASES: u32 = 1000;
+
+/// Asks for work, and asks no more when it is dropped. What it was given and did not take away is lost by
+/// then, and goes to another.
+struct Ask {
+    core: Arc<Core>,
+    number: u64,
+    kinds: Vec<u32>,
+    given: Arc<super::lease::Given>,
+}
+
+impl Drop for Ask {
+    fn drop(&mut self) {
+        let now = self.core.clock.now();
+        let mut books = self.core.books();
+        books.claimers.leave(self.number);
+        self.core.admit_leases(&mut books, self.kinds.iter().copied(), now);
+        for fence in self.given.take() {
+            self.core.lose(&mut books, fence, now);
+        }
+        drop(books);
+        self.core.bell.ring();
+    }
+}
+
+impl Core {
+    /// Gives up to `most` subtasks of these kinds to a worker elsewhere; waits so long for the first.
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        kinds: &[String],
+        most: u32,
+        wait: Duration,
+        worker: Option<String>,
+    ) -> Result<Vec<Lease>, Refused> {
+        let kinds = self.leased_kinds(kinds)?;
+        let ask = {
+            let now = self.clock.now();
+            let mut books = self.books();
+            if books.is_draining {
+                return Err(Refused::Draining);
+            }
+            let (number, given) = books.claimers.ask(kinds.clone(), most, worker);
+            self.admit_leases(&mut books, kinds.iter().copied(), now);
+            Ask { core: Arc::clone(self), number, kinds, given }
+        };
+        self.bell.ring();
+        // A moment in any case, for the dispatcher to look.
+        let wait = wait.max(Duration::from_millis(5));
+        let _ = tokio::time::timeout(wait, ask.given.told.notified()).await;
+        let fences = ask.given.take();
+        let leases = fences.iter().filter_map(|fence| self.lease(*fence).transpose()).collect();
+        drop(ask);
+        leases
+    }
+
+    fn leased_kinds(&self, names: &[String]) -> Result<Vec<u32>, Refused> {
+        let wrong =
+            |index: usize, why: String| Refused::Invalid(vec![(format!("/kinds/{index}"), why)]);
+        if names.is_empty() {
+            return Err(Refused::Invalid(vec![("/kinds".into(), "one kind is the least".into())]));
+        }
+        let mut kinds = Vec::new();
+        for (index, name) in names.iter().enumerate() {
+            let number = self.kinds.number(name);
+            let number =
+                number.ok_or_else(|| wrong(index, format!("there is no kind `{name}`")))?;
+            if !matches!(self.kinds.get(number).work, Work::Lease { .. }) {
+                return Err(wrong(index, format!("`{name}` is not for remote workers")));
+            }
+            kinds.push(number);
+        }
+        kinds.sort_unstable();
+        kinds.dedup();
+        Ok(kinds)
+    }
+
+    /// A lease in the words of the API. None if it has ended meanwhile.
+    fn lease(&self, fence: u64) -> Result<Option<Lease>, Refused> {
+        let (job, number, mut lease) = {
+            let books = self.books();
+            let Some(running) = books.running.get(&fence) else { return Ok(None) };
+            let (Some(live), Some(held)) = (books.live.get(&running.job), &running.lease) else {
+                return Ok(None);
+            };
+            let shown = super::attempt::shown(running.step);
+            let lease = Lease {
+                id: format!("lease_{fence}_{shown}_{}", live.id),
+                job: live.id.to_string(),
+                kind: live.head.kind.clone(),
+                number: shown,
+                keys: running.keys.iter().map(super::ask::text_of).collect(),
+                attempt: running.attempt,
+                fence,
+                payload: super::made::null(),
+                expires_at: held.expires,
+            };
+            (running.job, running.number, lease)
+        };
+        let payload = self.payload(job, number);
+        let payload = payload.map_err(|failure| Refused::StoreFailed(failure.error))?;
+        if let Ok(raw) = RawValue::from_string(String::from_utf8_lossy(&payload).into_owned()) {
+            lease.payload = raw;
+        }
+        Ok(Some(lease))
+    }
+
+    /// The fence in a lease's id, if that is a lease that somebody has.
+    fn held(books: &Books, id: &str) -> Result<u64, Refused> {
+        let mut words = id.strip_prefix("lease_").unwrap_or_default().splitn(3, '_');
+        let fence = words.next().and_then(|word| word.parse().ok());
+        let number: Option<u32> = words.next().and_then(|word| word.parse().ok());
+        let (Some(fence), Some(number), Some(job)) = (fence, number, words.next()) else {
+            return Err(Refused::Unknown { what: format!("lease {id}") });
+        };
+        let running = books.running.get(&fence).filter(|running| running.lease.is_some());
+        let is_this = running.is_some_and(|running| {
+            let live = books.live.get(&running.job);
+            running.step == Step::Subtask(number)
+                && live.is_some_and(|live| live.id.to_string() == job)
+        });
+        if is_this { Ok(fence) } else { Err(Refused::LeaseLost) }
+    }
+
+    /// A worker is still at it.
+    pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, Refused> {
+        let now = self.clock.now();
+        let mut books = self.books();
+        let fence = Core::held(&books, id)?;
+        let running = books.running.get_mut(&fence).expect("it was found just now");
+        let cancel = running.cancel.is_cancelled();
+        let held = running.lease.as_mut().expect("it was found by that");
+        held.expires = Timestamp(now.0.saturating_add(millis(held.lasts)));
+        Ok(HeartbeatResponse { expires_at: held.expires, cancel })
+    }
+
+    /// A worker has done it. Returns when that is on the disk.
+    pub(crate) async fn complete(
+        self: &Arc<Self>,
+        id: &str,
+        result: Option<Box<RawValue>>,
+    ) -> Result<(), Refused> {
+        let fence = Core::held(&self.books(), id)?;
+        self.end_lease(fence, Ok(result)).await
+    }
+
+    /// A worker has failed at it.
+    pub(crate) async fn fail(self: &Arc<Self>, id: &str, failure: Failure) -> Result<(), Refused> {
+        let fence = Core::held(&self.books(), id)?;
+        self.end_lease(fence, Err(failure)).await
+    }
+
+    async fn end_lease(
+        self: &Arc<Self>,
+        fence: u64,
+        answer: crate::handle::Answer,
+    ) -> Result<(), Refused> {
+        if !self.finished(fence, answer) {
+            return Err(Refused::LeaseLost);
+        }
+        self.all_written().await
+    }
+
+    /// Leases whose time is up are lost.
+    pub(super) fn end_leases(&self, books: &mut Books, now: Timestamp) {
+        if books.next_expiry.is_none_or(|at| at > now) {
+            return;
+        }
+        let is_late =
+            |running: &Running| running.lease.as_ref().is_some_and(|lease| lease.expires <= now);
+        let late: Vec<u64> = books
+            .running
+            .iter()
+            .filter(|(_, running)| is_late(running))
+            .map(|(fence, _)| *fence)
+            .collect();
+        for fence in late {
+            self.lose(books, fence, now);
+        }
+        let leases = books.running.values().filter_map(|running| running.lease.as_ref());
+        books.next_expiry = leases.map(|lease| lease.expires).min();
+    }
+
+    /// A lease has ended without a word of its worker.
+    fn lose(&self, books: &mut Books, fence: u64, now: Timestamp) {
+        let Some(running) = books.running.remove(&fence) else { return };
+        books.totals.leases_lost += 1;
+        let failure = Failure::passing("its lease ended without an answer");
+        self.end_with(books, running, fence, End::Lost, Err(failure), now);
+    }
+}

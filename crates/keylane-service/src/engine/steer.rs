@@ -1,0 +1,232 @@
+//! What people do to jobs and keys while they go on.
+//!
+//! Each is written before it is answered. It takes effect at once, in memory, and is on the disk a moment
+//! later, in the order of all else that happened; a crash in between is as if it had not been asked, and
+//! nobody was told that it was done.
+
+use std::sync::Arc;
+
+use super::books::{Books, Effect, Recorded};
+use super::{Core, Refused};
+use crate::schedule::{HeadError, Step};
+use crate::store::{KeyRecord, KeyState, Outcome as Written, OutcomeKind};
+use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
+use crate::{JobId, JobNumber, Key};
+
+impl Core {
+    /// Cancels a job. What runs ends by itself, or is told to.
+    pub(super) fn cancel(
+        self: &Arc<Self>,
+        books: &mut Books,
+        job: JobNumber,
+        mode: CancelMode,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let live = books.live.get_mut(&job).ok_or_else(over)?;
+        if live.is_closing {
+            return Err(over());
+        }
+        live.cancelling = true;
+        live.touch(now);
+        let status = live.status();
+        books.unwritten.changes.status(job, status);
+        books.changed.insert(job);
+        self.drop_rest(books, job, false, now);
+        if mode == CancelMode::Kill {
+            let runs = books.running.values().filter(|running| running.job == job);
+            runs.for_each(|running| running.cancel.cancel());
+        }
+        Ok(())
+    }
+
+    /// Nothing more of the job begins: somebody cancelled it, or it was about to fail at once.
+    pub(super) fn drop_rest(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        is_failing: bool,
+        now: Timestamp,
+    ) {
+        let Some(cancelled) = books.scheduler.cancel_job(job, now.0) else { return };
+        if let Some(outcome) = cancelled.over {
+            let outcome = if is_failing { crate::schedule::Outcome::Failed } else { outcome };
+            self.note_over(books, job, outcome, now);
+        }
+    }
+
+    pub(super) fn set_paused(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        paused: bool,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let live = books.live.get_mut(&job).ok_or_else(over)?;
+        if live.is_closing || live.cancelling {
+            return Err(over());
+        }
+        live.paused = paused;
+        live.touch(now);
+        let status = live.status();
+        books.unwritten.changes.status(job, status);
+        books.changed.insert(job);
+        match paused {
+            true => books.scheduler.pause_job(job, now.0),
+            false => books.scheduler.resume_job(job, now.0),
+        };
+        Ok(())
+    }
+
+    /// Changes what a job is called, its labels, its weight.
+    pub(super) fn patch(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        patch: JobPatch,
+        version: Option<u64>,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        crate::head::check_patch(patch.labels.as_ref(), patch.name.as_ref(), patch.weight)?;
+        let live = books.live.get_mut(&job).ok_or_else(over)?;
+        if let Some(wanted) = version.filter(|wanted| *wanted != live.version) {
+            tracing::debug!(wanted, version = live.version, "a patch of an older version");
+            return Err(Refused::Stale { version: live.version });
+        }
+        let mut head = (*live.head).clone();
+        head.weight = patch.weight.unwrap_or(head.weight);
+        head.labels = patch.labels.unwrap_or(head.labels);
+        head.name = patch.name.or(head.name);
+        let bytes = serde_json::to_vec(&head).expect("a head can be written as JSON");
+        books.scheduler.set_weight(job, head.weight, now.0);
+        live.head = Arc::new(head);
+        live.touch(now);
+        books.unwritten.changes.head(job, bytes);
+        books.changed.insert(job);
+        Ok(())
+    }
+
+    pub(super) fn set_key_paused(
+        &self,
+        books: &mut Books,
+        key: &Key,
+        paused: bool,
+        now: Timestamp,
+    ) {
+        let record = KeyRecord { state: KeyState::Paused, since_ms: now.0, reason: String::new() };
+        books.unwritten.changes.key(key.clone(), paused.then_some(record));
+        if paused {
+            books.scheduler.pause_key(&key.0, now.0);
+            books.paused_keys.insert(key.clone(), now);
+        } else {
+            books.scheduler.resume_key(&key.0, now.0);
+            books.paused_keys.remove(key);
+        }
+        self.key_changed(key, now);
+    }
+
+    pub(super) fn retry_head(
+        &self,
+        books: &mut Books,
+        key: &Key,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        books.scheduler.retry_head(&key.0, now.0).map_err(|error| head_error(error, key))?;
+        self.key_changed(key, now);
+        Ok(())
+    }
+
+    /// Skips the first subtask of a key: it has ended, and the key goes on.
+    pub(super) fn skip_head(
+        &self,
+        books: &mut Books,
+        key: &Key,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let skipped = books.scheduler.skip_head(&key.0, now.0);
+        let skipped = skipped.map_err(|error| head_error(error, key))?;
+        let step = Step::Subtask(skipped.subtask);
+        self.note_fate(books, skipped.job, step, 0, Recorded::Skipped, "somebody skipped it", now);
+        self.note_rest(books, skipped.job, &skipped.ended, now);
+        if let Some(live) = books.live.get_mut(&skipped.job) {
+            live.touch(now);
+        }
+        books.changed.insert(skipped.job);
+        self.key_changed(key, now);
+        Ok(())
+    }
+
+    /// A step ended for good without a run of its own.
+    #[expect(clippy::too_many_arguments, reason = "they are what an outcome has")]
+    pub(super) fn note_fate(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        step: Step,
+        attempt: u32,
+        end: Recorded,
+        error: &str,
+        now: Timestamp,
+    ) {
+        let kind = match end {
+            Recorded::Succeeded => OutcomeKind::Succeeded,
+            Recorded::Failed => OutcomeKind::Failed,
+            Recorded::Cancelled => OutcomeKind::Cancelled,
+            Recorded::Skipped => OutcomeKind::Skipped,
+        };
+        let number = books.live.get(&job).map_or(0, |live| live.plan.number(step));
+        let outcome = Written {
+            number,
+            attempt,
+            kind,
+            started_ms: now.0,
+            ended_ms: now.0,
+            result: error.as_bytes().to_vec(),
+        };
+        books.unwritten.changes.ended(job, outcome);
+        if let (Step::Subtask(_), Some(live)) = (step, books.live.get_mut(&job)) {
+            end.count(&mut live.ended);
+            books.unfinished = books.unfinished.saturating_sub(1);
+        }
+        let error = Some(error.to_owned());
+        books.unwritten.effects.push(Effect::Ended { job, step, end, error, result: None });
+    }
+
+    fn key_changed(&self, key: &Key, now: Timestamp) {
+        self.events.publish(|id| crate::wire::Event {
+            key: Some(super::ask::text_of(key)),
+            ..super::events::event(id, EventKind::KeyChanged, now)
+        });
+    }
+}
+
+fn over() -> Refused {
+    Refused::Conflict("the job is over, or about to be".into())
+}
+
+fn head_error(error: HeadError, key: &Key) -> Refused {
+    match error {
+        HeadError::NoHead => Refused::Unknown {
+            what: format!("unfinished subtask with the key `{}`", super::ask::text_of(key)),
+        },
+        HeadError::Running => Refused::Conflict(
+            "the key's first subtask runs; cancel its job, or wait for its end".into(),
+        ),
+        HeadError::NotFailed => Refused::Conflict(
+            "the key's first subtask has not failed, so there is nothing to retry".into(),
+        ),
+    }
+}
+
+/// Which subtasks of a finished job are to be done again.
+pub(super) fn is_retried(only: RetryOnly, kind: Option<OutcomeKind>) -> bool {
+    match kind {
+        Some(OutcomeKind::Failed | OutcomeKind::Skipped) => true,
+        Some(OutcomeKind::Cancelled) | None => only == RetryOnly::Unsuccessful,
+        _ => false,
+    }
+}
+
+/// What a job that cannot be found is.
+pub(super) fn unknown(id: JobId) -> Refused {
+    Refused::Unknown { what: format!("job {id}") }
+}

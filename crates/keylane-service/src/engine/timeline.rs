@@ -1,0 +1,138 @@
+//! What ran where lately, for pictures: a bounded list of slices, thinned out under load.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::wire::{Slice, Timeline};
+
+/// How many slices are kept.
+const KEPT: usize = 20_000;
+
+/// How many are noted within a second; what is beyond is counted only. A screen shows no more.
+const NOTED_A_SECOND: u32 = 2_000;
+
+/// How many one answer has.
+const MOST_AT_ONCE: usize = 5_000;
+
+/// The slices of the last minutes.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The number of the first that is kept.
+    first: u64,
+    slices: VecDeque<Slice>,
+    dropped: u64,
+    /// The second of which so many were noted.
+    second: u64,
+    noted: u32,
+}
+
+impl Recorder {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a slice that has ended, unless there were too many in this second; it is made only then.
+    pub(crate) fn note(&self, ended_ms: u64, slice: impl FnOnce() -> Slice) {
+        let mut inner = self.inner();
+        let second = ended_ms / 1000;
+        if inner.second != second {
+            (inner.second, inner.noted) = (second, 0);
+        }
+        if inner.noted >= NOTED_A_SECOND {
+            inner.dropped += 1;
+            return;
+        }
+        inner.noted += 1;
+        if inner.slices.len() == KEPT {
+            inner.slices.pop_front();
+            inner.first += 1;
+        }
+        inner.slices.push_back(slice());
+    }
+
+    /// What ended after a place that was returned as `next` before; the newest, if that is too much.
+    pub(crate) fn after(&self, place: u64) -> Timeline {
+        let inner = self.inner();
+        let end = inner.first + inner.slices.len() as u64;
+        let from = place.clamp(inner.first, end).max(end.saturating_sub(MOST_AT_ONCE as u64));
+        let skipped = usize::try_from(from - inner.first).expect("it is within what is kept");
+        let slices = inner.slices.iter().skip(skipped).cloned().collect();
+        Timeline { slices, next: end, dropped: inner.dropped }
+    }
+}
+
+/// Numbers for slots, so that what runs at the same time has different rows in a picture: the lowest that
+/// is free.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    free: BTreeSet<u32>,
+    /// One past the highest ever used.
+    end: u32,
+}
+
+impl Slots {
+    pub(crate) fn take(&mut self) -> u32 {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.end += 1;
+            self.end - 1
+        })
+    }
+
+    pub(crate) fn give_back(&mut self, slot: u32) {
+        self.free.insert(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Timestamp;
+
+    fn slice(number: u32) -> Slice {
+        Slice {
+            slot: 0,
+            job: "job_0".into(),
+            number,
+            keys: Vec::new(),
+            attempt: 1,
+            begin: Timestamp(0),
+            end: Some(Timestamp(1)),
+            outcome: None,
+            rule: "keep".into(),
+        }
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_was() {
+        let recorder = Recorder::default();
+        recorder.note(5, || slice(1));
+        let first = recorder.after(0);
+        assert_eq!((first.slices.len(), first.next), (1, 1));
+        recorder.note(6, || slice(2));
+        assert_eq!(recorder.after(first.next).slices, [slice(2)]);
+        assert!(recorder.after(2).slices.is_empty() && recorder.after(99).slices.is_empty());
+    }
+
+    #[test]
+    fn under_load_it_is_thinned_out_and_says_so() {
+        let recorder = Recorder::default();
+        (0..NOTED_A_SECOND + 10).for_each(|number| recorder.note(999, || slice(number)));
+        recorder.note(1000, || slice(7));
+        let seen = recorder.after(0);
+        assert_eq!((seen.slices.len() as u32, seen.dropped), (NOTED_A_SECOND + 1, 10));
+    }
+
+    #[test]
+    fn the_lowest_free_slot_is_taken() {
+        let mut slots = Slots::default();
+        assert_eq!([slots.take(), slots.take(), slots.take()], [0, 1, 2]);
+        slots.give_back(1);
+        slots.give_back(0);
+        assert_eq!([slots.take(), slots.take(), slots.take()], [0, 1, 3]);
+    }
+}

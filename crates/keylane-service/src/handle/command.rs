@@ -1,0 +1,312 @@
+//! Attempts as processes: a command for each.
+
+use std::ffi::OsString;
+use std::io;
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Child;
+
+use super::{Answer, Attempt, BoxFuture, Failure, Handler, as_json};
+
+/// The exit status of a command that refuses a subtask for good: `EX_DATAERR` of BSD's sysexits.
+const REFUSED: i32 = 65;
+
+/// How many bytes a command may print as its result.
+const MOST_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
+/// How much of what a failed command said is kept: the end of it, where the reason mostly is.
+const MOST_SAID_BYTES: usize = 2048;
+
+/// How long a process that was told to end has for it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs a command for each subtask. No shell is involved.
+///
+/// - The payload comes on the standard input, as JSON; `{}` in an argument stands for it as well, and
+///   `{key}` for the first key.
+/// - `KEYLANE_JOB`, `KEYLANE_KIND`, `KEYLANE_SUBTASK`, `KEYLANE_KEY`, `KEYLANE_ATTEMPT` and `KEYLANE_FENCE` say what it is
+///   about; of the server's own environment it gets what was chosen.
+/// - What it prints is the result: JSON, or else a text.
+/// - Exit status 0 is success, 65 a failure that lasts, all else one that passes; the end of what it
+///   said on its standard error is the reason.
+/// - It leads a process group of its own. When time is up, or the job is killed, the group gets SIGTERM,
+///   and SIGKILL five seconds later; when it has ended, what is left of the group gets SIGKILL.
+#[derive(Clone, Debug)]
+pub struct Command {
+    words: Vec<OsString>,
+    limits: Limits,
+    /// What it gets of our environment; all of it without a list.
+    environment: Option<Vec<OsString>>,
+}
+
+/// What a command's processes may use. Each holds for a process, as `setrlimit` says; none is set unless
+/// said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of address space.
+    pub memory_bytes: Option<u64>,
+    /// Seconds of processor time.
+    pub cpu_seconds: Option<u64>,
+    /// Open files.
+    pub open_files: Option<u64>,
+    /// Bytes of any file that it writes.
+    pub file_bytes: Option<u64>,
+}
+
+impl Command {
+    /// A program and its arguments.
+    ///
+    /// # Panics
+    /// If there is no program.
+    pub fn new(words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        assert!(!words.is_empty(), "a command has a program");
+        Command { words, limits: Limits::default(), environment: None }
+    }
+
+    /// Within these limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Passes only these variables of the server's environment on, and those that say what it is about.
+    #[must_use]
+    pub fn environment(mut self, names: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.environment = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    pub(super) fn prepare(&self, attempt: Option<&Attempt>) -> tokio::process::Command {
+        let mut words = self.words.iter().map(|word| filled(word, attempt));
+        let program = words.next().expect("a command has a program");
+        let mut command = tokio::process::Command::new(program);
+        command.args(words);
+        if let Some(names) = &self.environment {
+            command.env_clear();
+            command.envs(names.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        }
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        limit(&mut command, self.limits);
+        command
+    }
+}
+
+/// A word of the command with what stands in it for the attempt.
+fn filled(word: &OsString, attempt: Option<&Attempt>) -> OsString {
+    let (Some(text), Some(attempt)) = (word.to_str(), attempt) else { return word.clone() };
+    if !text.contains('{') {
+        return word.clone();
+    }
+    let mut filled = String::new();
+    let mut rest = text;
+    // From left to right, so that nothing in a payload is taken for a place.
+    while let Some(at) = rest.find('{') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(after) = rest.strip_prefix("{}") {
+            filled.push_str(&String::from_utf8_lossy(&attempt.payload));
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("{key}") {
+            filled.push_str(&attempt.key().unwrap_or_default());
+            rest = after;
+        } else {
+            filled.push('{');
+            rest = &rest[1..];
+        }
+    }
+    filled.push_str(rest);
+    filled.into()
+}
+
+fn limit(command: &mut tokio::process::Command, limits: Limits) {
+    let wanted = [
+        (Resource::As, limits.memory_bytes),
+        (Resource::Cpu, limits.cpu_seconds),
+        (Resource::Nofile, limits.open_files),
+        (Resource::Fsize, limits.file_bytes),
+    ];
+    if wanted.iter().all(|(_, most)| most.is_none()) {
+        return;
+    }
+    let set = move || {
+        for (resource, most) in wanted {
+            if most.is_some() {
+                rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most })?;
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only what is safe in a signal handler may be called. `set` makes system
+    // calls and nothing else: it neither allocates nor locks, and its errors are plain numbers.
+    unsafe { command.pre_exec(set) };
+}
+
+impl Handler for Command {
+    fn sort(&self) -> &'static str {
+        "command"
+    }
+
+    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+        let mut command = self.prepare(Some(&attempt));
+        command
+            .env("KEYLANE_JOB", attempt.job.to_string())
+            .env("KEYLANE_KIND", &*attempt.kind)
+            .env("KEYLANE_SUBTASK", attempt.subtask_name())
+            .env("KEYLANE_KEY", attempt.key().unwrap_or_default().into_owned())
+            .env("KEYLANE_ATTEMPT", attempt.number.to_string())
+            .env("KEYLANE_FENCE", attempt.fence.to_string());
+        Box::pin(run(command, attempt))
+    }
+}
+
+async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
+    let mut child = command.spawn().map_err(|error| not_run(&error))?;
+    let mut group = Group::of(&child);
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    let stdout = child.stdout.take().expect("it was asked for");
+    let stderr = child.stderr.take().expect("it was asked for");
+    let payload = attempt.payload.clone();
+    let feed = async move {
+        // Who does not read it does not want it.
+        let _ = stdin.write_all(&payload).await;
+        drop(stdin);
+        std::future::pending::<()>().await;
+    };
+    let mut prints = pin!(async { tokio::join!(read_all(stdout), read_end(stderr)) });
+    let mut printed = None;
+    let status = {
+        let ending = async {
+            tokio::select! {
+                status = child.wait() => Some(status),
+                () = feed => unreachable!("it never ends"),
+                () = told_to_end(&attempt, &group) => None,
+            }
+        };
+        let mut ending = pin!(ending);
+        // What it prints is read all the while, for it may wait for that.
+        loop {
+            tokio::select! {
+                status = &mut ending => break status,
+                all = &mut prints, if printed.is_none() => printed = Some(all),
+            }
+        }
+    };
+    // What it left running goes with it, and with that what kept its output open.
+    group.end();
+    let Some(status) = status else {
+        return Err(Failure::passing("it was killed, as it did not end when it was told to"));
+    };
+    let status =
+        status.map_err(|error| Failure::passing(format!("its end is unknown: {error}")))?;
+    let (printed, said) = match printed {
+        Some(all) => all,
+        None => tokio::time::timeout(GRACE, prints).await.unwrap_or_default(),
+    };
+    answer(status, printed, &said)
+}
+
+/// Once it is cancelled: tells it to end, and returns when it has had its time for that.
+async fn told_to_end(attempt: &Attempt, group: &Group) {
+    attempt.cancelled.cancelled().await;
+    group.signal(Signal::TERM);
+    tokio::time::sleep(GRACE).await;
+}
+
+fn answer(status: ExitStatus, printed: Option<Vec<u8>>, said: &[u8]) -> Answer {
+    let said = String::from_utf8_lossy(said);
+    let with_reason = |what: String| match said.trim() {
+        "" => what,
+        said => format!("{what}: {said}"),
+    };
+    match (status.code(), printed) {
+        (Some(0), Some(printed)) => Ok(as_json(&printed)),
+        (Some(0), None) => {
+            Err(Failure::lasting(format!("it printed over {MOST_RESULT_BYTES} bytes")))
+        }
+        (Some(REFUSED), _) => Err(Failure::lasting(with_reason("it refused".into()))),
+        (Some(code), _) => Err(Failure::passing(with_reason(format!("exit status {code}")))),
+        (None, _) => {
+            let signal = std::os::unix::process::ExitStatusExt::signal(&status).unwrap_or(0);
+            Err(Failure::passing(with_reason(format!("ended by signal {signal}"))))
+        }
+    }
+}
+
+/// A program that is not there, or that may not be run, won't be next time.
+pub(super) fn not_run(error: &io::Error) -> Failure {
+    let text = format!("the command was not run: {error}");
+    match error.kind() {
+        io::ErrorKind::NotFound
+        | io::ErrorKind::PermissionDenied
+        | io::ErrorKind::InvalidInput
+        | io::ErrorKind::ArgumentListTooLong => Failure::lasting(text),
+        _ => Failure::passing(text),
+    }
+}
+
+/// A process and all that it has started, as long as they stay together.
+#[derive(Debug)]
+pub(super) struct Group(Option<Pid>);
+
+impl Group {
+    pub(super) fn of(child: &Child) -> Self {
+        Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())))
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(group) = self.0 {
+            // If nobody is left there is nobody to tell.
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+    }
+
+    /// Ends what is left of it. Its number may be another's from then on, so it is forgotten.
+    pub(super) fn end(&mut self) {
+        self.signal(Signal::KILL);
+        self.0 = None;
+    }
+}
+
+/// Also when the attempt is dropped before it has ended.
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// All that is printed; nothing if that is too much. It is read to the end in any case, so that nobody
+/// waits for a reader.
+async fn read_all(mut from: impl AsyncRead + Unpin) -> Option<Vec<u8>> {
+    let mut all = Some(Vec::new());
+    let mut part = [0; 8192];
+    while let Ok(count @ 1..) = from.read(&mut part).await {
+        if let Some(read) = &mut all {
+            read.extend(&part[..count]);
+        }
+        all = all.filter(|read| read.len() <= MOST_RESULT_BYTES);
+    }
+    all
+}
+
+/// The end of what is said.
+async fn read_end(mut from: impl AsyncRead + Unpin) -> Vec<u8> {
+    let mut end = Vec::new();
+    let mut part = [0; 8192];
+    while let Ok(count @ 1..) = from.read(&mut part).await {
+        end.extend(&part[..count]);
+        let surplus = end.len().saturating_sub(MOST_SAID_BYTES);
+        end.drain(..surplus);
+    }
+    end
+}

@@ -1,0 +1,118 @@
+//! Rust functions, for those who embed the service.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::{Answer, Attempt, BoxFuture, Failure, Handler};
+
+/// An async function. A panic in it is a failed attempt.
+///
+/// ```
+/// use keylane_service::handle::{Attempt, Function};
+///
+/// let handler = Function::new(|attempt: Attempt| async move {
+///     println!("{} of {}", attempt.number, attempt.idempotency_key());
+///     Ok(None)
+/// });
+/// ```
+pub struct Function<F>(Arc<F>);
+
+impl<F, G> Function<F>
+where
+    F: Fn(Attempt) -> G + Send + Sync + 'static,
+    G: Future<Output = Answer> + Send + 'static,
+{
+    /// Of this function.
+    pub fn new(function: F) -> Self {
+        Function(Arc::new(function))
+    }
+}
+
+impl<F> fmt::Debug for Function<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Function")
+    }
+}
+
+impl<F, G> Handler for Function<F>
+where
+    F: Fn(Attempt) -> G + Send + Sync + 'static,
+    G: Future<Output = Answer> + Send + 'static,
+{
+    fn sort(&self) -> &'static str {
+        "function"
+    }
+
+    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+        // What the future panics with is caught where it is polled.
+        Box::pin((self.0)(attempt))
+    }
+}
+
+/// A function that blocks, or computes. It runs on a thread of its own kind, as many at a time as was said.
+///
+/// Rust cannot end a thread from outside: after a time-out the slot is free again, and the attempt's
+/// function goes on until it looks at [`Attempt::cancelled`].
+pub struct Blocking<F> {
+    function: Arc<F>,
+    /// A place for each that may run at a time.
+    places: Arc<Semaphore>,
+}
+
+impl<F> Blocking<F>
+where
+    F: Fn(Attempt) -> Answer + Send + Sync + 'static,
+{
+    /// Of this function, so many at a time.
+    pub fn new(at_a_time: usize, function: F) -> Self {
+        Blocking {
+            function: Arc::new(function),
+            places: Arc::new(Semaphore::new(at_a_time.clamp(1, Semaphore::MAX_PERMITS))),
+        }
+    }
+}
+
+impl<F> fmt::Debug for Blocking<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+impl<F> Handler for Blocking<F>
+where
+    F: Fn(Attempt) -> Answer + Send + Sync + 'static,
+{
+    fn sort(&self) -> &'static str {
+        "function"
+    }
+
+    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+        let (function, places) = (Arc::clone(&self.function), Arc::clone(&self.places));
+        Box::pin(async move {
+            let place = places.acquire_owned().await.expect("nobody closes it");
+            let answer = tokio::task::spawn_blocking(move || {
+                // Kept until the function has really ended, time-out or not.
+                let _place = place;
+                catch_unwind(AssertUnwindSafe(|| function(attempt)))
+            });
+            match answer.await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(panic)) => Err(Failure::passing(panicked(&*panic))),
+                Err(_) => Err(Failure::passing("the service is stopping")),
+            }
+        })
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    said.map_or_else(|| "panicked".into(), |said| format!("panicked: {said}"))
+}

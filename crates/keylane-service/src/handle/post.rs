@@ -1,0 +1,140 @@
+//! Attempts as requests to an address.
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{StatusCode, Url, redirect};
+
+use super::{Answer, Attempt, BoxFuture, Failure, Handler, as_json};
+
+/// How many bytes an answer may have.
+const MOST_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// How much of an answer is quoted in an error.
+const QUOTED: usize = 300;
+
+/// Posts each subtask's payload to an address; the answer's body is the result.
+///
+/// The headers `keylane-job`, `keylane-kind`, `keylane-subtask`, `keylane-key`, `keylane-attempt`, `keylane-fence` and
+/// `idempotency-key` say what it is about. A status of 2xx is success. 408, 425, 429 and 5xx, and no
+/// answer at all, are failures that pass, and `Retry-After` in seconds is kept; all else would be
+/// answered the same again, and is a failure that lasts.
+#[derive(Clone, Debug)]
+pub struct Post {
+    client: reqwest::Client,
+    url: Url,
+}
+
+/// It cannot be posted to.
+#[derive(Debug, thiserror::Error)]
+#[error("`{address}` cannot be posted to: {why}")]
+pub struct NoAddress {
+    address: String,
+    why: String,
+}
+
+impl Post {
+    /// To this address: `http://` or `https://`.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn new(address: &str) -> Result<Self, NoAddress> {
+        let failed = |why: String| NoAddress { address: address.to_owned(), why };
+        let url = Url::parse(address).map_err(|error| failed(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(failed(format!("`{}` is not http or https", url.scheme())));
+        }
+        // It is refused if one is installed already, which is as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            // Another address would get a GET, and nothing of the payload.
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Post { client, url })
+    }
+}
+
+impl Handler for Post {
+    fn sort(&self) -> &'static str {
+        "http"
+    }
+
+    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+        let request = self.client.post(self.url.clone());
+        let request = request.headers(headers(&attempt)).body(attempt.payload.clone());
+        Box::pin(async move {
+            let answer = tokio::select! {
+                answer = request.send() => answer.map_err(|error| no_answer(&error))?,
+                () = attempt.cancelled.cancelled() => return Err(Failure::passing("given up")),
+            };
+            read(answer).await
+        })
+    }
+}
+
+fn no_answer(error: &reqwest::Error) -> Failure {
+    let mut text = format!("no answer: {error}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    Failure::passing(text)
+}
+
+async fn read(mut answer: reqwest::Response) -> Answer {
+    let status = answer.status();
+    let after = retry_after(answer.headers());
+    let mut body = Vec::new();
+    while let Some(part) = answer.chunk().await.map_err(|error| no_answer(&error))? {
+        if body.len() + part.len() > MOST_ANSWER_BYTES {
+            return Err(Failure::lasting(format!("the answer has over {MOST_ANSWER_BYTES} bytes")));
+        }
+        body.extend(part);
+    }
+    if status.is_success() {
+        return Ok(as_json(&body));
+    }
+    let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
+    let error = match quoted.trim() {
+        "" => format!("the answer was {status}"),
+        text => format!("the answer was {status}: {}", text.escape_debug()),
+    };
+    let failure = if passes(status) { Failure::passing(error) } else { Failure::lasting(error) };
+    Err(Failure { after, ..failure })
+}
+
+/// Whether the same request may be answered otherwise next time.
+fn passes(status: StatusCode) -> bool {
+    let passing =
+        [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_server_error() || passing.contains(&status)
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn headers(attempt: &Attempt) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut put = |name: &'static str, value: &[u8]| {
+        // What is no header's value is left out.
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    };
+    put("keylane-job", attempt.job.to_string().as_bytes());
+    put("keylane-kind", attempt.kind.as_bytes());
+    put("keylane-subtask", attempt.subtask_name().as_bytes());
+    put("keylane-attempt", attempt.number.to_string().as_bytes());
+    put("keylane-fence", attempt.fence.to_string().as_bytes());
+    put("idempotency-key", attempt.idempotency_key().as_bytes());
+    if let Some(key) = attempt.keys.first() {
+        put("keylane-key", &key.0);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers
+}

@@ -1,0 +1,384 @@
+//! What is kept of a job besides its subtasks, and what is checked before it is kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::kind::{Kind, Kinds};
+use crate::refused::Refused;
+use crate::wire::{OnErrorChoice, OnFailChoice, SubmitJob, SubmitSubtask, Timestamp};
+
+/// Bounds on what is submitted. They keep one request from hurting the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of a JSON body; NDJSON is read line by line and may be longer. Default: 8 MiB.
+    pub body_bytes: usize,
+    /// Bytes of a subtask's payload, and of a line. Default: 1 MiB.
+    pub payload_bytes: usize,
+    /// Subtasks of a job. Default: 10 million.
+    pub job_subtasks: u32,
+    /// Unfinished subtasks of all jobs; further jobs are refused until there are fewer. Default: 20
+    /// million.
+    pub waiting_subtasks: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            body_bytes: 8 * 1024 * 1024,
+            payload_bytes: 1024 * 1024,
+            job_subtasks: 10_000_000,
+            waiting_subtasks: 20_000_000,
+        }
+    }
+}
+
+/// Bytes of a key. Kafka's users have some of hundreds; what is longer is a payload.
+pub(crate) const MOST_KEY_BYTES: usize = 1024;
+
+/// Keys of a subtask.
+pub(crate) const MOST_KEYS: usize = 64;
+
+const MOST_NAME_BYTES: usize = 256;
+const MOST_LABELS: usize = 32;
+const MOST_LABEL_BYTES: usize = 256;
+
+/// The longest that anything may be put off, or take: a hundred years, in milliseconds. Sums of it and a
+/// time of today are far from overflowing.
+const LONGEST_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
+
+/// A job without its subtasks, as it is kept.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) name: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) weight: u32,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) run_at: Option<Timestamp>,
+    pub(crate) on_error: OnErrorChoice,
+    pub(crate) on_fail: OnFailChoice,
+    pub(crate) attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) timeout_ms: Option<u64>,
+    /// Whether its subtasks are yet to be made of `payload`.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(crate) split: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(crate) fan_in: bool,
+    /// What the split step gets.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) payload: Option<Box<RawValue>>,
+}
+
+impl Head {
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout_ms.map(Duration::from_millis)
+    }
+}
+
+/// A job that can be accepted.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) kind: u32,
+    pub(crate) head: Head,
+    /// Those that came with it.
+    pub(crate) subtasks: Vec<SubmitSubtask>,
+}
+
+/// The places that are wrong, all of them, so that they can be mended at once.
+#[derive(Debug, Default)]
+struct Wrong(Vec<(String, String)>);
+
+impl Wrong {
+    fn add(&mut self, pointer: impl Into<String>, why: impl Into<String>) {
+        self.0.push((pointer.into(), why.into()));
+    }
+
+    fn check(&mut self, is_right: bool, pointer: &str, why: impl FnOnce() -> String) {
+        if !is_right {
+            self.add(pointer, why());
+        }
+    }
+}
+
+/// Checks a job. With `more` its subtasks follow, a line each.
+pub(crate) fn check(
+    mut job: SubmitJob,
+    more: bool,
+    kinds: &Kinds,
+    bounds: &Bounds,
+    now: Timestamp,
+) -> Result<Checked, Refused> {
+    let mut wrong = Wrong::default();
+    let number = kinds.number(&job.kind);
+    if number.is_none() {
+        let known: Vec<&str> = kinds.iter().map(|(_, name, _)| &**name).collect();
+        wrong.add(
+            "/kind",
+            format!("there is no kind `{}`; there is: {}", job.kind, known.join(", ")),
+        );
+    }
+    let name_length = job.name.as_ref().map_or(0, String::len);
+    wrong.check(name_length <= MOST_NAME_BYTES, "/name", || {
+        format!("it has {name_length} bytes, and {MOST_NAME_BYTES} are the most")
+    });
+    check_labels(&job.labels, &mut wrong);
+    wrong.check(job.weight != Some(0), "/weight", || "1 is the least".into());
+    wrong.check(job.attempts != Some(0), "/attempts", || "1 is the least".into());
+    wrong.check(job.timeout_ms != Some(0), "/timeout_ms", || "1 is the least".into());
+    for (value, pointer) in [(job.delay_ms, "/delay_ms"), (job.timeout_ms, "/timeout_ms")] {
+        wrong.check(value.unwrap_or(0) <= LONGEST_MS, pointer, || {
+            format!("{LONGEST_MS} is the most: a hundred years")
+        });
+    }
+    wrong.check(job.run_at.is_none() || job.delay_ms.is_none(), "/delay_ms", || {
+        "one of `run_at` and `delay_ms`".into()
+    });
+    let latest = now.0 + LONGEST_MS;
+    wrong.check(job.run_at.is_none_or(|at| at.0 <= latest), "/run_at", || {
+        "that is more than a hundred years away".into()
+    });
+    let kind = number.map(|number| kinds.get(number));
+    let split = kind.is_some_and(|kind| kind.split.is_some());
+    let is_list = job.subtasks.is_some();
+    let (subtasks, payload) = work_of(&mut job, more, split, &mut wrong);
+    for (index, subtask) in subtasks.iter().enumerate() {
+        let at = if is_list { format!("/subtasks/{index}") } else { String::new() };
+        check_subtask(subtask, &at, bounds, &mut wrong);
+        // A page of them says enough.
+        if wrong.0.len() >= 20 {
+            break;
+        }
+    }
+    let most = bounds.job_subtasks as usize;
+    wrong.check(subtasks.len() <= most, "/subtasks", || {
+        format!("there are {}, and {most} are the most", subtasks.len())
+    });
+    let (Some(number), Some(kind), true) = (number, kind, wrong.0.is_empty()) else {
+        return Err(Refused::Invalid(wrong.0));
+    };
+    let head = head_of(job, kind, split, payload, now);
+    Ok(Checked { kind: number, head, subtasks })
+}
+
+fn check_labels(labels: &BTreeMap<String, String>, wrong: &mut Wrong) {
+    wrong.check(labels.len() <= MOST_LABELS, "/labels", || {
+        format!("there are {}, and {MOST_LABELS} are the most", labels.len())
+    });
+    for (name, value) in labels {
+        let longest = name.len().max(value.len());
+        wrong.check(
+            !name.is_empty() && longest <= MOST_LABEL_BYTES,
+            &pointer("/labels", name),
+            || format!("a name has one byte at least, and both have {MOST_LABEL_BYTES} at most"),
+        );
+    }
+}
+
+/// Checks labels that are to take the place of others.
+pub(crate) fn check_patch(
+    labels: Option<&BTreeMap<String, String>>,
+    name: Option<&String>,
+    weight: Option<u32>,
+) -> Result<(), Refused> {
+    let mut wrong = Wrong::default();
+    if let Some(labels) = labels {
+        check_labels(labels, &mut wrong);
+    }
+    let length = name.map_or(0, String::len);
+    wrong.check(length <= MOST_NAME_BYTES, "/name", || {
+        format!("it has {length} bytes, and {MOST_NAME_BYTES} are the most")
+    });
+    wrong.check(weight != Some(0), "/weight", || "1 is the least".into());
+    if wrong.0.is_empty() { Ok(()) } else { Err(Refused::Invalid(wrong.0)) }
+}
+
+/// What is to be done: the subtasks, and what the split step gets.
+fn work_of(
+    job: &mut SubmitJob,
+    more: bool,
+    split: bool,
+    wrong: &mut Wrong,
+) -> (Vec<SubmitSubtask>, Option<Box<RawValue>>) {
+    let single = job.payload.is_some() || job.key.is_some() || job.keys.is_some();
+    let ways = usize::from(single) + usize::from(job.subtasks.is_some()) + usize::from(more);
+    if ways > 1 {
+        wrong.add(
+            "",
+            "the work is one of `subtasks`, a `payload` with its keys, and lines of NDJSON",
+        );
+    }
+    if split {
+        wrong.check(job.subtasks.is_none() && !more, "/subtasks", || {
+            "this kind splits its jobs itself: give it a `payload`".into()
+        });
+        wrong.check(job.key.is_none() && job.keys.is_none(), "/key", || {
+            "this kind splits its jobs itself: its subtasks have keys, not the job".into()
+        });
+        return (Vec::new(), job.payload.take());
+    }
+    if ways == 0 {
+        wrong.add("", "there is nothing to do: give `subtasks`, or a `payload`");
+    }
+    let subtasks = match job.subtasks.take() {
+        Some(subtasks) => subtasks,
+        None if single => {
+            let (key, keys, payload) = (job.key.take(), job.keys.take(), job.payload.take());
+            vec![SubmitSubtask { key, keys, payload }]
+        }
+        None => Vec::new(),
+    };
+    (subtasks, None)
+}
+
+fn check_subtask(subtask: &SubmitSubtask, at: &str, bounds: &Bounds, wrong: &mut Wrong) {
+    if subtask.key.is_some() && subtask.keys.is_some() {
+        wrong.add(format!("{at}/keys"), "one of `key` and `keys`");
+    }
+    let keys = subtask.keys.iter().flatten().chain(&subtask.key);
+    let bytes = subtask.payload.as_ref().map_or(0, |payload| payload.get().len());
+    if let Err((place, why)) = fits(keys.map(|key| key.as_bytes()), bytes, bounds) {
+        wrong.add(format!("{at}{place}"), why);
+    }
+}
+
+/// Whether a subtask is within the bounds; else where it is not, and why.
+pub(crate) fn fits<'a>(
+    keys: impl Iterator<Item = &'a [u8]>,
+    payload_bytes: usize,
+    bounds: &Bounds,
+) -> Result<(), (&'static str, String)> {
+    let mut count = 0;
+    for key in keys {
+        count += 1;
+        if key.is_empty() {
+            return Err((
+                "/key",
+                "a key has one byte at least; leave it out if there is none".into(),
+            ));
+        }
+        if key.len() > MOST_KEY_BYTES {
+            let why = format!("it has {} bytes, and {MOST_KEY_BYTES} are the most", key.len());
+            return Err(("/key", why));
+        }
+    }
+    if count > MOST_KEYS {
+        return Err(("/keys", format!("there are {count}, and {MOST_KEYS} are the most")));
+    }
+    if payload_bytes > bounds.payload_bytes {
+        let most = bounds.payload_bytes;
+        let why = format!("it has {payload_bytes} bytes, and {most} are the most");
+        return Err(("/payload", why));
+    }
+    Ok(())
+}
+
+fn head_of(
+    job: SubmitJob,
+    kind: &Kind,
+    split: bool,
+    payload: Option<Box<RawValue>>,
+    now: Timestamp,
+) -> Head {
+    let run_at = job.run_at.or(job.delay_ms.map(|delay| Timestamp(now.0 + delay)));
+    let timeout_ms =
+        kind.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(LONGEST_MS));
+    Head {
+        kind: job.kind,
+        name: job.name,
+        labels: job.labels,
+        weight: job.weight.unwrap_or(1),
+        run_at: run_at.filter(|at| *at > now),
+        on_error: job.on_error.unwrap_or(kind.on_error),
+        on_fail: job.on_fail.unwrap_or(kind.on_fail),
+        attempts: job.attempts.unwrap_or(kind.attempts.max(1)),
+        timeout_ms: job.timeout_ms.or(timeout_ms),
+        split,
+        fan_in: kind.fan_in.is_some() && job.fan_in.unwrap_or(true),
+        payload,
+    }
+}
+
+/// A JSON pointer one step further: `~` and `/` in the step are written `~0` and `~1` (RFC 6901).
+pub(crate) fn pointer(at: &str, step: &str) -> String {
+    format!("{at}/{}", step.replace('~', "~0").replace('/', "~1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::Function;
+
+    fn kinds() -> Kinds {
+        let mut kinds = Kinds::default();
+        kinds.add("plain", Kind::new(Function::new(|_| async { Ok(None) })));
+        let split: std::sync::Arc<dyn crate::handle::Handler> =
+            std::sync::Arc::new(Function::new(|_| async { Ok(None) }));
+        let kind = Kind::new(Function::new(|_| async { Ok(None) }));
+        kinds.add("split", Kind { split: Some(split), ..kind });
+        kinds
+    }
+
+    fn checked(json: &str) -> Result<Checked, Vec<String>> {
+        let job = serde_json::from_str(json).unwrap();
+        let checked = check(job, false, &kinds(), &Bounds::default(), Timestamp(1000));
+        checked.map_err(|refused| match refused {
+            Refused::Invalid(wrong) => wrong.into_iter().map(|(at, _)| at).collect(),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn what_is_left_out_is_the_kinds_choice() {
+        let job =
+            checked(r#"{"kind":"plain","payload":{"a":1.50},"key":"u7","delay_ms":5}"#).unwrap();
+        assert_eq!((job.kind, job.head.attempts, job.head.weight), (0, 5, 1));
+        assert_eq!(job.head.run_at, Some(Timestamp(1005)));
+        assert_eq!(job.subtasks.len(), 1);
+        // Payloads stay as they were written.
+        assert_eq!(job.subtasks[0].payload.as_ref().unwrap().get(), r#"{"a":1.50}"#);
+    }
+
+    #[test]
+    fn every_wrong_place_is_named() {
+        let wrong = |json| checked(json).unwrap_err();
+        assert_eq!(wrong(r#"{"kind":"none","weight":0}"#), ["/kind", "/weight", ""]);
+        assert_eq!(wrong(r#"{"kind":"plain","subtasks":[],"payload":1}"#), [""]);
+        assert_eq!(wrong(r#"{"kind":"plain","subtasks":[{},{"key":""}]}"#), ["/subtasks/1/key"]);
+        assert_eq!(
+            wrong(r#"{"kind":"plain","subtasks":[{"key":"a","keys":["b"]}]}"#),
+            ["/subtasks/0/keys"]
+        );
+        assert_eq!(wrong(r#"{"kind":"plain","payload":1,"labels":{"":"x"}}"#), ["/labels/"]);
+        assert_eq!(
+            wrong(r#"{"kind":"plain","payload":1,"delay_ms":99999999999999}"#),
+            ["/delay_ms"]
+        );
+        assert_eq!(wrong(r#"{"kind":"split","key":"a","payload":1}"#), ["/key"]);
+        assert_eq!(wrong(r#"{"kind":"split","subtasks":[]}"#), ["/subtasks"]);
+    }
+
+    #[test]
+    fn a_payload_of_null_is_a_payload() {
+        let job = checked(r#"{"kind":"plain","payload":null}"#).unwrap();
+        assert_eq!(job.subtasks[0].payload.as_ref().unwrap().get(), "null");
+    }
+
+    #[test]
+    fn a_job_without_subtasks_is_none_without_a_word() {
+        assert!(checked(r#"{"kind":"plain","subtasks":[]}"#).unwrap().subtasks.is_empty());
+        assert!(checked(r#"{"kind":"split"}"#).unwrap().head.split);
+    }
+
+    #[test]
+    fn a_time_that_is_past_is_now() {
+        let job =
+            checked(r#"{"kind":"plain","payload":1,"run_at":"1970-01-01T00:00:00Z"}"#).unwrap();
+        assert_eq!(job.head.run_at, None);
+    }
+}

@@ -1,0 +1,173 @@
+//! What comes in: bodies and queries, read strictly, with the place of what is wrong.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
+
+use super::auth::{Caller, Role};
+use super::guard::need;
+use super::problem::Refusal;
+use crate::head::pointer;
+
+/// Reads a JSON document, in which unknown fields are refused by its types.
+pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let at = pointer_of(error.path());
+        let inner = error.into_inner();
+        let code = if inner.is_data() { "invalid" } else { "bad-syntax" };
+        Refusal::new(code, format!("the body is not what is expected: {inner}"))
+            .at(at, inner.to_string())
+    })?;
+    reader.end().map_err(|error| Refusal::new("bad-syntax", format!("after the body: {error}")))?;
+    Ok(read)
+}
+
+/// As [`json`], where an empty body says nothing that is not the default.
+pub(super) fn json_or_default<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Refusal> {
+    if bytes.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { json(bytes) }
+}
+
+fn pointer_of(path: &serde_path_to_error::Path) -> String {
+    path.iter().fold(String::new(), |at, segment| match segment {
+        Segment::Seq { index } => format!("{at}/{index}"),
+        Segment::Map { key } => pointer(&at, key),
+        Segment::Enum { variant } => pointer(&at, variant),
+        Segment::Unknown => at,
+    })
+}
+
+/// What a body says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Json,
+    Lines,
+}
+
+/// The format of a body; JSON if it does not say.
+pub(super) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(Format::Json) };
+    let kind = kind.to_str().unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    let is = |known: &str| kind.eq_ignore_ascii_case(known);
+    if is("application/json") {
+        Ok(Format::Json)
+    } else if is("application/x-ndjson") || is("application/jsonl") {
+        Ok(Format::Lines)
+    } else {
+        let detail =
+            format!("`{kind}` is not taken here; send application/json or application/x-ndjson");
+        Err(Refusal::new("unsupported-media-type", detail))
+    }
+}
+
+/// A body in one piece, up to so many bytes.
+pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, Refusal> {
+    axum::body::to_bytes(body, most).await.map_err(|error| {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        while let Some(error) = cause {
+            if error.to_string().contains("length limit") {
+                return Refusal::new("too-large", format!("the body has over {most} bytes"));
+            }
+            cause = error.source();
+        }
+        Refusal::new("bad-syntax", "the body broke off")
+    })
+}
+
+/// A small JSON body, of a command about one thing.
+pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Result<T, Refusal> {
+    const MOST_BYTES: usize = 64 * 1024;
+    let (parts, body) = request.into_parts();
+    let bytes = whole(body, MOST_BYTES).await?;
+    if !bytes.is_empty() && format(&parts.headers)? == Format::Lines {
+        return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
+    }
+    json_or_default(&bytes)
+}
+
+/// A query, in which unknown names are refused by its type.
+pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Refusal> {
+    let asked = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+    let asked = asked.map_err(|error| {
+        let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+        Refusal::new("invalid", format!("the query is not what is expected: {why}")).at("?", why)
+    })?;
+    Ok(asked.0)
+}
+
+macro_rules! callers {
+    ($($(#[$doc:meta])* $name:ident: $role:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $name(#[allow(dead_code, reason = "some only need the check")] pub(super) Caller);
+
+        impl<S: Send + Sync> FromRequestParts<S> for $name {
+            type Rejection = Refusal;
+
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+                let caller = parts.extensions.get::<Caller>().cloned();
+                let caller = caller.ok_or_else(|| Refusal::new("unauthorized", "nobody has asked"))?;
+                need(&caller, Role::$role)?;
+                Ok($name(caller))
+            }
+        }
+    )*};
+}
+
+// A handler that takes one of these runs only for callers with the role.
+callers! {
+    /// Somebody who may look.
+    Reader: Read,
+    /// Somebody who may submit.
+    Submitter: Submit,
+    /// Somebody who may take leases.
+    Leaser: Worker,
+    /// Somebody who may change how things go.
+    Operator: Operate,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{CancelRequest, SubmitJob};
+
+    #[test]
+    fn an_unknown_field_is_refused_with_its_place() {
+        let refusal =
+            json::<SubmitJob>(br#"{"kind":"a","subtasks":[{},{"ky":"u7"}]}"#).unwrap_err();
+        assert_eq!(refusal.code, "invalid");
+        assert_eq!(refusal.errors[0].pointer, "/subtasks/1/ky");
+        assert!(refusal.detail.contains("unknown field `ky`"), "{}", refusal.detail);
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused_as_such() {
+        for bytes in [&b"{\"kind\":"[..], b"{\"kind\":\"a\"} x", b"\xff"] {
+            assert_eq!(json::<SubmitJob>(bytes).unwrap_err().code, "bad-syntax");
+        }
+        assert_eq!(json::<SubmitJob>(b"[]").unwrap_err().code, "invalid");
+    }
+
+    #[test]
+    fn nothing_is_the_default() {
+        json_or_default::<CancelRequest>(b" \n").unwrap();
+        assert!(json_or_default::<CancelRequest>(b"{\"mood\":1}").is_err());
+    }
+
+    #[test]
+    fn the_format_is_what_the_header_says() {
+        let format_of = |kind: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
+            format(&headers).map_err(|refusal| refusal.code)
+        };
+        assert_eq!(format(&HeaderMap::new()).unwrap(), Format::Json);
+        assert_eq!(format_of("application/json; charset=utf-8"), Ok(Format::Json));
+        assert_eq!(format_of("Application/X-NDJSON"), Ok(Format::Lines));
+        assert_eq!(format_of("text/plain"), Err("unsupported-media-type"));
+    }
+}

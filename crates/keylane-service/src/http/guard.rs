@@ -1,0 +1,293 @@
+//! What every request passes before a handler sees it, and every answer after.
+//!
+//! From the outside in: a number for the log; the host's name, so that no page of another site can
+//! reach a server on loopback under a name of its own (DNS rebinding); writes of other sites' pages, by
+//! `Sec-Fetch-Site` and `Origin`; the token and its role; and the headers that keep browsers from doing
+//! with the dashboard what it does not do itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::auth::{Caller, Role, Tokens};
+use super::problem::Refusal;
+use crate::wire::Problem;
+
+/// What requests are held against.
+#[derive(Debug)]
+pub(super) struct Guard {
+    pub(super) tokens: Tokens,
+    /// Names under which the server may be asked, without ports; loopback's always.
+    pub(super) hosts: Vec<String>,
+    /// Whether nothing may be changed.
+    pub(super) read_only: bool,
+    requests: AtomicU64,
+    /// So that two servers' requests, and those of one before and after a restart, differ in a log.
+    prefix: u32,
+}
+
+impl Guard {
+    pub(super) fn new(tokens: Tokens, hosts: Vec<String>, read_only: bool) -> Self {
+        let mut prefix = [0; 4];
+        // A number that only tells logs apart; zero does as well.
+        let _ = getrandom::fill(&mut prefix);
+        let prefix = u32::from_ne_bytes(prefix);
+        Guard { tokens, hosts, read_only, requests: AtomicU64::new(1), prefix }
+    }
+
+    fn number(&self) -> String {
+        format!("{:08x}-{}", self.prefix, self.requests.fetch_add(1, Relaxed))
+    }
+}
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The dashboard's own files and the API, and nothing else; nobody frames it.
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
+
+/// Numbers the request, and completes the answer.
+pub(super) async fn number(
+    State(guard): State<Arc<Guard>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let number = guard.number();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    let mut response = finish_problem(response, &number);
+    let headers = response.headers_mut();
+    let mut put = |name: HeaderName, value: &'static str| {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    put(header::REFERRER_POLICY, "no-referrer");
+    put(header::CONTENT_SECURITY_POLICY, POLICY);
+    put(header::X_FRAME_OPTIONS, "DENY");
+    put(header::CACHE_CONTROL, "no-store");
+    if let Ok(value) = HeaderValue::from_str(&number) {
+        headers.insert(REQUEST_ID, value);
+    }
+    let status = response.status();
+    if status.is_server_error() {
+        tracing::error!(request = number, %method, path, status = status.as_u16(), "failed");
+    } else {
+        tracing::debug!(request = number, %method, path, status = status.as_u16(), "answered");
+    }
+    response
+}
+
+/// A problem is told which request it is about; and what the framework refuses by itself, in plain text,
+/// becomes one.
+fn finish_problem(response: Response, number: &str) -> Response {
+    if let Some(problem) = response.extensions().get::<Problem>() {
+        let problem = Problem { instance: number.to_owned(), ..problem.clone() };
+        let body = serde_json::to_vec(&problem).expect("a problem can be written as JSON");
+        let (mut parts, _) = response.into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        return Response::from_parts(parts, Body::from(body));
+    }
+    let status = response.status();
+    let is_ours = |headers: &HeaderMap| {
+        headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/"))
+    };
+    if !(status.is_client_error() || status.is_server_error()) || is_ours(response.headers()) {
+        return response;
+    }
+    let refusal = match status.as_u16() {
+        404 => Refusal::unknown("such path"),
+        405 => Refusal::new("method-not-allowed", "this path has other methods"),
+        413 => Refusal::new("too-large", "the body has more bytes than this server takes"),
+        415 => {
+            Refusal::new("unsupported-media-type", "the body is not in a format that is taken here")
+        }
+        status if status < 500 => Refusal::new("bad-syntax", "the request cannot be read"),
+        _ => Refusal::new("internal", "something went wrong in the server"),
+    };
+    let allow = response.headers().get(header::ALLOW).cloned();
+    let mut response = finish_problem(refusal.into_response(), number);
+    if let Some(allow) = allow {
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
+    response
+}
+
+/// Lets a request in, with its caller, or refuses it.
+pub(super) async fn admit(
+    State(guard): State<Arc<Guard>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match guard.examine(&request) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+impl Guard {
+    fn examine(&self, request: &Request) -> Result<Caller, Refusal> {
+        let (headers, uri) = (request.headers(), request.uri());
+        self.check_host(headers, uri)?;
+        let writes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let upgrades = headers.contains_key(header::UPGRADE);
+        if writes || upgrades {
+            check_site(headers)?;
+        }
+        if writes && self.read_only {
+            return Err(Refusal::new("forbidden", "this server is read-only"));
+        }
+        self.caller(headers)
+    }
+
+    fn check_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or(uri.authority().map(|authority| authority.as_str()));
+        // HTTP/1.0 has none, and no browser speaks that.
+        let Some(host) = host else { return Ok(()) };
+        let name = without_port(host);
+        let is_address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+        let is_known = is_address
+            || name.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name));
+        if is_known {
+            return Ok(());
+        }
+        let detail =
+            format!("this server is not asked as `{name}`; add it to `hosts` if it should be");
+        Err(Refusal::new("forbidden", detail))
+    }
+
+    /// A WebSocket's handshake cannot have the header in a browser, so there the token may come as a
+    /// subprotocol `bearer.` and itself.
+    fn caller(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        if self.tokens.is_empty() {
+            return Ok(Caller::anyone());
+        }
+        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let bearer = bearer.and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        });
+        let protocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+        let protocols = protocols.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let offered =
+            protocols.split(',').find_map(|protocol| protocol.trim().strip_prefix("bearer."));
+        let token = bearer.or(offered);
+        let Some(token) = token else {
+            return Err(Refusal::new("unauthorized", "this server wants a token"));
+        };
+        let caller = self.tokens.caller(token);
+        caller.ok_or_else(|| Refusal::new("unauthorized", "this server does not know the token"))
+    }
+}
+
+/// A browser says where a page that asks is from. What is no browser says nothing, and has no cookies or
+/// addresses of somebody else's to misuse.
+fn check_site(headers: &HeaderMap) -> Result<(), Refusal> {
+    let foreign = || Refusal::new("forbidden", "a page of another site may not do that");
+    match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
+        Some(b"same-origin" | b"none") => return Ok(()),
+        Some(_) => return Err(foreign()),
+        None => {}
+    }
+    let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    let Some(origin) = origin else { return Ok(()) };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let of_origin = origin.split_once("://").map(|(_, rest)| rest);
+    if of_origin == Some(host) { Ok(()) } else { Err(foreign()) }
+}
+
+fn without_port(host: &str) -> &str {
+    if host.starts_with('[') {
+        return host.split_inclusive(']').next().unwrap_or(host);
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+/// Refuses a caller without the role.
+pub(super) fn need(caller: &Caller, role: Role) -> Result<(), Refusal> {
+    if caller.may(role) {
+        return Ok(());
+    }
+    let detail = format!("the token `{}` has no role that allows that", caller.name);
+    Err(Refusal::new("forbidden", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, headers: &[(&str, &str)]) -> Request {
+        let mut request = Request::builder().method(method).uri("/v1/jobs");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(Body::empty()).unwrap()
+    }
+
+    fn guard(tokens: &str) -> Guard {
+        Guard::new(Tokens::parse(tokens).unwrap(), vec!["tasks.example".into()], false)
+    }
+
+    fn code(guard: &Guard, method: &str, headers: &[(&str, &str)]) -> Option<&'static str> {
+        guard.examine(&request(method, headers)).err().map(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn a_foreign_host_name_is_refused() {
+        let guard = guard("");
+        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "Tasks.Example"]
+        {
+            assert_eq!(code(&guard, "GET", &[("host", host)]), None, "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:80", "localhost.evil.example", "tasks.example.evil"]
+        {
+            assert_eq!(code(&guard, "GET", &[("host", host)]), Some("forbidden"), "{host}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_write_nothing() {
+        let guard = guard("");
+        let write = |headers: &[(&str, &str)]| code(&guard, "POST", headers);
+        assert_eq!(write(&[("host", "localhost")]), None);
+        assert_eq!(write(&[("host", "localhost"), ("sec-fetch-site", "same-origin")]), None);
+        for site in ["cross-site", "same-site", "nonsense"] {
+            assert_eq!(
+                write(&[("host", "localhost"), ("sec-fetch-site", site)]),
+                Some("forbidden")
+            );
+        }
+        let origin = |origin| write(&[("host", "localhost:1"), ("origin", origin)]);
+        assert_eq!(origin("http://localhost:1"), None);
+        assert_eq!(origin("http://localhost:2"), Some("forbidden"));
+        assert_eq!(origin("null"), Some("forbidden"));
+        // Nor do they open a connection that stays.
+        let upgrade = [("host", "localhost"), ("upgrade", "websocket"), ("origin", "http://evil")];
+        assert_eq!(code(&guard, "GET", &upgrade), Some("forbidden"));
+        assert_eq!(code(&guard, "GET", &[("host", "localhost"), ("origin", "http://evil")]), None);
+    }
+
+    #[test]
+    fn a_token_is_wanted_where_there_are_some() {
+        let guard = guard("a read plain:0123456789abcdef");
+        let get = |headers: &[(&str, &str)]| code(&guard, "GET", headers);
+        assert_eq!(get(&[]), Some("unauthorized"));
+        assert_eq!(get(&[("authorization", "Bearer 0123456789abcdeX")]), Some("unauthorized"));
+        assert_eq!(get(&[("authorization", "Basic 0123456789abcdef")]), Some("unauthorized"));
+        assert_eq!(get(&[("authorization", "bearer 0123456789abcdef")]), None);
+        let offered = "keylane.v1, bearer.0123456789abcdef";
+        assert_eq!(get(&[("sec-websocket-protocol", offered)]), None);
+    }
+}

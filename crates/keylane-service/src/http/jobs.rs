@@ -1,0 +1,583 @@
+//! `/v1/jobs`: submit, look, steer.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+
+use super::State;
+use super::auth::Caller;
+use super::extract::{Format, Operator, Reader, Submitter, format, json, query, small, whole};
+use super::problem::Refusal;
+use crate::engine::{Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted};
+use crate::wire::{
+    Because, CancelRequest, Job, JobPatch, JobState, OutcomeView, Page, RetryRequest, SubmitJob,
+    SubtaskState, SubtaskView,
+};
+use crate::{JobId, JobNumber};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+/// How many things a page has if nobody says, and at most.
+const PAGE: usize = 50;
+const MOST_ON_A_PAGE: usize = 1000;
+
+pub(super) fn router() -> Router<State> {
+    Router::new()
+        .route("/v1/jobs", get(list).post(submit))
+        .route("/v1/jobs/{id}", get(show).patch(patch).delete(purge))
+        .route("/v1/jobs/{id}/results", get(results))
+        .route("/v1/jobs/{id}/subtasks", get(subtasks))
+        .route("/v1/jobs/{id}/subtasks/{number}", get(subtask))
+        .route("/v1/jobs/{id}/explain", get(explain))
+        .route("/v1/jobs/{id}/cancel", post(cancel))
+        .route("/v1/jobs/{id}/pause", post(pause))
+        .route("/v1/jobs/{id}/resume", post(resume))
+        .route("/v1/jobs/{id}/retry", post(retry))
+}
+
+/// The job that a path names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OfJob(pub(super) JobId);
+
+impl FromRequestParts<State> for OfJob {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refusal> {
+        let path =
+            Path::<std::collections::HashMap<String, String>>::from_request_parts(parts, state);
+        let path = path.await.map_err(|_| Refusal::unknown("such job"))?;
+        let text = path.get("id").cloned().unwrap_or_default();
+        JobId::parse(&text).map(OfJob).ok_or_else(|| Refusal::unknown(format!("job {text}")))
+    }
+}
+
+/// What the engine does with files is done where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, crate::Refused> + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    match done {
+        Ok(done) => done.map_err(Refusal::from),
+        Err(panic) => {
+            tracing::error!(%panic, "a request made the server panic");
+            Err(Refusal::new("internal", "something went wrong in the server"))
+        }
+    }
+}
+
+async fn submit(
+    axum::extract::State(state): axum::extract::State<State>,
+    Submitter(caller): Submitter,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    let scope = scope_of(&parts.headers, &caller)?;
+    let submitted = match format(&parts.headers)? {
+        Format::Json => take_json(&state, body, scope).await?,
+        Format::Lines => take_lines(&state, body, scope).await?,
+    };
+    answer(&state, submitted, &parts.headers).await
+}
+
+/// Whose idempotency key it is, if there is one.
+fn scope_of(headers: &HeaderMap, caller: &Caller) -> Result<Option<(String, String)>, Refusal> {
+    const MOST_BYTES: usize = 255;
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    match key.to_str() {
+        Ok(key) if !key.is_empty() && key.len() <= MOST_BYTES => {
+            Ok(Some((caller.name.clone(), key.to_owned())))
+        }
+        _ => {
+            let why = format!("it has from one to {MOST_BYTES} printable characters");
+            Err(Refusal::new("invalid", format!("Idempotency-Key: {why}"))
+                .at("Idempotency-Key", why))
+        }
+    }
+}
+
+async fn take_json(
+    state: &State,
+    body: Body,
+    scope: Option<(String, String)>,
+) -> Result<Submitted, Refusal> {
+    let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
+    let job: SubmitJob = json(&bytes)?;
+    let mut intake = state.core.begin_intake(job, false)?;
+    intake.hash(&bytes);
+    intake.flush().await?;
+    Ok(intake.finish(scope).await?)
+}
+
+/// The first line is the job, each other a subtask. Nothing of it is accepted before all of it is there.
+async fn take_lines(
+    state: &State,
+    body: Body,
+    scope: Option<(String, String)>,
+) -> Result<Submitted, Refusal> {
+    let mut lines = Lines { state, intake: None, rest: Vec::new(), number: 0 };
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        let part = part
+            .map_err(|_| Refusal::new("bad-syntax", "the body broke off; nothing was accepted"))?;
+        lines.take(&part).await?;
+    }
+    lines.end(scope).await
+}
+
+struct Lines<'a> {
+    state: &'a State,
+    /// After the first line.
+    intake: Option<Intake>,
+    /// The beginning of a line whose end has not come.
+    rest: Vec<u8>,
+    /// How many lines there were.
+    number: u64,
+}
+
+impl Lines<'_> {
+    async fn take(&mut self, mut part: &[u8]) -> Result<(), Refusal> {
+        while let Some(end) = memchr::memchr(b'\n', part) {
+            let (line, rest) = (&part[..end], &part[end + 1..]);
+            if self.rest.is_empty() {
+                self.line(line).await?;
+            } else {
+                let mut whole = std::mem::take(&mut self.rest);
+                whole.extend(line);
+                self.line(&whole).await?;
+            }
+            part = rest;
+        }
+        self.rest.extend(part);
+        // Room for the keys and what is around a payload.
+        let most = self.state.core.settings.bounds.payload_bytes + 128 * 1024;
+        if self.rest.len() > most {
+            let detail = format!("line {} has over {most} bytes", self.number + 1);
+            return Err(Refusal::new("too-large", detail));
+        }
+        Ok(())
+    }
+
+    async fn line(&mut self, line: &[u8]) -> Result<(), Refusal> {
+        self.number += 1;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        let Some(intake) = &mut self.intake else {
+            let job: SubmitJob = json(line)?;
+            let mut intake = self.state.core.begin_intake(job, true)?;
+            intake.hash(line);
+            self.intake = Some(intake);
+            return Ok(());
+        };
+        intake.hash(b"\n");
+        intake.hash(line);
+        intake.push_line(line, self.number)?;
+        if intake.is_full() {
+            intake.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn end(mut self, scope: Option<(String, String)>) -> Result<Submitted, Refusal> {
+        let last = std::mem::take(&mut self.rest);
+        self.line(&last).await?;
+        let Some(mut intake) = self.intake else {
+            return Err(Refusal::new("bad-syntax", "there is no line: the first is the job"));
+        };
+        intake.flush().await?;
+        Ok(intake.finish(scope).await?)
+    }
+}
+
+/// 202 and the job; or 200 and how it ended, if the client wanted to wait and it was in time.
+async fn answer(
+    state: &State,
+    submitted: Submitted,
+    headers: &HeaderMap,
+) -> Result<Response, Refusal> {
+    let Submitted { id, job, replayed } = submitted;
+    let wait = wait_of(headers);
+    let job = match wait {
+        Some(wait) => wait_for_end(state, id, job, wait).await?,
+        None => job,
+    };
+    let is_done = wait.is_some() && job.state.is_final();
+    let status = if is_done { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = (status, Json(&job)).into_response();
+    let put = response.headers_mut();
+    let location = HeaderValue::from_str(&format!("/v1/jobs/{id}"));
+    put.insert(header::LOCATION, location.expect("an id is plain text"));
+    if !is_done {
+        put.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if replayed {
+        put.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    }
+    if let Some(wait) = wait {
+        let applied = format!("wait={}", wait.as_secs());
+        put.insert(PREFERENCE_APPLIED, HeaderValue::from_str(&applied).expect("it is plain text"));
+    }
+    Ok(response)
+}
+
+/// How long a client prefers to wait (RFC 7240), within what is sensible.
+fn wait_of(headers: &HeaderMap) -> Option<Duration> {
+    let preferences = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
+    let words = preferences.flat_map(|value| value.split([',', ';']));
+    let wait = words.filter_map(|word| word.trim().strip_prefix("wait=")?.parse().ok()).next()?;
+    Some(Duration::from_secs(wait).min(LONGEST_WAIT))
+}
+
+async fn wait_for_end(
+    state: &State,
+    id: JobId,
+    mut job: Job,
+    wait: Duration,
+) -> Result<Job, Refusal> {
+    let deadline = tokio::time::Instant::now() + wait;
+    while !job.state.is_final() {
+        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+        if left.is_zero() || state.closing.is_cancelled() {
+            break;
+        }
+        job = tokio::select! {
+            job = state.core.changed(id, job.version, left) => job?,
+            () = state.closing.cancelled() => break,
+        };
+    }
+    Ok(job)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    /// States with commas between.
+    state: Option<String>,
+    kind: Option<String>,
+    /// A name, a colon, and its value.
+    label: Option<String>,
+    q: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
+    match limit.unwrap_or(PAGE) {
+        limit @ 1..=MOST_ON_A_PAGE => Ok(limit),
+        _ => {
+            let why = format!("it is from 1 to {MOST_ON_A_PAGE}");
+            Err(Refusal::new("invalid", format!("limit: {why}")).at("?limit", why))
+        }
+    }
+}
+
+fn cursor_of(cursor: Option<&String>) -> Result<Option<u64>, Refusal> {
+    let parse = |text: &String| {
+        text.parse().map_err(|_| {
+            let why = "it is what `next_cursor` of the page before says";
+            Refusal::new("invalid", format!("cursor: {why}")).at("?cursor", why)
+        })
+    };
+    cursor.map(parse).transpose()
+}
+
+async fn list(
+    axum::extract::State(state): axum::extract::State<State>,
+    _: Reader,
+    parts: Parts,
+) -> Result<Json<Page<Job>>, Refusal> {
+    let asked: ListQuery = query(&parts)?;
+    let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?);
+    let wanted = Wanted {
+        states: states_of(asked.state.as_deref())?,
+        kind: asked.kind,
+        label: label_of(asked.label.as_deref())?,
+        text: asked.q.filter(|text| !text.is_empty()),
+    };
+    let page = blocking(move || state.core.jobs(&wanted, cursor.map(JobNumber), limit)).await?;
+    Ok(Json(page))
+}
+
+fn states_of(text: Option<&str>) -> Result<Vec<JobState>, Refusal> {
+    let words = text.into_iter().flat_map(|text| text.split(',')).filter(|word| !word.is_empty());
+    let parse = |word: &str| {
+        let state = JobState::ALL.into_iter().find(|state| state.as_str() == word);
+        state.ok_or_else(|| {
+            let why = format!("there is no state `{word}`");
+            Refusal::new("invalid", format!("state: {why}")).at("?state", why)
+        })
+    };
+    words.map(parse).collect()
+}
+
+fn label_of(text: Option<&str>) -> Result<Option<(String, String)>, Refusal> {
+    let Some(text) = text else { return Ok(None) };
+    let split = text.split_once(':');
+    let split = split.ok_or_else(|| {
+        let why = "it is a label's name, a colon, and its value";
+        Refusal::new("invalid", format!("label: {why}")).at("?label", why)
+    })?;
+    Ok(Some((split.0.to_owned(), split.1.to_owned())))
+}
+
+async fn show(
+    axum::extract::State(state): axum::extract::State<State>,
+    _: Reader,
+    OfJob(id): OfJob,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let core = std::sync::Arc::clone(&state.core);
+    let mut job = blocking(move || core.job(id)).await?;
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let mut is_known = known.is_some_and(|known| has_tag(known, &job));
+    // A client that waits wants to hear of what is new to it.
+    let wait = wait_of(&headers).filter(|_| !job.state.is_final() && (known.is_none() || is_known));
+    if let Some(wait) = wait {
+        job = tokio::select! {
+            job = state.core.changed(id, job.version, wait) => job?,
+            () = state.closing.cancelled() => job,
+        };
+        is_known = known.is_some_and(|known| has_tag(known, &job));
+    }
+    let mut response = if is_known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        Json(&job).into_response()
+    };
+    put_tag(&mut response, &job);
+    if !job.state.is_final() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if let Some(wait) = wait_of(&headers) {
+        let applied = HeaderValue::from_str(&format!("wait={}", wait.as_secs()));
+        response.headers_mut().insert(PREFERENCE_APPLIED, applied.expect("it is plain text"));
+    }
+    Ok(response)
+}
+
+fn tag(job: &Job) -> String {
+    format!("W/\"{}\"", job.version)
+}
+
+fn has_tag(tags: &str, job: &Job) -> bool {
+    let own = tag(job);
+    tags.split(',').any(|tag| tag.trim() == own || tag.trim() == "*")
+}
+
+fn put_tag(response: &mut Response, job: &Job) {
+    let tag = HeaderValue::from_str(&tag(job)).expect("a number is plain text");
+    response.headers_mut().insert(header::ETAG, tag);
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResultsQuery {
+    order: Option<ResultOrder>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn results(
+    axum::extract::State(state): axum::extract::State<State>,
+    _: Reader,
+    OfJob(id): OfJob,
+    parts: Parts,
+) -> Result<Response, Refusal> {
+    let asked: ResultsQuery = query(&parts)?;
+    let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?.unwrap_or(0));
+    let order = asked.order.unwrap_or_default();
+    let page: Page<OutcomeView> =
+        blocking(move || state.core.results(id, order, cursor, limit)).await?;
+    let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if accept.is_some_and(|accept| accept.contains("application/x-ndjson")) {
+        return Ok(lines(&page));
+    }
+    Ok(Json(page).into_response())
+}
+
+/// A page as lines; where the next one begins is in the header `link`.
+fn lines(page: &Page<OutcomeView>) -> Response {
+    let mut text = Vec::new();
+    for item in &page.items {
+        let begin = text.len();
+        serde_json::to_writer(&mut text, item).expect("a result can be written as JSON");
+        // What a handler returned may have line ends between its parts, and JSON has them nowhere else.
+        text[begin..].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        text.push(b'\n');
+    }
+    let mut response = text.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    if let Some(cursor) = &page.next_cursor {
+        let link = HeaderValue::from_str(&format!("<?cursor={cursor}>; rel=\"next\""));
+        headers.insert(header::LINK, link.expect("a cursor is a number"));
+    }
+    response
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SubtasksQuery {
+    state: Option<SubtaskState>,
+    key: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn subtasks(
+    axum::extract::State(state): axum::extract::State<State>,
+    _: Reader,
+    OfJob(id): OfJob,
+    parts: Parts,
+) -> Result<Json<Page<SubtaskView>>, Refusal> {
+    let asked: SubtasksQuery = query(&parts)?;
+    let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?.unwrap_or(0));
+    let from = u32::try_from(cursor).unwrap_or(u32::MAX);
+    let page =
+        blocking(move || state.core.subtasks(id, from, limit, asked.state, asked.key.as_deref()));
+    Ok(Json(page.await?))
+}
+
+async fn subtask(
+    axum::extract::State(state): axum::extract::State<State>,
+    _: Reader,
+    OfJob(id): OfJob,
+    Path((_, number)): Path<(String, String)>,
+) -> Result<Json<SubtaskView>, Refusal> {
+    let parsed =
+        number.parse().map_err(|_| Refusal::unknown(format!("subtask {number} of {id}")))?;
+    Ok(Json(blocking(move || state.core.subtask(id, parsed)).await?))
+}
+
+/// Why something waits.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Explained {
+    /// The reasons, the most frequent first.
+    because: Vec<Because>,
+}
+
+async fn explain(
+    axum::extract::State(state): axum::extract::State<State>,
+    _: Reader,
+    OfJob(id): OfJob,
+) -> Result<Json<Explained>, Refusal> {
+    let because = blocking(move || state.core.explain(id)).await?;
+    Ok(Json(Explained { because }))
+}
+
+/// 202 as long as something of it is to come, 200 when it is done.
+fn steered(job: &Job) -> Response {
+    let status = if job.state.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = (status, Json(job)).into_response();
+    put_tag(&mut response, job);
+    response
+}
+
+async fn cancel(
+    axum::extract::State(state): axum::extract::State<State>,
+    Operator(caller): Operator,
+    OfJob(id): OfJob,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let asked: CancelRequest = small(request).await?;
+    tracing::info!(caller = caller.name, job = %id, mode = ?asked.mode, reason = asked.reason, "cancel");
+    Ok(steered(&state.core.cancel_job(id, &asked).await?))
+}
+
+async fn pause(
+    axum::extract::State(state): axum::extract::State<State>,
+    Operator(caller): Operator,
+    OfJob(id): OfJob,
+) -> Result<Response, Refusal> {
+    tracing::info!(caller = caller.name, job = %id, "pause");
+    Ok(Json(state.core.pause_job(id, true).await?).into_response())
+}
+
+async fn resume(
+    axum::extract::State(state): axum::extract::State<State>,
+    Operator(caller): Operator,
+    OfJob(id): OfJob,
+) -> Result<Response, Refusal> {
+    tracing::info!(caller = caller.name, job = %id, "resume");
+    Ok(Json(state.core.pause_job(id, false).await?).into_response())
+}
+
+async fn retry(
+    axum::extract::State(state): axum::extract::State<State>,
+    Operator(caller): Operator,
+    OfJob(id): OfJob,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let asked: RetryRequest = small(request).await?;
+    tracing::info!(caller = caller.name, job = %id, only = ?asked.only, "retry");
+    Ok(steered(&state.core.retry_job(id, asked.only).await?))
+}
+
+async fn patch(
+    axum::extract::State(state): axum::extract::State<State>,
+    Operator(caller): Operator,
+    OfJob(id): OfJob,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let wanted = request.headers().get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
+    let version = match wanted.map(str::trim) {
+        None => {
+            let detail = "a change names the version that it is of: send `If-Match` with the job's `ETag`, or `*`";
+            return Err(Refusal::new("precondition-required", detail));
+        }
+        Some("*") => None,
+        Some(tag) => {
+            let number = tag.trim_start_matches("W/").trim_matches('"').parse();
+            Some(
+                number
+                    .map_err(|_| Refusal::new("stale", "`If-Match` is no `ETag` of this server"))?,
+            )
+        }
+    };
+    let asked: JobPatch = small(request).await?;
+    tracing::info!(caller = caller.name, job = %id, "patch");
+    let job = state.core.patch_job(id, asked, version).await?;
+    let mut response = Json(&job).into_response();
+    put_tag(&mut response, &job);
+    Ok(response)
+}
+
+async fn purge(
+    axum::extract::State(state): axum::extract::State<State>,
+    Operator(caller): Operator,
+    OfJob(id): OfJob,
+) -> Result<StatusCode, Refusal> {
+    tracing::info!(caller = caller.name, job = %id, "purge");
+    state.core.purge_job(id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preference_is_found_among_others() {
+        let wait = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(PREFER, HeaderValue::from_static(value));
+            wait_of(&headers).map(|wait| wait.as_secs())
+        };
+        assert_eq!(wait("respond-async, wait=10"), Some(10));
+        assert_eq!(wait("wait=100000"), Some(60));
+        assert_eq!(wait("wait=soon"), None);
+        assert_eq!(wait("return=minimal"), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! `/v1/keys`: which keys wait, and what can be done about one.
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Path, State as Shared};
+use axum::http::request::Parts;
+use axum::routing::{get, post};
+use serde::Deserialize;
+
+use super::State;
+use super::extract::{Operator, Reader, query};
+use super::problem::Refusal;
+use crate::engine::KeyCommand;
+use crate::schedule::KeySort;
+use crate::wire::{KeyState, KeyView, Page};
+
+pub(super) fn router() -> Router<State> {
+    Router::new()
+        .route("/v1/keys", get(list))
+        .route("/v1/keys/{key}", get(show))
+        .route("/v1/keys/{key}/{what}", post(steer))
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sort {
+    #[default]
+    HeadAge,
+    Length,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    sort: Option<Sort>,
+    limit: Option<usize>,
+}
+
+async fn list(
+    Shared(state): Shared<State>,
+    _: Reader,
+    parts: Parts,
+) -> Result<Json<Page<KeyView>>, Refusal> {
+    const MOST: usize = 1000;
+    let asked: ListQuery = query(&parts)?;
+    let limit = asked.limit.unwrap_or(50);
+    if !(1..=MOST).contains(&limit) {
+        let why = format!("it is from 1 to {MOST}");
+        return Err(Refusal::new("invalid", format!("limit: {why}")).at("?limit", why));
+    }
+    let sort = match asked.sort.unwrap_or_default() {
+        Sort::HeadAge => KeySort::HeadAge,
+        Sort::Length => KeySort::Length,
+    };
+    Ok(Json(Page { items: state.core.keys(sort, limit), next_cursor: None }))
+}
+
+async fn show(
+    Shared(state): Shared<State>,
+    _: Reader,
+    Path(key): Path<String>,
+) -> Result<Json<KeyView>, Refusal> {
+    let view = state.core.key(key.as_bytes());
+    view.map(Json)
+        .ok_or_else(|| Refusal::unknown(format!("unfinished subtask with the key `{key}`")))
+}
+
+async fn steer(
+    Shared(state): Shared<State>,
+    Operator(caller): Operator,
+    Path((key, what)): Path<(String, String)>,
+) -> Result<Json<KeyView>, Refusal> {
+    let command = match &*what {
+        "pause" => KeyCommand::Pause,
+        "resume" => KeyCommand::Resume,
+        "retry-head" => KeyCommand::RetryHead,
+        "skip-head" => KeyCommand::SkipHead,
+        _ => return Err(Refusal::unknown("such path")),
+    };
+    tracing::info!(caller = caller.name, key, what, "key");
+    let view = state.core.steer_key(&key, command).await?;
+    // Nothing of it may be left.
+    let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None };
+    Ok(Json(view.unwrap_or(nothing)))
+}

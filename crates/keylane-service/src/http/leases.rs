@@ -1,0 +1,89 @@
+//! `/v1/leases`: workers elsewhere, in any language.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Path, Request, State as Shared};
+use axum::http::StatusCode;
+use axum::routing::post;
+
+use super::State;
+use super::extract::{Leaser, json, small, whole};
+use super::problem::Refusal;
+use crate::engine::{LONGEST_WAIT, MOST_LEASES};
+use crate::handle::Failure;
+use crate::wire::{
+    Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse,
+};
+
+pub(super) fn router() -> Router<State> {
+    Router::new()
+        .route("/v1/leases", post(claim))
+        .route("/v1/leases/{id}/heartbeat", post(heartbeat))
+        .route("/v1/leases/{id}/complete", post(complete))
+        .route("/v1/leases/{id}/fail", post(fail))
+}
+
+/// Bytes of a result: what handlers on the server may return.
+const MOST_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
+async fn claim(
+    Shared(state): Shared<State>,
+    _: Leaser,
+    request: Request,
+) -> Result<Json<Claim>, Refusal> {
+    let bytes = whole(request.into_body(), 64 * 1024).await?;
+    let asked: ClaimRequest = json(&bytes)?;
+    let most = asked.max.unwrap_or(1);
+    if !(1..=MOST_LEASES).contains(&most) {
+        let why = format!("it is from 1 to {MOST_LEASES}");
+        return Err(Refusal::new("invalid", format!("max: {why}")).at("/max", why));
+    }
+    let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
+    let leases = tokio::select! {
+        leases = state.core.claim(&asked.kinds, most, wait, asked.worker) => leases?,
+        () = state.closing.cancelled() => Vec::new(),
+    };
+    Ok(Json(Claim { leases }))
+}
+
+async fn heartbeat(
+    Shared(state): Shared<State>,
+    _: Leaser,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<HeartbeatResponse>, Refusal> {
+    let _: HeartbeatRequest = small(request).await?;
+    Ok(Json(state.core.heartbeat(&id)?))
+}
+
+async fn complete(
+    Shared(state): Shared<State>,
+    _: Leaser,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<StatusCode, Refusal> {
+    let bytes = whole(request.into_body(), MOST_RESULT_BYTES).await?;
+    let asked: CompleteRequest = super::extract::json_or_default(&bytes)?;
+    state.core.complete(&id, asked.result).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn fail(
+    Shared(state): Shared<State>,
+    _: Leaser,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<StatusCode, Refusal> {
+    let bytes = whole(request.into_body(), 64 * 1024).await?;
+    let asked: FailRequest = json(&bytes)?;
+    let failure = if asked.retry.unwrap_or(true) {
+        Failure::passing(asked.error)
+    } else {
+        Failure::lasting(asked.error)
+    };
+    let failure = Failure { after: asked.after_ms.map(Duration::from_millis), ..failure };
+    state.core.fail(&id, failure).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

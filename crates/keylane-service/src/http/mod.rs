@@ -1,0 +1,77 @@
+//! The service over HTTP: `/v1` for programs, `/` for people.
+//!
+//! Handlers are thin: they take a request apart, ask the engine, and put the answer together. What a request
+//! must pass before is in `guard.rs`, which status code a reason gets in `problem.rs`.
+
+mod auth;
+mod events;
+mod extract;
+mod guard;
+mod jobs;
+mod keys;
+mod leases;
+mod openapi;
+mod problem;
+mod serve;
+mod server;
+mod tls;
+mod ui;
+mod ws;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+
+use crate::Service;
+use crate::engine::Core;
+
+pub use auth::{Caller, Role, Tokens, TokensError};
+pub use serve::{ServeError, Server, Settings};
+pub use tls::{Tls, TlsError};
+
+/// What handlers share.
+#[derive(Clone, Debug)]
+struct State {
+    core: Arc<Core>,
+    settings: Arc<Settings>,
+    /// Told when connections that stay open are to end.
+    closing: tokio_util::sync::CancellationToken,
+    /// Those connections.
+    streams: tokio_util::task::TaskTracker,
+}
+
+/// All routes, guarded.
+fn router(state: State) -> Router {
+    let settings = &state.settings;
+    let guard =
+        guard::Guard::new(settings.tokens.clone(), settings.hosts.clone(), settings.read_only);
+    let guard = Arc::new(guard);
+    let guarded = Router::new()
+        .merge(jobs::router())
+        .merge(keys::router())
+        .merge(leases::router())
+        .merge(events::router())
+        .merge(ws::router())
+        .merge(server::router())
+        .layer(from_fn_with_state(Arc::clone(&guard), guard::admit));
+    // Who looks whether the server lives, or loads the page that asks for a token, has none yet.
+    Router::new()
+        .merge(guarded)
+        .merge(server::open_router())
+        .merge(ui::router())
+        .with_state(state)
+        .layer(from_fn_with_state(guard, guard::number))
+}
+
+/// The routes of a service without a server, for tests and for those who have a server of their own.
+///
+/// It has the guards of [`Settings`], and none of a server's bounds on connections and time.
+pub fn routes(service: &Service, settings: Settings) -> Router {
+    router(State {
+        core: Arc::clone(&service.core),
+        settings: Arc::new(settings),
+        closing: tokio_util::sync::CancellationToken::new(),
+        streams: tokio_util::task::TaskTracker::new(),
+    })
+}

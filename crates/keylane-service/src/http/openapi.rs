@@ -1,0 +1,275 @@
+//! `/openapi.json`: what there is, for programs. The schemas are those of the wire types; a table says which
+//! path has which. A test holds the table against the routes.
+
+use std::sync::OnceLock;
+
+use axum::Json;
+use serde_json::{Map, Value, json};
+use utoipa::OpenApi;
+
+use crate::wire;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Keylane",
+        description = "Durable jobs, shared fairly among workers, in order per key.",
+        version = "1"
+    ),
+    components(schemas(
+        wire::SubmitJob,
+        wire::SubmitSubtask,
+        wire::Job,
+        wire::JobPatch,
+        wire::CancelRequest,
+        wire::RetryRequest,
+        wire::SubtaskView,
+        wire::OutcomeView,
+        wire::KeyView,
+        wire::ClaimRequest,
+        wire::Claim,
+        wire::HeartbeatRequest,
+        wire::HeartbeatResponse,
+        wire::CompleteRequest,
+        wire::FailRequest,
+        wire::Event,
+        wire::SchedulerView,
+        wire::Timeline,
+        wire::Summary,
+        wire::Health,
+        wire::Version,
+        wire::Problem,
+        wire::Page<wire::Job>,
+        wire::Page<wire::OutcomeView>,
+        wire::Page<wire::SubtaskView>,
+        wire::Page<wire::KeyView>,
+        super::jobs::Explained,
+        super::server::Kinds,
+    ))
+)]
+struct Schemas;
+
+/// A method of a path.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    what: &'static str,
+    /// Names of parameters in the query, and of their types.
+    query: &'static [(&'static str, &'static str)],
+    /// Names of headers.
+    headers: &'static [&'static str],
+    /// The schema of the body, and whether it is needed.
+    body: Option<(&'static str, bool)>,
+    /// Statuses that are no problems, with the schemas of their bodies.
+    answers: &'static [(u16, Option<&'static str>)],
+    /// Statuses of problems.
+    problems: &'static [u16],
+}
+
+const LIMIT: &[(&str, &str)] = &[("sort", "string"), ("limit", "integer")];
+
+macro_rules! operations {
+    ($($method:ident $path:literal $what:literal $(query $query:expr;)? $(headers $headers:expr;)?
+        $(body $body:literal $needed:literal;)? answers $answers:expr; problems $problems:expr;)*) => {
+        &[$(Operation {
+            method: stringify!($method),
+            path: $path,
+            what: $what,
+            query: operations!(@or $($query)?),
+            headers: operations!(@or $($headers)?),
+            body: operations!(@body $($body $needed)?),
+            answers: &$answers,
+            problems: &$problems,
+        }),*]
+    };
+    (@or) => { &[] };
+    (@or $some:expr) => { $some };
+    (@body) => { None };
+    (@body $name:literal $needed:literal) => { Some(($name, $needed)) };
+}
+
+const OPERATIONS: &[Operation] = operations! {
+    get "/v1/jobs" "Jobs, the newest first"
+        query &[("state", "string"), ("kind", "string"), ("label", "string"), ("q", "string"), ("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_Job"))]; problems [422];
+    post "/v1/jobs" "Submit a job; answered when it is on the disk"
+        headers &["Idempotency-Key", "Prefer"]; body "SubmitJob" true;
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
+    get "/v1/jobs/{id}" "A job" headers &["Prefer", "If-None-Match"];
+        answers [(200, Some("Job")), (304, None)]; problems [404];
+    patch "/v1/jobs/{id}" "Change its name, labels or weight" headers &["If-Match"]; body "JobPatch" false;
+        answers [(200, Some("Job"))]; problems [400, 404, 409, 412, 413, 415, 422, 428, 503, 507];
+    delete "/v1/jobs/{id}" "Remove a job that is over" answers [(204, None)]; problems [404, 409, 503, 507];
+    get "/v1/jobs/{id}/results" "What came of its subtasks"
+        query &[("order", "string"), ("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_OutcomeView"))]; problems [404, 422];
+    get "/v1/jobs/{id}/subtasks" "Its subtasks"
+        query &[("state", "string"), ("key", "string"), ("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_SubtaskView"))]; problems [404, 422];
+    get "/v1/jobs/{id}/subtasks/{number}" "One of its subtasks" answers [(200, Some("SubtaskView"))]; problems [404];
+    get "/v1/jobs/{id}/explain" "Why its subtasks wait" answers [(200, Some("Explained"))]; problems [404];
+    post "/v1/jobs/{id}/cancel" "Cancel it" body "CancelRequest" false;
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 413, 415, 422, 503, 507];
+    post "/v1/jobs/{id}/pause" "Begin nothing of it" answers [(200, Some("Job"))]; problems [404, 409, 503, 507];
+    post "/v1/jobs/{id}/resume" "Go on with it" answers [(200, Some("Job"))]; problems [404, 409, 503, 507];
+    post "/v1/jobs/{id}/retry" "Do what failed of it again, when it is over" body "RetryRequest" false;
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 409, 413, 415, 422, 503, 507];
+    get "/v1/jobs/{id}/events" "What happens to it, by server-sent events"
+        query &[("after", "string")]; headers &["Last-Event-ID"];
+        answers [(200, Some("text/event-stream"))]; problems [404, 422];
+    get "/v1/events" "What happens, by server-sent events"
+        query &[("include", "string"), ("after", "string")]; headers &["Last-Event-ID"];
+        answers [(200, Some("text/event-stream"))]; problems [422];
+    get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400];
+    get "/v1/keys" "Keys with unfinished subtasks" query LIMIT;
+        answers [(200, Some("Page_KeyView"))]; problems [422];
+    get "/v1/keys/{key}" "One of them" answers [(200, Some("KeyView"))]; problems [404];
+    post "/v1/keys/{key}/{what}" "`pause`, `resume`, `retry-head` or `skip-head`"
+        answers [(200, Some("KeyView"))]; problems [404, 409, 503, 507];
+    post "/v1/leases" "Ask for work" body "ClaimRequest" true;
+        answers [(200, Some("Claim"))]; problems [400, 413, 422, 503];
+    post "/v1/leases/{id}/heartbeat" "Still at it" body "HeartbeatRequest" false;
+        answers [(200, Some("HeartbeatResponse"))]; problems [400, 404, 409, 413, 415, 422];
+    post "/v1/leases/{id}/complete" "Done" body "CompleteRequest" false;
+        answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
+    post "/v1/leases/{id}/fail" "Failed" body "FailRequest" true;
+        answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
+    get "/v1/kinds" "The kinds of jobs that there are" answers [(200, Some("Kinds"))]; problems [];
+    get "/v1/scheduler" "How slots are shared" answers [(200, Some("SchedulerView"))]; problems [];
+    get "/v1/summary" "The server in numbers" answers [(200, Some("Summary"))]; problems [];
+    get "/v1/timeline" "What ran where" query &[("after", "integer")];
+        answers [(200, Some("Timeline"))]; problems [422];
+    get "/metrics" "For Prometheus" answers [(200, Some("text/plain"))]; problems [];
+    get "/livez" "Whether it lives" answers [(200, Some("text/plain"))]; problems [];
+    get "/readyz" "Whether it takes work" answers [(200, Some("Health")), (503, Some("Health"))]; problems [];
+    get "/version" "What it is" answers [(200, Some("Version"))]; problems [];
+    get "/problems/{code}" "What a problem's type means" answers [(200, Some("text/plain"))]; problems [404];
+    get "/openapi.json" "This document" answers [(200, Some("application/json"))]; problems [];
+};
+
+/// Paths that need no token.
+const OPEN: &[&str] = &["/livez", "/readyz", "/version", "/problems/{code}", "/openapi.json"];
+
+pub(super) async fn document() -> Json<&'static Value> {
+    static DOCUMENT: OnceLock<Value> = OnceLock::new();
+    Json(DOCUMENT.get_or_init(build))
+}
+
+fn build() -> Value {
+    let mut document = serde_json::to_value(Schemas::openapi()).expect("it can be written as JSON");
+    let mut paths = Map::new();
+    for operation in OPERATIONS {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method] = operation.describe();
+    }
+    document["paths"] = Value::Object(paths);
+    document["components"]["securitySchemes"] =
+        json!({"token": {"type": "http", "scheme": "bearer"}});
+    document["security"] = json!([{"token": []}, {}]);
+    document
+}
+
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
+
+impl Operation {
+    fn describe(&self) -> Value {
+        let mut described = json!({
+            "summary": self.what,
+            "operationId": self.id(),
+            "parameters": self.parameters(),
+            "responses": self.responses(),
+        });
+        if let Some((schema, needed)) = self.body {
+            let mut content = json!({"application/json": {"schema": reference(schema)}});
+            if schema == "SubmitJob" {
+                content["application/x-ndjson"] = json!({"schema": {"type": "string"}});
+            }
+            described["requestBody"] = json!({"required": needed, "content": content});
+        }
+        described
+    }
+
+    fn id(&self) -> String {
+        let words = self.path.split(['/', '{', '}', '.', '-']).filter(|word| !word.is_empty());
+        words.fold(self.method.to_owned(), |id, word| format!("{id}_{word}"))
+    }
+
+    fn parameters(&self) -> Vec<Value> {
+        let in_path = self.path.split('{').skip(1).filter_map(|part| part.split('}').next());
+        let in_path = in_path.map(|name| {
+            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
+        });
+        let query = self.query.iter().map(|(name, kind)| {
+            json!({"name": name, "in": "query", "required": false, "schema": {"type": kind}})
+        });
+        let headers = self.headers.iter().map(|name| {
+            json!({"name": name, "in": "header", "required": false, "schema": {"type": "string"}})
+        });
+        in_path.chain(query).chain(headers).collect()
+    }
+
+    fn responses(&self) -> Value {
+        let mut responses = Map::new();
+        for (status, schema) in self.answers {
+            let content = match schema {
+                None => None,
+                Some(kind) if kind.contains('/') => Some(json!({*kind: {"schema": {}}})),
+                Some(schema) => Some(json!({"application/json": {"schema": reference(schema)}})),
+            };
+            let mut response = json!({"description": self.what});
+            if let Some(content) = content {
+                response["content"] = content;
+            }
+            if self.path.ends_with("/results") {
+                response["content"]["application/x-ndjson"] = json!({"schema": {}});
+            }
+            responses.insert(status.to_string(), response);
+        }
+        let guarded: &[u16] = if OPEN.contains(&self.path) { &[] } else { &[401, 403] };
+        for status in self.problems.iter().chain(guarded) {
+            let content = json!({"application/problem+json": {"schema": reference("Problem")}});
+            let response = json!({"description": "refused", "content": content});
+            responses.insert(status.to_string(), response);
+        }
+        Value::Object(responses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All references in a document.
+    fn references(of: &Value, found: &mut Vec<String>) {
+        match of {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|field| references(field, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_schema_that_is_named_is_there() {
+        let document = build();
+        let mut named = Vec::new();
+        references(&document, &mut named);
+        assert!(named.len() > 50);
+        for name in named {
+            let schema = name.strip_prefix("#/components/schemas/").unwrap();
+            assert!(document["components"]["schemas"].get(schema).is_some(), "{schema}");
+        }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let mut names: Vec<_> = OPERATIONS.iter().map(Operation::id).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), OPERATIONS.len());
+    }
+}

@@ -1,0 +1,214 @@
+//! The server: connections are accepted, bounded, and ended well.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::auth::Tokens;
+use super::tls::Tls;
+use super::{State, router};
+use crate::Service;
+
+/// How a server listens, and what it allows.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens. An address beyond loopback needs [`tokens`](Self::tokens). Default: port 7420
+    /// of 127.0.0.1.
+    pub listen: SocketAddr,
+    /// Who may do what. Default: none, and then everybody who reaches it may do everything.
+    pub tokens: Tokens,
+    /// Encryption. Default: none; a proxy may have it.
+    pub tls: Option<Tls>,
+    /// Names under which the server is asked, besides addresses and `localhost`. Default: none.
+    pub hosts: Vec<String>,
+    /// Whether nothing may be changed over the network. Default: no.
+    pub read_only: bool,
+    /// What the dashboard calls this server, to tell production from a test. Default: nothing.
+    pub environment: Option<String>,
+    /// How many connections there may be; who comes then waits. Default: 4096.
+    pub most_connections: usize,
+    /// How many of them may be WebSockets. Default: 2048.
+    pub most_websockets: usize,
+    /// How long a client may take to send a request's head. Default: 10 s.
+    pub head_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            tokens: Tokens::default(),
+            tls: None,
+            hosts: Vec::new(),
+            read_only: false,
+            environment: None,
+            most_connections: 4096,
+            most_websockets: 2048,
+            head_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a server does not listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Others could do everything.
+    #[error("{0} can be reached by others, so tokens are needed; or listen on 127.0.0.1")]
+    Open(SocketAddr),
+    /// The address cannot be had.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        /// Which.
+        listen: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    /// Nothing more is accepted.
+    stopping: CancellationToken,
+    state: State,
+    connections: TaskTracker,
+}
+
+impl Server {
+    /// Listens, and serves on the runtime that it is called in.
+    ///
+    /// # Errors
+    /// If the address cannot be had, or is open to others and there are no tokens.
+    pub async fn start(service: &Service, settings: Settings) -> Result<Server, ServeError> {
+        let listen = settings.listen;
+        if !listen.ip().is_loopback() && settings.tokens.is_empty() {
+            return Err(ServeError::Open(listen));
+        }
+        let failed = |source| ServeError::Listen { listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let state = State {
+            core: Arc::clone(&service.core),
+            settings: Arc::new(settings),
+            closing: CancellationToken::new(),
+            streams: TaskTracker::new(),
+        };
+        let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
+        let accepting = Accepting {
+            routes: router(state.clone()),
+            settings: Arc::clone(&state.settings),
+            stopping: stopping.clone(),
+            connections: connections.clone(),
+        };
+        tokio::spawn(accepting.run(listener));
+        Ok(Server { address, stopping, state, connections })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts nothing more, answers what was asked, says goodbye to those who follow, and returns when all
+    /// connections have ended, or the time is up.
+    pub async fn stop(self, within: Duration) {
+        // Who asks now is told that it stops; who waits for something is answered.
+        self.state.core.drain();
+        self.stopping.cancel();
+        self.state.closing.cancel();
+        self.state.streams.close();
+        self.connections.close();
+        let all = async {
+            self.connections.wait().await;
+            self.state.streams.wait().await;
+        };
+        let _ = tokio::time::timeout(within, all).await;
+    }
+}
+
+struct Accepting {
+    routes: Router,
+    settings: Arc<Settings>,
+    stopping: CancellationToken,
+    connections: TaskTracker,
+}
+
+impl Accepting {
+    async fn run(self, listener: TcpListener) {
+        let places = Arc::new(Semaphore::new(self.settings.most_connections.max(1)));
+        loop {
+            // Who finds no place waits in the system's line.
+            let place = tokio::select! {
+                place = Arc::clone(&places).acquire_owned() => place.expect("nobody closes it"),
+                () = self.stopping.cancelled() => return,
+            };
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.stopping.cancelled() => return,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Too many open files, mostly: it passes when some are closed.
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let (routes, settings) = (self.routes.clone(), Arc::clone(&self.settings));
+            let stopping = self.stopping.clone();
+            self.connections.spawn(async move {
+                connection(stream, routes, &settings, stopping).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    routes: Router,
+    settings: &Settings,
+    stopping: CancellationToken,
+) {
+    // Answers are small, and somebody waits for each.
+    let _ = stream.set_nodelay(true);
+    match &settings.tls {
+        None => serve(TokioIo::new(stream), routes, settings, stopping).await,
+        Some(tls) => {
+            let shaken = tokio::time::timeout(settings.head_timeout, tls.accept(stream)).await;
+            if let Ok(Ok(stream)) = shaken {
+                serve(TokioIo::new(stream), routes, settings, stopping).await;
+            }
+        }
+    }
+}
+
+async fn serve<I>(io: I, routes: Router, settings: &Settings, stopping: CancellationToken)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
+    let connection = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(routes));
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    // The one who waits for all connections has a bound on that.
+    let _ = connection.await;
+}

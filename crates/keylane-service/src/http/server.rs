@@ -1,0 +1,126 @@
+//! What is about the server itself: whether it lives, what it is, how it is doing.
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Path, State as Shared};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::{Deserialize, Serialize};
+
+use super::State;
+use super::extract::{Reader, query};
+use super::problem::{CODES, Refusal};
+use crate::engine::StoreHealth;
+use crate::wire::{Health, HealthCheck, KindView, SchedulerView, Summary, Timeline, Version};
+
+/// For those who have a token, if there are some.
+pub(super) fn router() -> Router<State> {
+    Router::new()
+        .route("/v1/kinds", get(kinds))
+        .route("/v1/scheduler", get(scheduler))
+        .route("/v1/summary", get(summary))
+        .route("/v1/timeline", get(timeline))
+        .route("/metrics", get(metrics))
+}
+
+/// For everybody: nothing of it says anything about what is done here.
+pub(super) fn open_router() -> Router<State> {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/version", get(version))
+        .route("/problems/{code}", get(problem))
+        .route("/openapi.json", get(super::openapi::document))
+}
+
+async fn livez() -> &'static str {
+    "ok\n"
+}
+
+async fn readyz(Shared(state): Shared<State>) -> (StatusCode, Json<Health>) {
+    let core = &state.core;
+    let store = match &*core.health() {
+        StoreHealth::Well => None,
+        StoreHealth::Full => {
+            Some("the disk, or the size that the store may have, is full".to_owned())
+        }
+        StoreHealth::Failed(why) => {
+            Some(format!("it has failed, and the server must be started again: {why}"))
+        }
+    };
+    let draining = core.is_draining().then(|| "the server is about to stop".to_owned());
+    let check = |name: &str, wrong: Option<String>| HealthCheck {
+        name: name.to_owned(),
+        ok: wrong.is_none(),
+        detail: wrong,
+    };
+    let checks = vec![check("store", store), check("accepting", draining)];
+    let is_well = checks.iter().all(|check| check.ok);
+    let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let word = if is_well { "ok" } else { "unavailable" };
+    (status, Json(Health { status: word.to_owned(), checks }))
+}
+
+async fn version(Shared(state): Shared<State>) -> Json<Version> {
+    Json(Version {
+        name: "keylane".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        environment: state.settings.environment.clone(),
+        read_only: state.settings.read_only,
+    })
+}
+
+/// What a kind of problem is, for people: the page that its `type` names.
+async fn problem(Path(code): Path<String>) -> Result<Response, Refusal> {
+    let known = CODES.iter().find(|(known, ..)| *known == code);
+    let (code, status, title, text) =
+        known.ok_or_else(|| Refusal::unknown(format!("problem `{code}`")))?;
+    let page = format!("{title}\n\nstatus {status}, code {code}\n\n{text}\n");
+    let mut response = page.into_response();
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    Ok(response)
+}
+
+/// The kinds that there are.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct Kinds {
+    /// All of them.
+    items: Vec<KindView>,
+}
+
+async fn kinds(Shared(state): Shared<State>, _: Reader) -> Json<Kinds> {
+    Json(Kinds { items: state.core.kind_views() })
+}
+
+async fn scheduler(Shared(state): Shared<State>, _: Reader) -> Json<SchedulerView> {
+    Json(state.core.scheduler_view())
+}
+
+async fn summary(Shared(state): Shared<State>, _: Reader) -> Json<Summary> {
+    Json(state.core.summary())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimelineQuery {
+    after: Option<u64>,
+}
+
+async fn timeline(
+    Shared(state): Shared<State>,
+    _: Reader,
+    parts: Parts,
+) -> Result<Json<Timeline>, Refusal> {
+    let asked: TimelineQuery = query(&parts)?;
+    Ok(Json(state.core.timeline_after(asked.after.unwrap_or(0))))
+}
+
+async fn metrics(Shared(state): Shared<State>, _: Reader) -> Response {
+    let mut response = state.core.metrics().into_response();
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

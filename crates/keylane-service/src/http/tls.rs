@@ -1,0 +1,71 @@
+//! Encryption by rustls, with the operator's certificate.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub struct Tls(TlsAcceptor);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// A certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read, or has no PEM in it.
+    #[error("cannot read {}: {why}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Certificate and key don't go together, or are of a kind that is not known.
+    #[error("the certificate cannot be used")]
+    Unfit(#[source] rustls::Error),
+}
+
+impl Tls {
+    /// Reads a chain of certificates and a private key, both in PEM.
+    ///
+    /// # Errors
+    /// If they cannot be read or don't go together.
+    pub fn read(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error: rustls::pki_types::pem::Error| TlsError::File {
+                path,
+                why: error.to_string(),
+            }
+        };
+        let chain = CertificateDer::pem_file_iter(certificates).map_err(failed(certificates))?;
+        let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificates))?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Unfit)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(TlsError::Unfit)?;
+        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+    }
+
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        self.0.accept(stream).await
+    }
+}

@@ -1,0 +1,66 @@
+//! The dashboard: its files, which are in the binary.
+//!
+//! They are small and change with the binary only: each has a hash as its `ETag`, and a browser that has
+//! it is told so.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use rust_embed::RustEmbed;
+
+use super::State;
+use super::problem::Refusal;
+
+#[derive(RustEmbed)]
+#[folder = "ui/"]
+#[include = "index.html"]
+#[include = "icon.svg"]
+#[include = "css/*.css"]
+#[include = "js/*.js"]
+#[include = "js/**/*.js"]
+struct Files;
+
+pub(super) fn router() -> Router<State> {
+    Router::new().route("/", get(index)).route("/ui/{*path}", get(file))
+}
+
+async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
+    serve("index.html", &headers)
+}
+
+async fn file(Path(path): Path<String>, headers: HeaderMap) -> Result<Response, Refusal> {
+    serve(&path, &headers)
+}
+
+fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
+    let file = Files::get(path).ok_or_else(|| Refusal::unknown("such file"))?;
+    let hash = file.metadata.sha256_hash();
+    let hash: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let tag = HeaderValue::from_str(&format!("\"{hash}\"")).expect("digits are plain text");
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let is_known = known.is_some_and(|known| known.contains(&hash));
+    let mut response = if is_known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        Response::new(Body::from(file.data.into_owned()))
+    };
+    let put = response.headers_mut();
+    put.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind_of(path)));
+    put.insert(header::ETAG, tag);
+    // Asked for each time, and mostly answered with a word.
+    put.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}
+
+fn kind_of(path: &str) -> &'static str {
+    match path.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "application/octet-stream",
+    }
+}

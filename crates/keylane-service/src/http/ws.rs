@@ -1,0 +1,347 @@
+//! `/v1/ws`: submit and follow over one connection, each client's messages handled in order.
+//!
+//! The subprotocol is `keylane.v1`: JSON, a message each. What a client sends has a number of its own, `seq`;
+//! the answer carries it. Messages of one client are handled one after another, in the order in which
+//! they came, and answered in that order; those of different clients in parallel.
+//!
+//! | from the client | answer |
+//! |---|---|
+//! | `{"op":"submit","seq":1,"job":{…}}`, with `"idempotency_key"` if wanted | `{"op":"accepted","seq":1,"job":{…}}` when it is on the disk |
+//! | `{"op":"status","seq":2,"id":"job_…"}` | `{"op":"job","seq":2,"job":{…}}` |
+//! | `{"op":"cancel","seq":3,"id":"job_…","mode":"kill"}` | `{"op":"job","seq":3,"job":{…}}` |
+//! | `{"op":"follow","seq":4,"id":"job_…"}` | `{"op":"following","seq":4}`, then `{"op":"event","event":{…}}` as it happens |
+//! | `{"op":"unfollow","seq":5,"id":"job_…"}` | `{"op":"unfollowed","seq":5}` |
+//! | anything that was refused | `{"op":"refused","seq":…,"problem":{…}}` |
+//!
+//! Both ways are bounded. A client that sends faster than it is answered finds that nothing more is read from
+//! its connection. One that does not read is sent no event that is in the way of an answer; when it has
+//! fallen far behind it gets `{"op":"reset"}` in place of what it missed, and never anything out of order.
+//!
+//! Closed with 1001 when the server stops, 1003 for bytes, 1008 without the role, 1009 for a message that
+//! is too large, 1013 when there are too many connections.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State as Shared;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use axum::routing::get;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use super::State;
+use super::auth::{Caller, Role};
+use super::extract::Reader;
+use super::guard::need;
+use super::problem::Refusal;
+use crate::JobId;
+use crate::engine::{Core, Followed, Follower};
+use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
+
+/// How many messages wait for a client that does not read.
+const WAITING: usize = 64;
+
+/// How many jobs one client follows.
+const MOST_FOLLOWED: usize = 1000;
+
+/// How long a client may be silent before it is asked whether it is there, and then before it is given up.
+const SILENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn router() -> Router<State> {
+    Router::new().route("/v1/ws", get(upgrade))
+}
+
+/// A message of a client. Not an enum with a tag, for the job's payload must stay as it was written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    op: Op,
+    seq: u64,
+    #[serde(default)]
+    job: Option<Box<RawValue>>,
+    #[serde(default)]
+    idempotency_key: Option<String>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    mode: CancelMode,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Op {
+    Submit,
+    Status,
+    Cancel,
+    Follow,
+    Unfollow,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+enum Said<'a> {
+    Accepted { seq: u64, job: &'a Job, replayed: bool },
+    Job { seq: u64, job: &'a Job },
+    Following { seq: u64 },
+    Unfollowed { seq: u64 },
+    Event { event: &'a Event },
+    Reset,
+    Refused { seq: Option<u64>, problem: Problem },
+}
+
+async fn upgrade(
+    Shared(state): Shared<State>,
+    Reader(caller): Reader,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let most = state.core.settings.bounds.body_bytes;
+    let upgrade = upgrade.max_message_size(most).max_frame_size(most).protocols(["keylane.v1"]);
+    upgrade.on_upgrade(move |socket| async move {
+        let streams = state.streams.clone();
+        // Tracked, so that a stop waits for its goodbye.
+        let _ = streams.spawn(Client::serve(state, caller, socket)).await;
+    })
+}
+
+struct Client {
+    state: State,
+    caller: Caller,
+    followed: HashSet<JobId>,
+    /// Changed when `followed` is.
+    follow: mpsc::Sender<Follow>,
+    say: mpsc::Sender<Message>,
+}
+
+#[derive(Debug)]
+enum Follow {
+    Begin(JobId),
+    End(JobId),
+}
+
+impl Client {
+    async fn serve(state: State, caller: Caller, mut socket: WebSocket) {
+        let connected = state.core.websockets.fetch_add(1, Relaxed) + 1;
+        let _leaving = Leaving(Arc::clone(&state.core));
+        if connected > state.settings.most_websockets as u64 {
+            let _ =
+                socket.send(close(1013, "there are too many connections; try again later")).await;
+            return;
+        }
+        let (out, incoming) = socket.split();
+        let (say, said) = mpsc::channel(WAITING);
+        let (follow, following) = mpsc::channel(WAITING);
+        let writer = tokio::spawn(write(out, said));
+        let events = tokio::spawn(forward(Arc::clone(&state.core), following, say.clone()));
+        let closing = state.closing.clone();
+        let mut client =
+            Client { state, caller, followed: HashSet::new(), follow, say: say.clone() };
+        let goodbye = tokio::select! {
+            goodbye = client.listen(incoming) => goodbye,
+            () = closing.cancelled() => Some(close(1001, "the server stops")),
+        };
+        drop(client);
+        events.abort();
+        if let Some(goodbye) = goodbye {
+            let _ = tokio::time::timeout(Duration::from_secs(1), say.send(goodbye)).await;
+        }
+        drop(say);
+        // A client that does not read has a moment for what is still to be said.
+        let writer = tokio::time::timeout(Duration::from_secs(2), writer);
+        let _ = writer.await;
+    }
+
+    /// Handles one message after another. What comes meanwhile waits in the connection.
+    async fn listen(&mut self, mut incoming: SplitStream<WebSocket>) -> Option<Message> {
+        let mut was_asked = false;
+        loop {
+            let Ok(message) = tokio::time::timeout(SILENCE, incoming.next()).await else {
+                if std::mem::replace(&mut was_asked, true) {
+                    return None;
+                }
+                self.say.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
+                continue;
+            };
+            was_asked = false;
+            match message? {
+                Ok(Message::Text(text)) => {
+                    let answer = self.handle(&text).await;
+                    self.say.send(answer).await.ok()?;
+                }
+                Ok(Message::Binary(_)) => return Some(close(1003, "messages are text")),
+                Ok(Message::Close(_)) => return None,
+                // The library answers pings by itself.
+                Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                Err(error) if error.to_string().contains("too long") => {
+                    return Some(close(1009, "the message is too large"));
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    async fn handle(&mut self, text: &str) -> Message {
+        let (seq, done) = match super::extract::json::<Asked>(text.as_bytes()) {
+            Ok(asked) => (Some(asked.seq), self.act(asked).await),
+            Err(refusal) => (seq_of(text), Err(refusal)),
+        };
+        match done {
+            Ok(message) => message,
+            Err(refusal) => message(&Said::Refused { seq, problem: refusal.into_problem() }),
+        }
+    }
+
+    async fn act(&mut self, asked: Asked) -> Result<Message, Refusal> {
+        let Asked { op, seq, job, idempotency_key, id, mode } = asked;
+        let missing = |field: &str| {
+            let why = format!("`{field}` is missing");
+            Refusal::new("invalid", why.clone()).at(format!("/{field}"), why)
+        };
+        if let Op::Submit = op {
+            return self.submit(seq, &job.ok_or_else(|| missing("job"))?, idempotency_key).await;
+        }
+        let id = parse(&id.ok_or_else(|| missing("id"))?)?;
+        match op {
+            Op::Submit => unreachable!("it was done above"),
+            Op::Status => Ok(message(&Said::Job { seq, job: &self.job(id).await? })),
+            Op::Cancel => self.cancel(seq, id, mode).await,
+            Op::Follow => self.follow(seq, id).await,
+            Op::Unfollow => {
+                self.followed.remove(&id);
+                let _ = self.follow.send(Follow::End(id)).await;
+                Ok(message(&Said::Unfollowed { seq }))
+            }
+        }
+    }
+
+    async fn submit(
+        &self,
+        seq: u64,
+        text: &RawValue,
+        idempotency_key: Option<String>,
+    ) -> Result<Message, Refusal> {
+        need(&self.caller, Role::Submit)?;
+        let job: SubmitJob = super::extract::json(text.get().as_bytes())?;
+        let mut intake = self.state.core.begin_intake(job, false)?;
+        intake.hash(text.get().as_bytes());
+        intake.flush().await?;
+        let scope = idempotency_key.map(|key| (self.caller.name.clone(), key));
+        let submitted = intake.finish(scope).await?;
+        Ok(message(&Said::Accepted { seq, job: &submitted.job, replayed: submitted.replayed }))
+    }
+
+    async fn job(&self, id: JobId) -> Result<Job, Refusal> {
+        let core = Arc::clone(&self.state.core);
+        let job = tokio::task::spawn_blocking(move || core.job(id)).await;
+        Ok(job.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??)
+    }
+
+    async fn cancel(&self, seq: u64, id: JobId, mode: CancelMode) -> Result<Message, Refusal> {
+        need(&self.caller, Role::Operate)?;
+        let request = CancelRequest { mode, reason: None };
+        let job = self.state.core.cancel_job(id, &request).await?;
+        Ok(message(&Said::Job { seq, job: &job }))
+    }
+
+    async fn follow(&mut self, seq: u64, id: JobId) -> Result<Message, Refusal> {
+        self.job(id).await?;
+        if self.followed.len() >= MOST_FOLLOWED && !self.followed.contains(&id) {
+            return Err(Refusal::new(
+                "too-many-requests",
+                format!("{MOST_FOLLOWED} jobs are the most"),
+            ));
+        }
+        self.followed.insert(id);
+        let _ = self.follow.send(Follow::Begin(id)).await;
+        Ok(message(&Said::Following { seq }))
+    }
+}
+
+/// Counted as connected until it is dropped.
+struct Leaving(Arc<Core>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.websockets.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Sends events of the followed jobs. It waits for room, and so is told to begin anew when it has waited for
+/// too long. Who follows nothing is woken by nothing.
+async fn forward(core: Arc<Core>, mut changes: mpsc::Receiver<Follow>, say: mpsc::Sender<Message>) {
+    let mut followed = HashSet::new();
+    let mut follower: Option<Follower> = None;
+    loop {
+        let next = async {
+            match &mut follower {
+                Some(follower) => follower.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            change = changes.recv() => {
+                match change {
+                    Some(Follow::Begin(id)) => _ = followed.insert(id),
+                    Some(Follow::End(id)) => _ = followed.remove(&id),
+                    None => return,
+                }
+                follower = match follower.take() {
+                    _ if followed.is_empty() => None,
+                    None => Some(core.events.follow(None).0),
+                    following => following,
+                };
+            }
+            next = next => {
+                let said = match &next {
+                    Followed::Event(event) if is_followed(&followed, event) => {
+                        message(&Said::Event { event })
+                    }
+                    Followed::Event(_) => continue,
+                    Followed::Reset(_) => message(&Said::Reset),
+                };
+                if say.send(said).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn is_followed(followed: &HashSet<JobId>, event: &Event) -> bool {
+    let job = event.job.as_ref().and_then(|job| JobId::parse(&job.id));
+    job.is_some_and(|job| followed.contains(&job))
+}
+
+async fn write(mut out: SplitSink<WebSocket, Message>, mut said: mpsc::Receiver<Message>) {
+    while let Some(message) = said.recv().await {
+        if out.send(message).await.is_err() {
+            return;
+        }
+    }
+    let _ = out.close().await;
+}
+
+fn message(said: &Said<'_>) -> Message {
+    let text = serde_json::to_string(said).expect("an answer can be written as JSON");
+    Message::Text(Utf8Bytes::from(text))
+}
+
+fn close(code: u16, reason: &'static str) -> Message {
+    Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static(reason) }))
+}
+
+fn parse(id: &str) -> Result<JobId, Refusal> {
+    JobId::parse(id).ok_or_else(|| Refusal::unknown(format!("job {id}")))
+}
+
+/// The number of a message that is not understood otherwise.
+fn seq_of(text: &str) -> Option<u64> {
+    serde_json::from_str::<serde_json::Value>(text).ok()?.get("seq")?.as_u64()
+}
