@@ -8,9 +8,14 @@ use std::thread;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::calibrate::CalibrateArgs;
+use crate::client::{
+    CancelArgs, KeysArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs, StatusArgs, SubmitArgs,
+    TopArgs, WatchArgs,
+};
 use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs};
 use crate::input::Format;
 use crate::key::NoKey;
+use crate::serve::{ServeArgs, StoreArgs};
 use crate::simulate::SimulateArgs;
 
 /// Runs everything in parallel, except what must stay in order.
@@ -30,6 +35,18 @@ pub(crate) enum Command {
     Produce(ProduceArgs),
     Lag(LagArgs),
     Config(ConfigArgs),
+    Serve(ServeArgs),
+    Store(StoreArgs),
+    Submit(Box<SubmitArgs>),
+    Status(StatusArgs),
+    Watch(WatchArgs),
+    Results(ResultsArgs),
+    Cancel(CancelArgs),
+    Pause(PauseArgs),
+    Resume(ResumeArgs),
+    Retry(RetryArgs),
+    Keys(KeysArgs),
+    Top(TopArgs),
 }
 
 /// Runs a command for every record, in parallel across keys and in order within one.

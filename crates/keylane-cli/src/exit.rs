@@ -2,6 +2,9 @@
 //! succeeded, 1 to 100 for that many failures, 101 for more, 255 for anything
 //! that is not a record's own failure; a run ended by a signal exits as that
 //! signal would have ended it.
+//!
+//! What talks to a server says with 1 to 6 how the job ended, or why it doesn't
+//! know; wrong usage and signals are as everywhere.
 
 use std::process::ExitCode;
 
@@ -17,6 +20,16 @@ pub(crate) enum Ending {
     Error,
     /// A signal asked for the end.
     Signalled { signal: i32 },
+    /// All jobs that were followed are over, and one has failed.
+    JobFailed,
+    /// None has failed, and one was cancelled.
+    JobCancelled,
+    /// The server was asked, and said no.
+    Refused,
+    /// There was no answer.
+    Unreachable,
+    /// The time to wait was over before the job was.
+    StillGoing,
 }
 
 impl Ending {
@@ -32,6 +45,12 @@ impl Ending {
             Self::Finished { failed } => failed.min(MOST_COUNTED + 1) as u8,
             Self::Error => 255,
             Self::Signalled { signal } => 128 + signal as u8,
+            Self::JobFailed => 1,
+            // 2 is the shells' word for wrong usage, which is 255 here: it stays free.
+            Self::JobCancelled => 3,
+            Self::Refused => 4,
+            Self::Unreachable => 5,
+            Self::StillGoing => 6,
         }
     }
 }
@@ -50,6 +69,19 @@ mod tests {
     fn failures_are_counted_up_to_a_hundred() {
         let number = |failed| Ending::Finished { failed }.number();
         assert_eq!([0, 1, 100, 101, 101], [0, 1, 100, 101, 1_000_000].map(number));
+    }
+
+    #[test]
+    fn what_a_server_says_has_numbers_of_its_own() {
+        let endings = [
+            Ending::Finished { failed: 0 },
+            Ending::JobFailed,
+            Ending::JobCancelled,
+            Ending::Refused,
+            Ending::Unreachable,
+            Ending::StillGoing,
+        ];
+        assert_eq!(endings.map(Ending::number), [0, 1, 3, 4, 5, 6]);
     }
 
     #[test]

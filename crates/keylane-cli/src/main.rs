@@ -7,6 +7,7 @@
 
 mod calibrate;
 mod cli;
+mod client;
 mod consume;
 mod exit;
 mod input;
@@ -16,6 +17,7 @@ mod output;
 mod process;
 mod progress;
 mod run;
+mod serve;
 mod signals;
 mod simulate;
 mod svg;
@@ -52,6 +54,18 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Produce(args) => Ok(consume::produce(args)?.into()),
         Command::Lag(args) => Ok(consume::lag(&args)?.into()),
         Command::Config(args) => Ok(consume::config(&args)?.into()),
+        Command::Serve(args) => Ok(serve::run(&args)?.into()),
+        Command::Store(args) => Ok(serve::store(&args)?.into()),
+        Command::Submit(args) => Ok(client::submit(&args)?.into()),
+        Command::Status(args) => Ok(client::status(&args)?.into()),
+        Command::Watch(args) => Ok(client::watch(&args)?.into()),
+        Command::Results(args) => Ok(client::results(&args)?.into()),
+        Command::Cancel(args) => Ok(client::cancel(&args)?.into()),
+        Command::Pause(args) => Ok(client::pause(&args)?.into()),
+        Command::Resume(args) => Ok(client::resume(&args)?.into()),
+        Command::Retry(args) => Ok(client::retry(&args)?.into()),
+        Command::Keys(args) => Ok(client::keys(&args)?.into()),
+        Command::Top(args) => Ok(client::top(&args)?.into()),
     }
 }
 

@@ -182,7 +182,8 @@ fn left(share: Option<f64>, elapsed: Duration) -> String {
     }
 }
 
-fn clock(seconds: u64) -> String {
+/// A number of seconds in two units at most.
+pub(crate) fn clock(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),

@@ -13,12 +13,17 @@ use crate::run::{Cause, Event};
 
 /// Sends an event for each signal from now on.
 pub(crate) fn watch(events: Sender<Event>) -> anyhow::Result<()> {
+    each(move |signal| events.send(Event::Stop(Cause::Signal(signal))).is_ok())
+}
+
+/// Calls this with each signal from now on, until it returns false.
+pub(crate) fn each(mut tell: impl FnMut(i32) -> bool + Send + 'static) -> anyhow::Result<()> {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & bit(*signal) == 0);
     let mut signals = Signals::new(wanted).context("cannot watch for signals")?;
     thread::Builder::new().name("keylane-signals".into()).spawn(move || {
         for signal in signals.forever() {
-            if events.send(Event::Stop(Cause::Signal(signal))).is_err() {
+            if !tell(signal) {
                 return;
             }
         }

@@ -32,3 +32,4 @@ pub(crate) use compose::{ConsumeArgs, run};
 pub(crate) use config::{ConfigArgs, run as config};
 pub(crate) use lag::{LagArgs, run as lag};
 pub(crate) use produce::{ProduceArgs, run as produce};
+pub(crate) use settings::Span;

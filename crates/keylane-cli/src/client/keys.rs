@@ -1,0 +1,157 @@
+//! `keylane keys`: which keys wait, the one whose head has waited longest first, and what becomes of one.
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand, ValueEnum};
+use keylane_service::wire::{KeyState, KeyView, Page};
+use reqwest::Method;
+use serde_json::value::RawValue;
+
+use super::options::{AFTER_HELP, ServerArgs};
+use super::refusal::settle;
+use super::server::{Server, block_on};
+use super::words::{one_line, plain, table};
+use crate::exit::Ending;
+use crate::progress::clock;
+
+/// Shows which keys wait, or pauses, resumes, retries or skips at one.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+pub(crate) struct KeysArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Which keys come first.
+    #[arg(long, value_enum, default_value = "head-age", value_name = "ORDER")]
+    sort: Sort,
+
+    /// How many keys are listed at most.
+    #[arg(long, value_name = "N", default_value = "20")]
+    limit: usize,
+
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// Print JSON, a line for each key.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// Those whose head has been that for longest.
+    HeadAge,
+    /// Those with most unfinished subtasks.
+    Length,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Nothing of the key begins until it is resumed.
+    Pause(One),
+    /// A paused key goes on.
+    Resume(One),
+    /// The key's head, which has failed or waits for its next attempt, is tried now.
+    RetryHead(One),
+    /// The key's head is given up, and the key goes on behind it.
+    SkipHead(One),
+}
+
+#[derive(Debug, Args)]
+struct One {
+    /// The key.
+    #[arg(value_name = "KEY")]
+    key: String,
+
+    #[command(flatten)]
+    how: How,
+}
+
+/// Runs `keylane keys`.
+pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<Ending> {
+    let done = match &args.action {
+        None => args.list.show(),
+        Some(Action::Pause(one)) => one.tell("pause"),
+        Some(Action::Resume(one)) => one.tell("resume"),
+        Some(Action::RetryHead(one)) => one.tell("retry-head"),
+        Some(Action::SkipHead(one)) => one.tell("skip-head"),
+    };
+    settle(done.map(|()| Ending::Finished { failed: 0 }))
+}
+
+impl List {
+    fn show(&self) -> anyhow::Result<()> {
+        let sort = if self.sort == Sort::HeadAge { "head_age" } else { "length" };
+        let limit = self.limit.to_string();
+        let server = Server::new(&self.how.server)?;
+        let query = [("sort", sort), ("limit", &limit)];
+        let page: Page<Box<RawValue>> = block_on(server.read(&["v1", "keys"], &query))?;
+        self.how.print(&page.items)
+    }
+}
+
+impl One {
+    fn tell(&self, what: &str) -> anyhow::Result<()> {
+        let server = Server::new(&self.how.server)?;
+        let url = server.url(&["v1", "keys", &self.key, what])?;
+        let answer = block_on(server.answer(server.request(Method::POST, url)))?;
+        self.how.print(&[answer.read()?])
+    }
+}
+
+impl How {
+    fn print(&self, keys: &[Box<RawValue>]) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        if !self.json {
+            let keys = keys.iter().map(|key| serde_json::from_str(key.get()));
+            let keys: Vec<KeyView> = keys.collect::<Result<_, _>>()?;
+            let rows: Vec<_> = keys.iter().map(row).collect();
+            return Ok(out.write_all(table(&COLUMNS, &[2, 3], &rows).as_bytes())?);
+        }
+        for key in keys {
+            out.write_all(&one_line(key.get().as_bytes()))?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// The columns in which keys are listed.
+pub(super) const COLUMNS: [&str; 6] =
+    ["KEY", "STATE", "UNFINISHED", "HEAD SINCE", "HEAD", "ITS STATE"];
+
+/// A key in these columns.
+pub(super) fn row(key: &KeyView) -> Vec<String> {
+    let state = match key.state {
+        KeyState::Open => "open",
+        KeyState::Paused => "paused",
+        KeyState::Stopped => "stopped",
+    };
+    let head = key.head.as_ref();
+    let state_of_head = |head: &keylane_service::wire::KeyHead| {
+        let word = serde_json::to_value(head.state).ok();
+        let word =
+            word.as_ref().and_then(|word| word.as_str()).unwrap_or_default().replace('_', " ");
+        if head.attempts > 1 { format!("{word}, attempt {}", head.attempts) } else { word }
+    };
+    vec![
+        plain(&key.key).into_owned(),
+        state.to_owned(),
+        key.length.to_string(),
+        head.map_or_else(String::new, |head| clock(head.age_ms / 1000)),
+        head.map_or_else(String::new, |head| format!("{}/{}", plain(&head.job), head.number)),
+        head.map_or_else(String::new, state_of_head),
+    ]
+}

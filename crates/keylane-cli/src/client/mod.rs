@@ -1,0 +1,37 @@
+//! `keylane submit`, `status`, `watch`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys` and `top`: what
+//! asks a running `keylane serve`, and knows nothing but its public API.
+//!
+//! ```text
+//! options ─▶ server ─▶ submit, status, results, steer, keys, top
+//! (address,  (requests,       │
+//!  token)     refusals)       ▼
+//!                      follow ─▶ board
+//!                      (events, else polls)  (bars, else lines)
+//! ```
+
+mod board;
+mod follow;
+mod keys;
+mod options;
+mod refusal;
+mod results;
+mod server;
+mod sse;
+mod status;
+mod steer;
+mod submit;
+mod subtasks;
+mod top;
+mod upload;
+mod watch;
+mod words;
+
+pub(crate) use keys::{KeysArgs, run as keys};
+pub(crate) use results::{ResultsArgs, run as results};
+pub(crate) use status::{StatusArgs, run as status};
+pub(crate) use steer::{
+    CancelArgs, PauseArgs, ResumeArgs, RetryArgs, cancel, pause, resume, retry,
+};
+pub(crate) use submit::{SubmitArgs, run as submit};
+pub(crate) use top::{TopArgs, run as top};
+pub(crate) use watch::{WatchArgs, run as watch};

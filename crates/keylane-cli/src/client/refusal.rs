@@ -1,0 +1,162 @@
+//! Why there is no answer that helps: what the server refuses, in its own words and with what can be done, and
+//! what of it the exit code says.
+
+use std::fmt;
+use std::io::Write;
+
+use keylane_service::wire::Problem;
+use reqwest::StatusCode;
+
+use super::words::plain;
+use crate::exit::Ending;
+
+/// Why a request did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failed {
+    /// The server was asked, and said no.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// It was not reached, or the connection broke.
+    #[error("{server} was not reached: {why}; is `keylane serve` running there?")]
+    Unreachable { server: String, why: String },
+}
+
+impl Failed {
+    /// Whether it may be different in a moment, without anybody doing something about it.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Failed::Unreachable { .. } => true,
+            Failed::Refused(refusal) => {
+                matches!(refusal.status.as_u16(), 408 | 425 | 429 | 502..=504)
+            }
+        }
+    }
+}
+
+/// What the server said.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    /// What it says in Keylane's way; a proxy in between says something else.
+    problem: Result<Box<Problem>, String>,
+    /// Seconds after which to try again.
+    retry_after: Option<u64>,
+}
+
+/// How much of an answer is quoted that is not Keylane's.
+const MOST_QUOTED: usize = 300;
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, body: &[u8], retry_after: Option<u64>) -> Self {
+        let problem = serde_json::from_slice(body).map_err(|_| {
+            let text = String::from_utf8_lossy(body);
+            text.trim().chars().take(MOST_QUOTED).collect()
+        });
+        Refusal { status, problem, retry_after }
+    }
+
+    /// The word for it that programs know.
+    pub(super) fn code(&self) -> &str {
+        self.problem.as_ref().map_or("", |problem| &problem.code)
+    }
+
+    /// What the user can do, where the server cannot know that.
+    fn remedy(&self) -> Option<String> {
+        let text = match self.code() {
+            "unauthorized" => "give a token with --token-file FILE, or in KEYLANE_TOKEN",
+            "forbidden" => "whoever runs the server can give a token more roles",
+            "unknown" => "`keylane status` lists the jobs, `keylane keys` the keys",
+            "other-request" => "a new job needs a new --idempotency-key",
+            "backlog-full" | "too-many-requests" | "unavailable" => {
+                let seconds = self.retry_after.unwrap_or(1);
+                return Some(format!("try again in {seconds} s"));
+            }
+            "too-large" => {
+                "many subtasks go in as lines: --ndjson FILE, --csv FILE or --lines FILE"
+            }
+            "internal" => "the server's log has it under this request's number",
+            "" => "it is not a Keylane server that answered; check --server",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.status.as_u16();
+        match &self.problem {
+            Ok(problem) => {
+                write!(f, "{} ({status} {})", plain(&problem.detail), plain(&problem.code))?;
+                for error in &problem.errors {
+                    let pointer = if error.pointer.is_empty() { "/" } else { &*error.pointer };
+                    write!(f, "\n  {}: {}", plain(pointer), plain(&error.detail))?;
+                }
+                if problem.code == "internal" && !problem.instance.is_empty() {
+                    write!(f, "\n  request {}", plain(&problem.instance))?;
+                }
+            }
+            Err(text) if text.is_empty() => write!(f, "the answer was {}", self.status)?,
+            Err(text) => write!(f, "the answer was {}: {}", self.status, plain(text))?,
+        }
+        match self.remedy() {
+            Some(remedy) => write!(f, "\n  {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Says a line on standard error. Nobody can be told that it is gone.
+pub(super) fn say(message: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "keylane: {message}");
+}
+
+/// What the exit code says of it; other errors stay errors.
+pub(super) fn settle(result: anyhow::Result<Ending>) -> anyhow::Result<Ending> {
+    let error = match result {
+        Ok(ending) => return Ok(ending),
+        Err(error) => error,
+    };
+    let ending = match error.downcast_ref::<Failed>() {
+        Some(Failed::Refused(_)) => Ending::Refused,
+        Some(Failed::Unreachable { .. }) => Ending::Unreachable,
+        None if is_closed_pipe(&error) => {
+            return Ok(Ending::Signalled { signal: signal_hook::consts::SIGPIPE });
+        }
+        None => return Err(error),
+    };
+    say(format_args!("{error:#}"));
+    Ok(ending)
+}
+
+/// Whether whoever read the output has had enough.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_said_with_its_places_and_what_can_be_done() {
+        let body = br#"{"type":"/problems/invalid","title":"It makes no sense","status":422,
+            "detail":"there is no kind `x`","instance":"1-2","code":"invalid",
+            "errors":[{"pointer":"/kind","detail":"there is: resize"}]}"#;
+        let text = Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, body, None).to_string();
+        assert_eq!(text, "there is no kind `x` (422 invalid)\n  /kind: there is: resize");
+        let body = br#"{"type":"","title":"","status":429,"detail":"5 wait","instance":"","code":"backlog-full"}"#;
+        let text = Refusal::new(StatusCode::TOO_MANY_REQUESTS, body, Some(7)).to_string();
+        assert_eq!(text, "5 wait (429 backlog-full)\n  try again in 7 s");
+    }
+
+    #[test]
+    fn what_is_not_keylane_is_quoted_without_its_control_characters() {
+        let refusal = Refusal::new(StatusCode::BAD_GATEWAY, b"<html>\x1b[31m", None);
+        let text = refusal.to_string();
+        assert!(text.starts_with("the answer was 502 Bad Gateway: <html>"), "{text}");
+        assert!(!text.contains('\x1b') && text.contains("check --server"), "{text}");
+        assert!(Failed::Refused(refusal).may_pass());
+    }
+}

@@ -1,0 +1,130 @@
+//! `keylane results`: what came of a job's subtasks, a line of JSON each, page by page.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use keylane_service::wire::Page;
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::follow::follow;
+use super::options::{AFTER_HELP, ServerArgs};
+use super::refusal::settle;
+use super::server::{Server, block_on};
+use super::watch::PATIENCE;
+use super::words::one_line;
+use crate::exit::Ending;
+
+/// Prints what came of a job's subtasks, a line of JSON for each that has ended.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct ResultsArgs {
+    /// The job.
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// In which order: by default that of the submission, with --follow that of
+    /// the ends.
+    #[arg(long, value_enum, value_name = "ORDER")]
+    order: Option<Order>,
+
+    /// Go on until the job is over. In another order than that of the ends,
+    /// nothing is printed before.
+    #[arg(long)]
+    follow: bool,
+
+    /// Only of subtasks that have failed.
+    #[arg(long)]
+    failed: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// The order of results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// As the subtasks were submitted.
+    Submit,
+    /// As they ended.
+    Completion,
+    /// By key, and within one as they were submitted.
+    Key,
+}
+
+impl Order {
+    fn as_str(self) -> &'static str {
+        match self {
+            Order::Submit => "submit",
+            Order::Completion => "completion",
+            Order::Key => "key",
+        }
+    }
+}
+
+/// What of a result decides whether it is wanted.
+#[derive(Debug, Deserialize)]
+struct Outcome {
+    outcome: String,
+}
+
+/// Results on a page: as many as the server gives.
+const ON_A_PAGE: &str = "1000";
+
+/// Runs `keylane results`.
+pub(crate) fn run(args: &ResultsArgs) -> anyhow::Result<Ending> {
+    settle(Server::new(&args.server).and_then(|server| block_on(print(args, &server))))
+}
+
+async fn print(args: &ResultsArgs, server: &Server) -> anyhow::Result<Ending> {
+    let default = if args.follow { Order::Completion } else { Order::Submit };
+    let order = args.order.unwrap_or(default);
+    if args.follow && order != Order::Completion {
+        follow(server, &args.id, PATIENCE, |_| {}).await?;
+    }
+    // A file, not `Stdout`, because that would look for line ends in what is written.
+    let mut out = BufWriter::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut query = vec![("order", order.as_str()), ("limit", ON_A_PAGE)];
+        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let path = ["v1", "jobs", &args.id, "results"];
+        let page: Page<Box<RawValue>> = server.read(&path, &query).await?;
+        for item in page.items {
+            if !args.failed || has_failed(&item)? {
+                out.write_all(&one_line(item.get().as_bytes()))?;
+                out.write_all(b"\n")?;
+            }
+        }
+        out.flush()?;
+        let Some(next) = page.next_cursor else { break };
+        // An unfinished job's last page says where more will come.
+        if cursor.as_ref() == Some(&next) {
+            if !args.follow {
+                break;
+            }
+            pause(server, &args.id).await?;
+        }
+        cursor = Some(next);
+    }
+    Ok(Ending::Finished { failed: 0 })
+}
+
+fn has_failed(item: &RawValue) -> anyhow::Result<bool> {
+    let outcome: Outcome = serde_json::from_str(item.get())?;
+    Ok(outcome.outcome == "failed")
+}
+
+/// Waits until something of the job has changed, or for a while.
+async fn pause(server: &Server, id: &str) -> anyhow::Result<()> {
+    /// One more request a second for whoever looks on is nothing to a server.
+    const LEAST: Duration = Duration::from_millis(200);
+    tokio::time::sleep(LEAST).await;
+    let request = server.request(Method::GET, server.url(&["v1", "jobs", id])?);
+    server.answer(request.header("prefer", "wait=5").timeout(Duration::from_secs(30))).await?;
+    Ok(())
+}

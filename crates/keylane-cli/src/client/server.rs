@@ -1,0 +1,200 @@
+//! Requests to a server: one client, one address, one token, and no way for it to go elsewhere.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use http_body_util::BodyExt;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::options::ServerArgs;
+use super::refusal::{Failed, Refusal};
+
+/// How long a connection may take to come about.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long an answer may take that the server gives at once. It writes to its disk before.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// How many bytes an answer may have: a page of a thousand results, each of a megabyte, is within.
+const MOST_ANSWER_BYTES: usize = 2 << 30;
+
+/// A server, and how it is asked.
+#[derive(Debug)]
+pub(super) struct Server {
+    client: reqwest::Client,
+    base: Url,
+}
+
+/// A body, and what came with it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    /// What the body says.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        serde_json::from_slice(&self.body).context(
+            "the answer makes no sense; is that a Keylane server, and as new as this command?",
+        )
+    }
+}
+
+impl Server {
+    pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
+        // It is refused if one is installed already, which is as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let base = args.address()?;
+        let mut headers = HeaderMap::new();
+        if let Some(token) = args.token()? {
+            headers.insert(AUTHORIZATION, token);
+        }
+        let mut client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_WITHIN)
+            // An upload may take hours: only a peer that is gone ends it.
+            .tcp_keepalive(Duration::from_secs(30))
+            .default_headers(headers)
+            // The token is for this server.
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")));
+        if is_loopback(&base) {
+            // What is on this machine is not behind a proxy.
+            client = client.no_proxy();
+        }
+        Ok(Server { client: client.build().context("cannot prepare for HTTP")?, base })
+    }
+
+    /// The address of what these words name, each of them a part of the path.
+    pub(super) fn url(&self, words: &[&str]) -> anyhow::Result<Url> {
+        let mut url = self.base.clone();
+        url.path_segments_mut()
+            .ok()
+            .context("the server's address has no path")?
+            .pop_if_empty()
+            .extend(words);
+        // What means "here" and "above" in paths vanishes, and what is left would name something else.
+        let vanishes = words.iter().any(|word| matches!(*word, "" | "." | ".."));
+        anyhow::ensure!(!vanishes, "`.`, `..` and nothing cannot be named in a request");
+        Ok(url)
+    }
+
+    pub(super) fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        self.client.request(method, url)
+    }
+
+    /// Asks for something that is there at once.
+    pub(super) async fn get(
+        &self,
+        words: &[&str],
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Answer> {
+        let mut url = self.url(words)?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        self.answer(self.request(Method::GET, url).timeout(ANSWER_WITHIN)).await
+    }
+
+    /// The same, read.
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        words: &[&str],
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<T> {
+        self.get(words, query).await?.read()
+    }
+
+    /// Tells it to do something.
+    pub(super) async fn post(
+        &self,
+        words: &[&str],
+        body: &impl Serialize,
+    ) -> anyhow::Result<Answer> {
+        let request = self.request(Method::POST, self.url(words)?).timeout(ANSWER_WITHIN);
+        let json = HeaderValue::from_static("application/json");
+        self.answer(request.header(CONTENT_TYPE, json).body(serde_json::to_vec(body)?)).await
+    }
+
+    /// Sends a request, and takes its answer; a refusal is an error.
+    pub(super) async fn answer(&self, request: RequestBuilder) -> anyhow::Result<Answer> {
+        let response = self.send(request).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = http_body_util::Limited::new(reqwest::Body::from(response), MOST_ANSWER_BYTES);
+        let body = body.collect().await.map_err(|error| self.broken(&*error))?;
+        Ok(Answer { status, headers, body: body.to_bytes().into() })
+    }
+
+    /// Sends a request; the answer's body is yet to come.
+    pub(super) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+        let response = request.send().await.map_err(|error| self.broken(&error))?;
+        let status = response.status();
+        if status.is_success() || status == StatusCode::NOT_MODIFIED {
+            return Ok(response);
+        }
+        let retry_after = response.headers().get(RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        // What is refused is refused, whether or not one hears all of the reason.
+        let body = response.bytes().await.unwrap_or_default();
+        Err(Failed::Refused(Refusal::new(status, &body, retry_after)).into())
+    }
+
+    /// The server is not there, or not any more.
+    pub(super) fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Failed {
+        // The innermost reason is the one that helps; those around it say that something failed.
+        let mut cause = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        let why = cause.to_string();
+        Failed::Unreachable { server: self.base.origin().ascii_serialization(), why }
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Runs a command of this module to its end, on this thread.
+pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(base: &str) -> Server {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        Server { client: reqwest::Client::new(), base: Url::parse(base).unwrap() }
+    }
+
+    #[test]
+    fn words_are_parts_of_the_path_whatever_is_in_them() {
+        let server = server("http://localhost:7420/base");
+        let url = |words: &[&str]| server.url(words).map(String::from);
+        assert_eq!(
+            url(&["v1", "keys", "a/b?c#d %é", "pause"]).unwrap(),
+            "http://localhost:7420/base/v1/keys/a%2Fb%3Fc%23d%20%25%C3%A9/pause"
+        );
+        for word in ["", ".", ".."] {
+            assert!(url(&["v1", "keys", word]).is_err(), "{word:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_on_this_machine_is_known() {
+        for base in ["http://localhost/", "http://127.0.0.1:7420/", "http://[::1]:1/"] {
+            assert!(is_loopback(&Url::parse(base).unwrap()), "{base}");
+        }
+        assert!(!is_loopback(&Url::parse("http://10.0.0.1/").unwrap()));
+    }
+}

@@ -1,0 +1,212 @@
+//! `keylane status`: how one job is and why it waits, or which jobs there are.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use clap::Args;
+use keylane_service::wire::{Job, Page, Timestamp};
+use serde_json::value::RawValue;
+
+use super::options::{AFTER_HELP, ServerArgs};
+use super::refusal::{say, settle};
+use super::server::{Server, block_on};
+use super::words::{self, age, because, one_line, plain, table};
+use crate::exit::Ending;
+
+/// How many jobs are asked for at once at most: what the server gives at most.
+const MOST_ON_A_PAGE: usize = 1000;
+
+/// Shows how jobs are: those named, or all there are as a table.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct StatusArgs {
+    /// The jobs; all, as a table, if there is none.
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Only jobs in these states, with commas between: scheduled, queued,
+    /// running, paused, cancelling, succeeded, failed, cancelled.
+    #[arg(long, value_name = "STATE,…", conflicts_with = "ids")]
+    state: Option<String>,
+
+    /// Only jobs of this kind.
+    #[arg(long, value_name = "KIND", conflicts_with = "ids")]
+    kind: Option<String>,
+
+    /// Only jobs with this label.
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "ids")]
+    label: Option<String>,
+
+    /// Only jobs whose id or name contains this.
+    #[arg(long, value_name = "TEXT", conflicts_with = "ids")]
+    search: Option<String>,
+
+    /// How many jobs are listed at most.
+    #[arg(long, value_name = "N", default_value = "50", conflicts_with = "ids")]
+    limit: usize,
+
+    /// Print JSON, a line for each job.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Runs `keylane status`.
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
+    settle(Server::new(&args.server).and_then(|server| {
+        block_on(async {
+            match args.ids.is_empty() {
+                true => list(args, &server).await,
+                false => show(args, &server).await,
+            }
+        })?;
+        Ok(Ending::Finished { failed: 0 })
+    }))
+}
+
+async fn show(args: &StatusArgs, server: &Server) -> anyhow::Result<()> {
+    for id in &args.ids {
+        let answer = server.get(&["v1", "jobs", id], &[]).await?;
+        let mut text = match args.json {
+            true => one_line(&answer.body),
+            false => details(&answer.read()?, Timestamp::now()).into_bytes(),
+        };
+        if args.json {
+            text.push(b'\n');
+        }
+        io::stdout().lock().write_all(&text)?;
+    }
+    Ok(())
+}
+
+/// All that people want to know of a job.
+fn details(job: &Job, now: Timestamp) -> String {
+    let mut text = format!("{}\n", words::line(job));
+    let ago = |at: Timestamp| format!("{at}, {} ago", age(at, now));
+    let labels = job.labels.iter().map(|(name, value)| format!("{name}={value}"));
+    let labels = labels.collect::<Vec<_>>().join(" ");
+    let facts = [
+        ("kind", Some(job.kind.clone())),
+        ("name", job.name.clone()),
+        ("labels", Some(labels).filter(|labels| !labels.is_empty())),
+        ("weight", Some(job.weight).filter(|weight| *weight != 1).map(|weight| weight.to_string())),
+        ("accepted", Some(ago(job.created_at))),
+        ("not before", job.run_at.filter(|at| *at > now).map(|at| at.to_string())),
+        ("began", job.started_at.map(ago)),
+        ("ended", job.ended_at.map(ago)),
+        ("result", job.result.as_ref().map(|result| result.get().to_owned())),
+    ];
+    for (what, value) in facts {
+        if let Some(value) = value {
+            let _ = writeln!(text, "  {what:<10}  {}", plain(&value));
+        }
+    }
+    for (index, reason) in job.waiting_because.iter().enumerate() {
+        let what = if index == 0 { "waits" } else { "" };
+        let _ = writeln!(text, "  {what:<10}  {}", because(reason));
+    }
+    text
+}
+
+async fn list(args: &StatusArgs, server: &Server) -> anyhow::Result<()> {
+    let label = args.label.as_ref().map(|label| label.replacen('=', ":", 1));
+    let filters =
+        [("state", &args.state), ("kind", &args.kind), ("label", &label), ("q", &args.search)];
+    let mut jobs: Vec<Box<RawValue>> = Vec::new();
+    let mut cursor: Option<String> = None;
+    let more = loop {
+        let limit = (args.limit - jobs.len()).min(MOST_ON_A_PAGE).to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(filters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
+        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let page: Page<Box<RawValue>> = server.read(&["v1", "jobs"], &query).await?;
+        jobs.extend(page.items);
+        cursor = page.next_cursor;
+        if cursor.is_none() || jobs.len() >= args.limit {
+            break cursor.is_some();
+        }
+    };
+    print(&jobs, args.json)?;
+    if more {
+        say(format_args!("there are more; --limit shows more than {}", args.limit));
+    }
+    Ok(())
+}
+
+fn print(jobs: &[Box<RawValue>], as_json: bool) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if as_json {
+        for job in jobs {
+            out.write_all(&one_line(job.get().as_bytes()))?;
+            out.write_all(b"\n")?;
+        }
+    } else {
+        let read = jobs.iter().map(|job| serde_json::from_str(job.get()));
+        let jobs: Vec<Job> = read.collect::<Result<_, _>>()?;
+        out.write_all(overview(&jobs, Timestamp::now()).as_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The columns in which jobs are listed.
+pub(super) const COLUMNS: [&str; 8] =
+    ["ID", "STATE", "DONE", "TOTAL", "FAILED", "KIND", "NAME", "AGE"];
+
+/// A job in these columns.
+pub(super) fn row(job: &Job, now: Timestamp) -> Vec<String> {
+    vec![
+        plain(&job.id).into_owned(),
+        job.state.as_str().to_owned(),
+        format!("{}%", (job.progress.clamp(0.0, 1.0) * 100.0) as u64),
+        job.counts.total.to_string(),
+        job.counts.failed.to_string(),
+        plain(&job.kind).into_owned(),
+        job.name.as_deref().map_or_else(|| "-".to_owned(), |name| plain(name).into_owned()),
+        age(job.created_at, now),
+    ]
+}
+
+fn overview(jobs: &[Job], now: Timestamp) -> String {
+    let rows: Vec<_> = jobs.iter().map(|job| row(job, now)).collect();
+    table(&COLUMNS, &[2, 3, 4], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::words::tests::job;
+
+    const NOW: Timestamp = Timestamp(1_769_860_800_000 + 90_000);
+
+    #[test]
+    fn a_job_is_shown_with_why_it_waits() {
+        let job =
+            job(r#"{"name": "nightly\u001b[2J", "labels": {"team": "a"}, "waiting_because": [
+                {"reason": "key_order", "text": "behind others of `u7`", "count": 500},
+                {"reason": "no_slot", "text": "all slots are busy", "count": 40}]}"#);
+        let text = details(&job, NOW);
+        let expected = "\
+job_0199aaaaaaaa7000800000000000000a running: 450 of 1000 done, 3 failed; 10 running, 540 waiting
+  kind        resize
+  name        nightly\\u{1b}[2J
+  labels      team=a
+  accepted    2026-01-31T12:00:00.000Z, 1 min 30 s ago
+  waits       500 × behind others of `u7`
+              40 × all slots are busy
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn jobs_are_a_table() {
+        let jobs = [job("{}"), job(r#"{"state": "succeeded", "name": "n", "progress": 1}"#)];
+        let expected = "\
+ID                                    STATE      DONE  TOTAL  FAILED  KIND    NAME  AGE
+job_0199aaaaaaaa7000800000000000000a  running     45%   1000       3  resize  -     1 min 30 s
+job_0199aaaaaaaa7000800000000000000a  succeeded  100%   1000       3  resize  n     1 min 30 s
+";
+        assert_eq!(overview(&jobs, NOW), expected);
+    }
+}

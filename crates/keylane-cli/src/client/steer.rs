@@ -1,0 +1,172 @@
+//! `keylane cancel`, `pause`, `resume` and `retry`: tells a server what becomes of jobs.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use keylane_service::wire::{CancelMode, Job, RetryOnly};
+use serde_json::{Value, json};
+
+use super::options::{AFTER_HELP, ServerArgs};
+use super::refusal::{Failed, say, settle};
+use super::server::{Server, block_on};
+use super::watch::worse;
+use super::words::{one_line, plain};
+use crate::exit::Ending;
+
+/// Which jobs, and where.
+#[derive(Debug, Args)]
+struct Jobs {
+    /// The jobs.
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Print each job as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Cancels jobs: nothing more of them begins.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    jobs: Jobs,
+
+    /// End what runs, too; it may go on to its end otherwise.
+    #[arg(long)]
+    kill: bool,
+
+    /// Why, for those who look at it later.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Pauses jobs: nothing of them begins until they are resumed.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    jobs: Jobs,
+}
+
+/// Lets paused jobs go on.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    jobs: Jobs,
+}
+
+/// Does again what has failed of jobs.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct RetryArgs {
+    #[command(flatten)]
+    jobs: Jobs,
+
+    /// Which subtasks.
+    #[arg(long, value_enum, default_value = "failed", value_name = "WHICH")]
+    only: Only,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// Those that failed.
+    Failed,
+    /// Those that failed and those that were cancelled.
+    Unsuccessful,
+}
+
+/// Runs `keylane cancel`.
+pub(crate) fn cancel(args: &CancelArgs) -> anyhow::Result<Ending> {
+    let mode = if args.kill { CancelMode::Kill } else { CancelMode::Graceful };
+    let mut request = json!({ "mode": mode });
+    if let Some(reason) = &args.reason {
+        request["reason"] = json!(reason);
+    }
+    args.jobs.tell("cancel", &request)
+}
+
+/// Runs `keylane pause`.
+pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<Ending> {
+    args.jobs.tell("pause", &json!({}))
+}
+
+/// Runs `keylane resume`.
+pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<Ending> {
+    args.jobs.tell("resume", &json!({}))
+}
+
+/// Runs `keylane retry`.
+pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<Ending> {
+    let only = match args.only {
+        Only::Failed => RetryOnly::Failed,
+        Only::Unsuccessful => RetryOnly::Unsuccessful,
+    };
+    args.jobs.tell("retry", &json!({ "only": only }))
+}
+
+impl Jobs {
+    /// Tells it of each job, also when another was refused.
+    fn tell(&self, what: &str, body: &Value) -> anyhow::Result<Ending> {
+        settle(Server::new(&self.server).and_then(|server| {
+            block_on(async {
+                let mut ending = Ending::Finished { failed: 0 };
+                for id in &self.ids {
+                    match self.tell_one(&server, id, what, body).await {
+                        Ok(()) => {}
+                        Err(error) if is_refused(&error) => {
+                            say(format_args!("{}: {error:#}", plain(id)));
+                            ending = worse(ending, Ending::Refused);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(ending)
+            })
+        }))
+    }
+
+    async fn tell_one(
+        &self,
+        server: &Server,
+        id: &str,
+        what: &str,
+        body: &Value,
+    ) -> anyhow::Result<()> {
+        let answer = server.post(&["v1", "jobs", id, what], body).await?;
+        let mut line = match self.json {
+            true => one_line(&answer.body),
+            false => {
+                let job: Job = answer.read()?;
+                format!("{} {}", plain(&job.id), job.state.as_str()).into_bytes()
+            }
+        };
+        line.push(b'\n');
+        Ok(io::stdout().lock().write_all(&line)?)
+    }
+}
+
+fn is_refused(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Failed::Refused(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use keylane_service::wire::{CancelRequest, RetryRequest};
+
+    use super::*;
+
+    #[test]
+    fn the_api_reads_what_is_sent() {
+        let cancel = json!({ "mode": CancelMode::Kill, "reason": "old" });
+        let cancel: CancelRequest = serde_json::from_value(cancel).unwrap();
+        assert_eq!((cancel.mode, cancel.reason.as_deref()), (CancelMode::Kill, Some("old")));
+        let retry: RetryRequest =
+            serde_json::from_value(json!({ "only": RetryOnly::Unsuccessful })).unwrap();
+        assert_eq!(retry.only, RetryOnly::Unsuccessful);
+    }
+}

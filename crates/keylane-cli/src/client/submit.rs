@@ -1,0 +1,531 @@
+//! `keylane submit`: hands a job to a server, which has it on its disk when this says the job's id.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use keylane_service::wire::{Job, OnErrorChoice, OnFailChoice, Timestamp};
+use reqwest::Method;
+use reqwest::header::CONTENT_TYPE;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use super::board::Board;
+use super::options::{AFTER_HELP, ServerArgs};
+use super::refusal::{Failed, settle};
+use super::server::{Answer, Server, block_on};
+use super::subtasks::{Keyless, Reading, Shape, Subtasks, json};
+use super::upload;
+use super::watch::{PATIENCE, watch};
+use super::words::one_line;
+use crate::cli::ProgressMode;
+use crate::consume::Span;
+use crate::exit::Ending;
+use crate::input::{Format, Origin};
+
+/// Hands a job to a server, and prints its id.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct SubmitArgs {
+    /// What is to be done: one of the kinds that the server has.
+    #[arg(value_name = "KIND")]
+    kind: String,
+
+    #[command(flatten)]
+    work: Work,
+
+    /// The key of the only subtask; several times, if it has several. With an
+    /// input, how each record's key is found, as in keylane run: a .json.path, a
+    /// column, a /regex/, a {template}.
+    #[arg(long, value_name = "KEY")]
+    key: Vec<String>,
+
+    /// The first line of the table has the columns' names.
+    #[arg(long)]
+    header: bool,
+
+    /// What happens to records without a key.
+    #[arg(long, value_enum, default_value = "unordered", value_name = "POLICY")]
+    no_key: Keyless,
+
+    /// A value that means "no key"; can be given several times.
+    #[arg(long, value_name = "VALUE")]
+    null: Vec<String>,
+
+    /// What people call the job.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// For finding it again; can be given several times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    label: Vec<Label>,
+
+    /// Its claim to spare workers beside other jobs: 1 by default.
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+
+    /// Not before so long from now.
+    #[arg(long, value_name = "TIME", conflicts_with = "at")]
+    delay: Option<Span>,
+
+    /// Not before this time, such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "WHEN")]
+    at: Option<When>,
+
+    /// How often each subtask is tried; by default what the kind says.
+    #[arg(long, value_name = "N")]
+    attempts: Option<u32>,
+
+    /// How long an attempt may take; by default what the kind says.
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Span>,
+
+    /// Whether others go on when a subtask has failed for good.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    on_error: Option<OnError>,
+
+    /// What becomes of the key when a subtask has failed for good.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    on_fail: Option<OnFail>,
+
+    /// Leave out the kind's step over the results.
+    #[arg(long)]
+    no_fan_in: bool,
+
+    /// Sent twice with the same key, the job is accepted once.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+
+    /// Follow the job to its end, or for so long, and exit by how it ended.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
+    wait: Option<Option<Span>>,
+
+    /// Print the job as JSON instead of its id: as it was accepted, or with
+    /// --wait as it ended.
+    #[arg(long)]
+    json: bool,
+
+    /// What is shown on standard error: by default bars on a terminal, else a
+    /// line now and then.
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
+    progress: ProgressMode,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// What the job is made of: one payload, or an input of many. FILE is - for standard input.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct Work {
+    /// One subtask with this payload; or what the kind splits.
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+
+    /// The same, out of a file; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    payload_file: Option<PathBuf>,
+
+    /// A subtask for each line, whose payload is the line as a text.
+    #[arg(long, value_name = "FILE")]
+    lines: Option<PathBuf>,
+
+    /// A subtask for each line, whose payload is the JSON there.
+    #[arg(long, value_name = "FILE")]
+    ndjson: Option<PathBuf>,
+
+    /// A subtask for each row of comma-separated values, whose payload is an
+    /// object with --header, else a list.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// The same for tab-separated values.
+    #[arg(long, value_name = "FILE")]
+    tsv: Option<PathBuf>,
+
+    /// A subtask in each line, in the API's own words: {"key":…,"payload":…}.
+    #[arg(long, value_name = "FILE")]
+    subtasks: Option<PathBuf>,
+}
+
+/// Whether others go on when a subtask has failed for good.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OnError {
+    /// All others are done.
+    FinishAll,
+    /// Those that have not begun are cancelled.
+    FailFast,
+}
+
+/// What becomes of a key when one of its subtasks has failed for good.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OnFail {
+    /// The next one of the key goes on.
+    Continue,
+    /// The key stands still until somebody retries or skips its head.
+    StopKey,
+}
+
+#[derive(Debug, Clone)]
+struct Label(String, String);
+
+impl FromStr for Label {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
+        let (name, value) =
+            split.ok_or_else(|| format!("`{text}` is no label; write name=value"))?;
+        Ok(Label(name.to_owned(), value.to_owned()))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct When(Timestamp);
+
+impl FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = serde_json::from_value(serde_json::Value::String(text.to_owned()));
+        read.map(When).map_err(|_| {
+            format!("`{text}` is no time; write 2026-01-31T12:00:00Z, or with +01:00 at the end")
+        })
+    }
+}
+
+/// The job, as it is sent: the API's `SubmitJob` without subtasks.
+#[derive(Debug, Serialize)]
+struct Head<'a> {
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<&'a str, &'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_error: Option<OnErrorChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_fail: Option<OnFailChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fan_in: Option<bool>,
+}
+
+/// Runs `keylane submit`.
+pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<Ending> {
+    settle(Server::new(&args.server).and_then(|server| block_on(submit(args, &server))))
+}
+
+async fn submit(args: &SubmitArgs, server: &Server) -> anyhow::Result<Ending> {
+    let answer = match args.input()? {
+        Some((path, format, shape)) => args.upload(server, path, format, shape).await?,
+        None => {
+            let head = args.head(args.payload()?, true)?;
+            args.send(server, "application/json", serde_json::to_vec(&head)?).await?
+        }
+    };
+    let job: Job = answer.read()?;
+    let Some(within) = args.wait else {
+        print(args.json, &job.id, &answer.body)?;
+        return Ok(Ending::Finished { failed: 0 });
+    };
+    if !args.json {
+        // Whoever has the id can go on, whatever becomes of this command.
+        print(false, &job.id, &[])?;
+    }
+    args.follow(server, &job, within).await
+}
+
+fn print(as_json: bool, id: &str, body: &[u8]) -> io::Result<()> {
+    let mut line = if as_json { one_line(body) } else { id.as_bytes().to_vec() };
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
+
+impl SubmitArgs {
+    /// The input of many subtasks, if that is what was given.
+    fn input(&self) -> anyhow::Result<Option<(&Path, Format, Shape)>> {
+        let work = &self.work;
+        let inputs = [
+            (&work.lines, Format::Lines, Shape::Payload),
+            (&work.ndjson, Format::Ndjson, Shape::Payload),
+            (&work.csv, Format::Csv, Shape::Payload),
+            (&work.tsv, Format::Tsv, Shape::Payload),
+            (&work.subtasks, Format::Ndjson, Shape::Whole),
+        ];
+        let found = inputs
+            .into_iter()
+            .find_map(|(path, format, shape)| path.as_deref().map(|path| (path, format, shape)));
+        let is_table =
+            found.is_some_and(|(_, format, _)| matches!(format, Format::Csv | Format::Tsv));
+        ensure!(is_table || !self.header, "--header is about --csv and --tsv");
+        if let Some((_, _, shape)) = found {
+            ensure!(self.key.len() <= 1, "each record's key is found in one way: give --key once");
+            let has_own = shape == Shape::Whole && !self.key.is_empty();
+            ensure!(!has_own, "the lines of --subtasks have their own keys; leave out --key");
+        }
+        Ok(found)
+    }
+
+    fn payload(&self) -> anyhow::Result<Option<Box<RawValue>>> {
+        let text = match (&self.work.payload, &self.work.payload_file) {
+            (Some(text), _) => text.clone(),
+            (None, Some(path)) => read_payload(path)?,
+            (None, None) if !self.key.is_empty() => return Ok(None),
+            (None, None) => bail!(
+                "there is nothing to do: give --payload JSON, or an input with --ndjson, --csv, --tsv, \
+                 --lines or --subtasks"
+            ),
+        };
+        json(text).map(Some)
+    }
+
+    fn head(&self, payload: Option<Box<RawValue>>, keyed: bool) -> anyhow::Result<Head<'_>> {
+        let millis = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+        let labels: BTreeMap<_, _> =
+            self.label.iter().map(|Label(name, value)| (name.as_str(), value.as_str())).collect();
+        ensure!(labels.len() == self.label.len(), "a label can be given once only");
+        let keys = if keyed { &*self.key } else { &[] };
+        Ok(Head {
+            kind: &self.kind,
+            name: self.name.as_deref(),
+            labels,
+            weight: self.weight,
+            payload,
+            key: if let [key] = keys { Some(key) } else { None },
+            keys: Some(keys).filter(|keys| keys.len() > 1),
+            run_at: self.at.map(|when| when.0),
+            delay_ms: self.delay.map(millis),
+            on_error: self.on_error.map(|choice| match choice {
+                OnError::FinishAll => OnErrorChoice::FinishAll,
+                OnError::FailFast => OnErrorChoice::FailFast,
+            }),
+            on_fail: self.on_fail.map(|choice| match choice {
+                OnFail::Continue => OnFailChoice::Continue,
+                OnFail::StopKey => OnFailChoice::StopKey,
+            }),
+            attempts: self.attempts,
+            timeout_ms: self.timeout.map(millis),
+            fan_in: self.no_fan_in.then_some(false),
+        })
+    }
+
+    async fn upload(
+        &self,
+        server: &Server,
+        path: &Path,
+        format: Format,
+        shape: Shape,
+    ) -> anyhow::Result<Answer> {
+        let reading = Reading {
+            format,
+            header: self.header,
+            shape,
+            key: self.key.first().cloned(),
+            nulls: self.null.iter().map(|null| null.clone().into_bytes()).collect(),
+            keyless: self.no_key,
+        };
+        let subtasks = Subtasks::new(Origin::open(Some(path))?, reading)?;
+        let head = serde_json::to_vec(&self.head(None, false)?)?;
+        let bar = self.upload_bar();
+        let (body, broken) = upload::start(head, subtasks, bar.clone())?;
+        let sent = self.send(server, "application/x-ndjson", reqwest::Body::wrap(body)).await;
+        bar.finish_and_clear();
+        match (sent, broken.try_recv()) {
+            (_, Ok(error)) => Err(error.context("nothing was submitted")),
+            (sent, Err(_)) => sent,
+        }
+    }
+
+    fn upload_bar(&self) -> ProgressBar {
+        let is_shown = match self.progress {
+            ProgressMode::Bar => true,
+            ProgressMode::Auto => io::stderr().is_terminal(),
+            ProgressMode::Plain | ProgressMode::None => false,
+        };
+        if !is_shown {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{spinner} {human_pos} subtasks read, {per_sec}");
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(style.expect("the template is a constant"));
+        bar
+    }
+
+    async fn send(
+        &self,
+        server: &Server,
+        kind: &'static str,
+        body: impl Into<reqwest::Body>,
+    ) -> anyhow::Result<Answer> {
+        let mut request = server.request(Method::POST, server.url(&["v1", "jobs"])?);
+        if let Some(key) = &self.idempotency_key {
+            request = request.header("idempotency-key", key);
+        }
+        let answer = server.answer(request.header(CONTENT_TYPE, kind).body(body)).await;
+        answer.map_err(|error| match error.downcast_ref::<Failed>() {
+            Some(Failed::Unreachable { .. }) if self.idempotency_key.is_none() => error.context(
+                "whether the job was accepted is not known; with --idempotency-key it can be sent again safely",
+            ),
+            _ => error,
+        })
+    }
+
+    /// Follows the job to its end, or until the time is over.
+    async fn follow(
+        &self,
+        server: &Server,
+        job: &Job,
+        within: Option<Span>,
+    ) -> anyhow::Result<Ending> {
+        let board = Board::new(self.progress);
+        let within = within.map_or(Duration::MAX, |span| span.0);
+        let ids = [job.id.as_str()];
+        let Ok(watched) = timeout(within, watch(server, &ids, &board, PATIENCE)).await else {
+            board.leave();
+            board.say(format_args!("{} is not over; `keylane watch` follows it", job.id));
+            if self.json {
+                let now = server.get(&["v1", "jobs", &job.id], &[]).await?;
+                print(true, &job.id, &now.body)?;
+            }
+            return Ok(Ending::StillGoing);
+        };
+        let (jobs, ending) = watched?;
+        if let Some(job) = jobs.first().filter(|_| self.json) {
+            print(true, &job.id, &serde_json::to_vec(job)?)?;
+        }
+        Ok(ending)
+    }
+}
+
+fn read_payload(path: &Path) -> anyhow::Result<String> {
+    /// More than any server takes in one piece.
+    const MOST_BYTES: u64 = 64 << 20;
+    let cannot = || format!("cannot read the payload in {}", path.display());
+    let reader: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin().lock()),
+        _ => Box::new(File::open(path).with_context(cannot)?),
+    };
+    let mut text = String::new();
+    let length = reader.take(MOST_BYTES + 1).read_to_string(&mut text).with_context(cannot)?;
+    ensure!(length as u64 <= MOST_BYTES, "the payload has over {MOST_BYTES} bytes");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use keylane_service::wire::SubmitJob;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: SubmitArgs,
+    }
+
+    fn args(words: &[&str]) -> Result<SubmitArgs, clap::Error> {
+        Words::try_parse_from([&["submit"], words].concat()).map(|words| words.args)
+    }
+
+    #[test]
+    fn the_api_reads_what_is_sent() {
+        let words = [
+            "resize",
+            "--payload",
+            "{\"a\": 1e400}",
+            "--key",
+            "u7",
+            "--key",
+            "u8",
+            "--name",
+            "n",
+            "--label",
+            "a=b=c",
+            "--weight",
+            "3",
+            "--at",
+            "2026-01-31T13:00:00+01:00",
+            "--attempts",
+            "2",
+            "--timeout",
+            "1.5s",
+            "--on-error",
+            "fail-fast",
+            "--on-fail",
+            "stop-key",
+            "--no-fan-in",
+        ];
+        let args = args(&words).unwrap();
+        let text =
+            serde_json::to_string(&args.head(args.payload().unwrap(), true).unwrap()).unwrap();
+        let job: SubmitJob = serde_json::from_str(&text).unwrap();
+        assert_eq!(job.payload.unwrap().get(), "{\"a\": 1e400}");
+        assert_eq!((job.key, job.keys), (None, Some(vec!["u7".into(), "u8".into()])));
+        assert_eq!(job.labels["a"], "b=c");
+        assert_eq!((job.weight, job.attempts, job.timeout_ms), (Some(3), Some(2), Some(1500)));
+        assert_eq!(job.run_at.unwrap().to_string(), "2026-01-31T12:00:00.000Z");
+        assert_eq!(job.on_error, Some(OnErrorChoice::FailFast));
+        assert_eq!(job.on_fail, Some(OnFailChoice::StopKey));
+        assert_eq!((job.fan_in, job.delay_ms), (Some(false), None));
+    }
+
+    #[test]
+    fn what_was_not_said_is_the_servers_to_decide() {
+        let args = args(&["resize", "--key", "u7"]).unwrap();
+        let text =
+            serde_json::to_string(&args.head(args.payload().unwrap(), true).unwrap()).unwrap();
+        assert_eq!(text, r#"{"kind":"resize","key":"u7"}"#);
+    }
+
+    #[test]
+    fn words_that_contradict_each_other_are_refused() {
+        let wrong: [&[&str]; 4] = [
+            &["k", "--payload", "1", "--lines", "-"],
+            &["k", "--delay", "5m", "--at", "2026-01-31T12:00:00Z"],
+            &["k", "--at", "tomorrow"],
+            &["k", "--label", "x"],
+        ];
+        for words in wrong {
+            assert!(args(words).is_err(), "{words:?}");
+        }
+        let why = |words: &[&str]| {
+            let args = args(words).unwrap();
+            args.input()
+                .map(|_| ())
+                .and_then(|()| args.payload().map(|_| ()))
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(why(&["k"]).contains("nothing to do"));
+        assert!(why(&["k", "--payload", "text"]).contains("not JSON"));
+        assert!(why(&["k", "--lines", "-", "--header"]).contains("--header"));
+        assert!(why(&["k", "--csv", "-", "--key", "1", "--key", "2"]).contains("--key once"));
+        assert!(why(&["k", "--subtasks", "-", "--key", "1"]).contains("their own keys"));
+    }
+}

@@ -1,0 +1,230 @@
+//! Makes subtasks, a line of JSON each, of the records of an input.
+
+use std::io::Write;
+
+use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
+use csv::ByteRecord;
+use serde_json::value::RawValue;
+
+use crate::input::{Format, Layout, Origin, Record, Source};
+use crate::key::{Key, KeyRule, NoKey};
+
+/// What happens to records without a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Keyless {
+    /// Their subtasks have none, and wait for no other.
+    Unordered,
+    /// Nothing is submitted.
+    Error,
+}
+
+/// What a record is to the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// The payload of a subtask.
+    Payload,
+    /// A subtask, in the words of the API.
+    Whole,
+}
+
+/// The subtasks of an input, one after another.
+#[derive(Debug)]
+pub(super) struct Subtasks {
+    source: Source,
+    record: Record,
+    rule: Option<KeyRule>,
+    shape: Shape,
+    /// The names of a table's columns, as JSON.
+    names: Option<Vec<String>>,
+}
+
+/// How an input is read.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    pub(super) format: Format,
+    pub(super) header: bool,
+    pub(super) shape: Shape,
+    /// As in `keylane run`.
+    pub(super) key: Option<String>,
+    pub(super) nulls: Vec<Vec<u8>>,
+    pub(super) keyless: Keyless,
+}
+
+impl Subtasks {
+    /// Begins to read; what is wrong with the key's rule or the header is found here.
+    pub(super) fn new(origin: Origin, reading: Reading) -> anyhow::Result<Self> {
+        let source = Source::new(origin, reading.format, reading.header)?;
+        let no_key = match reading.keyless {
+            Keyless::Unordered => NoKey::Unordered,
+            Keyless::Error => NoKey::Error,
+        };
+        let rule =
+            reading.key.map(|key| KeyRule::new(&key, reading.nulls, no_key, source.layout()));
+        let names = match source.layout() {
+            Layout::Named(header) => Some(names(header)?),
+            _ => None,
+        };
+        Ok(Self {
+            rule: rule.transpose()?,
+            shape: reading.shape,
+            names,
+            source,
+            record: Record::default(),
+        })
+    }
+
+    /// Appends the next subtask to `into`, with a line end; false at the end of the input.
+    pub(super) fn next(&mut self, into: &mut Vec<u8>) -> anyhow::Result<bool> {
+        if !self.source.next(&mut self.record)? {
+            return Ok(false);
+        }
+        let written = self.write(into);
+        written.with_context(|| format!("{}:{}", self.source.name(), self.record.line))?;
+        Ok(true)
+    }
+
+    fn write(&mut self, into: &mut Vec<u8>) -> anyhow::Result<()> {
+        if self.shape == Shape::Whole {
+            into.extend_from_slice(self.record.raw.trim_ascii());
+            into.push(b'\n');
+            return Ok(());
+        }
+        into.push(b'{');
+        if let Some(rule) = &mut self.rule
+            && let Key::Named(key) = rule.key_of(&self.record)?
+        {
+            let key =
+                str::from_utf8(&key).context("the key is not valid UTF-8, as JSON must be")?;
+            into.extend_from_slice(b"\"key\":");
+            serde_json::to_writer(&mut *into, key)?;
+            into.push(b',');
+        }
+        into.extend_from_slice(b"\"payload\":");
+        self.payload(into)?;
+        into.extend_from_slice(b"}\n");
+        Ok(())
+    }
+
+    /// A JSON value is itself, a line a text, a row an object by the header, or else a list.
+    fn payload(&self, into: &mut Vec<u8>) -> anyhow::Result<()> {
+        match (self.source.layout(), &self.names) {
+            (Layout::Ndjson, _) => into.extend_from_slice(self.record.raw.trim_ascii()),
+            (Layout::Lines, _) => string(&self.record.raw, into)?,
+            (_, Some(names)) => {
+                for (index, (name, value)) in names.iter().zip(&self.record.row).enumerate() {
+                    into.push(if index == 0 { b'{' } else { b',' });
+                    into.write_all(name.as_bytes())?;
+                    into.push(b':');
+                    string(value, into)?;
+                }
+                into.push(b'}');
+            }
+            (_, None) => {
+                for (index, value) in self.record.row.iter().enumerate() {
+                    into.push(if index == 0 { b'[' } else { b',' });
+                    string(value, into)?;
+                }
+                into.push(b']');
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names of the columns, which are those of an object's members.
+fn names(header: &ByteRecord) -> anyhow::Result<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for column in header {
+        let name =
+            str::from_utf8(column).context("the header is not valid UTF-8, as JSON must be")?;
+        let name = serde_json::to_string(name)?;
+        if names.contains(&name) {
+            bail!("two columns are called {name}; payloads need different names");
+        }
+        names.push(name);
+    }
+    ensure!(!names.is_empty(), "the header has no columns");
+    Ok(names)
+}
+
+fn string(bytes: &[u8], into: &mut Vec<u8>) -> anyhow::Result<()> {
+    let text = str::from_utf8(bytes);
+    let text = text
+        .context("not valid UTF-8, as JSON must be; convert the input, for example with iconv")?;
+    Ok(serde_json::to_writer(into, text)?)
+}
+
+/// Checks that a text is JSON, and keeps it as it is.
+pub(super) fn json(text: String) -> anyhow::Result<Box<RawValue>> {
+    RawValue::from_string(text)
+        .context("the payload is not JSON; a text has quotes of its own: '\"text\"'")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use keylane_service::wire::SubmitSubtask;
+
+    use super::*;
+
+    fn made(input: &str, reading: Reading) -> anyhow::Result<Vec<String>> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), input).unwrap();
+        let mut subtasks = Subtasks::new(Origin::open(Some(file.path()))?, reading)?;
+        let mut bytes = Vec::new();
+        while subtasks.next(&mut bytes)? {}
+        let lines: Vec<String> = String::from_utf8(bytes)?.lines().map(String::from).collect();
+        for line in &lines {
+            serde_json::from_str::<SubmitSubtask>(line).expect("the API takes it");
+        }
+        Ok(lines)
+    }
+
+    fn reading(format: Format, key: Option<&str>) -> Reading {
+        Reading {
+            format,
+            header: false,
+            shape: Shape::Payload,
+            key: key.map(String::from),
+            nulls: vec![b"NA".to_vec()],
+            keyless: Keyless::Unordered,
+        }
+    }
+
+    #[test]
+    fn each_format_has_payloads_of_its_own() {
+        let lines = made("GET /a\n\n\"x\"\n", reading(Format::Lines, Some("2"))).unwrap();
+        let expected =
+            [r#"{"key":"/a","payload":"GET /a"}"#, r#"{"payload":""}"#, r#"{"payload":"\"x\""}"#];
+        assert_eq!(lines, expected);
+        let values =
+            made("{\"u\": 7, \"n\": 1e400}\n", reading(Format::Ndjson, Some(".u"))).unwrap();
+        assert_eq!(values, [r#"{"key":"7","payload":{"u": 7, "n": 1e400}}"#]);
+        let rows = made("a,\"b\nc\"\nNA,d\n", reading(Format::Csv, Some("1"))).unwrap();
+        assert_eq!(rows, [r#"{"key":"a","payload":["a","b\nc"]}"#, r#"{"payload":["NA","d"]}"#]);
+        let named = Reading { header: true, ..reading(Format::Tsv, None) };
+        assert_eq!(made("u\tn\n1\t2\n", named).unwrap(), [r#"{"payload":{"u":"1","n":"2"}}"#]);
+    }
+
+    #[test]
+    fn whole_subtasks_stay_as_they_are() {
+        let whole = Reading { shape: Shape::Whole, ..reading(Format::Ndjson, None) };
+        let line = r#"{"keys":["a","b"],"payload":[1]}"#;
+        assert_eq!(made(&format!("{line}\n"), whole).unwrap(), [line]);
+    }
+
+    #[test]
+    fn what_cannot_be_submitted_is_named_with_its_line() {
+        let why = |input: &str, reading| format!("{:#}", made(input, reading).unwrap_err());
+        let strict = Reading { keyless: Keyless::Error, ..reading(Format::Ndjson, Some(".u")) };
+        let message = why("{\"u\":1}\n{\"v\":2}\n", strict);
+        assert!(message.contains(":2: the record has no key"), "{message}");
+        assert!(
+            why("{\"u\":1}\n{\n", reading(Format::Ndjson, None)).contains(":2: not valid JSON")
+        );
+        let named = Reading { header: true, ..reading(Format::Csv, None) };
+        assert!(why("a,a\n1,2\n", named).contains("two columns are called \"a\""));
+    }
+}

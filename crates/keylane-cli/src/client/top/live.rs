@@ -1,0 +1,121 @@
+//! The view on a terminal: asks the server again and again, takes keys, draws, and leaves the terminal as it was.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use ratatui::crossterm::event::{self, Event};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+
+use super::picture::Picture;
+use super::state::{State, Wish};
+use super::view;
+use crate::client::server::Server;
+use crate::exit::Ending;
+use crate::signals;
+
+/// What the view is about to hear.
+enum News {
+    Picture(Result<Box<Picture>, String>),
+    Terminal(Event),
+    /// What came of a wish.
+    Done(String),
+    Signal(i32),
+}
+
+/// Shows the server until the user has enough.
+pub(super) async fn run(server: Server, every: Duration) -> anyhow::Result<Ending> {
+    let server = Arc::new(server);
+    // Before the screen is taken: a server that is not there is said on the one that stays.
+    let first = Picture::take(&server).await?;
+    let (tell, news) = mpsc::unbounded_channel();
+    let signalled = tell.clone();
+    signals::each(move |signal| signalled.send(News::Signal(signal)).is_ok())?;
+    // It also has the terminal restored if anything panics.
+    let terminal =
+        ratatui::try_init().context("cannot use the terminal; --once prints how it is")?;
+    let ending = show(terminal, server, every, first, tell, news).await;
+    ratatui::restore();
+    ending
+}
+
+async fn show(
+    mut terminal: ratatui::DefaultTerminal,
+    server: Arc<Server>,
+    every: Duration,
+    first: Picture,
+    tell: mpsc::UnboundedSender<News>,
+    mut news: mpsc::UnboundedReceiver<News>,
+) -> anyhow::Result<Ending> {
+    read_keys(tell.clone())?;
+    let soon = Arc::new(Notify::new());
+    let _looking = tokio::spawn(look(Arc::clone(&server), every, Arc::clone(&soon), tell.clone()));
+    let mut state = State::default();
+    state.see(Ok(first));
+    loop {
+        terminal.draw(|frame| view::draw(frame, &state))?;
+        let Some(next) = news.recv().await else { return Ok(Ending::Finished { failed: 0 }) };
+        match next {
+            News::Picture(picture) => state.see(picture.map(|picture| *picture)),
+            News::Signal(signal) => return Ok(Ending::Signalled { signal }),
+            News::Done(said) => {
+                state.message = Some(said);
+                soon.notify_one();
+            }
+            News::Terminal(Event::Key(key)) => match state.press(key) {
+                Some(Wish::Quit) => return Ok(Ending::Finished { failed: 0 }),
+                Some(wish) => drop(tokio::spawn(grant(Arc::clone(&server), wish, tell.clone()))),
+                None => {}
+            },
+            // Another size: it is drawn anew.
+            News::Terminal(_) => {}
+        }
+    }
+}
+
+/// Keys come from a thread that waits for them; it ends with the process.
+fn read_keys(tell: mpsc::UnboundedSender<News>) -> anyhow::Result<()> {
+    let keys = thread::Builder::new().name("keylane-keys".into());
+    keys.spawn(move || {
+        while let Ok(event) = event::read() {
+            if tell.send(News::Terminal(event)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Asks again and again; sooner after something was done.
+async fn look(
+    server: Arc<Server>,
+    every: Duration,
+    soon: Arc<Notify>,
+    tell: mpsc::UnboundedSender<News>,
+) {
+    loop {
+        let _ = tokio::time::timeout(every, soon.notified()).await;
+        let picture = Picture::take(&server).await.map(Box::new);
+        let picture = picture.map_err(|error| format!("{error:#}"));
+        if tell.send(News::Picture(picture)).is_err() {
+            return;
+        }
+    }
+}
+
+async fn grant(server: Arc<Server>, wish: Wish, tell: mpsc::UnboundedSender<News>) {
+    let (id, what, body): (_, _, Value) = match wish {
+        Wish::Pause(id) => (id, "pause", json!({})),
+        Wish::Resume(id) => (id, "resume", json!({})),
+        Wish::Cancel(id) => (id, "cancel", json!({"mode": "graceful", "reason": "keylane top"})),
+        Wish::Quit => return,
+    };
+    let said = match server.post(&["v1", "jobs", &id, what], &body).await {
+        Ok(_) => format!("{what}: {id}"),
+        Err(error) => format!("{error:#}"),
+    };
+    // Nobody listens when the view is gone.
+    let _ = tell.send(News::Done(said));
+}

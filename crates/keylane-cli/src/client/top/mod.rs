@@ -1,0 +1,57 @@
+//! `keylane top`: a live view of a server: its jobs, what runs in its slots, and the keys that wait longest.
+//!
+//! ```text
+//! picture ─▶ state ─▶ view, text
+//! (asked      (what is   (drawn on a terminal,
+//!  each        shown,     or printed once)
+//!  second)     keys)
+//! ```
+
+mod live;
+mod picture;
+mod state;
+mod text;
+mod view;
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::options::{AFTER_HELP, ServerArgs};
+use super::refusal::settle;
+use super::server::{Server, block_on};
+use crate::consume::Span;
+use crate::exit::Ending;
+use picture::Picture;
+
+/// Shows what a server does, live: jobs, slots, and the keys that wait longest.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct TopArgs {
+    /// How often it is brought up to date.
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    every: Span,
+
+    /// Print how it is once, and end: so also where the output is no terminal.
+    #[arg(long)]
+    once: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// The shortest time between two looks: a server has better things to do.
+const LEAST_EVERY: Duration = Duration::from_millis(100);
+
+/// Runs `keylane top`.
+pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
+    settle(Server::new(&args.server).and_then(|server| {
+        if args.once || !io::stdout().is_terminal() {
+            let picture = block_on(Picture::take(&server))?;
+            io::stdout().lock().write_all(text::snapshot(&picture).as_bytes())?;
+            return Ok(Ending::Finished { failed: 0 });
+        }
+        block_on(live::run(server, args.every.0.max(LEAST_EVERY)))
+    }))
+}

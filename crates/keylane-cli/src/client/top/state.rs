@@ -1,0 +1,290 @@
+//! What the view shows and what its keys do: a plain state machine without a terminal and without a server.
+
+use keylane_service::wire::{Job, JobState};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::picture::Picture;
+use crate::client::words::plain;
+
+/// What is shown.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) picture: Option<Picture>,
+    /// The one before, for rates.
+    earlier: Option<Picture>,
+    /// Why there is no newer one.
+    pub(super) error: Option<String>,
+    /// What came of the last wish.
+    pub(super) message: Option<String>,
+    /// The job that keys are about, by its id: when jobs change their places, it is still this one.
+    selected: Option<String>,
+    /// Only jobs whose id, name or kind contains this.
+    pub(super) filter: String,
+    pub(super) asking: Asking,
+}
+
+/// What the next keys are about.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// They are commands.
+    #[default]
+    Nothing,
+    /// They are letters of the filter. Left by Enter or Escape.
+    Filter,
+    /// `y` cancels this job, all else doesn't.
+    Cancel(String),
+}
+
+/// What the user wants of the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Quit,
+    Pause(String),
+    Resume(String),
+    Cancel(String),
+}
+
+impl State {
+    /// There is a newer picture, or a reason why not.
+    pub(super) fn see(&mut self, picture: Result<Picture, String>) {
+        match picture {
+            Ok(picture) => {
+                self.earlier = self.picture.replace(picture);
+                self.error = None;
+            }
+            Err(error) => self.error = Some(error),
+        }
+    }
+
+    /// How the server is, in two lines.
+    pub(super) fn headline(&self) -> [String; 2] {
+        match &self.picture {
+            Some(picture) => picture.headline(self.earlier.as_ref()),
+            None => ["asking".into(), String::new()],
+        }
+    }
+
+    /// The jobs that the filter lets through.
+    pub(super) fn jobs(&self) -> Vec<&Job> {
+        let wanted = self.filter.to_lowercase();
+        let has = |text: &str| text.to_lowercase().contains(&wanted);
+        let jobs = self.picture.iter().flat_map(|picture| &picture.jobs);
+        jobs.filter(|job| has(&job.id) || has(&job.kind) || job.name.as_deref().is_some_and(has))
+            .collect()
+    }
+
+    /// Which of these is selected: the first, unless another was chosen and is still there.
+    pub(super) fn selected(&self) -> Option<usize> {
+        let jobs = self.jobs();
+        let place = jobs.iter().position(|job| Some(&job.id) == self.selected.as_ref());
+        place.or(if jobs.is_empty() { None } else { Some(0) })
+    }
+
+    fn select(&mut self, place: usize) {
+        let jobs = self.jobs();
+        let job = jobs.get(place.min(jobs.len().saturating_sub(1)));
+        self.selected = job.map(|job| job.id.clone());
+    }
+
+    fn step(&mut self, forward: bool, by: usize) {
+        let place = self.selected().unwrap_or(0);
+        self.select(if forward { place + by } else { place.saturating_sub(by) });
+    }
+
+    /// A key was pressed.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Wish> {
+        if key.kind == KeyEventKind::Release {
+            return None;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Some(Wish::Quit);
+        }
+        self.message = None;
+        match std::mem::take(&mut self.asking) {
+            Asking::Nothing => self.command(key.code),
+            Asking::Filter => {
+                self.letter(key.code);
+                None
+            }
+            Asking::Cancel(id) => (key.code == KeyCode::Char('y')).then_some(Wish::Cancel(id)),
+        }
+    }
+
+    fn command(&mut self, code: KeyCode) -> Option<Wish> {
+        const PAGE: usize = 10;
+        match code {
+            KeyCode::Char('q') | KeyCode::Esc => return Some(Wish::Quit),
+            KeyCode::Down | KeyCode::Char('j') => self.step(true, 1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(false, 1),
+            KeyCode::PageDown => self.step(true, PAGE),
+            KeyCode::PageUp => self.step(false, PAGE),
+            KeyCode::Home => self.select(0),
+            KeyCode::End => self.select(usize::MAX),
+            KeyCode::Char('/') => self.asking = Asking::Filter,
+            KeyCode::Char('p') => return self.pause(),
+            KeyCode::Char('c') => {
+                self.asking = self.chosen().map_or(Asking::Nothing, Asking::Cancel)
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn letter(&mut self, code: KeyCode) {
+        self.asking = Asking::Filter;
+        match code {
+            KeyCode::Enter => self.asking = Asking::Nothing,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.asking = Asking::Nothing;
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(letter) => self.filter.push(letter),
+            _ => {}
+        }
+    }
+
+    fn chosen(&self) -> Option<String> {
+        self.selected().map(|place| self.jobs()[place].id.clone())
+    }
+
+    /// A paused job goes on, another is paused.
+    fn pause(&self) -> Option<Wish> {
+        let job = self.jobs()[self.selected()?];
+        let id = job.id.clone();
+        Some(if job.state == JobState::Paused { Wish::Resume(id) } else { Wish::Pause(id) })
+    }
+
+    /// What the last line says.
+    pub(super) fn prompt(&self) -> String {
+        match &self.asking {
+            Asking::Filter => format!("filter: {}_", plain(&self.filter)),
+            Asking::Cancel(id) => {
+                format!("cancel {}? what runs may come to its end; y, or any other key", plain(id))
+            }
+            Asking::Nothing => {
+                let commands = "q quit  ↑↓ select  p pause or resume  c cancel  / filter";
+                let said = self.error.as_ref().or(self.message.as_ref());
+                match (said, self.filter.is_empty()) {
+                    (Some(said), _) => plain(said).into_owned(),
+                    (None, true) => commands.to_owned(),
+                    (None, false) => format!("{commands}  (filter: {})", plain(&self.filter)),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::picture::tests::picture;
+    use super::*;
+    use crate::client::words::tests::job;
+
+    fn id(last: char) -> String {
+        format!("job_0199aaaaaaaa700080000000000000{last}0")
+    }
+
+    fn named(last: char, state: &str, progress: f64) -> Job {
+        let with = serde_json::json!({"id": id(last), "state": state, "progress": progress, "name": format!("n{last}")});
+        job(&with.to_string())
+    }
+
+    pub(in crate::client::top) fn state() -> State {
+        let mut state = State::default();
+        let jobs =
+            vec![named('1', "running", 0.9), named('2', "running", 0.5), named('3', "paused", 0.1)];
+        state.see(Ok(picture(jobs)));
+        state
+    }
+
+    fn press(state: &mut State, code: KeyCode) -> Option<Wish> {
+        state.press(KeyEvent::from(code))
+    }
+
+    fn write(state: &mut State, text: &str) {
+        for letter in text.chars() {
+            assert_eq!(press(state, KeyCode::Char(letter)), None);
+        }
+    }
+
+    #[test]
+    fn a_job_that_changes_its_place_stays_selected() {
+        let mut state = state();
+        assert_eq!(state.selected(), Some(0));
+        press(&mut state, KeyCode::Down);
+        assert_eq!(state.selected(), Some(1));
+        // The second overtakes the first, between the look and the key.
+        state.see(Ok(picture(vec![named('1', "running", 0.2), named('2', "running", 0.5)])));
+        assert_eq!(state.selected(), Some(0));
+        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(Wish::Pause(id('2'))));
+    }
+
+    #[test]
+    fn a_cancelled_job_is_one_that_was_asked_about() {
+        let mut state = state();
+        assert_eq!(press(&mut state, KeyCode::Char('c')), None);
+        assert!(state.prompt().starts_with(&format!("cancel {}?", id('1'))));
+        assert_eq!(press(&mut state, KeyCode::Enter), None);
+        assert_eq!(press(&mut state, KeyCode::Char('y')), None);
+        press(&mut state, KeyCode::Char('c'));
+        // It is over meanwhile, and another has its place.
+        state.see(Ok(picture(vec![named('2', "running", 0.5)])));
+        assert_eq!(press(&mut state, KeyCode::Char('y')), Some(Wish::Cancel(id('1'))));
+    }
+
+    #[test]
+    fn a_paused_job_is_resumed() {
+        let mut state = state();
+        press(&mut state, KeyCode::End);
+        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(Wish::Resume(id('3'))));
+    }
+
+    #[test]
+    fn letters_of_the_filter_are_no_commands() {
+        let mut state = state();
+        write(&mut state, "/N2qpc");
+        assert_eq!(state.jobs().len(), 0);
+        assert_eq!(state.selected(), None);
+        for _ in 0..3 {
+            press(&mut state, KeyCode::Backspace);
+        }
+        press(&mut state, KeyCode::Enter);
+        assert_eq!(state.jobs().iter().map(|job| &job.id).collect::<Vec<_>>(), [&id('2')]);
+        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(Wish::Pause(id('2'))));
+        write(&mut state, "/x");
+        press(&mut state, KeyCode::Esc);
+        assert_eq!(state.jobs().len(), 3);
+        assert_eq!(press(&mut state, KeyCode::Char('q')), Some(Wish::Quit));
+    }
+
+    #[test]
+    fn an_empty_server_has_nothing_to_steer() {
+        let mut state = State::default();
+        for code in
+            [KeyCode::Down, KeyCode::Up, KeyCode::End, KeyCode::Char('p'), KeyCode::Char('c')]
+        {
+            assert_eq!(press(&mut state, code), None);
+        }
+        assert_eq!(state.asking, Asking::Nothing);
+        assert_eq!(state.headline()[0], "asking");
+    }
+
+    #[test]
+    fn control_c_ends_it_whatever_is_asked() {
+        let mut state = state();
+        press(&mut state, KeyCode::Char('/'));
+        let key = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(state.press(key), Some(Wish::Quit));
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_leaves_the_last_picture() {
+        let mut state = state();
+        state.see(Err("it was not reached\x1b[2J".into()));
+        assert_eq!(state.jobs().len(), 3);
+        assert_eq!(state.prompt(), "it was not reached\\u{1b}[2J");
+        state.see(Ok(picture(vec![])));
+        assert!(state.prompt().starts_with("q quit"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Sends a job with any number of subtasks in bounded memory: a thread reads and makes lines, the request sends
+//! them. What breaks off on the way, for whatever reason, ends the request without its end, and the server
+//! accepts nothing of it.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use anyhow::Context;
+use http_body_util::channel::{Channel, Sender};
+use hyper::body::Bytes;
+use indicatif::ProgressBar;
+use tokio::runtime::Handle;
+
+use super::subtasks::Subtasks;
+
+/// How many bytes are sent at a time: large enough that the calls do not show.
+const PIECE: usize = 64 << 10;
+
+/// How many pieces may wait for the network.
+const MOST_PIECES: usize = 16;
+
+/// Why the end of the body never came.
+#[derive(Debug, thiserror::Error)]
+#[error("the input broke off")]
+pub(super) struct BrokenOff;
+
+/// A body that is being read.
+pub(super) type Body = Channel<Bytes, BrokenOff>;
+
+/// The half that a thread fills. Unless it is told that all is there, the body ends as broken: also when the
+/// thread panics.
+struct Filling {
+    pieces: Option<Sender<Bytes, BrokenOff>>,
+    runtime: Handle,
+}
+
+impl Filling {
+    /// False if nobody wants more.
+    fn send(&mut self, piece: Vec<u8>) -> bool {
+        let Some(pieces) = &mut self.pieces else { return false };
+        self.runtime.block_on(pieces.send_data(piece.into())).is_ok()
+    }
+
+    /// All is there.
+    fn finish(mut self) {
+        drop(self.pieces.take());
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        if let Some(pieces) = self.pieces.take() {
+            pieces.abort(BrokenOff);
+        }
+    }
+}
+
+/// Begins to read. The receiver gets why it broke off, if it did, before the body says that it did.
+pub(super) fn start(
+    head: Vec<u8>,
+    subtasks: Subtasks,
+    bar: ProgressBar,
+) -> anyhow::Result<(Body, Receiver<anyhow::Error>)> {
+    let (pieces, body) = Channel::new(MOST_PIECES);
+    let (tell, broken) = channel();
+    let filling = Filling { pieces: Some(pieces), runtime: Handle::current() };
+    thread::Builder::new()
+        .name("keylane-upload".into())
+        .spawn(move || {
+            let mut filling = filling;
+            match fill(&mut filling, head, subtasks, &bar) {
+                Ok(true) => filling.finish(),
+                Ok(false) => {}
+                Err(error) => {
+                    // Before `filling` is dropped. If nobody listens, nobody submits either.
+                    let _ = tell.send(error);
+                }
+            }
+        })
+        .context("cannot start a thread")?;
+    Ok((body, broken))
+}
+
+/// Sends the head's line and those of all subtasks; false if the server wants no more of it.
+fn fill(
+    filling: &mut Filling,
+    head: Vec<u8>,
+    mut subtasks: Subtasks,
+    bar: &ProgressBar,
+) -> anyhow::Result<bool> {
+    let mut piece = head;
+    piece.push(b'\n');
+    let mut count = 0;
+    while subtasks.next(&mut piece)? {
+        count += 1;
+        if piece.len() >= PIECE {
+            bar.inc(std::mem::take(&mut count));
+            let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE + PIECE / 4));
+            if !filling.send(full) {
+                return Ok(false);
+            }
+        }
+    }
+    bar.inc(count);
+    Ok(filling.send(piece))
+}

@@ -1,0 +1,170 @@
+//! `keylane watch`: shows how jobs go on until all are over, and says by the exit code how they ended.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::future::join_all;
+use keylane_service::wire::{Job, JobState};
+use tokio::sync::mpsc;
+
+use super::board::Board;
+use super::follow::follow;
+use super::options::{AFTER_HELP, ServerArgs};
+use super::refusal::{Failed, settle};
+use super::server::{Server, block_on};
+use crate::cli::ProgressMode;
+use crate::consume::Span;
+use crate::exit::Ending;
+use crate::signals;
+
+/// How long a server is tried that does not answer any more: longer than it takes to start it again.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How many jobs are followed at once: each has a connection.
+const MOST_JOBS: usize = 100;
+
+/// Shows how jobs go on until all are over.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct WatchArgs {
+    /// The jobs.
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+
+    /// What is shown on standard error: by default bars on a terminal, else a
+    /// line now and then.
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
+    progress: ProgressMode,
+
+    /// How long to try when the server does not answer any more.
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    patience: Span,
+
+    /// Print each job when it is over, as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Runs `keylane watch`.
+pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<Ending> {
+    anyhow::ensure!(
+        args.ids.len() <= MOST_JOBS,
+        "these are {} jobs, and {MOST_JOBS} can be watched at once",
+        args.ids.len()
+    );
+    let ids: Vec<&str> = args.ids.iter().map(String::as_str).collect();
+    settle(Server::new(&args.server).and_then(|server| {
+        let board = Board::new(args.progress);
+        let (jobs, ending) = block_on(watch(&server, &ids, &board, args.patience.0))?;
+        if args.json {
+            print_all(&jobs)?;
+        }
+        Ok(ending)
+    }))
+}
+
+fn print_all(jobs: &[Job]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for job in jobs {
+        serde_json::to_writer(&mut out, job).map_err(std::io::Error::from)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Follows jobs until all are over; or until a signal, which is not about them.
+pub(super) async fn watch(
+    server: &Server,
+    ids: &[&str],
+    board: &Board,
+    patience: Duration,
+) -> anyhow::Result<(Vec<Job>, Ending)> {
+    let (tell, mut signalled) = mpsc::unbounded_channel();
+    signals::each(move |signal| tell.send(signal).is_ok())?;
+    let each = ids.iter().map(|id| {
+        let row = board.row(id);
+        follow(server, id, patience, move |job| board.show(row, job))
+    });
+    let followed = tokio::select! {
+        followed = join_all(each) => followed,
+        Some(signal) = signalled.recv() => {
+            board.leave();
+            board.say(go_on(ids));
+            return Ok((Vec::new(), Ending::Signalled { signal }));
+        }
+    };
+    board.leave();
+    let mut jobs = Vec::new();
+    let mut ending = Ending::Finished { failed: 0 };
+    for result in followed {
+        let own = match result {
+            Ok(job) => {
+                let own = ending_of(&job);
+                jobs.push(job);
+                own
+            }
+            Err(error) => {
+                let own = ending_of_error(&error);
+                board.say(format_args!("{error:#}"));
+                own
+            }
+        };
+        ending = worse(ending, own);
+    }
+    Ok((jobs, ending))
+}
+
+fn go_on(ids: &[&str]) -> String {
+    let which = if ids.len() == 1 { "the job goes on" } else { "the jobs go on" };
+    format!("{which}; `keylane watch {}` follows again", ids.join(" "))
+}
+
+pub(super) fn ending_of(job: &Job) -> Ending {
+    match job.state {
+        JobState::Failed => Ending::JobFailed,
+        JobState::Cancelled => Ending::JobCancelled,
+        _ => Ending::Finished { failed: 0 },
+    }
+}
+
+fn ending_of_error(error: &anyhow::Error) -> Ending {
+    match error.downcast_ref::<Failed>() {
+        Some(Failed::Refused(_)) => Ending::Refused,
+        Some(Failed::Unreachable { .. }) => Ending::Unreachable,
+        None => Ending::Error,
+    }
+}
+
+/// What must not be missed of two: first what is not known, then what went wrong.
+pub(super) fn worse(one: Ending, other: Ending) -> Ending {
+    let rank = |ending: Ending| match ending {
+        Ending::Error => 5,
+        Ending::Unreachable => 4,
+        Ending::Refused => 3,
+        Ending::JobFailed => 2,
+        Ending::JobCancelled => 1,
+        _ => 0,
+    };
+    if rank(other) > rank(one) { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::words::tests::job;
+
+    #[test]
+    fn a_failure_counts_more_than_a_cancelled_job() {
+        let ending = |states: &[&str]| {
+            let jobs = states.iter().map(|state| job(&format!("{{\"state\":\"{state}\"}}")));
+            jobs.map(|job| ending_of(&job)).fold(Ending::Finished { failed: 0 }, worse)
+        };
+        assert_eq!(ending(&["succeeded", "succeeded"]), Ending::Finished { failed: 0 });
+        assert_eq!(ending(&["succeeded", "cancelled"]), Ending::JobCancelled);
+        assert_eq!(ending(&["failed", "cancelled", "succeeded"]), Ending::JobFailed);
+    }
+}

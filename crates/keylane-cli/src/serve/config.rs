@@ -1,0 +1,429 @@
+//! The file of `keylane serve`: every setting, its defaults, and what is wrong with it by name.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use keylane_service::handle::{Command, Handler, Limits, Post, Workers};
+use keylane_service::http::{Tls, Tokens};
+use keylane_service::wire::{OnErrorChoice, OnFailChoice};
+use keylane_service::{Bounds, Kind, Rate, Settings, Work, http};
+use keylane_stream::retry::Backoff;
+use serde::Deserialize;
+
+use crate::consume::Span;
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Config {
+    server: Server,
+    kinds: BTreeMap<String, KindTable>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Server {
+    listen: Option<SocketAddr>,
+    store: Option<PathBuf>,
+    slots: Option<usize>,
+    order: Option<Order>,
+    tokens: Option<PathBuf>,
+    tls_certificates: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    hosts: Vec<String>,
+    read_only: bool,
+    environment: Option<String>,
+    keep: Option<Age>,
+    most_connections: Option<usize>,
+    most_websockets: Option<usize>,
+    most_body: Option<Size>,
+    most_payload: Option<Size>,
+    most_subtasks: Option<u32>,
+    most_waiting: Option<u64>,
+    most_store: Option<Size>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    Arrival,
+    Balanced,
+    Shortest,
+}
+
+/// What does something: one of these.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Doing {
+    command: Option<Vec<String>>,
+    worker: Option<Vec<String>>,
+    workers: Option<usize>,
+    tasks_per_worker: Option<u64>,
+    http: Option<String>,
+    env: Option<Vec<String>>,
+    limits: LimitsTable,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsTable {
+    memory: Option<Size>,
+    cpu: Option<Span>,
+    files: Option<u64>,
+    file_size: Option<Size>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct KindTable {
+    command: Option<Vec<String>>,
+    worker: Option<Vec<String>>,
+    workers: Option<usize>,
+    tasks_per_worker: Option<u64>,
+    http: Option<String>,
+    lease: Option<Span>,
+    env: Option<Vec<String>>,
+    limits: LimitsTable,
+    attempts: Option<u32>,
+    backoff: Option<BackoffRange>,
+    timeout: Option<Span>,
+    concurrency: Option<usize>,
+    rate: Option<RateText>,
+    burst: Option<u32>,
+    on_error: Option<OnErrorChoice>,
+    on_fail: Option<OnFailChoice>,
+    split: Option<Doing>,
+    fan_in: Option<Doing>,
+}
+
+/// How long jobs are kept: a time, in days too, or `forever`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Age(Option<Duration>);
+
+impl TryFrom<String> for Age {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "forever" {
+            return Ok(Age(None));
+        }
+        if let Some(days) = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()) {
+            return Ok(Age(Some(Duration::from_secs(u64::from(days) * 24 * 3600))));
+        }
+        let span: Span = text
+            .parse()
+            .map_err(|_| format!("`{text}` is no time to keep jobs; write 12h, 7d or forever"))?;
+        Ok(Age(Some(span.0)))
+    }
+}
+
+/// A number of bytes, as in `512M`: with K, M or G for 2¹⁰, 2²⁰ or 2³⁰.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Size(u64);
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let shift = match &text[digits.len()..] {
+            "" => Some(0),
+            "K" => Some(10),
+            "M" => Some(20),
+            "G" => Some(30),
+            _ => None,
+        };
+        let count: Option<u64> = digits.parse().ok();
+        let size = count.zip(shift).and_then(|(count, shift)| count.checked_mul(1 << shift));
+        size.map(Size)
+            .ok_or_else(|| format!("`{text}` is no number of bytes; write 64K, 512M or 2G"))
+    }
+}
+
+/// The first wait and the longest, as in `1s..1m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct BackoffRange(Duration, Duration);
+
+impl TryFrom<String> for BackoffRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no range of waits; write 1s..1m");
+        let (first, longest) = text.split_once("..").ok_or_else(wrong)?;
+        let first: Span = first.parse().map_err(|_| wrong())?;
+        let longest: Span = longest.parse().map_err(|_| wrong())?;
+        if longest.0 < first.0 {
+            return Err(format!("in `{text}` the first wait is longer than the longest"));
+        }
+        Ok(BackoffRange(first.0, longest.0))
+    }
+}
+
+/// How many in a time, as in `100/s`, `30/m` or `500/h`.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+struct RateText(f64);
+
+impl TryFrom<String> for RateText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no rate; write 100/s, 30/m or 500/h");
+        let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
+        let seconds = match unit {
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+        let count: f64 = count.parse().map_err(|_| wrong())?;
+        if !(count.is_finite() && count > 0.0) {
+            return Err(wrong());
+        }
+        Ok(RateText(count / seconds))
+    }
+}
+
+impl Config {
+    /// Reads the file, and says where it is wrong.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is not right", path.display()))
+    }
+
+    /// How the service is to work; `store` is where its file is if the configuration does not say.
+    pub(super) fn settings(&self, store: &Path) -> Settings {
+        let server = &self.server;
+        let plain = Settings::new(server.store.clone().unwrap_or_else(|| store.to_owned()));
+        let bounds = Bounds::default();
+        let size = |size: Option<Size>, default: usize| {
+            size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
+        };
+        Settings {
+            slots: server.slots.unwrap_or(plain.slots),
+            order: match server.order {
+                None | Some(Order::Arrival) => keylane::allocate::Order::Arrival,
+                Some(Order::Balanced) => keylane::allocate::Order::Balanced,
+                Some(Order::Shortest) => keylane::allocate::Order::Shortest,
+            },
+            bounds: Bounds {
+                body_bytes: size(server.most_body, bounds.body_bytes),
+                payload_bytes: size(server.most_payload, bounds.payload_bytes),
+                job_subtasks: server.most_subtasks.unwrap_or(bounds.job_subtasks),
+                waiting_subtasks: server.most_waiting.unwrap_or(bounds.waiting_subtasks),
+            },
+            keep: server.keep.map_or(plain.keep, |keep| keep.0),
+            store: keylane_service::store::Settings {
+                most_bytes: server.most_store.map(|size| size.0),
+                ..plain.store.clone()
+            },
+            ..plain
+        }
+    }
+
+    /// How it is to be served.
+    pub(super) fn serving(&self) -> anyhow::Result<http::Settings> {
+        let server = &self.server;
+        let plain = http::Settings::default();
+        let tokens = match &server.tokens {
+            Some(path) => Tokens::read(path)?,
+            None => Tokens::default(),
+        };
+        let tls = match (&server.tls_certificates, &server.tls_key) {
+            (Some(certificates), Some(key)) => Some(Tls::read(certificates, key)?),
+            (None, None) => None,
+            _ => bail!("server: `tls_certificates` and `tls_key` go together"),
+        };
+        Ok(http::Settings {
+            listen: server.listen.unwrap_or(plain.listen),
+            tokens,
+            tls,
+            hosts: server.hosts.clone(),
+            read_only: server.read_only,
+            environment: server.environment.clone(),
+            most_connections: server.most_connections.unwrap_or(plain.most_connections),
+            most_websockets: server.most_websockets.unwrap_or(plain.most_websockets),
+            ..plain
+        })
+    }
+
+    /// The kinds of jobs.
+    pub(super) fn kinds(&self) -> anyhow::Result<Vec<(&str, Kind)>> {
+        if self.kinds.is_empty() {
+            bail!(
+                "there is no kind of job: add a table such as [kinds.hello] with command = [\"cat\"]"
+            );
+        }
+        let kind = |(name, table): (&'_ String, &KindTable)| {
+            let kind = table.kind().with_context(|| format!("kinds.{name}"));
+            kind.map(|kind| (name.clone(), kind))
+        };
+        let kinds = self.kinds.iter().map(kind).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(self
+            .kinds
+            .keys()
+            .map(String::as_str)
+            .zip(kinds.into_iter().map(|(_, kind)| kind))
+            .collect())
+    }
+}
+
+impl KindTable {
+    fn kind(&self) -> anyhow::Result<Kind> {
+        let doing = Doing {
+            command: self.command.clone(),
+            worker: self.worker.clone(),
+            workers: self.workers.or(self.concurrency),
+            tasks_per_worker: self.tasks_per_worker,
+            http: self.http.clone(),
+            env: self.env.clone(),
+            limits: self.limits,
+        };
+        let work = match (self.lease, doing.handler()?) {
+            (Some(lasts), None) => Work::Lease { lasts: lasts.0 },
+            (None, Some(handler)) => Work::Handler(handler),
+            (None, None) => bail!("say what does it: `command`, `worker`, `http` or `lease`"),
+            (Some(_), Some(_)) => bail!("one of `command`, `worker`, `http` and `lease`"),
+        };
+        let step = |step: &Option<Doing>, name: &str| -> anyhow::Result<Option<Arc<dyn Handler>>> {
+            let Some(step) = step else { return Ok(None) };
+            let handler = step.handler().with_context(|| name.to_owned())?;
+            let handler = handler.with_context(|| {
+                format!("{name}: say what does it: `command`, `worker` or `http`")
+            })?;
+            Ok(Some(handler))
+        };
+        let plain = Kind::leased(Duration::ZERO);
+        Ok(Kind {
+            work,
+            split: step(&self.split, "split")?,
+            fan_in: step(&self.fan_in, "fan_in")?,
+            attempts: self.attempts.unwrap_or(plain.attempts).max(1),
+            backoff: self.backoff.map_or(plain.backoff, |range| Backoff {
+                first: range.0,
+                longest: range.1,
+                ..plain.backoff
+            }),
+            timeout: self.timeout.map(|span| span.0),
+            concurrency: self.concurrency,
+            rate: self.rate.map(|rate| Rate { per_second: rate.0, burst: self.burst.unwrap_or(1) }),
+            on_error: self.on_error.unwrap_or_default(),
+            on_fail: self.on_fail.unwrap_or_default(),
+        })
+    }
+}
+
+impl Doing {
+    fn handler(&self) -> anyhow::Result<Option<Arc<dyn Handler>>> {
+        let ways = [self.command.is_some(), self.worker.is_some(), self.http.is_some()];
+        if ways.iter().filter(|way| **way).count() > 1 {
+            bail!("one of `command`, `worker` and `http`");
+        }
+        if let Some(address) = &self.http {
+            return Ok(Some(Arc::new(Post::new(address)?)));
+        }
+        if let Some(words) = &self.worker {
+            let workers = Workers::new(
+                self.process(words)?,
+                self.workers.unwrap_or(1),
+                self.tasks_per_worker,
+            );
+            return Ok(Some(Arc::new(workers)));
+        }
+        let Some(words) = &self.command else { return Ok(None) };
+        Ok(Some(Arc::new(self.process(words)?)))
+    }
+
+    fn process(&self, words: &[String]) -> anyhow::Result<Command> {
+        if words.first().is_none_or(String::is_empty) {
+            bail!("a command has a program: write command = [\"./handle\", \"--fast\"]");
+        }
+        let command = Command::new(words).limits(Limits {
+            memory_bytes: self.limits.memory.map(|size| size.0),
+            cpu_seconds: self.limits.cpu.map(|span| span.0.as_secs().max(1)),
+            open_files: self.limits.files,
+            file_bytes: self.limits.file_size.map(|size| size.0),
+        });
+        Ok(match &self.env {
+            Some(names) => command.environment(names.iter().map(OsString::from)),
+            None => command,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Result<Config, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_with_everything_is_read() {
+        let config = config(
+            r#"
+            [server]
+            listen = "127.0.0.1:0"
+            store = "tasks.db"
+            slots = 8
+            order = "balanced"
+            keep = "30d"
+            most_payload = "64K"
+
+            [kinds.resize]
+            command = ["./resize", "--fast"]
+            attempts = 3
+            backoff = "100ms..10s"
+            timeout = "5m"
+            concurrency = 4
+            rate = "30/m"
+            on_fail = "stop_key"
+            limits = { memory = "512M", cpu = "60s", files = 256 }
+            env = ["PATH"]
+            split = { command = ["./split"] }
+            fan_in = { http = "http://localhost:1/sum" }
+
+            [kinds.remote]
+            lease = "30s"
+            "#,
+        )
+        .unwrap();
+        let settings = config.settings(Path::new("other"));
+        assert_eq!((settings.slots, settings.bounds.payload_bytes), (8, 64 * 1024));
+        assert_eq!(settings.path, Path::new("tasks.db"));
+        assert_eq!(settings.keep, Some(Duration::from_secs(30 * 24 * 3600)));
+        let kinds = config.kinds().unwrap();
+        let names: Vec<_> = kinds.iter().map(|(name, kind)| (*name, kind.sort())).collect();
+        assert_eq!(names, [("remote", "lease"), ("resize", "command")]);
+        let resize = &kinds[1].1;
+        assert!(resize.split.is_some() && resize.fan_in.is_some());
+        assert_eq!(resize.rate.unwrap().per_second, 0.5);
+        assert_eq!(resize.backoff.longest, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let of_file = |text: &str| config(text).unwrap_err();
+        assert!(of_file("[server]\nslot = 3").contains("slot"));
+        assert!(of_file("[kinds.a]\nrate = \"fast\"").contains("100/s"));
+        assert!(of_file("[kinds.a]\nbackoff = \"1m..1s\"").contains("longer than the longest"));
+        assert!(of_file("[server]\nkeep = \"a while\"").contains("forever"));
+        let of_kinds = |text: &str| format!("{:#}", config(text).unwrap().kinds().unwrap_err());
+        assert!(of_kinds("").contains("there is no kind"));
+        assert!(of_kinds("[kinds.a]").contains("kinds.a: say what does it"));
+        assert!(of_kinds("[kinds.a]\ncommand = [\"a\"]\nlease = \"1s\"").contains("one of"));
+        assert!(of_kinds("[kinds.a]\ncommand = []").contains("a program"));
+        assert!(of_kinds("[kinds.a]\nhttp = \"ftp://a\"").contains("not http"));
+        assert!(of_kinds("[kinds.a]\ncommand = [\"a\"]\nsplit = {}").contains("split"));
+    }
+}

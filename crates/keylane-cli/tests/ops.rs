@@ -1,0 +1,75 @@
+//! What is shipped for operators fits what the service has: each metric that an alert or a panel asks for exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The metrics that the operator's page describes.
+fn documented() -> BTreeSet<String> {
+    let page = read("docs/serve.md");
+    let row = Regex::new(r"(?m)^\| `(keylane_[a-z_]+)` \|").unwrap();
+    row.captures_iter(&page).map(|found| found[1].to_owned()).collect()
+}
+
+/// The metrics that a text asks for.
+fn named(text: &str) -> BTreeSet<String> {
+    let name = Regex::new(r"\bkeylane_[a-z_]+").unwrap();
+    name.find_iter(text).map(|found| found.as_str().to_owned()).collect()
+}
+
+#[test]
+fn the_page_describes_the_metrics_that_the_service_has() {
+    let source = read("crates/keylane-service/src/engine/metrics.rs");
+    let metric = Regex::new(r#"metric\(\s*"([a-z_]+)""#).unwrap();
+    let own: BTreeSet<_> =
+        metric.captures_iter(&source).map(|found| format!("keylane_{}", &found[1])).collect();
+    assert!(own.len() > 10, "{own:?}");
+    assert_eq!(own, documented());
+}
+
+#[test]
+fn alerts_ask_for_metrics_that_exist() {
+    let rules = read("ops/alerts.yml");
+    let asked = named(&rules);
+    assert!(asked.len() > 8, "{asked:?}");
+    assert_eq!(asked.difference(&documented()).collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(rules.matches("- alert: ").count(), rules.matches("expr: ").count());
+}
+
+#[test]
+fn the_dashboard_shows_each_metric_and_no_other() {
+    let dashboard: Value = serde_json::from_str(&read("ops/grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let asked: BTreeSet<_> =
+        targets.flat_map(|target| named(target["expr"].as_str().unwrap())).collect();
+    assert_eq!(asked, documented());
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+}
+
+#[test]
+fn panels_do_not_lie_on_each_other() {
+    let dashboard: Value = serde_json::from_str(&read("ops/grafana.json")).unwrap();
+    let mut taken = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "{}", panel["title"]);
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(taken.insert((x, y)), "{} lies on another", panel["title"]);
+            }
+        }
+    }
+}
