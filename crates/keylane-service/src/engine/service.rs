@@ -28,7 +28,7 @@ use crate::wire::Timestamp;
 ///   before the other begins, over retries and restarts.
 /// - **Fair.** Jobs share the slots by the four rules of [`keylane::allocate`].
 ///
-/// It is served over HTTP by [`http::serve`](crate::http::serve). Dropped without [`stop`](Self::stop), it
+/// It is served over HTTP by a [`Server`](crate::http::Server). Dropped without [`stop`](Self::stop), it
 /// ends as after a crash: nothing that was acknowledged is lost, and what ran counts as an attempt.
 ///
 /// # Examples
