@@ -75,8 +75,9 @@ struct Plan {
     arrival: u64,
     /// Subtasks that could start, the next last.
     ready: Vec<usize>,
-    /// Since when it could have a worker and has none, and how many decisions were made since then.
-    waits: Option<(u64, u64)>,
+    /// Since when it could have a worker and has none, how many decisions were made since then, and how many
+    /// jobs there were at most: those that are over by now have had their turns too.
+    waits: Option<(u64, u64, u64)>,
 }
 
 /// Who began what when.
@@ -159,7 +160,7 @@ impl<'a> Mix<'a> {
             self.is_rightly_chosen(&candidates, job, decision.rule);
             self.decisions += 1;
             for plan in self.plans.values_mut() {
-                plan.waits = plan.waits.map(|(since, passed)| (since, passed + 1));
+                plan.waits = plan.waits.map(|(since, passed, crowd)| (since, passed + 1, crowd));
             }
             let plan = self.plans.get_mut(&job).unwrap();
             plan.waits = None;
@@ -224,20 +225,26 @@ impl<'a> Mix<'a> {
         let candidates = self.candidates();
         let could: Vec<JobId> =
             candidates.iter().filter(|(.., has)| !has).map(|(job, ..)| *job).collect();
-        let waiting = self.plans.len() as u64;
+        let jobs = self.plans.len() as u64;
         for (&job, plan) in &mut self.plans {
-            plan.waits = could.contains(&job).then(|| plan.waits.unwrap_or((self.now, 0)));
-            let Some((since, passed)) = plan.waits else { continue };
+            let (since, passed, crowd) = plan.waits.unwrap_or((self.now, 0, 0));
+            let crowd = crowd.max(jobs);
+            plan.waits = could.contains(&job).then_some((since, passed, crowd));
+            if plan.waits.is_none() {
+                continue;
+            }
             if self.setting.order != Order::Arrival {
-                let most = u64::from(Order::TURN) * (waiting + 1);
+                let most = u64::from(Order::TURN) * (crowd + 1);
                 assert!(passed <= most, "{job} was passed over {passed} times");
             }
             // Whoever has aged is next; so do others, and each worker is out for the longest subtask
             // at the most.
+            // By length those who have not been admitted wait for their turn, which is counted in decisions.
             if let Some(patience) = self.setting.patience
                 && self.setting.max_active.is_none()
+                && self.setting.order == Order::Arrival
             {
-                let most = patience + LONGEST * (1 + waiting);
+                let most = patience + LONGEST * (1 + crowd);
                 let waited = self.now - since;
                 assert!(waited <= most, "{job} waited {waited}, from {}", plan.arrival);
             }
