@@ -96,10 +96,15 @@ impl Turn {
     ///     })?;
     /// pool.send("alice", ())?;
     /// let turn = kept.recv()?;
-    /// let why = pool.explain_key(&"alice");
+    /// // It is told so from when the handler has returned.
+    /// let why = loop {
+    ///     let why = pool.explain_key(&"alice");
+    ///     match &why.state {
+    ///         KeyState::Held(Holder::Running(running)) if running.backs_off.is_some() => break why,
+    ///         _ => std::thread::yield_now(),
+    ///     }
+    /// };
     /// println!("{why}"); // .. the first backs off for another 59.99s ..
-    /// let KeyState::Held(Holder::Running(running)) = why.state else { panic!() };
-    /// assert!(running.backs_off.is_some());
     /// drop(turn);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
