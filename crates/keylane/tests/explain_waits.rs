@@ -96,6 +96,8 @@ fn a_turn_that_backs_off_says_for_how_long() {
     assert_eq!(running(pool.explain_key(&A)).backs_off, None);
     let hour = Duration::from_secs(3600);
     turn.back_off(hour);
+    // Until the handler has returned it is the worker that is told of.
+    eventually(|| running(pool.explain_key(&A)).backs_off.is_some());
     let left = running(pool.explain_key(&A)).backs_off.expect("for an hour");
     assert!(left <= hour && left > hour / 2, "{left:?}");
     let said = pool.explain_key(&A).to_string();
