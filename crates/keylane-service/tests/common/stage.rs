@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use keylane_service::handle::{Answer, Attempt, BoxFuture, Handler};
+use keylane_service::handle::{Answer, Attempt, BoxFuture, Failure, Handler};
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,9 +18,15 @@ impl Handler for Actors {
 
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
         let (end, told) = oneshot::channel();
+        let cancelled = attempt.cancelled.clone();
         let _ = self.0.send((attempt, end));
-        // A test that is over tells nobody.
-        Box::pin(async { told.await.unwrap_or(Ok(None)) })
+        Box::pin(async move {
+            tokio::select! {
+                // A test that is over tells nobody.
+                told = told => told.unwrap_or(Ok(None)),
+                () = cancelled.cancelled() => Err(Failure::passing("given up")),
+            }
+        })
     }
 }
 
