@@ -243,7 +243,7 @@ impl Config {
             (None, None) => None,
             _ => bail!("server: `tls_certificates` and `tls_key` go together"),
         };
-        Ok(http::Settings {
+        let settings = http::Settings {
             listen: server.listen.unwrap_or(plain.listen),
             tokens,
             tls,
@@ -253,7 +253,9 @@ impl Config {
             most_connections: server.most_connections.unwrap_or(plain.most_connections),
             most_websockets: server.most_websockets.unwrap_or(plain.most_websockets),
             ..plain
-        })
+        };
+        settings.check().context("server")?;
+        Ok(settings)
     }
 
     /// The kinds of jobs.

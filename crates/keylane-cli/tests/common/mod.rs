@@ -1,6 +1,8 @@
 //! Starts the real `keylane` and gathers all that it says.
 #![allow(dead_code, reason = "every test file uses a part of this")]
 
+pub(crate) mod served;
+
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;

@@ -64,6 +64,19 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Whether a server with these would let in others than those who should be.
+    ///
+    /// # Errors
+    /// If the address is open to others and there are no tokens.
+    pub fn check(&self) -> Result<(), ServeError> {
+        if !self.listen.ip().is_loopback() && self.tokens.is_empty() {
+            return Err(ServeError::Open(self.listen));
+        }
+        Ok(())
+    }
+}
+
 /// Why a server does not listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -97,10 +110,8 @@ impl Server {
     /// # Errors
     /// If the address cannot be had, or is open to others and there are no tokens.
     pub async fn start(service: &Service, settings: Settings) -> Result<Server, ServeError> {
+        settings.check()?;
         let listen = settings.listen;
-        if !listen.ip().is_loopback() && settings.tokens.is_empty() {
-            return Err(ServeError::Open(listen));
-        }
         let failed = |source| ServeError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
