@@ -87,8 +87,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
             signal => Ending::Signalled { signal },
         })
     });
-    // What blocks in a thread is not waited for.
-    runtime.shutdown_background();
+    // What runs is dropped here, and its processes end with it: left to the end of our own, some would go on
+    // beside their next attempt. What blocks in a thread is not waited for any longer.
+    runtime.shutdown_timeout(Duration::from_secs(1));
     ending
 }
 
