@@ -183,8 +183,11 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
         drop(stdin);
         std::future::pending::<()>().await;
     };
-    let mut prints = pin!(async { tokio::join!(read_all(stdout), read_end(stderr)) });
-    let mut printed = None;
+    let (mut result, mut said) = (Some(Vec::new()), Vec::new());
+    let mut prints = Box::pin(async {
+        tokio::join!(read_result(stdout, &mut result), read_end(stderr, &mut said));
+    });
+    let mut is_read = false;
     let status = {
         let ending = async {
             tokio::select! {
@@ -198,7 +201,7 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
         loop {
             tokio::select! {
                 status = &mut ending => break status,
-                all = &mut prints, if printed.is_none() => printed = Some(all),
+                () = &mut prints, if !is_read => is_read = true,
             }
         }
     };
@@ -209,11 +212,12 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
     };
     let status =
         status.map_err(|error| Failure::passing(format!("its end is unknown: {error}")))?;
-    let (printed, said) = match printed {
-        Some(all) => all,
-        None => tokio::time::timeout(GRACE, prints).await.unwrap_or_default(),
-    };
-    answer(status, printed, &said)
+    if !is_read {
+        // What has left the group may still have it open. It was not printed by the command.
+        let _ = tokio::time::timeout(GRACE, &mut prints).await;
+    }
+    drop(prints);
+    answer(status, result, &said)
 }
 
 /// Once it is cancelled: tells it to end, and returns when it has had its time for that.
@@ -287,26 +291,22 @@ impl Drop for Group {
 
 /// All that is printed; nothing if that is too much. It is read to the end in any case, so that nobody
 /// waits for a reader.
-async fn read_all(mut from: impl AsyncRead + Unpin) -> Option<Vec<u8>> {
-    let mut all = Some(Vec::new());
+async fn read_result(mut from: impl AsyncRead + Unpin, all: &mut Option<Vec<u8>>) {
     let mut part = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut part).await {
-        if let Some(read) = &mut all {
+        if let Some(read) = all {
             read.extend(&part[..count]);
         }
-        all = all.filter(|read| read.len() <= MOST_RESULT_BYTES);
+        all.take_if(|read| read.len() > MOST_RESULT_BYTES);
     }
-    all
 }
 
 /// The end of what is said.
-async fn read_end(mut from: impl AsyncRead + Unpin) -> Vec<u8> {
-    let mut end = Vec::new();
+async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>) {
     let mut part = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut part).await {
         end.extend(&part[..count]);
         let surplus = end.len().saturating_sub(MOST_SAID_BYTES);
         end.drain(..surplus);
     }
-    end
 }

@@ -1,0 +1,74 @@
+//! Attempts for handlers, without a service around them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use keylane_service::handle::{Answer, Attempt, Failure, Handler, Step};
+use keylane_service::{JobId, Key};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const JOB: &str = "job_0199aaaaaaaa7000800000000000000a";
+
+/// The second attempt at subtask 7 of a job, of the key `ann`.
+pub(crate) fn attempt(payload: &str) -> Attempt {
+    Attempt {
+        job: JobId::parse(JOB).unwrap(),
+        kind: "resize".into(),
+        step: Step::Subtask(7),
+        keys: vec![Key::new("ann"), Key::new("bob")],
+        number: 2,
+        fence: 99,
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+        cancelled: CancellationToken::new(),
+    }
+}
+
+/// An attempt, and what cancels it.
+pub(crate) fn cancellable(payload: &str) -> (Attempt, CancellationToken) {
+    let attempt = attempt(payload);
+    let cancel = attempt.cancelled.clone();
+    (attempt, cancel)
+}
+
+/// What a handler makes of it. Fails the test if that takes longer than anything here may.
+#[track_caller]
+pub(crate) fn ask<T: Handler>(
+    handler: &T,
+    attempt: Attempt,
+) -> impl Future<Output = Answer> + use<T> {
+    let caller = std::panic::Location::caller();
+    let answer = handler.handle(attempt);
+    async move {
+        let answer = tokio::time::timeout(Duration::from_secs(60), answer).await;
+        answer.unwrap_or_else(|_| panic!("there was no answer, at {caller}"))
+    }
+}
+
+/// The result as its JSON.
+#[track_caller]
+pub(crate) fn result(answer: Answer) -> String {
+    answer.unwrap().map_or_else(String::new, |raw| raw.get().to_owned())
+}
+
+/// A failure that lasts, with what it says.
+#[track_caller]
+pub(crate) fn lasting(answer: Answer) -> String {
+    let Failure { error, retry, .. } = answer.unwrap_err();
+    assert!(!retry, "it passes: {error}");
+    error
+}
+
+/// A failure that passes, with what it says.
+#[track_caller]
+pub(crate) fn passing(answer: Answer) -> String {
+    let Failure { error, retry, .. } = answer.unwrap_err();
+    assert!(retry, "it lasts: {error}");
+    error
+}
+
+/// A named pipe, by which commands and tests wait for each other.
+pub(crate) fn named_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
