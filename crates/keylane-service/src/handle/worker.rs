@@ -127,8 +127,17 @@ impl Handler for Workers {
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
         let crew = Arc::clone(&self.crew);
         Box::pin(async move {
-            let place = Arc::clone(&crew.places).acquire_owned().await.expect("nobody closes it");
-            let mut worker = crew.worker().await?;
+            let begin = async {
+                let place = Arc::clone(&crew.places).acquire_owned().await;
+                let place = place.expect("nobody closes it");
+                crew.worker().await.map(|worker| (place, worker))
+            };
+            let (place, mut worker) = tokio::select! {
+                begun = begin => begun?,
+                () = attempt.cancelled.cancelled() => {
+                    return Err(Failure::passing("it was cancelled before a worker was there"));
+                }
+            };
             let answer = worker.ask(&attempt).await;
             match answer {
                 Ok(answer) => {
@@ -145,9 +154,7 @@ impl Handler for Workers {
         let crew = Arc::clone(&self.crew);
         Box::pin(async move {
             let idle = std::mem::take(&mut *crew.idle());
-            for worker in idle {
-                worker.dismiss().await;
-            }
+            futures_util::future::join_all(idle.into_iter().map(Worker::dismiss)).await;
         })
     }
 }
