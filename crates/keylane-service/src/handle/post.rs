@@ -66,11 +66,12 @@ impl Handler for Post {
         let request = self.client.post(self.url.clone());
         let request = request.headers(headers(&attempt)).body(attempt.payload.clone());
         Box::pin(async move {
-            let answer = tokio::select! {
-                answer = request.send() => answer.map_err(|error| no_answer(&error))?,
-                () = attempt.cancelled.cancelled() => return Err(Failure::passing("given up")),
-            };
-            read(answer).await
+            let answer =
+                async { read(request.send().await.map_err(|error| no_answer(&error))?).await };
+            tokio::select! {
+                answer = answer => answer,
+                () = attempt.cancelled.cancelled() => Err(Failure::passing("given up")),
+            }
         })
     }
 }
@@ -86,17 +87,28 @@ fn no_answer(error: &reqwest::Error) -> Failure {
 }
 
 async fn read(mut answer: reqwest::Response) -> Answer {
-    let status = answer.status();
-    let after = retry_after(answer.headers());
     let mut body = Vec::new();
+    if !answer.status().is_success() {
+        return Err(refused(answer).await);
+    }
     while let Some(part) = answer.chunk().await.map_err(|error| no_answer(&error))? {
         if body.len() + part.len() > MOST_ANSWER_BYTES {
             return Err(Failure::lasting(format!("the answer has over {MOST_ANSWER_BYTES} bytes")));
         }
         body.extend(part);
     }
-    if status.is_success() {
-        return Ok(as_json(&body));
+    Ok(as_json(&body))
+}
+
+/// What a status that is no success means. Of what comes with it only the beginning is read, so that neither
+/// its length nor its end can make something else of it.
+async fn refused(mut answer: reqwest::Response) -> Failure {
+    let (status, after) = (answer.status(), retry_after(answer.headers()));
+    let mut body = Vec::new();
+    while body.len() < QUOTED
+        && let Ok(Some(part)) = answer.chunk().await
+    {
+        body.extend(part);
     }
     let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
     let error = match quoted.trim() {
@@ -104,7 +116,7 @@ async fn read(mut answer: reqwest::Response) -> Answer {
         text => format!("the answer was {status}: {}", text.escape_debug()),
     };
     let failure = if passes(status) { Failure::passing(error) } else { Failure::lasting(error) };
-    Err(Failure { after, ..failure })
+    Failure { after, ..failure }
 }
 
 /// Whether the same request may be answered otherwise next time.
