@@ -202,19 +202,26 @@ async fn one_whose_attempt_is_dropped_ends_with_its_children() {
 }
 
 /// A process that leaves its group keeps what it has inherited open. Its command's result was then refused for
-/// good, as one that was too long, though it was there.
+/// good, as one that was too long, though it was there. It takes the five seconds that the rest of it has.
 #[tokio::test]
 async fn a_daemon_that_it_starts_does_not_cost_it_its_result() {
-    let pipes = Pipes::new();
-    let folder = pipes.folder.path().display().to_string();
-    let daemon = format!("setsid sh -c 'read word < {folder}/gate' & echo 9; echo a word >&2");
-    let failing = format!("{daemon}; exit 4");
-    let both =
-        tokio::join!(ask(&shell(&daemon), attempt("null")), ask(&shell(&failing), attempt("null")));
-    assert_eq!(result(both.0), "9");
-    assert_eq!(passing(both.1), "exit status 4: a word");
-    let mut gate = open(&pipes.path("gate"));
-    gate.write_all(b"end\nend\n").unwrap();
+    let ended = async |then: &str| {
+        let pipes = Pipes::new();
+        let folder = pipes.folder.path().display();
+        // It has left the group before the command ends.
+        let daemon = format!(
+            "setsid sh -c 'echo left > {folder}/begun; read word < {folder}/gate' & \
+             read left < {folder}/begun; {then}"
+        );
+        let answer = ask(&shell(&daemon), attempt("null")).await;
+        let mut gate = open(&pipes.path("gate"));
+        gate.write_all(b"end\n").unwrap();
+        (answer, gate, pipes)
+    };
+    let (well, ill) =
+        tokio::join!(ended("echo 9; echo a word >&2"), ended("echo a word >&2; exit 4"));
+    assert_eq!(result(well.0), "9");
+    assert_eq!(passing(ill.0), "exit status 4: a word");
 }
 
 /// The kind's time-out, through the service: the command is told, and what it then says counts.
