@@ -246,8 +246,7 @@ impl Intake {
             self.put(&[], "null")?;
         }
         let (tell, told) = oneshot::channel();
-        let accepted = self.hand_over(scope, hash, tell).await;
-        accepted.map_err(|error| core.write_refused(error))?;
+        self.hand_over(scope, hash, tell).await;
         let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
         drop(claim);
         answer
@@ -258,7 +257,7 @@ impl Intake {
         scope: Option<(String, String)>,
         hash: [u8; 32],
         tell: oneshot::Sender<Result<Submitted, Refused>>,
-    ) -> Result<(), crate::store::WriteError> {
+    ) {
         let Intake { core, kind, head, upload, keys, now, .. } = self;
         let keep = super::dispatch::millis(core.settings.keep_idempotency);
         let idempotency = scope.map(|(scope, key)| Idempotency {
@@ -285,7 +284,7 @@ impl Intake {
             // Who no longer waits can ask for the job by its idempotency key.
             let _ = tell.send(answer);
         };
-        upload.finish_with_async(new, accept).await
+        upload.finish_with_async(new, accept).await;
     }
 }
 
