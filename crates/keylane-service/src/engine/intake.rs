@@ -28,7 +28,7 @@ pub(crate) struct Intake {
     upload: Upload,
     keys: KeyList,
     now: Timestamp,
-    /// Of all that was sent, for the idempotency key.
+    /// Of all that was sent, if there is an idempotency key.
     hash: Sha256,
 }
 
@@ -154,7 +154,7 @@ impl Core {
 }
 
 impl Intake {
-    /// Bytes that were sent count for the idempotency key.
+    /// Bytes that were sent: the same request has the same. Needed only where there is an idempotency key.
     pub(crate) fn hash(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
@@ -326,7 +326,8 @@ impl Core {
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(&mut books, number, &accepted, now);
         let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
-        self.announce(&books, number, now);
+        // Under the lock, so that nobody learns of a change to it before.
+        self.announce(job.clone(), now);
         self.write_next(&mut books);
         drop(books);
         self.bell.ring();

@@ -115,7 +115,9 @@ async fn take_json(
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
     let mut intake = state.core.begin_intake(job, false)?;
-    intake.hash(&bytes);
+    if scope.is_some() {
+        intake.hash(&bytes);
+    }
     intake.flush().await?;
     Ok(intake.finish(scope).await?)
 }
@@ -126,7 +128,8 @@ async fn take_lines(
     body: Body,
     scope: Option<(String, String)>,
 ) -> Result<Submitted, Refusal> {
-    let mut lines = Lines { state, intake: None, rest: Vec::new(), number: 0 };
+    let (intake, rest) = (None, Vec::new());
+    let mut lines = Lines { state, is_hashed: scope.is_some(), intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part
@@ -138,6 +141,8 @@ async fn take_lines(
 
 struct Lines<'a> {
     state: &'a State,
+    /// Whether it will be asked if the same was sent before.
+    is_hashed: bool,
     /// After the first line.
     intake: Option<Intake>,
     /// The beginning of a line whose end has not come.
@@ -177,12 +182,16 @@ impl Lines<'_> {
         let Some(intake) = &mut self.intake else {
             let job: SubmitJob = json(line)?;
             let mut intake = self.state.core.begin_intake(job, true)?;
-            intake.hash(line);
+            if self.is_hashed {
+                intake.hash(line);
+            }
             self.intake = Some(intake);
             return Ok(());
         };
-        intake.hash(b"\n");
-        intake.hash(line);
+        if self.is_hashed {
+            intake.hash(b"\n");
+            intake.hash(line);
+        }
         intake.push_line(line, self.number)?;
         if intake.is_full() {
             intake.flush().await?;
