@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::State;
 use super::auth::Caller;
-use super::extract::{Format, Operator, Reader, Submitter, format, json, query, small, whole};
+use super::extract::{
+    Format, Operator, Reader, Submitter, broken_off, format, json, query, small, whole,
+};
 use super::problem::Refusal;
 use crate::engine::{Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted};
 use crate::wire::{
@@ -132,8 +134,7 @@ async fn take_lines(
     let mut lines = Lines { state, is_hashed: scope.is_some(), intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
-        let part = part
-            .map_err(|_| Refusal::new("bad-syntax", "the body broke off; nothing was accepted"))?;
+        let part = part.map_err(|error| broken_off(&error))?;
         lines.take(&part).await?;
     }
     lines.end(scope).await

@@ -228,7 +228,8 @@ impl Operation {
             responses.insert(status.to_string(), response);
         }
         let guarded: &[u16] = if OPEN.contains(&self.path) { &[] } else { &[401, 403] };
-        for status in self.problems.iter().chain(guarded) {
+        let slow: &[u16] = if self.body.is_some() { &[408] } else { &[] };
+        for status in self.problems.iter().chain(guarded).chain(slow) {
             let content = json!({"application/problem+json": {"schema": reference("Problem")}});
             let response = json!({"description": "refused", "content": content});
             responses.insert(status.to_string(), response);

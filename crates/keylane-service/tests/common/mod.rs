@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod stage;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -26,9 +28,17 @@ impl Log {
     }
 }
 
+/// Four slots, and the store in this folder.
+pub(crate) fn settings(folder: &Path) -> Settings {
+    Settings { slots: 4, ..Settings::new(folder.join("store")) }
+}
+
 /// A service whose kinds answer, fail, or wait to be told.
 pub(crate) fn builder(folder: &Path, log: &Log) -> ServiceBuilder {
-    let settings = Settings { slots: 4, ..Settings::new(folder.join("store")) };
+    builder_with(settings(folder), log)
+}
+
+pub(crate) fn builder_with(settings: Settings, log: &Log) -> ServiceBuilder {
     let echo = log.clone();
     let fails = log.clone();
     Service::builder(settings)
@@ -78,7 +88,7 @@ pub(crate) fn text(attempt: &Attempt) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
-    http: reqwest::Client,
+    pub(crate) http: reqwest::Client,
 }
 
 /// An answer, read to its end.
