@@ -12,6 +12,7 @@ mod keys;
 mod leases;
 mod openapi;
 mod problem;
+mod schedules;
 mod serve;
 mod server;
 mod tls;
@@ -51,6 +52,7 @@ fn router(state: State) -> Router {
         .merge(jobs::router())
         .merge(keys::router())
         .merge(leases::router())
+        .merge(schedules::router())
         .merge(events::router())
         .merge(ws::router())
         .merge(server::router())

@@ -225,20 +225,12 @@ impl Upload {
     /// # Errors
     /// If it was refused before it came to the writer: then `then` is not called.
     pub async fn finish_with_async(
-        mut self,
+        self,
         new: NewJob,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
     ) -> Result<(), WriteError> {
-        self.flush_async().await?;
-        let (rest, accept) = self.rest(new)?;
-        if let Some(rest) = rest {
-            let room = self.store.shared().queue.room_async(&rest.list).await;
-            self.store.hand_over(rest, Answer::to_nobody(), room);
-        }
-        let room = self.store.shared().queue.room_async(&accept.list).await;
-        self.is_finished = true;
-        self.store.hand_over(accept, Answer::new(then), room);
-        Ok(())
+        let store = self.store.clone();
+        store.accept_with_async(vec![(self, new)], Changes::new(), then).await
     }
 
     fn finish_with_answer(mut self, new: NewJob, answer: Answer) {
@@ -274,6 +266,40 @@ impl Upload {
         let boxed = Box::new(Accept { job, id, new, total, inline, upload });
         accept.push(Change::Accept(boxed));
         Ok((rest, accept))
+    }
+}
+
+impl Store {
+    /// Hands jobs over, to be accepted together with other changes: all of it or nothing, in one transaction, the
+    /// jobs in this order. `then` is called when they were accepted or not; see
+    /// [`submit_with`](Self::submit_with) for what it may do. Waits for room without keeping a thread. Dropped
+    /// before it is ready, nothing is accepted.
+    ///
+    /// # Errors
+    /// If it was refused before it came to the writer: then `then` is not called.
+    pub async fn accept_with_async(
+        &self,
+        jobs: Vec<(Upload, NewJob)>,
+        also: Changes,
+        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+    ) -> Result<(), WriteError> {
+        let mut all = Changes::new();
+        let mut uploads = Vec::with_capacity(jobs.len());
+        for (mut upload, new) in jobs {
+            upload.flush_async().await?;
+            let (rest, accept) = upload.rest(new)?;
+            if let Some(rest) = rest {
+                let room = self.shared().queue.room_async(&rest.list).await;
+                self.hand_over(rest, Answer::to_nobody(), room);
+            }
+            all.list.extend(accept.list);
+            uploads.push(upload);
+        }
+        all.list.extend(also.list);
+        let room = self.shared().queue.room_async(&all.list).await;
+        uploads.iter_mut().for_each(|upload| upload.is_finished = true);
+        self.hand_over(all, Answer::new(then), room);
+        Ok(())
     }
 }
 

@@ -28,7 +28,11 @@ impl Log {
 
 /// A service whose kinds answer, fail, or wait to be told.
 pub(crate) fn builder(folder: &Path, log: &Log) -> ServiceBuilder {
-    let settings = Settings { slots: 4, ..Settings::new(folder.join("store")) };
+    builder_with(Settings { slots: 4, ..Settings::new(folder.join("store")) }, log)
+}
+
+/// The same with these settings.
+pub(crate) fn builder_with(settings: Settings, log: &Log) -> ServiceBuilder {
     let echo = log.clone();
     let fails = log.clone();
     Service::builder(settings)
