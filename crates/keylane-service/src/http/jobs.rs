@@ -94,7 +94,10 @@ async fn submit(
 }
 
 /// Whose idempotency key it is, if there is one.
-fn scope_of(headers: &HeaderMap, caller: &Caller) -> Result<Option<(String, String)>, Refusal> {
+pub(super) fn scope_of(
+    headers: &HeaderMap,
+    caller: &Caller,
+) -> Result<Option<(String, String)>, Refusal> {
     const MOST_BYTES: usize = 255;
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     match key.to_str() {
@@ -212,7 +215,7 @@ impl Lines<'_> {
 }
 
 /// 202 and the job; or 200 and how it ended, if the client wanted to wait and it was in time.
-async fn answer(
+pub(super) async fn answer(
     state: &State,
     submitted: Submitted,
     headers: &HeaderMap,
@@ -283,7 +286,7 @@ struct ListQuery {
     limit: Option<usize>,
 }
 
-fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
+pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
     match limit.unwrap_or(PAGE) {
         limit @ 1..=MOST_ON_A_PAGE => Ok(limit),
         _ => {

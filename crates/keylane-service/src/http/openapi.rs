@@ -33,6 +33,8 @@ use crate::wire;
         wire::CompleteRequest,
         wire::FailRequest,
         wire::Event,
+        wire::SetSchedule,
+        wire::Schedule,
         wire::SchedulerView,
         wire::Timeline,
         wire::Summary,
@@ -43,6 +45,7 @@ use crate::wire;
         wire::Page<wire::OutcomeView>,
         wire::Page<wire::SubtaskView>,
         wire::Page<wire::KeyView>,
+        wire::Page<wire::Schedule>,
         super::jobs::Explained,
         super::server::Kinds,
     ))
@@ -134,6 +137,16 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
     post "/v1/leases/{id}/fail" "Failed" body "FailRequest" true;
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
+    get "/v1/schedules" "Schedules, by name" query &[("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_Schedule"))]; problems [422];
+    get "/v1/schedules/{name}" "A schedule" answers [(200, Some("Schedule"))]; problems [404];
+    put "/v1/schedules/{name}" "Make a schedule, or replace it" body "SetSchedule" true;
+        answers [(201, Some("Schedule")), (200, Some("Schedule"))]; problems [400, 409, 413, 415, 422, 503, 507];
+    delete "/v1/schedules/{name}" "Remove it; its jobs stay" answers [(204, None)]; problems [404, 409, 503, 507];
+    post "/v1/schedules/{name}/pause" "Make no jobs of it" answers [(200, Some("Schedule"))]; problems [404, 409, 503, 507];
+    post "/v1/schedules/{name}/resume" "Go on with it" answers [(200, Some("Schedule"))]; problems [404, 409, 503, 507];
+    post "/v1/schedules/{name}/run" "Make its job now" headers &["Idempotency-Key", "Prefer"];
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [404, 409, 413, 422, 429, 503, 507];
     get "/v1/kinds" "The kinds of jobs that there are" answers [(200, Some("Kinds"))]; problems [];
     get "/v1/scheduler" "How slots are shared" answers [(200, Some("SchedulerView"))]; problems [];
     get "/v1/summary" "The server in numbers" answers [(200, Some("Summary"))]; problems [];

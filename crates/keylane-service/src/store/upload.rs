@@ -138,7 +138,8 @@ impl Upload {
     /// If it was not accepted.
     pub async fn finish_async(self, new: NewJob) -> Result<Committed, WriteError> {
         let (answer, pending) = Pending::new();
-        self.bring(new, answer).await;
+        let store = self.parts.store.clone();
+        store.bring(vec![(self, new)], Changes::new(), answer).await;
         pending.await
     }
 
@@ -150,17 +151,8 @@ impl Upload {
         new: NewJob,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
     ) {
-        self.bring(new, Answer::new(then)).await;
-    }
-
-    async fn bring(mut self, new: NewJob, answer: Answer) {
-        let accept = self.complete(new);
-        if let Err(failed) = self.parts.flush_async().await {
-            return answer.tell(Err(failed));
-        }
-        let room = self.parts.store.shared().queue.room_async(&accept.list).await;
-        self.is_finished = true;
-        self.parts.store.hand_over(accept, answer, room);
+        let store = self.parts.store.clone();
+        store.bring(vec![(self, new)], Changes::new(), Answer::new(then)).await;
     }
 
     fn finish_with_answer(mut self, new: NewJob, answer: Answer) {
@@ -192,6 +184,38 @@ impl Upload {
         let boxed = Box::new(Accept { job, id, new, total, inline, upload });
         accept.push(Change::Accept(boxed));
         accept
+    }
+}
+
+impl Store {
+    /// Hands jobs over, to be accepted together with other changes: all of it or nothing, in one transaction, the
+    /// jobs in this order. `then` is called when they were accepted or not; see
+    /// [`submit_with`](Self::submit_with) for what it may do. Waits for room without keeping a thread. Dropped
+    /// before it is ready, nothing is accepted, and `then` is told that.
+    pub async fn accept_with_async(
+        &self,
+        jobs: Vec<(Upload, NewJob)>,
+        also: Changes,
+        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+    ) {
+        self.bring(jobs, also, Answer::new(then)).await;
+    }
+
+    async fn bring(&self, jobs: Vec<(Upload, NewJob)>, also: Changes, answer: Answer) {
+        let mut all = Changes::new();
+        let mut uploads = Vec::with_capacity(jobs.len());
+        for (mut upload, new) in jobs {
+            let accept = upload.complete(new);
+            if let Err(failed) = upload.parts.flush_async().await {
+                return answer.tell(Err(failed));
+            }
+            all.list.extend(accept.list);
+            uploads.push(upload);
+        }
+        all.list.extend(also.list);
+        let room = self.shared().queue.room_async(&all.list).await;
+        uploads.iter_mut().for_each(|upload| upload.is_finished = true);
+        self.hand_over(all, answer, room);
     }
 }
 
