@@ -44,16 +44,16 @@ fn tell_refused(effects: &mut Vec<Effect>, refusal: &Refused) {
 }
 
 impl Core {
-    /// Hands the next batch to the writer, if there is one and none is there.
+    /// Hands the next batch to the writer, if there is one, none is there and none was refused.
     pub(super) fn write_next(self: &Arc<Self>, books: &mut Books) {
-        if books.is_writing {
+        if books.is_writing || books.refused.is_some() || books.unwritten.is_empty() {
             return;
         }
-        let batch = match books.refused.take() {
-            Some(refused) => refused,
-            None if books.unwritten.is_empty() => return,
-            None => std::mem::take(&mut books.unwritten),
-        };
+        let batch = std::mem::take(&mut books.unwritten);
+        self.write(books, batch);
+    }
+
+    fn write(self: &Arc<Self>, books: &mut Books, batch: Batch) {
         books.is_writing = true;
         let Batch { changes, effects } = batch;
         let copy = changes.clone();
@@ -117,8 +117,10 @@ impl Core {
     /// Tries what was refused once more.
     pub(super) fn retry_refused(self: &Arc<Self>) {
         let mut books = self.books();
-        if books.refused.is_some() && *self.health() == StoreHealth::Full {
-            self.write_next(&mut books);
+        if *self.health() == StoreHealth::Full
+            && let Some(refused) = books.refused.take()
+        {
+            self.write(&mut books, refused);
         }
     }
 
