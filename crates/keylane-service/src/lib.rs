@@ -11,7 +11,7 @@ pub mod schedule;
 pub mod store;
 pub mod wire;
 
-pub use engine::{Service, ServiceBuilder, Settings, StartError};
+pub use engine::{ManualClock, Service, ServiceBuilder, Settings, StartError};
 pub use head::Bounds;
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 pub use kind::{Kind, Rate, Work};

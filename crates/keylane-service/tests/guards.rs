@@ -48,6 +48,13 @@ const NEEDED: &[(&str, &str)] = &[
     ("post /v1/leases/{id}/fail", "worker"),
     ("get /v1/kinds", "read"),
     ("get /v1/scheduler", "read"),
+    ("get /v1/schedules", "read"),
+    ("get /v1/schedules/{name}", "read"),
+    ("put /v1/schedules/{name}", "operate"),
+    ("delete /v1/schedules/{name}", "operate"),
+    ("post /v1/schedules/{name}/pause", "operate"),
+    ("post /v1/schedules/{name}/resume", "operate"),
+    ("post /v1/schedules/{name}/run", "operate"),
     ("get /v1/summary", "read"),
     ("get /v1/timeline", "read"),
 ];
@@ -102,6 +109,7 @@ impl Client {
             .replace("{id}", "job_0000000000")
             .replace("{number}", "0")
             .replace("{key}", "nobody")
+            .replace("{name}", "nobody")
             .replace("{what}", "retry-head")
             .replace("{code}", "gone");
         let method = method.to_uppercase().parse().unwrap();

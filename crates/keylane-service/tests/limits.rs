@@ -170,3 +170,39 @@ async fn ask_whether_it_lives(stream: &mut TcpStream) {
         said.push(stream.read_u8().await.unwrap());
     }
 }
+
+/// The head of a request whose body has lines, so many bytes of them.
+fn lines(bytes: usize, more: &str) -> String {
+    format!(
+        "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n\
+         content-length: {bytes}\r\n{more}\r\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_in_the_middle_of_a_body_gets_the_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = service(folder.path(), Bounds::default()).await;
+    let (_server, client) = serve(&service).await;
+    // Most clients send everything before they look, and then go on with the same connection.
+    let body = "{\"kind\":\"nothing of that name\"}\n".to_owned() + &"{}\n".repeat(1_000_000);
+    let mut stream = TcpStream::connect(client.address).await.unwrap();
+    stream.write_all((lines(body.len(), "") + &body).as_bytes()).await.unwrap();
+    let mut said = String::new();
+    while !said.ends_with('}') {
+        let mut part = [0; 4096];
+        let read = stream.read(&mut part).await.unwrap();
+        assert!(read > 0, "the connection was closed: {said}");
+        said.push_str(&String::from_utf8_lossy(&part[..read]));
+    }
+    assert!(said.starts_with("HTTP/1.1 422"), "{said}");
+    assert!(!said.contains("connection: close"), "{said}");
+    ask_whether_it_lives(&mut stream).await;
+    // Too much to be read for nothing, and what was not asked for: the connection ends, and says so.
+    let first = "{\"kind\":\"nothing of that name\"}\n";
+    let said = until_let_go(&client, &(lines(100_000_000, "") + first)).await;
+    assert!(said.starts_with("HTTP/1.1 422") && said.contains("connection: close"), "{said}");
+    let wrong = lines(1000, "expect: 100-continue\r\n").replace("ndjson", "nothing");
+    let said = until_let_go(&client, &wrong).await;
+    assert!(said.starts_with("HTTP/1.1 415") && said.contains("connection: close"), "{said}");
+}

@@ -152,6 +152,7 @@ pub(crate) fn event(id: String, event: EventKind, at: crate::wire::Timestamp) ->
         job: None,
         number: None,
         key: None,
+        schedule: None,
         error: None,
         summary: None,
         timeline: None,

@@ -15,7 +15,9 @@ use super::plan::Plan;
 use crate::head::{self, Checked, Head};
 use crate::refused::Refused;
 use crate::schedule::NewSubtask;
-use crate::store::{Idempotency, JobState as Stored, JobStatus, NewJob, Upload};
+use crate::store::{
+    Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
+};
 use crate::wire::{Job, SubmitJob, SubmitSubtask, Timestamp};
 use crate::{JobId, JobNumber};
 
@@ -28,7 +30,7 @@ pub(crate) struct Intake {
     upload: Upload,
     keys: KeyList,
     now: Timestamp,
-    /// Of all that was sent, for the idempotency key.
+    /// Of all that was sent, if there is an idempotency key.
     hash: Sha256,
 }
 
@@ -39,6 +41,34 @@ pub(crate) struct Submitted {
     pub(crate) job: Job,
     /// It had been submitted before, under the same idempotency key.
     pub(crate) replayed: bool,
+}
+
+/// What is written together with a job, and done when it is on the disk.
+#[derive(Default)]
+pub(crate) struct Also {
+    changes: Changes,
+    then: Option<Box<Then>>,
+}
+
+type Then = dyn FnOnce(&Core) + Send;
+
+impl Also {
+    /// `then` is called on the writer's thread.
+    pub(crate) fn new(changes: Changes, then: impl FnOnce(&Core) + Send + 'static) -> Self {
+        Also { changes, then: Some(Box::new(then)) }
+    }
+}
+
+/// A job that is whole, on its way into the order.
+#[derive(Debug)]
+struct Entering {
+    number: JobNumber,
+    id: JobId,
+    total: u32,
+    kind: u32,
+    head: Head,
+    keys: KeyList,
+    created: Timestamp,
 }
 
 /// A line of NDJSON: a subtask, of which nothing is copied.
@@ -154,7 +184,7 @@ impl Core {
 }
 
 impl Intake {
-    /// Bytes that were sent count for the idempotency key.
+    /// Bytes that were sent: the same request has the same. Needed only where there is an idempotency key.
     pub(crate) fn hash(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
@@ -227,10 +257,24 @@ impl Intake {
         self.upload.flush_async().await.map_err(|error| core.write_refused(error))
     }
 
+    /// What it will be called.
+    pub(crate) fn id(&self) -> JobId {
+        self.upload.id()
+    }
+
     /// The job is whole. Returns when it is on the disk, and accepted.
     pub(crate) async fn finish(
+        self,
+        scope: Option<(String, String)>,
+    ) -> Result<Submitted, Refused> {
+        self.finish_with(scope, Also::default()).await
+    }
+
+    /// The same, together with something else: both, or neither. If it was submitted before, that is not done.
+    pub(crate) async fn finish_with(
         mut self,
         scope: Option<(String, String)>,
+        also: Also,
     ) -> Result<Submitted, Refused> {
         let core = Arc::clone(&self.core);
         let hash: [u8; 32] = self.hash.clone().finalize().into();
@@ -246,8 +290,7 @@ impl Intake {
             self.put(&[], "null")?;
         }
         let (tell, told) = oneshot::channel();
-        let accepted = self.hand_over(scope, hash, tell).await;
-        accepted.map_err(|error| core.write_refused(error))?;
+        self.hand_over(scope, hash, also, tell).await;
         let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
         drop(claim);
         answer
@@ -257,16 +300,36 @@ impl Intake {
         self,
         scope: Option<(String, String)>,
         hash: [u8; 32],
+        also: Also,
         tell: oneshot::Sender<Result<Submitted, Refused>>,
-    ) -> Result<(), crate::store::WriteError> {
-        let Intake { core, kind, head, upload, keys, now, .. } = self;
+    ) {
+        let core = Arc::clone(&self.core);
         let keep = super::dispatch::millis(core.settings.keep_idempotency);
-        let idempotency = scope.map(|(scope, key)| Idempotency {
-            scope,
-            key,
-            body_hash: hash,
-            expires_ms: now.0.saturating_add(keep),
-        });
+        let expires_ms = self.now.0.saturating_add(keep);
+        let idempotency =
+            scope.map(|(scope, key)| Idempotency { scope, key, body_hash: hash, expires_ms });
+        let (upload, new, entering) = self.whole(idempotency);
+        let Also { changes, then } = also;
+        let store = core.store.clone();
+        let accept = move |committed: Result<_, WriteError>| {
+            let answer = match committed {
+                Ok(_) => {
+                    if let Some(then) = then {
+                        then(&core);
+                    }
+                    Ok(core.accept(entering))
+                }
+                Err(error) => Err(core.write_refused(error)),
+            };
+            // Who no longer waits can ask for the job by its idempotency key.
+            let _ = tell.send(answer);
+        };
+        store.accept_with_async(vec![(upload, new)], changes, accept).await;
+    }
+
+    /// What the store gets of it, and what the order does.
+    fn whole(self, idempotency: Option<Idempotency>) -> (Upload, NewJob, Entering) {
+        let Intake { kind, head, upload, keys, now, .. } = self;
         let status =
             JobStatus { start_at_ms: head.run_at.map(|at| at.0), ..JobStatus::of(Stored::Waiting) };
         let new = NewJob {
@@ -277,31 +340,15 @@ impl Intake {
             idempotency,
         };
         let (number, id, total) = (upload.job(), upload.id(), upload.total());
-        let accept = move |committed: Result<_, crate::store::WriteError>| {
-            let answer = match committed {
-                Ok(_) => Ok(core.accept(number, id, total, kind, head, &keys, now)),
-                Err(error) => Err(core.write_refused(error)),
-            };
-            // Who no longer waits can ask for the job by its idempotency key.
-            let _ = tell.send(answer);
-        };
-        upload.finish_with_async(new, accept).await
+        let entering = Entering { number, id, total, kind, head, keys, created: now };
+        (upload, new, entering)
     }
 }
 
 impl Core {
     /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
-    #[expect(clippy::too_many_arguments, reason = "they are what an intake has gathered")]
-    fn accept(
-        self: &Arc<Self>,
-        number: JobNumber,
-        id: JobId,
-        total: u32,
-        kind: u32,
-        head: Head,
-        keys: &KeyList,
-        created: Timestamp,
-    ) -> Submitted {
+    fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
+        let Entering { number, id, total, kind, head, keys, created } = entering;
         let now = self.clock.now();
         let mut books = self.books();
         let new = new_job(number, kind, &head, keys.subtasks());
@@ -327,7 +374,8 @@ impl Core {
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(&mut books, number, &accepted, now);
         let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
-        self.announce(&books, number, now);
+        // Under the lock, so that nobody learns of a change to it before.
+        self.announce(job.clone(), now);
         self.write_next(&mut books);
         drop(books);
         self.bell.ring();

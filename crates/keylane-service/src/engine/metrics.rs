@@ -10,6 +10,7 @@ impl Core {
     pub(crate) fn metrics(&self) -> String {
         let mut text = String::with_capacity(4096);
         self.write_metrics(&mut text).expect("a string takes everything");
+        self.schedules.write_metrics(&mut text).expect("a string takes everything");
         text
     }
 

@@ -12,6 +12,7 @@ mod ask;
 mod attempt;
 mod begin;
 mod books;
+mod calendar;
 mod clock;
 mod command;
 mod dispatch;
@@ -24,6 +25,7 @@ mod metrics;
 mod plan;
 mod record;
 mod remote;
+mod schedules;
 mod service;
 mod steer;
 mod ticker;
@@ -45,6 +47,7 @@ use crate::refused::Refused;
 use crate::store::Store;
 
 pub(crate) use ask::{ResultOrder, Wanted};
+pub use calendar::ManualClock;
 pub(crate) use clock::Clock;
 pub(crate) use command::KeyCommand;
 pub(crate) use events::{Followed, Follower, event};
@@ -70,6 +73,8 @@ pub struct Settings {
     pub keep_idempotency: Duration,
     /// The store's own settings.
     pub store: crate::store::Settings,
+    /// The clock of schedules, for tests. Default: the system's.
+    pub clock: Option<ManualClock>,
 }
 
 impl Settings {
@@ -84,6 +89,7 @@ impl Settings {
             keep: Some(7 * DAY),
             keep_idempotency: DAY,
             store: crate::store::Settings::default(),
+            clock: None,
         }
     }
 }
@@ -106,6 +112,14 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// A schedule cannot go on.
+    #[error("schedule {name:?} cannot go on: {why}")]
+    Schedule {
+        /// Which.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// A thread was not started.
     #[error("a thread was not started")]
     Thread(#[source] std::io::Error),
@@ -117,6 +131,9 @@ pub(crate) struct Core {
     pub(crate) kinds: Kinds,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
+    /// The time by which schedules fire.
+    pub(crate) calendar: calendar::Calendar,
+    pub(crate) schedules: schedules::Schedules,
     pub(crate) events: Arc<events::Events>,
     pub(crate) timeline: timeline::Recorder,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -130,6 +147,10 @@ pub(crate) struct Core {
     /// State of a small generator for jitter.
     chance: AtomicU64,
     pub(crate) websockets: AtomicU64,
+    /// A job's subtasks by key, of the job whose results somebody asked for in that order last.
+    by_key: Mutex<Option<ask::ByKey>>,
+    /// The whole in numbers, as it was a moment ago.
+    summary: Mutex<Option<ask::KeptSummary>>,
 }
 
 impl std::fmt::Debug for Core {
@@ -180,6 +201,9 @@ impl Core {
             WriteError::Full => Refused::StoreFull,
             WriteError::TooLarge { what, most } => {
                 Refused::TooLarge(format!("{most} {what} are the most"))
+            }
+            WriteError::OtherVersion { schedule } => {
+                Refused::Conflict(format!("schedule {schedule} has changed meanwhile"))
             }
             WriteError::Failed { .. } => {
                 let why = error.to_string();

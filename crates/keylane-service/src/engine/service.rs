@@ -11,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::books::{Batch, Books, Totals};
+use super::calendar::Calendar;
 use super::events::Events;
 use super::lease::Claimers;
+use super::schedules::Schedules;
 use super::timeline::{Recorder, Slots};
 use super::{Clock, Core, Settings, StartError, StoreHealth, dispatch};
 use crate::kind::{Kind, Kinds, Work};
@@ -60,6 +62,7 @@ pub struct Service {
     pub(crate) core: Arc<Core>,
     dispatcher: Option<JoinHandle<()>>,
     ticker: tokio::task::JoinHandle<()>,
+    schedules: tokio::task::JoinHandle<()>,
 }
 
 /// Settings of a service, and its kinds.
@@ -112,7 +115,10 @@ impl Service {
             first_fence: boot * FENCES + 1,
             ..schedule::Settings::new(settings.slots)
         });
+        let calendar = settings.clock.clone().map_or(Calendar::System, Calendar::Manual);
         let core = Arc::new(Core {
+            calendar,
+            schedules: Schedules::default(),
             settings,
             kinds,
             store,
@@ -127,15 +133,19 @@ impl Service {
             health: Mutex::new(StoreHealth::Well),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
+            by_key: Mutex::default(),
+            summary: Mutex::default(),
         });
         core.recover(&mut recovered)?;
+        core.schedules.recover(core.store.schedules()?)?;
         let dispatching = Arc::clone(&core);
         let dispatcher = std::thread::Builder::new()
             .name("keylane-dispatch".into())
             .spawn(move || dispatching.dispatch())
             .map_err(StartError::Thread)?;
         let ticker = runtime.spawn(Arc::clone(&core).tick());
-        Ok(Service { core, dispatcher: Some(dispatcher), ticker })
+        let schedules = runtime.spawn(Arc::clone(&core).keep_schedules());
+        Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
 
     /// Lets what runs end, for so long, begins nothing more, and closes the store. What has not ended by then
@@ -159,6 +169,7 @@ impl Service {
         }
         self.end();
         let _ = (&mut self.ticker).await;
+        let _ = (&mut self.schedules).await;
         self.release().await;
     }
 

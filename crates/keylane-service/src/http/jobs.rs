@@ -94,7 +94,10 @@ async fn submit(
 }
 
 /// Whose idempotency key it is, if there is one.
-fn scope_of(headers: &HeaderMap, caller: &Caller) -> Result<Option<(String, String)>, Refusal> {
+pub(super) fn scope_of(
+    headers: &HeaderMap,
+    caller: &Caller,
+) -> Result<Option<(String, String)>, Refusal> {
     const MOST_BYTES: usize = 255;
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     match key.to_str() {
@@ -117,7 +120,9 @@ async fn take_json(
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
     let mut intake = state.core.begin_intake(job, false)?;
-    intake.hash(&bytes);
+    if scope.is_some() {
+        intake.hash(&bytes);
+    }
     intake.flush().await?;
     Ok(intake.finish(scope).await?)
 }
@@ -128,7 +133,8 @@ async fn take_lines(
     body: Body,
     scope: Option<(String, String)>,
 ) -> Result<Submitted, Refusal> {
-    let mut lines = Lines { state, intake: None, rest: Vec::new(), number: 0 };
+    let (intake, rest) = (None, Vec::new());
+    let mut lines = Lines { state, is_hashed: scope.is_some(), intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| broken_off(&error))?;
@@ -139,6 +145,8 @@ async fn take_lines(
 
 struct Lines<'a> {
     state: &'a State,
+    /// Whether it will be asked if the same was sent before.
+    is_hashed: bool,
     /// After the first line.
     intake: Option<Intake>,
     /// The beginning of a line whose end has not come.
@@ -178,12 +186,16 @@ impl Lines<'_> {
         let Some(intake) = &mut self.intake else {
             let job: SubmitJob = json(line)?;
             let mut intake = self.state.core.begin_intake(job, true)?;
-            intake.hash(line);
+            if self.is_hashed {
+                intake.hash(line);
+            }
             self.intake = Some(intake);
             return Ok(());
         };
-        intake.hash(b"\n");
-        intake.hash(line);
+        if self.is_hashed {
+            intake.hash(b"\n");
+            intake.hash(line);
+        }
         intake.push_line(line, self.number)?;
         if intake.is_full() {
             intake.flush().await?;
@@ -203,7 +215,7 @@ impl Lines<'_> {
 }
 
 /// 202 and the job; or 200 and how it ended, if the client wanted to wait and it was in time.
-async fn answer(
+pub(super) async fn answer(
     state: &State,
     submitted: Submitted,
     headers: &HeaderMap,
@@ -274,7 +286,7 @@ struct ListQuery {
     limit: Option<usize>,
 }
 
-fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
+pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
     match limit.unwrap_or(PAGE) {
         limit @ 1..=MOST_ON_A_PAGE => Ok(limit),
         _ => {

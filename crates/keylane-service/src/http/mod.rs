@@ -13,6 +13,7 @@ mod leases;
 mod openapi;
 mod pause;
 mod problem;
+mod schedules;
 mod serve;
 mod server;
 mod tls;
@@ -52,11 +53,12 @@ fn router(state: State) -> Router {
         .merge(jobs::router())
         .merge(keys::router())
         .merge(leases::router())
+        .merge(schedules::router())
         .merge(events::router())
         .merge(ws::router())
         .merge(server::router())
-        .layer(from_fn_with_state(Arc::clone(settings), pause::bound))
-        .layer(from_fn_with_state(Arc::clone(&guard), guard::admit));
+        .layer(from_fn_with_state(Arc::clone(&guard), guard::admit))
+        .layer(from_fn_with_state(Arc::clone(settings), pause::bound));
     // Who looks whether the server lives, or loads the page that asks for a token, has none yet.
     Router::new()
         .merge(guarded)

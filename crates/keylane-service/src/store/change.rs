@@ -8,8 +8,9 @@ use keylane::admit::OwnedPermit;
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::outcome::{Outcome, OutcomeKind};
+use super::parts::UploadState;
+use super::schedules::ScheduleChange;
 use super::status::JobStatus;
-use super::upload::UploadState;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 
 /// Changes that are written together or not at all. Nothing happens before they are
@@ -111,6 +112,12 @@ impl Changes {
         self.push(Change::ForgetIdempotency { now_ms });
     }
 
+    /// A schedule, which has the version `was`, or is not there if that is none, becomes this: its next version
+    /// and its body; or goes, if that is none. If it is not as `was` says, none of these changes is made.
+    pub fn schedule(&mut self, name: &str, was: Option<u64>, then: Option<(u64, Vec<u8>)>) {
+        self.push(Change::Schedule(Box::new(ScheduleChange { name: name.to_owned(), was, then })));
+    }
+
     pub(super) fn push(&mut self, change: Change) {
         self.list.push(change);
     }
@@ -171,7 +178,7 @@ pub struct KeyRecord {
 pub struct Committed {
     /// The number of their transaction. Later ones are higher, and so are those after a restart.
     pub commit: u64,
-    /// The job's place in the order of acceptance, if a job was accepted.
+    /// The job's place in the order of acceptance, if a job was accepted; of several, the last one's.
     pub accepted: Option<u64>,
 }
 
@@ -227,6 +234,7 @@ pub(super) enum Change {
     ForgetIdempotency {
         now_ms: u64,
     },
+    Schedule(Box<ScheduleChange>),
 }
 
 /// A job whose subtasks are there.
@@ -256,6 +264,7 @@ impl Change {
             Change::Key { key, record } => {
                 key.0.len() + record.as_ref().map_or(0, |record| record.reason.len())
             }
+            Change::Schedule(change) => change.then.as_ref().map_or(0, |(_, body)| body.len()),
             _ => 0,
         }
     }

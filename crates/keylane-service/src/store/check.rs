@@ -13,6 +13,7 @@ use super::marks;
 use super::outcome::OutcomePlace;
 use super::read::{self, StoredJob};
 use super::recover::check_chunks;
+use super::schedules;
 use super::seal::{at, rows_of};
 use super::settings::Report;
 use super::status::JobState;
@@ -56,6 +57,7 @@ fn check(connection: &Connection) -> Result<Report, ReadError> {
     check_marks(&snapshot, &mut report)?;
     note(&mut report, read::keys(&snapshot).map(drop))?;
     read::for_each_idempotency(&snapshot, |entry| note(&mut report, entry.map(drop)))?;
+    schedules::for_each(&snapshot, |record| note(&mut report, record.map(drop)))?;
     check_file(&snapshot, &mut report)?;
     Ok(report)
 }

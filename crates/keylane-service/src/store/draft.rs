@@ -10,6 +10,7 @@ use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, KeyState,
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::outcome::{Outcome, Row};
+use super::schedules;
 use super::seal::{self, place, rows_of, seal};
 use super::state::{Known, State};
 use super::status::{JobState, JobStatus};
@@ -114,6 +115,7 @@ impl<'a> Draft<'a> {
                     }
                     Some(_) => None,
                 },
+                Change::Schedule(change) => schedules::refusal(self.connection, change)?,
                 Change::Abandon(_)
                 | Change::Key { .. }
                 | Change::Idempotency { .. }
@@ -184,6 +186,9 @@ impl<'a> Draft<'a> {
                 Change::Key { key, record } => self.put_key(key, record.as_ref())?,
                 Change::Idempotency { entry, id } => self.put_idempotency(entry, *id)?,
                 Change::ForgetIdempotency { now_ms } => self.forget_idempotency(*now_ms)?,
+                Change::Schedule(change) => {
+                    self.bytes += schedules::put(self.connection, change)?;
+                }
             }
         }
         Ok(accepted)

@@ -28,6 +28,18 @@ pub enum OpenError {
         /// The version of its layout.
         version: i32,
     },
+    /// An earlier version of this program has written it, and it was only to be looked at. Opening it brings it
+    /// forward.
+    #[error(
+        "{} has a layout of version {version}, of an earlier keylane; the server brings it forward when it starts",
+        path.display()
+    )]
+    Earlier {
+        /// The file.
+        path: PathBuf,
+        /// The version of its layout.
+        version: i32,
+    },
     /// The file is something else.
     #[error("{} is not a store of keylane's: {why}", path.display())]
     NotAStore {
@@ -123,6 +135,12 @@ pub enum WriteError {
         job: JobId,
         /// The hash of what was asked for then.
         body_hash: [u8; 32],
+    },
+    /// The schedule is not, or no longer, as the change takes it to be.
+    #[error("schedule {schedule:?} has changed meanwhile")]
+    OtherVersion {
+        /// Its name.
+        schedule: String,
     },
     /// It takes more than the store can number or hold at once.
     #[error("{what}: no more than {most}")]
@@ -239,6 +257,11 @@ pub enum Damage {
         /// The key.
         key: String,
     },
+    /// A schedule.
+    Schedule {
+        /// Its name.
+        name: String,
+    },
     /// What the store knows of itself.
     Meta,
     /// The file that says how much was acknowledged.
@@ -295,6 +318,7 @@ impl std::fmt::Display for Damage {
             Damage::Idempotency { scope, key } => {
                 write!(f, "the idempotency key {key:?} in {scope:?}")
             }
+            Damage::Schedule { name } => write!(f, "the schedule {name:?}"),
             Damage::Meta => f.write_str("what the store knows of itself"),
             Damage::Mark { path } => write!(f, "{} is not its mark", path.display()),
             Damage::File { why } => write!(f, "the file: {why}"),

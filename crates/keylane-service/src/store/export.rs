@@ -6,6 +6,7 @@ use super::error::{ExportError, ReadError};
 use super::handle::Store;
 use super::line::{self, Line, Status};
 use super::read;
+use super::schedules;
 use super::seal::rows_of;
 use crate::ids::JobNumber;
 
@@ -39,6 +40,9 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     })?;
     for (entry, id) in entries {
         put(to, &Line::of_idempotency(&entry, id))?;
+    }
+    for record in schedules::all(&snapshot)? {
+        put(to, &Line::of_schedule(&record))?;
     }
     let jobs = in_order(&snapshot)?;
     for job in &jobs {

@@ -120,7 +120,7 @@ impl Import<'_> {
     fn take(&mut self, line: Line) -> Result<Option<u64>, Trouble> {
         let at = std::mem::replace(&mut self.at, At::Between);
         self.at = match (at, line) {
-            (At::Begin, Line::Store { version: line::VERSION }) => At::Between,
+            (At::Begin, Line::Store { version: 1..=line::VERSION }) => At::Between,
             (At::Begin, _) => return Err("it is not the begin of an export".to_owned().into()),
             (At::Between, Line::Key { key, state, since_ms, reason }) => {
                 let (key, record) = line::key(&key, &state, since_ms, reason)?;
@@ -132,6 +132,12 @@ impl Import<'_> {
             (At::Between, Line::Idempotency { scope, key, body_hash, id, expires_ms }) => {
                 let (body_hash, id) = (line::hash(&body_hash)?, line::id(&id)?);
                 self.put(Idempotency { scope, key, body_hash, expires_ms }, id)?;
+                At::Between
+            }
+            (At::Between, Line::Schedule { name, version, body }) => {
+                let mut changes = Changes::new();
+                changes.schedule(&name, None, Some((version, line::decode(&body)?)));
+                self.write(changes)?;
                 At::Between
             }
             (At::Between, Line::Job { id, kind, created_ms, total, head, status }) => {

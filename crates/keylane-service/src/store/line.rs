@@ -1,7 +1,7 @@
 //! The lines of an export, one JSON object each.
 //!
 //! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
-//! missing. Between them are `key` and `idempotency`, and for each job, in the order of acceptance, `job`, its
+//! missing. Between them are `key`, `idempotency` and `schedule`, and for each job, in the order of acceptance, `job`, its
 //! `subtask`s in their order, its `outcome`s in theirs, and `status`, which ends it. Bytes are base64 with
 //! padding, times milliseconds since 1970.
 
@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
 use super::outcome::{Outcome, OutcomeKind};
+use super::schedules::ScheduleRecord;
 use super::status::{Counts, JobState, JobStatus};
 use crate::ids::{JobId, Key};
 
-/// Which lines these are.
-pub(super) const VERSION: u32 = 1;
+/// Which lines these are. Those of version 1 have no `schedule`.
+pub(super) const VERSION: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -35,6 +36,11 @@ pub(super) enum Line {
         body_hash: String,
         id: String,
         expires_ms: u64,
+    },
+    Schedule {
+        name: String,
+        version: u64,
+        body: String,
     },
     Job {
         id: String,
@@ -116,6 +122,11 @@ impl Line {
             id: id.to_string(),
             expires_ms: entry.expires_ms,
         }
+    }
+
+    pub(super) fn of_schedule(record: &ScheduleRecord) -> Self {
+        let ScheduleRecord { name, version, body } = record;
+        Line::Schedule { name: name.clone(), version: *version, body: encode(body) }
     }
 
     pub(super) fn of_outcome(outcome: &Outcome) -> Self {

@@ -11,7 +11,7 @@ use crate::ids::{JobId, JobNumber};
 
 /// `KLS1`. A later version gets the next number and a migration.
 pub(super) const LAYOUT: Layout =
-    Layout { application: 0x4b4c_5331, version: 1, tables: TABLES, migrations: &[] };
+    Layout { application: 0x4b4c_5331, version: 2, tables: TABLES, migrations: &[SECOND] };
 
 /// The columns are explained in `README.md`. Small ones come before large ones, so that they are read
 /// without the pages of these.
@@ -74,6 +74,22 @@ const TABLES: &str = "
         PRIMARY KEY (scope, key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX idempotency_by_end ON idempotency (expires_ms);
+    CREATE TABLE schedule (
+        name TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
+";
+
+/// From version 1, which had no schedules.
+const SECOND: &str = "
+    CREATE TABLE schedule (
+        name TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
 ";
 
 /// What the store knows of itself: one row, which every transaction writes.

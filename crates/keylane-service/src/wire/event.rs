@@ -19,6 +19,12 @@ pub enum EventKind {
     SubtaskFailed,
     /// Somebody has paused, resumed, retried or skipped at a key, or it has stopped.
     KeyChanged,
+    /// A schedule has made a job.
+    ScheduleFired,
+    /// A time of a schedule has passed without a job; `error` says why.
+    SchedulePassed,
+    /// Somebody has set, paused, resumed or removed a schedule.
+    ScheduleChanged,
     /// The server in numbers, once a second; for those who asked for it.
     Summary,
     /// What ran meanwhile; for those who asked for it.
@@ -38,6 +44,9 @@ impl EventKind {
             EventKind::JobPurged => "job_purged",
             EventKind::SubtaskFailed => "subtask_failed",
             EventKind::KeyChanged => "key_changed",
+            EventKind::ScheduleFired => "schedule_fired",
+            EventKind::SchedulePassed => "schedule_passed",
+            EventKind::ScheduleChanged => "schedule_changed",
             EventKind::Summary => "summary",
             EventKind::Timeline => "timeline",
             EventKind::Reset => "reset",
@@ -63,6 +72,9 @@ pub struct Event {
     /// The key.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<String>,
+    /// The schedule.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub schedule: Option<String>,
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,

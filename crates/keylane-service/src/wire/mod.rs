@@ -13,6 +13,7 @@ mod key;
 mod lease;
 mod page;
 mod problem;
+mod schedule;
 mod scheduler;
 mod server;
 mod subtask;
@@ -30,6 +31,7 @@ pub use lease::{
 };
 pub use page::Page;
 pub use problem::{FieldError, Problem};
+pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedule};
 pub use scheduler::{Because, Decision, RunningSubtask, SchedulerView};
 pub use server::{Health, HealthCheck, KindView, Version};
 pub use subtask::{OutcomeView, SubtaskState, SubtaskView};

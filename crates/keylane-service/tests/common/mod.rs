@@ -39,6 +39,7 @@ pub(crate) fn builder(folder: &Path, log: &Log) -> ServiceBuilder {
     builder_with(settings(folder), log)
 }
 
+/// The same with these settings.
 pub(crate) fn builder_with(settings: Settings, log: &Log) -> ServiceBuilder {
     let echo = log.clone();
     let fails = log.clone();

@@ -1,0 +1,223 @@
+//! What people ask of schedules, as whole requests: looked up, done, and answered when it is on the disk.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::fire::job_of;
+use super::when::Times;
+use super::{Entry, Kept};
+use crate::engine::intake::Submitted;
+use crate::engine::{Core, Refused};
+use crate::head;
+use crate::wire::{Event, EventKind, Page, Schedule, SetSchedule, Timestamp};
+
+/// Bytes of a name: it is a label of its jobs, too.
+const MOST_NAME_BYTES: usize = 128;
+
+/// How many there may be: all of them are in memory.
+const MOST_SCHEDULES: usize = 10_000;
+
+impl Core {
+    /// How a schedule is.
+    pub(crate) fn schedule(&self, name: &str) -> Result<Schedule, Refused> {
+        Ok(self.known(name)?.view(name))
+    }
+
+    fn known(&self, name: &str) -> Result<Entry, Refused> {
+        let unknown = || Refused::Unknown { what: format!("schedule {name}") };
+        self.schedules.get(name).ok_or_else(unknown)
+    }
+
+    /// Schedules by name, those after one if that is given.
+    pub(crate) fn schedule_page(&self, after: Option<&str>, limit: usize) -> Page<Schedule> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let all = self.schedules.all();
+        let mut rest = all.range::<str, _>((from, Bound::Unbounded));
+        let items: Vec<_> =
+            rest.by_ref().take(limit).map(|(name, entry)| entry.view(name)).collect();
+        let last = items.last().map(|last| last.name.clone());
+        Page { next_cursor: last.filter(|_| rest.next().is_some()), items }
+    }
+
+    /// Makes a schedule, or replaces what has this name. Whether it is new.
+    pub(crate) async fn set_schedule(
+        self: &Arc<Self>,
+        name: String,
+        asked: SetSchedule,
+    ) -> Result<(Schedule, bool), Refused> {
+        let core = Arc::clone(self);
+        to_its_end(async move {
+            core.check_schedule(&name, &asked)?;
+            let _turn = core.schedules.turn(&name).await;
+            let before = core.schedules.get(&name);
+            let is_new = before.is_none();
+            if is_new && core.schedules.all().len() >= MOST_SCHEDULES {
+                let why = format!("there are {MOST_SCHEDULES} schedules, which are the most");
+                return Err(Refused::Conflict(why));
+            }
+            let kept = Kept::set(asked, before.as_ref(), core.calendar.now());
+            if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
+                let was = before.map(|before| before.version);
+                core.change_schedule(&name, was, Some(kept)).await?;
+                core.tell_changed(&name);
+            }
+            Ok((core.schedule(&name)?, is_new))
+        })
+        .await
+    }
+
+    fn check_schedule(&self, name: &str, asked: &SetSchedule) -> Result<(), Refused> {
+        let mut wrong = Vec::new();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > MOST_NAME_BYTES || !name.bytes().all(is_plain) {
+            let why = format!("from one to {MOST_NAME_BYTES} of letters, digits, `.`, `_`, `-`");
+            wrong.push(("name".to_owned(), why));
+        }
+        let now = self.calendar.now();
+        match Times::read(&asked.cron, asked.zone()) {
+            Err((at, why)) => wrong.push((at.to_owned(), why)),
+            Ok(times) if times.after(now.0).is_none() => {
+                wrong.push(("/cron".to_owned(), "it has no time to come".to_owned()));
+            }
+            Ok(_) => {}
+        }
+        if let Err(Refused::Invalid(places)) = self.check_job(name, asked, now) {
+            wrong.extend(places.into_iter().map(|(at, why)| (format!("/job{at}"), why)));
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(Refused::Invalid(wrong)) }
+    }
+
+    fn check_job(&self, name: &str, asked: &SetSchedule, now: Timestamp) -> Result<(), Refused> {
+        let job = job_of(name, asked.job.get(), Some(now))?;
+        if job.run_at.is_some() {
+            let why = "the schedule says when: a job may have `delay_ms`";
+            return Err(Refused::Invalid(vec![("/run_at".to_owned(), why.to_owned())]));
+        }
+        head::check(job, false, &self.kinds, &self.settings.bounds, now).map(drop)
+    }
+
+    /// Pauses a schedule, or goes on with it. What comes while it is paused makes no job.
+    pub(crate) async fn pause_schedule(
+        self: &Arc<Self>,
+        name: String,
+        paused: bool,
+    ) -> Result<Schedule, Refused> {
+        let core = Arc::clone(self);
+        to_its_end(async move {
+            let _turn = core.schedules.turn(&name).await;
+            let entry = core.known(&name)?;
+            if entry.kept.paused != paused {
+                let now = core.calendar.now();
+                let mut kept = (*entry.kept).clone();
+                kept.pause(paused, now);
+                kept.changed = now;
+                core.change_schedule(&name, Some(entry.version), Some(kept)).await?;
+                core.tell_changed(&name);
+            }
+            core.schedule(&name)
+        })
+        .await
+    }
+
+    /// Removes a schedule. Its jobs stay.
+    pub(crate) async fn remove_schedule(self: &Arc<Self>, name: String) -> Result<(), Refused> {
+        let core = Arc::clone(self);
+        to_its_end(async move {
+            let _turn = core.schedules.turn(&name).await;
+            let entry = core.known(&name)?;
+            core.change_schedule(&name, Some(entry.version), None).await?;
+            core.tell_changed(&name);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes a schedule's job now, whatever its times and whether it is paused.
+    pub(crate) async fn run_schedule(
+        self: &Arc<Self>,
+        name: String,
+        scope: Option<(String, String)>,
+    ) -> Result<Submitted, Refused> {
+        let core = Arc::clone(self);
+        to_its_end(async move {
+            let _turn = core.schedules.turn(&name).await;
+            let entry = core.known(&name)?;
+            core.make_scheduled(&name, &entry, None, 0, scope).await
+        })
+        .await
+    }
+
+    fn tell_changed(&self, name: &str) {
+        self.events.publish(|id| Event {
+            schedule: Some(name.to_owned()),
+            ..crate::engine::event(id, EventKind::ScheduleChanged, self.clock.now())
+        });
+    }
+}
+
+impl SetSchedule {
+    fn zone(&self) -> &str {
+        self.time_zone.as_deref().unwrap_or("UTC")
+    }
+}
+
+impl Kept {
+    /// What is asked for, in place of what there was.
+    fn set(asked: SetSchedule, before: Option<&Entry>, now: Timestamp) -> Self {
+        let time_zone = asked.zone().to_owned();
+        let SetSchedule { cron, job, overlap, missed, paused, .. } = asked;
+        let Some(before) = before.map(|before| &*before.kept) else {
+            let (created, changed, decided) = (now, now, now);
+            let (paused, fired, passed) = (paused.unwrap_or(false), 0, 0);
+            let (last_job, last_fired, last_passed) = (None, None, None);
+            return Kept {
+                cron,
+                time_zone,
+                job,
+                overlap,
+                missed,
+                paused,
+                created,
+                changed,
+                decided,
+                fired,
+                passed,
+                last_job,
+                last_fired,
+                last_passed,
+            };
+        };
+        let same_times = cron == before.cron && time_zone == before.time_zone;
+        // Other times begin now; the same ones go on where they are. Neither comes twice if the clock was put back.
+        let decided = if same_times { before.decided } else { before.decided.max(now) };
+        let changed = now;
+        let mut kept =
+            Kept { cron, time_zone, job, overlap, missed, changed, decided, ..before.clone() };
+        kept.pause(paused.unwrap_or(before.paused), now);
+        kept
+    }
+
+    fn pause(&mut self, paused: bool, now: Timestamp) {
+        if self.paused && !paused {
+            // Nobody wanted what came meanwhile.
+            self.decided = self.decided.max(now);
+        }
+        self.paused = paused;
+    }
+
+    /// Whether somebody has asked for something else.
+    fn differs(&self, before: &Kept) -> bool {
+        let plain = |kept: &Kept| (kept.overlap, kept.missed, kept.paused);
+        let texts =
+            |kept: &Kept| [kept.cron.clone(), kept.time_zone.clone(), kept.job.get().to_owned()];
+        plain(self) != plain(before) || texts(self) != texts(before)
+    }
+}
+
+/// Goes on to its end when whoever asked is gone: a schedule's turn is over only when its change is on the disk.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Refused>> + Send + 'static,
+) -> Result<T, Refused> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())))
+}

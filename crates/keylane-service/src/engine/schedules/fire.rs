@@ -1,0 +1,216 @@
+//! What is due is decided: its job is made, or it is passed over. One task does it for all schedules.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use futures_util::StreamExt;
+
+use super::super::intake::{Also, Submitted};
+use super::when::Next;
+use super::{Entry, Kept};
+use crate::JobId;
+use crate::engine::{Core, Refused};
+use crate::wire::{Event, EventKind, OverlapChoice, PassedOver, SubmitJob, Timestamp};
+
+/// How many schedules are looked after at once, so that their jobs share the syncs of the disk.
+const AT_ONCE: usize = 64;
+
+/// After how many milliseconds a time that is held up is tried again.
+const AGAIN: u64 = 1000;
+
+/// The labels that say of which schedule a job is, and of which of its times.
+const LABEL: &str = "schedule";
+const LABEL_AT: &str = "scheduled_for";
+
+impl Core {
+    /// Decides what is due, whenever something is, until the service stops.
+    pub(in crate::engine) async fn keep_schedules(self: Arc<Self>) {
+        loop {
+            let earliest = self.earliest();
+            tokio::select! {
+                () = self.stopped.cancelled() => return,
+                () = self.schedules.changed.notified() => {}
+                () = self.calendar.reached(earliest) => {}
+            }
+            let due = self.due();
+            let decided = futures_util::stream::iter(due)
+                .for_each_concurrent(AT_ONCE, |name| self.decide(name));
+            tokio::select! {
+                () = self.stopped.cancelled() => return,
+                () = decided => {}
+            }
+        }
+    }
+
+    /// When the next time is due, or tried again.
+    fn earliest(&self) -> Option<u64> {
+        self.schedules.all().values().filter_map(Entry::wakes).min()
+    }
+
+    fn due(&self) -> Vec<String> {
+        let now = self.calendar.now().0;
+        let all = self.schedules.all();
+        let due = all.iter().filter(|(_, entry)| entry.wakes().is_some_and(|at| at <= now));
+        due.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Decides all times of a schedule that are due.
+    async fn decide(self: &Arc<Self>, name: String) {
+        let _turn = self.schedules.turn(&name).await;
+        while let Some(entry) = self.schedules.get(&name) {
+            match self.decide_next(&name, &entry).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(refused) => return self.hold_up(&name, entry.version, &refused),
+            }
+        }
+    }
+
+    /// Decides the next time, or those that were missed. Whether there was one.
+    async fn decide_next(self: &Arc<Self>, name: &str, entry: &Entry) -> Result<bool, Refused> {
+        let kept = &*entry.kept;
+        let (Ok(times), false) = (&entry.times, kept.paused) else { return Ok(false) };
+        match times.next(kept.decided.0, self.calendar.now().0, kept.missed) {
+            Next::Wait(_) => return Ok(false),
+            Next::PassOver { count, last } => {
+                let text = "the server could not make its job within a minute";
+                self.pass_over(name, entry, last, count, "missed", text.into()).await?;
+            }
+            Next::Fire { at, passed } => {
+                if let Some(before) = self.overlapped(kept) {
+                    let text = format!("{before}, the job before, is not over");
+                    self.pass_over(name, entry, at, passed + 1, "overlap", text).await?;
+                } else {
+                    self.fire(name, entry, at, passed).await?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The job that is not over, if there may be no other beside it.
+    fn overlapped<'a>(&self, kept: &'a Kept) -> Option<&'a str> {
+        let last = kept.last_job.as_deref().filter(|_| kept.overlap == OverlapChoice::Skip)?;
+        let id = JobId::parse(last)?;
+        let is_live = self.books().live.get(&id.number()).is_some_and(|live| live.id == id);
+        is_live.then_some(last)
+    }
+
+    async fn fire(
+        self: &Arc<Self>,
+        name: &str,
+        entry: &Entry,
+        at: u64,
+        passed: u64,
+    ) -> Result<(), Refused> {
+        match self.make_scheduled(name, entry, Some(at), passed, None).await {
+            Ok(_) => {
+                self.schedules.fired.fetch_add(1, Relaxed);
+                self.schedules.count_passed("missed", passed);
+                Ok(())
+            }
+            // It will not be better the next time.
+            Err(refused @ (Refused::Invalid(_) | Refused::TooLarge(_))) => {
+                let text = format!("its job was refused: {refused}");
+                self.pass_over(name, entry, at, passed + 1, "refused", text).await
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Makes a job of a schedule, for a time or by hand; with the word that it was made. The caller has the
+    /// schedule's turn.
+    pub(super) async fn make_scheduled(
+        self: &Arc<Self>,
+        name: &str,
+        entry: &Entry,
+        at: Option<u64>,
+        passed: u64,
+        scope: Option<(String, String)>,
+    ) -> Result<Submitted, Refused> {
+        let job = job_of(name, entry.kept.job.get(), at.map(Timestamp))?;
+        let mut intake = self.begin_intake(job, false)?;
+        // What an idempotency key of a run by hand stands for.
+        intake.hash(format!("run {name}").as_bytes());
+        intake.flush().await?;
+        let mut kept = (*entry.kept).clone();
+        kept.last_job = Some(intake.id().to_string());
+        if let Some(at) = at.map(Timestamp) {
+            (kept.decided, kept.last_fired) = (at, Some(at));
+            kept.fired += 1;
+            kept.passed += passed;
+        }
+        let (changes, changing) = self.changing(name, Some(entry.version), Some(kept));
+        let also = Also::new(changes, move |core| changing.done(core));
+        let submitted = intake.finish_with(scope, also).await?;
+        if !submitted.replayed {
+            let job = submitted.job.clone();
+            self.events.publish(|id| Event {
+                schedule: Some(name.to_owned()),
+                job: Some(Box::new(job)),
+                ..crate::engine::event(id, EventKind::ScheduleFired, self.clock.now())
+            });
+        }
+        Ok(submitted)
+    }
+
+    /// So many times up to this one make no job.
+    async fn pass_over(
+        self: &Arc<Self>,
+        name: &str,
+        entry: &Entry,
+        at: u64,
+        count: u64,
+        reason: &str,
+        text: String,
+    ) -> Result<(), Refused> {
+        let at = Timestamp(at);
+        let passed = PassedOver { at, reason: reason.to_owned(), text: text.clone() };
+        let mut kept = (*entry.kept).clone();
+        kept.decided = at;
+        kept.passed += count;
+        kept.last_passed = Some(passed);
+        self.change_schedule(name, Some(entry.version), Some(kept)).await?;
+        tracing::warn!(schedule = name, %at, count, reason, text, "a time has passed without a job");
+        self.schedules.count_passed(reason, count);
+        self.events.publish(|id| Event {
+            schedule: Some(name.to_owned()),
+            error: Some(text),
+            ..crate::engine::event(id, EventKind::SchedulePassed, self.clock.now())
+        });
+        Ok(())
+    }
+
+    /// What is due cannot be decided now: it stays due.
+    fn hold_up(&self, name: &str, version: u64, refused: &Refused) {
+        let again = self.calendar.now().0 + AGAIN;
+        let why = refused.to_string();
+        let mut all = self.schedules.all();
+        let Some(entry) = all.get_mut(name).filter(|entry| entry.version == version) else {
+            return;
+        };
+        if entry.held_up.as_ref().is_none_or(|(known, _)| *known != why) {
+            tracing::warn!(schedule = name, why, "a time is due and cannot make its job yet");
+        }
+        entry.held_up = Some((why, again));
+    }
+}
+
+impl Entry {
+    /// When something is to be done about it.
+    fn wakes(&self) -> Option<u64> {
+        let again = self.held_up.as_ref().map_or(0, |(_, again)| *again);
+        self.next.map(|next| next.max(again))
+    }
+}
+
+/// The job of a schedule, with labels by which it is found.
+pub(super) fn job_of(name: &str, text: &str, at: Option<Timestamp>) -> Result<SubmitJob, Refused> {
+    let mut job: SubmitJob = serde_json::from_str(text)
+        .map_err(|error| Refused::Invalid(vec![(String::new(), error.to_string())]))?;
+    job.labels.entry(LABEL.to_owned()).or_insert_with(|| name.to_owned());
+    if let Some(at) = at {
+        job.labels.entry(LABEL_AT.to_owned()).or_insert_with(|| at.to_string());
+    }
+    Ok(job)
+}

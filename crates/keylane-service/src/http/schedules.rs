@@ -1,0 +1,112 @@
+//! `/v1/schedules`: jobs that are made again and again.
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Path, Request, State as Shared};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+
+use super::State;
+use super::extract::{Format, Operator, Reader, format, json, query, whole};
+use super::jobs;
+use super::problem::Refusal;
+use crate::wire::{Page, Schedule, SetSchedule};
+
+/// Bytes of a schedule: all of them are in memory. What its jobs need beyond that, their handler can fetch.
+const MOST_BYTES: usize = 256 * 1024;
+
+pub(super) fn router() -> Router<State> {
+    Router::new()
+        .route("/v1/schedules", get(list))
+        .route("/v1/schedules/{name}", get(show).put(set).delete(remove))
+        .route("/v1/schedules/{name}/pause", post(pause))
+        .route("/v1/schedules/{name}/resume", post(resume))
+        .route("/v1/schedules/{name}/run", post(run))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn list(
+    Shared(state): Shared<State>,
+    _: Reader,
+    parts: Parts,
+) -> Result<Json<Page<Schedule>>, Refusal> {
+    let asked: ListQuery = query(&parts)?;
+    let limit = jobs::limit_of(asked.limit)?;
+    Ok(Json(state.core.schedule_page(asked.cursor.as_deref(), limit)))
+}
+
+async fn show(
+    Shared(state): Shared<State>,
+    _: Reader,
+    Path(name): Path<String>,
+) -> Result<Json<Schedule>, Refusal> {
+    Ok(Json(state.core.schedule(&name)?))
+}
+
+/// 201 if it is new, 200 if there was one.
+async fn set(
+    Shared(state): Shared<State>,
+    Operator(caller): Operator,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<(StatusCode, Json<Schedule>), Refusal> {
+    let (parts, body) = request.into_parts();
+    if format(&parts.headers)? == Format::Lines {
+        return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
+    }
+    let asked: SetSchedule = json(&whole(body, MOST_BYTES).await?)?;
+    tracing::info!(caller = caller.name, schedule = name, "set schedule");
+    let (schedule, is_new) = state.core.set_schedule(name, asked).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(schedule)))
+}
+
+async fn remove(
+    Shared(state): Shared<State>,
+    Operator(caller): Operator,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    tracing::info!(caller = caller.name, schedule = name, "remove schedule");
+    state.core.remove_schedule(name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn pause(
+    Shared(state): Shared<State>,
+    Operator(caller): Operator,
+    Path(name): Path<String>,
+) -> Result<Json<Schedule>, Refusal> {
+    tracing::info!(caller = caller.name, schedule = name, "pause schedule");
+    Ok(Json(state.core.pause_schedule(name, true).await?))
+}
+
+async fn resume(
+    Shared(state): Shared<State>,
+    Operator(caller): Operator,
+    Path(name): Path<String>,
+) -> Result<Json<Schedule>, Refusal> {
+    tracing::info!(caller = caller.name, schedule = name, "resume schedule");
+    Ok(Json(state.core.pause_schedule(name, false).await?))
+}
+
+/// Answered as a job that was submitted.
+async fn run(
+    Shared(state): Shared<State>,
+    Operator(caller): Operator,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    tracing::info!(caller = caller.name, schedule = name, "run schedule");
+    let scope = jobs::scope_of(&headers, &caller)?;
+    let submitted = state.core.run_schedule(name, scope).await?;
+    Ok(jobs::answer(&state, submitted, &headers).await?.into_response())
+}
