@@ -7,7 +7,7 @@
 //! `FOLDER` is where the stores are made: it should be on the disk in question. `SIZE` scales the numbers of
 //! jobs and subtasks; 1 is what docs/performance.md shows, 0.01 a look whether it runs.
 //!
-//! Clients speak HTTP/1.1 over plain sockets, so that most of the machine is left to the server.
+//! `beside` measures the same with a process for the server, for comparisons.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 use keylane_service::handle::{Attempt, Function};
 use keylane_service::http::{self, Server};
 use keylane_service::{Kind, Service, Settings};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use client::{Connection, JSON, LINES, job, percentile};
+
+mod client;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
@@ -83,77 +85,6 @@ async fn scene(folder: &Path) -> Scene {
     Scene { service, _server: server, address, started }
 }
 
-/// A connection that is used for one request after another.
-struct Connection {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-}
-
-impl Connection {
-    async fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        Connection { stream, buffer: Vec::new() }
-    }
-
-    /// The body of an answer to a request with this body.
-    async fn post(&mut self, kind: &str, body: &[u8]) -> Vec<u8> {
-        let head = format!(
-            "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        let whole = [head.as_bytes(), body].concat();
-        self.stream.write_all(&whole).await.unwrap();
-        self.answer().await
-    }
-
-    async fn get(&mut self, path: &str) -> serde_json::Value {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        self.stream.write_all(request.as_bytes()).await.unwrap();
-        serde_json::from_slice(&self.answer().await).unwrap()
-    }
-
-    async fn answer(&mut self) -> Vec<u8> {
-        loop {
-            if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
-                let head = String::from_utf8_lossy(&self.buffer[..end]).to_ascii_lowercase();
-                assert!(head.starts_with("http/1.1 20"), "{head}");
-                let length = head.split("content-length:").nth(1).unwrap();
-                let length: usize = length.split("\r\n").next().unwrap().trim().parse().unwrap();
-                if self.buffer.len() >= end + 4 + length {
-                    let rest = self.buffer.split_off(end + 4 + length);
-                    let whole = std::mem::replace(&mut self.buffer, rest);
-                    return whole[end + 4..].to_vec();
-                }
-            }
-            let read = self.stream.read_buf(&mut self.buffer).await.unwrap();
-            assert!(read > 0, "the server has closed the connection");
-        }
-    }
-}
-
-fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    text.windows(what.len()).position(|part| part == what)
-}
-
-fn job(kind: &str, key: u64) -> Vec<u8> {
-    format!("{{\"kind\":\"{kind}\",\"key\":\"k{key}\",\"payload\":{{\"n\":{key}}}}}").into_bytes()
-}
-
-const JSON: &str = "application/json";
-
-fn percentile(times: &mut [Duration], part: f64) -> Duration {
-    times.sort_unstable();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a place"
-    )]
-    let at = ((times.len() - 1) as f64 * part) as usize;
-    times[at]
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 fn rate(count: usize, time: Duration) -> String {
     format!("{:.0}/s", count as f64 / time.as_secs_f64())
@@ -165,7 +96,7 @@ async fn submit(folder: &Path, size: f64) {
     let mut times = Vec::new();
     for number in 0..scaled(2000.0, size) {
         let begin = Instant::now();
-        one.post(JSON, &job("nothing", number as u64)).await;
+        one.submit(JSON, &job("nothing", number as u64)).await;
         times.push(begin.elapsed());
     }
     let (half, most) = (percentile(&mut times, 0.5), percentile(&mut times, 0.99));
@@ -177,7 +108,7 @@ async fn submit(folder: &Path, size: f64) {
         tokio::spawn(async move {
             let mut connection = Connection::open(address).await;
             for number in 0..each {
-                connection.post(JSON, &job("nothing", client * 100_000 + number as u64)).await;
+                connection.submit(JSON, &job("nothing", client * 100_000 + number as u64)).await;
             }
         })
     });
@@ -199,7 +130,7 @@ fn lines(kind: &str, count: usize, key: impl Fn(usize) -> u64) -> Vec<u8> {
 async fn submit_lines(address: SocketAddr, body: &[u8]) -> (String, Duration) {
     let mut connection = Connection::open(address).await;
     let begin = Instant::now();
-    let answer = connection.post("application/x-ndjson", body).await;
+    let answer = connection.submit(LINES, body).await;
     let job: serde_json::Value = serde_json::from_slice(&answer).unwrap();
     (job["id"].as_str().unwrap().to_owned(), begin.elapsed())
 }
@@ -249,7 +180,7 @@ async fn latency(folder: &Path, size: f64) {
     for number in 0..scaled(3000.0, size) {
         let wanted = scene.started.load(Ordering::Relaxed) + 1;
         let begin = Instant::now();
-        connection.post(JSON, &job("nothing", number as u64)).await;
+        connection.submit(JSON, &job("nothing", number as u64)).await;
         while scene.started.load(Ordering::Relaxed) < wanted {
             tokio::task::yield_now().await;
         }
