@@ -187,7 +187,7 @@ impl Member {
     fn kill(mut self) -> String {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        self.name
+        std::mem::take(&mut self.name)
     }
 
     /// Asks it to end, and waits until it has.
@@ -195,6 +195,15 @@ impl Member {
         kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
         let status = until("it ends", || self.process.try_wait().unwrap());
         assert_eq!(status.code(), Some(143), "{} ended with {status}", self.name);
+    }
+}
+
+impl Drop for Member {
+    /// A test that fails leaves nobody behind who goes on reading, and holds the broker's partitions.
+    fn drop(&mut self) {
+        // Both fail if it has been waited for; then it is gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -360,14 +369,15 @@ fn g13_a_wedged_partition_turns_the_health_red_until_it_goes_on() {
     named_pipe(&pipe);
     let words = [&stage.topic, "--group", "g", "--key", "1", "-j", "4", "--stalled-after", "300ms"];
     let handler = "case $1 in wedge*) read word < \"$PIPE\" ;; esac";
-    let mut process = subcommand("consume", words)
+    let process = subcommand("consume", words)
         .args(["--listen", "127.0.0.1:0", "--", "sh", "-c", handler, "sh"])
         .env("PIPE", &pipe)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let mut stderr = BufReader::new(process.stderr.take().unwrap()).lines();
+    let mut member = Member { name: "it".to_owned(), process };
+    let mut stderr = BufReader::new(member.process.stderr.take().unwrap()).lines();
     let listens = stderr.find_map(|line| Some(line.unwrap().split_once("http://")?.1.to_owned()));
     let address = listens.unwrap().trim().to_owned();
     // What else it says is read, so that it never waits for that.
@@ -381,7 +391,7 @@ fn g13_a_wedged_partition_turns_the_health_red_until_it_goes_on() {
     assert_eq!(why.lines().count(), 1, "the other partitions have nothing to do: {why}");
     File::options().write(true).open(&pipe).unwrap().write_all(b"go\n").unwrap();
     until("the health is good again", || (get(&address, "/healthz").0 == 200).then_some(()));
-    Member { name: "it".to_owned(), process }.end();
+    member.end();
     rest.join().unwrap();
     assert_eq!(stage.committed(), 2);
 }

@@ -151,7 +151,7 @@ async fn a_job_is_cancelled_gracefully_or_killed() {
     client.post(&format!("/v1/jobs/{id}/cancel"), "").await.expect(200);
     // And then it can go.
     client.send("DELETE", &format!("/v1/jobs/{id}"), &[], "").await.expect(204);
-    client.get(&format!("/v1/jobs/{id}")).await.expect(404);
+    client.get(&format!("/v1/jobs/{id}")).await.expect(410);
     drop((service, log));
 }
 

@@ -7,16 +7,30 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
+use keylane_service::JobNumber;
 use keylane_service::store::{
     Changes, Counts, JobState, JobStatus, OutcomeKind, Settings, Store, WriteError,
 };
-use store_support::{NOW, accepted, new_job, new_store, open, outcome, place, upload};
+use store_support::{
+    NOW, accepted, keys, new_job, new_store, open, outcome, payload, place, upload,
+};
 
 const PATH: &str = "KEYLANE_STORE_ON_A_FAILING_DISK";
 
 fn cancelled() -> JobStatus {
     let counts = Counts::default();
     JobStatus { ended_ms: Some(NOW), counts, ..JobStatus::of(JobState::Cancelled) }
+}
+
+/// A job that may be refused, at its end or already at one of its chunks.
+fn bring(store: &Store, total: u32) -> Result<JobNumber, WriteError> {
+    let mut upload = store.upload(NOW).unwrap();
+    let job = upload.job();
+    for number in 0..total {
+        upload.push(&keys(job, number), &payload(job, number))?;
+        upload.flush()?;
+    }
+    upload.finish(new_job(job)).wait().map(|_| job)
 }
 
 #[test]
@@ -26,10 +40,8 @@ fn a_full_store_says_so_has_nothing_in_part_and_works_on() {
     let (store, _) = Store::open(&path, &settings).unwrap();
     let mut jobs = Vec::new();
     let full = loop {
-        let upload = upload(&store, 5000);
-        let job = upload.job();
-        match upload.finish(new_job(job)).wait() {
-            Ok(_) => jobs.push(job),
+        match bring(&store, 5000) {
+            Ok(job) => jobs.push(job),
             Err(error) => break error,
         }
     };

@@ -393,6 +393,9 @@ impl Both {
             assert_eq!((job.total, job.status), (known.total, known.status));
             let recorded = store.outcomes(*number, None, usize::MAX).unwrap();
             assert!(recorded.iter().map(|one| &one.outcome).eq(&known.recorded));
+            let mut counting = store.that_count(*number, recorded).unwrap();
+            counting.sort_by_key(|one| one.outcome.number);
+            assert!(counting.iter().map(|one| &one.outcome).eq(known.ended.values()));
             let by_number = store.outcomes_of(*number, 0..known.total).unwrap();
             let expected = (0..known.total).map(|number| known.ended.get(&number).cloned());
             assert!(by_number.into_iter().eq(expected));

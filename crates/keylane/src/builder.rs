@@ -17,7 +17,7 @@ use crate::handler::{HandlerPool, Messages};
 use crate::observe::Statistics;
 use crate::order::Rate;
 use crate::pool::{Closures, Pool};
-use crate::run::{CrewControl, ManualClock, Placement, Stage, Turn};
+use crate::run::{CrewControl, ManualClock, Placement, Stage, Turn, TurnKeeper};
 
 /// The most workers that a pool can have.
 pub const MAX_WORKERS: usize = 1 << 16;
@@ -465,6 +465,25 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self.start(|_| {
             Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
                 handler(key, message, stage.keep_turn());
+            })
+        })
+        .map(HandlerPool::new)
+    }
+
+    /// The same for a handler that has mostly done the work when it returns, and keeps the turn where it has
+    /// not: see [`TurnKeeper`]. What never keeps one costs what it does with
+    /// [`build_handler`](Self::build_handler).
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_handler_keeping_turns<M: Send + 'static>(
+        self,
+        handler: impl Fn(&K, M, TurnKeeper<'_>) + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        self.start(|_| {
+            Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
+                handler(key, message, TurnKeeper::new(stage));
             })
         })
         .map(HandlerPool::new)

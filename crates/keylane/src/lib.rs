@@ -50,7 +50,7 @@
 //! | how often tasks of a key, or of all, may begin | [`Builder::rate_per_key`], [`Builder::rate`] |
 //! | at most so many of a key at once, without order | [`Claims::limited`] |
 //! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
-//! | work that goes on after its handler has returned | [`Turn`] |
+//! | work that goes on after its handler has returned | [`Turn`], [`TurnKeeper`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | counts and times of a running pool | [`Pool::snapshot`] |
 //! | why something waits, what is stuck | [`Pool::explain_task`], [`Pool::explain_key`], [`Pool::stalled`] |
@@ -90,7 +90,7 @@ pub use observe::{
 };
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{AfterFinish, Pool, UnrunTask};
-pub use run::{ManualClock, Placement, Turn};
+pub use run::{ManualClock, Placement, Turn, TurnKeeper};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -11,7 +11,7 @@ use crate::schedule::{
     self, Accepted, Begun, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome, Step,
 };
 use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob};
-use crate::wire::{EventKind, JobState, OnErrorChoice, OnFailChoice, Timestamp};
+use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
 use crate::{JobNumber, Key, SubtaskNumber};
 
 /// What a kind may use at a time. Of one for workers elsewhere, no more than these want.
@@ -199,10 +199,9 @@ impl Core {
     }
 
     /// Tells followers of a new job.
-    pub(super) fn announce(&self, books: &Books, job: JobNumber, now: Timestamp) {
-        let Some(view) = super::ask::live_view(books, job, now) else { return };
+    pub(super) fn announce(&self, job: Job, now: Timestamp) {
         self.events.publish(|id| crate::wire::Event {
-            job: Some(Box::new(view)),
+            job: Some(Box::new(job)),
             ..super::events::event(id, EventKind::JobAccepted, now)
         });
     }

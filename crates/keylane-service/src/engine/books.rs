@@ -31,13 +31,14 @@ use std::sync::Arc;
 
 use keylane::allocate::Rule;
 use serde_json::value::RawValue;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::lease::Claimers;
 use super::plan::Plan;
 use super::timeline::Slots;
 use crate::head::Head;
+use crate::refused::Refused;
 use crate::schedule::{Scheduler, Step};
 use crate::store::{Changes, Counts, JobState as Stored, JobStatus};
 use crate::wire::{JobState, Timestamp};
@@ -114,8 +115,8 @@ pub(super) enum Effect {
     Over { job: JobNumber, state: JobState, ended: Timestamp },
     /// An attempt may begin: its mark is written.
     Marked { fence: u64 },
-    /// Somebody wants to know when all that happened before is written.
-    Tell(tokio::sync::oneshot::Sender<()>),
+    /// Somebody wants to know when all that happened before is written, or that it was refused.
+    Tell(oneshot::Sender<Result<(), Refused>>),
 }
 
 /// How an ended subtask is counted.

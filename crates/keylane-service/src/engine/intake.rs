@@ -30,7 +30,7 @@ pub(crate) struct Intake {
     upload: Upload,
     keys: KeyList,
     now: Timestamp,
-    /// Of all that was sent, for the idempotency key.
+    /// Of all that was sent, if there is an idempotency key.
     hash: Sha256,
 }
 
@@ -184,7 +184,7 @@ impl Core {
 }
 
 impl Intake {
-    /// Bytes that were sent count for the idempotency key.
+    /// Bytes that were sent: the same request has the same. Needed only where there is an idempotency key.
     pub(crate) fn hash(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
@@ -290,8 +290,7 @@ impl Intake {
             self.put(&[], "null")?;
         }
         let (tell, told) = oneshot::channel();
-        let accepted = self.hand_over(scope, hash, also, tell).await;
-        accepted.map_err(|error| core.write_refused(error))?;
+        self.hand_over(scope, hash, also, tell).await;
         let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
         drop(claim);
         answer
@@ -303,7 +302,7 @@ impl Intake {
         hash: [u8; 32],
         also: Also,
         tell: oneshot::Sender<Result<Submitted, Refused>>,
-    ) -> Result<(), WriteError> {
+    ) {
         let core = Arc::clone(&self.core);
         let keep = super::dispatch::millis(core.settings.keep_idempotency);
         let expires_ms = self.now.0.saturating_add(keep);
@@ -325,7 +324,7 @@ impl Intake {
             // Who no longer waits can ask for the job by its idempotency key.
             let _ = tell.send(answer);
         };
-        store.accept_with_async(vec![(upload, new)], changes, accept).await
+        store.accept_with_async(vec![(upload, new)], changes, accept).await;
     }
 
     /// What the store gets of it, and what the order does.
@@ -375,7 +374,8 @@ impl Core {
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(&mut books, number, &accepted, now);
         let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
-        self.announce(&books, number, now);
+        // Under the lock, so that nobody learns of a change to it before.
+        self.announce(job.clone(), now);
         self.write_next(&mut books);
         drop(books);
         self.bell.ring();

@@ -147,6 +147,10 @@ pub(crate) struct Core {
     /// State of a small generator for jitter.
     chance: AtomicU64,
     pub(crate) websockets: AtomicU64,
+    /// A job's subtasks by key, of the job whose results somebody asked for in that order last.
+    by_key: Mutex<Option<ask::ByKey>>,
+    /// The whole in numbers, as it was a moment ago.
+    summary: Mutex<Option<ask::KeptSummary>>,
 }
 
 impl std::fmt::Debug for Core {

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::Core;
 use super::books::{Batch, Books, Effect, Recorded};
 use crate::JobNumber;
+use crate::refused::Refused;
 use crate::schedule::Step;
 use crate::store::{Committed, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};
@@ -17,6 +20,27 @@ pub(crate) enum StoreHealth {
     Full,
     /// Nothing is written any more.
     Failed(String),
+}
+
+impl StoreHealth {
+    /// What those are told who wait for something to be written.
+    fn refusal(&self) -> Option<Refused> {
+        match self {
+            StoreHealth::Well => None,
+            StoreHealth::Full => Some(Refused::StoreFull),
+            StoreHealth::Failed(why) => Some(Refused::StoreFailed(why.clone())),
+        }
+    }
+}
+
+/// Those who wait for these effects don't wait any longer.
+fn tell_refused(effects: &mut Vec<Effect>, refusal: &Refused) {
+    for effect in effects.extract_if(.., |effect| matches!(effect, Effect::Tell(_))) {
+        if let Effect::Tell(tell) = effect {
+            // Who has gone doesn't want to know.
+            let _ = tell.send(Err(refusal.clone()));
+        }
+    }
 }
 
 impl Core {
@@ -61,6 +85,10 @@ impl Core {
                     true => StoreHealth::Failed(error.to_string()),
                     false => StoreHealth::Full,
                 });
+                let refusal = self.health().refusal().expect("it was set just now");
+                let mut effects = effects;
+                tell_refused(&mut effects, &refusal);
+                tell_refused(&mut books.unwritten.effects, &refusal);
                 books.refused = Some(Batch { changes, effects });
                 // Tried again by the ticker, for nothing would become of it at once.
             }
@@ -72,30 +100,18 @@ impl Core {
     /// Waits until all that has happened so far is on the disk.
     ///
     /// Errors if the store has failed, or is full: then it may be written later, or never.
-    pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), crate::refused::Refused> {
-        let (tell, told) = tokio::sync::oneshot::channel();
+    pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), Refused> {
+        let (tell, told) = oneshot::channel();
         {
             let mut books = self.books();
+            // Who came after a refusal would wait for the batch that was refused.
+            if let Some(refused) = self.health().refusal() {
+                return Err(refused);
+            }
             books.unwritten.effects.push(Effect::Tell(tell));
             self.write_next(&mut books);
         }
-        let mut told = std::pin::pin!(told);
-        loop {
-            tokio::select! {
-                told = &mut told => {
-                    return told.map_err(|_| crate::refused::Refused::StoreFailed("it has ended".into()));
-                }
-                // Seldom, and only while the disk is slow or worse.
-                () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {}
-            }
-            match &*self.health() {
-                StoreHealth::Well => {}
-                StoreHealth::Full => return Err(crate::refused::Refused::StoreFull),
-                StoreHealth::Failed(why) => {
-                    return Err(crate::refused::Refused::StoreFailed(why.clone()));
-                }
-            }
-        }
+        told.await.unwrap_or_else(|_| Err(Refused::StoreFailed("it has ended".into())))
     }
 
     /// Tries what was refused once more.
@@ -114,7 +130,7 @@ impl Core {
             Effect::Over { job, state, ended } => self.show_over(books, job, state, ended),
             Effect::Marked { fence } => books.held_back.push_back(fence),
             // Who no longer waits doesn't want to know.
-            Effect::Tell(tell) => _ = tell.send(()),
+            Effect::Tell(tell) => _ = tell.send(Ok(())),
         }
     }
 

@@ -133,6 +133,8 @@ impl Service {
             health: Mutex::new(StoreHealth::Well),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
+            by_key: Mutex::default(),
+            summary: Mutex::default(),
         });
         core.recover(&mut recovered)?;
         core.schedules.recover(core.store.schedules()?)?;

@@ -20,8 +20,7 @@ const RETENTION: Duration = Duration::from_secs(30);
 /// How many jobs are removed at a time.
 const MOST_PURGED: usize = 500;
 
-/// How many changed jobs followers are told of at a time. With more, a page that shows them all would
-/// rather ask.
+/// How many changed jobs followers are told of at a time; of the others at the next.
 const MOST_TOLD: usize = 500;
 
 /// For how long attempts begin only when that is written, after a crash: longer than what has caused it
@@ -56,8 +55,9 @@ impl Core {
     fn tell_changes(&self) {
         let now = self.clock.now();
         let mut books = self.books();
-        let changed: Vec<JobNumber> = books.changed.drain().take(MOST_TOLD).collect();
+        let changed: Vec<JobNumber> = books.changed.iter().take(MOST_TOLD).copied().collect();
         for job in changed {
+            books.changed.remove(&job);
             let Some(view) = super::ask::live_view(&books, job, now) else { continue };
             self.events.publish(|id| Event {
                 job: Some(Box::new(view)),

@@ -9,6 +9,7 @@ use serde_path_to_error::Segment;
 
 use super::auth::{Caller, Role};
 use super::guard::need;
+use super::pause::TooSlow;
 use super::problem::Refusal;
 use crate::head::pointer;
 
@@ -67,15 +68,25 @@ pub(super) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
 /// A body in one piece, up to so many bytes.
 pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, Refusal> {
     axum::body::to_bytes(body, most).await.map_err(|error| {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-        while let Some(error) = cause {
-            if error.to_string().contains("length limit") {
-                return Refusal::new("too-large", format!("the body has over {most} bytes"));
-            }
-            cause = error.source();
+        if causes(&error).any(|cause| cause.to_string().contains("length limit")) {
+            return Refusal::new("too-large", format!("the body has over {most} bytes"));
         }
-        Refusal::new("bad-syntax", "the body broke off")
+        broken_off(&error)
     })
+}
+
+/// A body whose rest will not come.
+pub(super) fn broken_off(error: &axum::Error) -> Refusal {
+    if causes(error).any(|cause| cause.is::<TooSlow>()) {
+        return Refusal::new("too-slow", "the rest of the body did not come; nothing was accepted");
+    }
+    Refusal::new("bad-syntax", "the body broke off; nothing was accepted")
+}
+
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
 }
 
 /// A small JSON body, of a command about one thing.

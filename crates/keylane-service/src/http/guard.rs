@@ -144,7 +144,7 @@ impl Guard {
             check_site(headers)?;
         }
         if writes && self.read_only {
-            return Err(Refusal::new("forbidden", "this server is read-only"));
+            return Err(read_only());
         }
         self.caller(headers)
     }
@@ -212,6 +212,11 @@ fn without_port(host: &str) -> &str {
         return host.split_inclusive(']').next().unwrap_or(host);
     }
     host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+/// Nothing may be changed here.
+pub(super) fn read_only() -> Refusal {
+    Refusal::new("forbidden", "this server is read-only")
 }
 
 /// Refuses a caller without the role.

@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::State;
 use super::auth::Caller;
-use super::extract::{Format, Operator, Reader, Submitter, format, json, query, small, whole};
+use super::extract::{
+    Format, Operator, Reader, Submitter, broken_off, format, json, query, small, whole,
+};
 use super::problem::Refusal;
 use crate::engine::{Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted};
 use crate::wire::{
@@ -118,7 +120,9 @@ async fn take_json(
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
     let mut intake = state.core.begin_intake(job, false)?;
-    intake.hash(&bytes);
+    if scope.is_some() {
+        intake.hash(&bytes);
+    }
     intake.flush().await?;
     Ok(intake.finish(scope).await?)
 }
@@ -129,11 +133,11 @@ async fn take_lines(
     body: Body,
     scope: Option<(String, String)>,
 ) -> Result<Submitted, Refusal> {
-    let mut lines = Lines { state, intake: None, rest: Vec::new(), number: 0 };
+    let (intake, rest) = (None, Vec::new());
+    let mut lines = Lines { state, is_hashed: scope.is_some(), intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
-        let part = part
-            .map_err(|_| Refusal::new("bad-syntax", "the body broke off; nothing was accepted"))?;
+        let part = part.map_err(|error| broken_off(&error))?;
         lines.take(&part).await?;
     }
     lines.end(scope).await
@@ -141,6 +145,8 @@ async fn take_lines(
 
 struct Lines<'a> {
     state: &'a State,
+    /// Whether it will be asked if the same was sent before.
+    is_hashed: bool,
     /// After the first line.
     intake: Option<Intake>,
     /// The beginning of a line whose end has not come.
@@ -180,12 +186,16 @@ impl Lines<'_> {
         let Some(intake) = &mut self.intake else {
             let job: SubmitJob = json(line)?;
             let mut intake = self.state.core.begin_intake(job, true)?;
-            intake.hash(line);
+            if self.is_hashed {
+                intake.hash(line);
+            }
             self.intake = Some(intake);
             return Ok(());
         };
-        intake.hash(b"\n");
-        intake.hash(line);
+        if self.is_hashed {
+            intake.hash(b"\n");
+            intake.hash(line);
+        }
         intake.push_line(line, self.number)?;
         if intake.is_full() {
             intake.flush().await?;

@@ -11,6 +11,7 @@ mod jobs;
 mod keys;
 mod leases;
 mod openapi;
+mod pause;
 mod problem;
 mod schedules;
 mod serve;
@@ -56,6 +57,7 @@ fn router(state: State) -> Router {
         .merge(events::router())
         .merge(ws::router())
         .merge(server::router())
+        .layer(from_fn_with_state(Arc::clone(settings), pause::bound))
         .layer(from_fn_with_state(Arc::clone(&guard), guard::admit));
     // Who looks whether the server lives, or loads the page that asks for a token, has none yet.
     Router::new()

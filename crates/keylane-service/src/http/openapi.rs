@@ -99,27 +99,27 @@ const OPERATIONS: &[Operation] = operations! {
         headers &["Idempotency-Key", "Prefer"]; body "SubmitJob" true;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     get "/v1/jobs/{id}" "A job" headers &["Prefer", "If-None-Match"];
-        answers [(200, Some("Job")), (304, None)]; problems [404];
+        answers [(200, Some("Job")), (304, None)]; problems [404, 410];
     patch "/v1/jobs/{id}" "Change its name, labels or weight" headers &["If-Match"]; body "JobPatch" false;
-        answers [(200, Some("Job"))]; problems [400, 404, 409, 412, 413, 415, 422, 428, 503, 507];
-    delete "/v1/jobs/{id}" "Remove a job that is over" answers [(204, None)]; problems [404, 409, 503, 507];
+        answers [(200, Some("Job"))]; problems [400, 404, 409, 410, 412, 413, 415, 422, 428, 503, 507];
+    delete "/v1/jobs/{id}" "Remove a job that is over" answers [(204, None)]; problems [404, 409, 410, 503, 507];
     get "/v1/jobs/{id}/results" "What came of its subtasks"
         query &[("order", "string"), ("cursor", "string"), ("limit", "integer")];
-        answers [(200, Some("Page_OutcomeView"))]; problems [404, 422];
+        answers [(200, Some("Page_OutcomeView"))]; problems [404, 410, 422];
     get "/v1/jobs/{id}/subtasks" "Its subtasks"
         query &[("state", "string"), ("key", "string"), ("cursor", "string"), ("limit", "integer")];
-        answers [(200, Some("Page_SubtaskView"))]; problems [404, 422];
-    get "/v1/jobs/{id}/subtasks/{number}" "One of its subtasks" answers [(200, Some("SubtaskView"))]; problems [404];
-    get "/v1/jobs/{id}/explain" "Why its subtasks wait" answers [(200, Some("Explained"))]; problems [404];
+        answers [(200, Some("Page_SubtaskView"))]; problems [404, 410, 422];
+    get "/v1/jobs/{id}/subtasks/{number}" "One of its subtasks" answers [(200, Some("SubtaskView"))]; problems [404, 410];
+    get "/v1/jobs/{id}/explain" "Why its subtasks wait" answers [(200, Some("Explained"))]; problems [404, 410];
     post "/v1/jobs/{id}/cancel" "Cancel it" body "CancelRequest" false;
-        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 413, 415, 422, 503, 507];
-    post "/v1/jobs/{id}/pause" "Begin nothing of it" answers [(200, Some("Job"))]; problems [404, 409, 503, 507];
-    post "/v1/jobs/{id}/resume" "Go on with it" answers [(200, Some("Job"))]; problems [404, 409, 503, 507];
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 410, 413, 415, 422, 503, 507];
+    post "/v1/jobs/{id}/pause" "Begin nothing of it" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
+    post "/v1/jobs/{id}/resume" "Go on with it" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
     post "/v1/jobs/{id}/retry" "Do what failed of it again, when it is over" body "RetryRequest" false;
-        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 409, 413, 415, 422, 503, 507];
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 409, 410, 413, 415, 422, 503, 507];
     get "/v1/jobs/{id}/events" "What happens to it, by server-sent events"
         query &[("after", "string")]; headers &["Last-Event-ID"];
-        answers [(200, Some("text/event-stream"))]; problems [404, 422];
+        answers [(200, Some("text/event-stream"))]; problems [404, 410, 422];
     get "/v1/events" "What happens, by server-sent events"
         query &[("include", "string"), ("after", "string")]; headers &["Last-Event-ID"];
         answers [(200, Some("text/event-stream"))]; problems [422];
@@ -241,7 +241,8 @@ impl Operation {
             responses.insert(status.to_string(), response);
         }
         let guarded: &[u16] = if OPEN.contains(&self.path) { &[] } else { &[401, 403] };
-        for status in self.problems.iter().chain(guarded) {
+        let slow: &[u16] = if self.body.is_some() { &[408] } else { &[] };
+        for status in self.problems.iter().chain(guarded).chain(slow) {
             let content = json!({"application/problem+json": {"schema": reference("Problem")}});
             let response = json!({"description": "refused", "content": content});
             responses.insert(status.to_string(), response);

@@ -35,6 +35,12 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
     ),
     ("method-not-allowed", 405, "Not with this method", "`Allow` says which methods there are."),
     (
+        "too-slow",
+        408,
+        "The rest did not come",
+        "Nothing more of the body came for too long. Nothing of it was accepted; send it again.",
+    ),
+    (
         "conflict",
         409,
         "It does not go with how things are",

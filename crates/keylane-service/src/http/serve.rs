@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -39,8 +39,12 @@ pub struct Settings {
     pub most_connections: usize,
     /// How many of them may be WebSockets. Default: 2048.
     pub most_websockets: usize,
-    /// How long a client may take to send a request's head. Default: 10 s.
+    /// How long a client may take to send a request's head, from its connection or the answer before on.
+    /// Default: 10 s.
     pub head_timeout: Duration,
+    /// How long a client may pause in the middle of a request's body: somebody may send records as they
+    /// are found. Default: 2 min.
+    pub body_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -55,6 +59,7 @@ impl Default for Settings {
             most_connections: 4096,
             most_websockets: 2048,
             head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(120),
         }
     }
 }
@@ -201,9 +206,12 @@ async fn serve<I>(io: I, routes: Router, settings: &Settings, stopping: Cancella
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
-    let connection = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(routes));
+    // HTTP/1 and nothing else: finding out which version a client speaks would wait for its first bytes
+    // without end.
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
+    let connection = builder.serve_connection(io, TowerToHyperService::new(routes));
+    let connection = connection.with_upgrades();
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,

@@ -39,7 +39,7 @@ use tokio::sync::mpsc;
 use super::State;
 use super::auth::{Caller, Role};
 use super::extract::Reader;
-use super::guard::need;
+use super::guard::{need, read_only};
 use super::problem::Refusal;
 use crate::JobId;
 use crate::engine::{Core, Followed, Follower};
@@ -197,6 +197,14 @@ impl Client {
         }
     }
 
+    /// What the guard checks of a request, for a message: the connection began with one that only looks.
+    fn may_change(&self, role: Role) -> Result<(), Refusal> {
+        if self.state.settings.read_only {
+            return Err(read_only());
+        }
+        need(&self.caller, role)
+    }
+
     async fn act(&mut self, asked: Asked) -> Result<Message, Refusal> {
         let Asked { op, seq, job, idempotency_key, id, mode } = asked;
         let missing = |field: &str| {
@@ -226,7 +234,7 @@ impl Client {
         text: &RawValue,
         idempotency_key: Option<String>,
     ) -> Result<Message, Refusal> {
-        need(&self.caller, Role::Submit)?;
+        self.may_change(Role::Submit)?;
         let job: SubmitJob = super::extract::json(text.get().as_bytes())?;
         let mut intake = self.state.core.begin_intake(job, false)?;
         intake.hash(text.get().as_bytes());
@@ -243,7 +251,7 @@ impl Client {
     }
 
     async fn cancel(&self, seq: u64, id: JobId, mode: CancelMode) -> Result<Message, Refusal> {
-        need(&self.caller, Role::Operate)?;
+        self.may_change(Role::Operate)?;
         let request = CancelRequest { mode, reason: None };
         let job = self.state.core.cancel_job(id, &request).await?;
         Ok(message(&Said::Job { seq, job: &job }))

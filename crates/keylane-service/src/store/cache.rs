@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn chunk(job: u64, subtasks: u32) -> Arc<Chunk> {
-        let mut packer = Packer::new(JobNumber(job));
+        let mut packer = Packer::new(JobNumber(job), 0);
         for _ in 0..subtasks {
             packer.push::<&[u8]>(&[], &[7; 50]);
         }

@@ -8,9 +8,9 @@ use keylane::admit::OwnedPermit;
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::outcome::{Outcome, OutcomeKind};
+use super::parts::UploadState;
 use super::schedules::ScheduleChange;
 use super::status::JobStatus;
-use super::upload::UploadState;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 
 /// Changes that are written together or not at all. Nothing happens before they are

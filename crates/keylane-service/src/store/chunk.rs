@@ -176,12 +176,8 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    pub(super) fn new(job: JobNumber) -> Self {
-        Packer::from(job, 0)
-    }
-
     /// The first subtask has this number.
-    pub(super) fn from(job: JobNumber, first: SubtaskNumber) -> Self {
+    pub(super) fn new(job: JobNumber, first: SubtaskNumber) -> Self {
         Packer { job, first, begins: Vec::new(), body: Vec::new() }
     }
 
@@ -268,7 +264,7 @@ mod tests {
     }
 
     fn packed(job: JobNumber, subtasks: &[Plain]) -> Vec<Chunk> {
-        let mut packer = Packer::new(job);
+        let mut packer = Packer::new(job, 0);
         let mut chunks: Vec<_> =
             subtasks.iter().filter_map(|(keys, payload)| packer.push(keys, payload)).collect();
         chunks.extend(packer.seal());

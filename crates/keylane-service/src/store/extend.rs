@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
 use super::change::{Answer, Change, Changes, Committed};
-use super::chunk::{Chunk, MOST_SUBTASKS, Packer};
 use super::error::WriteError;
 use super::handle::Store;
-use super::upload::UploadState;
+use super::parts::Parts;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// More subtasks of a job that was accepted: nobody sees them before they are [finished](Self::finish_with),
@@ -15,23 +14,19 @@ use crate::ids::{JobNumber, SubtaskNumber};
 #[derive(Debug)]
 #[must_use = "nothing comes of it before it is finished"]
 pub struct Extension {
-    store: Store,
     job: JobNumber,
-    packer: Packer,
-    full: Vec<Arc<Chunk>>,
-    state: Arc<UploadState>,
+    parts: Parts,
 }
 
 impl Extension {
     pub(super) fn new(store: Store, job: JobNumber, total: u32) -> Self {
-        let packer = Packer::from(job, total);
-        Extension { store, job, packer, full: Vec::new(), state: Arc::default() }
+        Extension { job, parts: Parts::new(store, job, total) }
     }
 
     /// How many subtasks the job has with those that were pushed.
     #[must_use]
     pub fn total(&self) -> u32 {
-        self.packer.next()
+        self.parts.total()
     }
 
     /// One more subtask; its number is returned.
@@ -43,36 +38,15 @@ impl Extension {
         keys: &[K],
         payload: &[u8],
     ) -> Result<SubtaskNumber, WriteError> {
-        let bytes = payload.len() + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
-        if bytes > Store::MOST_SUBTASK_BYTES {
-            let most = Store::MOST_SUBTASK_BYTES as u64;
-            return Err(WriteError::TooLarge { what: "bytes of a subtask", most });
-        }
-        let number = self.packer.next();
-        if number == MOST_SUBTASKS {
-            let most = u64::from(MOST_SUBTASKS);
-            return Err(WriteError::TooLarge { what: "subtasks of a job", most });
-        }
-        let full = self.packer.push(keys, payload);
-        self.full.extend(full.map(Arc::new));
-        Ok(number)
+        self.parts.push(keys, payload)
     }
 
-    /// Hands what is full to the writer, and waits for room there without keeping a thread.
+    /// Hands what is full to the writer, and waits for room there without keeping a thread. Cancel safe.
     ///
     /// # Errors
     /// If the writer has refused a part of it.
     pub async fn flush_async(&mut self) -> Result<(), WriteError> {
-        for chunk in std::mem::take(&mut self.full) {
-            if let Some(failed) = self.state.failure() {
-                return Err(failed);
-            }
-            let mut changes = Changes::new();
-            changes.push(Change::Chunk { chunk, upload: Arc::clone(&self.state) });
-            let room = self.store.shared().queue.room_async(&changes.list).await;
-            self.store.hand_over(changes, Answer::to_nobody(), room);
-        }
-        Ok(())
+        self.parts.flush_async().await
     }
 
     /// The job has all of them. `then` is called on the writer's thread when that is on the disk, in the order
@@ -84,13 +58,15 @@ impl Extension {
         mut self,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
     ) -> Result<(), WriteError> {
-        self.full.extend(self.packer.seal().map(Arc::new));
-        self.flush_async().await?;
-        let (job, total) = (self.job, Some(self.packer.next()));
+        let total = Some(self.parts.total());
+        if let Some(last) = self.parts.seal() {
+            self.parts.put(last);
+        }
+        self.parts.flush_async().await?;
+        let upload = Some(Arc::clone(&self.parts.state));
         let mut changes = Changes::new();
-        let upload = Some(Arc::clone(&self.state));
-        changes.push(Change::Reform { job, head: None, total, upload });
-        self.store.hand_over(changes, Answer::new(then), None);
+        changes.push(Change::Reform { job: self.job, head: None, total, upload });
+        self.parts.store.hand_over(changes, Answer::new(then), None);
         Ok(())
     }
 }

@@ -237,6 +237,12 @@ impl Store {
         Ok(Upload::new(self.clone(), job, JobId::new(job, now_ms, chance)))
     }
 
+    /// Whether an upload has had this number. Its job may not have come to the disk, or be gone.
+    #[must_use]
+    pub fn has_given(&self, number: JobNumber) -> bool {
+        number.0 < self.core.shared.next_number()
+    }
+
     /// As [`upload`](Self::upload), for a job that has been somewhere else already.
     pub(super) fn upload_as(&self, id: JobId) -> Upload {
         self.core.shared.next_number.fetch_max(id.number().0 + 1, Ordering::Relaxed);

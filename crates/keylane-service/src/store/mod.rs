@@ -21,6 +21,7 @@ mod import;
 mod line;
 mod marks;
 mod outcome;
+mod parts;
 mod pending;
 mod queue;
 mod read;

@@ -150,35 +150,54 @@ impl Store {
         self.with_reader(|reader| outcomes(reader, job, after, most))
     }
 
-    /// What became of subtasks, in their order: none for those that have not ended.
+    /// What became of these subtasks, in the order in which they are asked for: none for those that have not
+    /// ended.
     ///
     /// # Errors
     /// If there is no such job, or what was looked at is not what was written.
     pub fn outcomes_of(
         &self,
         job: JobNumber,
-        numbers: Range<SubtaskNumber>,
+        numbers: impl IntoIterator<Item = SubtaskNumber>,
     ) -> Result<Vec<Option<Outcome>>, ReadError> {
         self.with_reader(|reader| {
             let snapshot = reader.unchecked_transaction()?;
             let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
             let ended = self.ended().of(&snapshot, job, total)?;
-            // Those that ended together are in one row.
+            let places: Vec<_> = numbers.into_iter().map(|number| ended.place(number)).collect();
+            // Those that ended together are in one row, which is read once.
+            let mut by_row: Vec<usize> = (0..places.len()).collect();
+            by_row.sort_unstable_by_key(|index| places[*index]);
             let mut row: Option<(u64, Vec<Outcome>)> = None;
-            let mut found = Vec::new();
-            for number in numbers.start..numbers.end.min(total) {
-                let Some(place) = ended.place(number) else {
-                    found.push(None);
-                    continue;
-                };
+            let mut found = vec![None; places.len()];
+            for index in by_row {
+                let Some(place) = places[index] else { continue };
                 let (wanted, within) = place.row();
                 if row.as_ref().is_none_or(|(number, _)| *number != wanted) {
                     row = Some((wanted, read_row(&snapshot, job, wanted as u32)?));
                 }
                 let (_, outcomes) = row.as_ref().expect("it was read just now");
-                found.push(outcomes.get(within as usize).cloned());
+                found[index] = outcomes.get(within as usize).cloned();
             }
             Ok(found)
+        })
+    }
+
+    /// Of these outcomes of a job, those that count: the subtask was not taken up again since.
+    ///
+    /// # Errors
+    /// As [`outcomes_of`](Self::outcomes_of).
+    pub fn that_count(
+        &self,
+        job: JobNumber,
+        mut outcomes: Vec<Recorded>,
+    ) -> Result<Vec<Recorded>, ReadError> {
+        self.with_reader(|reader| {
+            let snapshot = reader.unchecked_transaction()?;
+            let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
+            let ended = self.ended().of(&snapshot, job, total)?;
+            outcomes.retain(|one| ended.place(one.outcome.number) == Some(one.place));
+            Ok(outcomes)
         })
     }
 

@@ -1,10 +1,10 @@
-use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::change::{Accept, Answer, Change, Changes, Committed, NewJob};
-use super::chunk::{Chunk, MOST_SUBTASKS, Packer};
+use super::chunk::Chunk;
 use super::error::WriteError;
 use super::handle::Store;
+use super::parts::Parts;
 use super::pending::Pending;
 use super::seal;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
@@ -47,51 +47,18 @@ const MOST_INLINE_BYTES: usize = 8 * 1024;
 #[derive(Debug)]
 #[must_use = "nothing comes of it before it is finished"]
 pub struct Upload {
-    store: Store,
     job: JobNumber,
     id: JobId,
-    packer: Packer,
-    /// Full chunks that the writer has not got.
-    full: VecDeque<Arc<Chunk>>,
-    /// Whether the writer has got any.
-    has_spilled: bool,
+    parts: Parts,
     is_finished: bool,
-    state: Arc<UploadState>,
-}
-
-/// What the writer says of the chunks of an upload.
-#[derive(Debug, Default)]
-pub(super) struct UploadState {
-    /// Why one was not written.
-    failure: OnceLock<WriteError>,
-}
-
-impl UploadState {
-    pub(super) fn failure(&self) -> Option<WriteError> {
-        self.failure.get().cloned()
-    }
-
-    /// The first cause stays.
-    pub(super) fn fail(&self, error: &WriteError) {
-        let _ = self.failure.set(error.clone());
-    }
 }
 
 impl Upload {
     pub(super) fn new(store: Store, job: JobNumber, id: JobId) -> Self {
-        Upload {
-            store,
-            job,
-            id,
-            packer: Packer::new(job),
-            full: VecDeque::new(),
-            has_spilled: false,
-            is_finished: false,
-            state: Arc::default(),
-        }
+        Upload { job, id, parts: Parts::new(store, job, 0), is_finished: false }
     }
 
-    /// The number that the job will have.
+    /// The job's number.
     #[must_use]
     pub fn job(&self) -> JobNumber {
         self.job
@@ -106,38 +73,26 @@ impl Upload {
     /// How many subtasks it has so far.
     #[must_use]
     pub fn total(&self) -> u32 {
-        self.packer.next()
+        self.parts.total()
     }
 
     /// Adds a subtask, and returns its number. It only keeps it in memory.
     ///
     /// # Errors
-    /// If there are [`MOST_SUBTASKS`] already, or it takes more than
+    /// If there are [`MOST_SUBTASKS`](super::MOST_SUBTASKS) already, or it takes more than
     /// [`Store::MOST_SUBTASK_BYTES`](Store::MOST_SUBTASK_BYTES).
     pub fn push<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
         payload: &[u8],
     ) -> Result<SubtaskNumber, WriteError> {
-        let bytes = payload.len() + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
-        if bytes > Store::MOST_SUBTASK_BYTES {
-            let most = Store::MOST_SUBTASK_BYTES as u64;
-            return Err(WriteError::TooLarge { what: "bytes of a subtask", most });
-        }
-        let number = self.packer.next();
-        if number == MOST_SUBTASKS {
-            let most = u64::from(MOST_SUBTASKS);
-            return Err(WriteError::TooLarge { what: "subtasks of a job", most });
-        }
-        let full = self.packer.push(keys, payload);
-        self.full.extend(full.map(Arc::new));
-        Ok(number)
+        self.parts.push(keys, payload)
     }
 
     /// Whether there is something to be flushed.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        !self.full.is_empty()
+        self.parts.is_full()
     }
 
     /// Hands full chunks to the writer, and waits for room if many others do the same. They may not be on
@@ -146,13 +101,7 @@ impl Upload {
     /// # Errors
     /// If a chunk before was not written: then the job cannot be, and the upload should be dropped.
     pub fn flush(&mut self) -> Result<(), WriteError> {
-        while let Some(chunk) = self.full.front() {
-            let change = self.spill(&Arc::clone(chunk))?;
-            let room = self.store.shared().queue.room(&change.list);
-            self.full.pop_front();
-            self.store.hand_over(change, Answer::to_nobody(), room);
-        }
-        Ok(())
+        self.parts.flush()
     }
 
     /// As [`flush`](Self::flush), without keeping a thread while it waits. Cancel safe: what was not
@@ -161,26 +110,7 @@ impl Upload {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub async fn flush_async(&mut self) -> Result<(), WriteError> {
-        while let Some(chunk) = self.full.front() {
-            let change = self.spill(&Arc::clone(chunk))?;
-            let room = self.store.shared().queue.room_async(&change.list).await;
-            // Only now, so that none is lost if nobody polls this any more.
-            self.full.pop_front();
-            self.store.hand_over(change, Answer::to_nobody(), room);
-        }
-        Ok(())
-    }
-
-    fn spill(&mut self, chunk: &Arc<Chunk>) -> Result<Changes, WriteError> {
-        if let Some(failed) = self.state.failure() {
-            return Err(failed);
-        }
-        self.has_spilled = true;
-        self.store.cache().put_if_room(chunk);
-        let mut changes = Changes::new();
-        let (chunk, upload) = (Arc::clone(chunk), Arc::clone(&self.state));
-        changes.push(Change::Chunk { chunk, upload });
-        Ok(changes)
+        self.parts.flush_async().await
     }
 
     /// Hands the job over, to be accepted: it is, with all its subtasks, when the answer says so, and
@@ -206,66 +136,53 @@ impl Upload {
     ///
     /// # Errors
     /// If it was not accepted.
-    pub async fn finish_async(mut self, new: NewJob) -> Result<Committed, WriteError> {
+    pub async fn finish_async(self, new: NewJob) -> Result<Committed, WriteError> {
         let (answer, pending) = Pending::new();
-        self.flush_async().await?;
-        let (rest, accept) = self.rest(new)?;
-        if let Some(rest) = rest {
-            let room = self.store.shared().queue.room_async(&rest.list).await;
-            self.store.hand_over(rest, Answer::to_nobody(), room);
-        }
-        let room = self.store.shared().queue.room_async(&accept.list).await;
-        self.is_finished = true;
-        self.store.hand_over(accept, answer, room);
+        self.finish_with_async(new, move |written| answer.tell(written)).await;
         pending.await
     }
 
     /// As [`finish_with`](Self::finish_with), and waits for room without keeping a thread.
     ///
-    /// # Errors
-    /// If it was refused before it came to the writer: then `then` is not called.
+    /// `then` is called when it is settled. Dropped before it is ready, nothing is accepted, and `then` is not called.
     pub async fn finish_with_async(
         self,
         new: NewJob,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
-    ) -> Result<(), WriteError> {
-        let store = self.store.clone();
-        store.accept_with_async(vec![(self, new)], Changes::new(), then).await
+    ) {
+        let store = self.parts.store.clone();
+        store.accept_with_async(vec![(self, new)], Changes::new(), then).await;
     }
 
     fn finish_with_answer(mut self, new: NewJob, answer: Answer) {
-        let parts = self.flush().and_then(|()| self.rest(new));
-        let (rest, accept) = match parts {
-            Ok(parts) => parts,
-            Err(failed) => return answer.tell(Err(failed)),
-        };
-        let queue = &self.store.shared().queue;
-        if let Some(rest) = rest {
-            let room = queue.room(&rest.list);
-            self.store.hand_over(rest, Answer::to_nobody(), room);
+        let accept = self.complete(new);
+        if let Err(failed) = self.parts.flush() {
+            return answer.tell(Err(failed));
         }
-        let room = queue.room(&accept.list);
+        let room = self.parts.store.shared().queue.room(&accept.list);
         self.is_finished = true;
-        self.store.hand_over(accept, answer, room);
+        self.parts.store.hand_over(accept, answer, room);
     }
 
-    /// The last chunk, if it is not in the job's own row; and that.
-    fn rest(&mut self, new: NewJob) -> Result<(Option<Changes>, Changes), WriteError> {
+    /// What accepts the job. Its last chunk is in it if it is small and the only one, and else is handed over
+    /// before.
+    fn complete(&mut self, new: NewJob) -> Changes {
         debug_assert!(self.job.0 < seal::JOBS, "numbers end where the store was asked for one");
-        let total = self.packer.next();
-        let last = self.packer.seal().map(Arc::new);
-        let fits = !self.has_spilled
-            && last.as_ref().is_some_and(|chunk| chunk.sealed().len() <= MOST_INLINE_BYTES);
-        let (inline, rest) = if fits { (last, None) } else { (None, last) };
-        if let Some(chunk) = &inline {
-            self.store.cache().put(chunk);
+        let total = self.parts.total();
+        let is_one = !self.parts.has_spilled && !self.parts.is_full();
+        let mut inline = self.parts.seal();
+        let fits = |chunk: &Chunk| is_one && chunk.sealed().len() <= MOST_INLINE_BYTES;
+        if let Some(last) = inline.take_if(|chunk| !fits(chunk)) {
+            self.parts.put(last);
         }
-        let rest = rest.map(|chunk| self.spill(&chunk)).transpose()?;
-        let (job, id, upload) = (self.job, self.id, Arc::clone(&self.state));
+        if let Some(chunk) = &inline {
+            self.parts.store.cache().put(chunk);
+        }
+        let (job, id, upload) = (self.job, self.id, Arc::clone(&self.parts.state));
         let mut accept = Changes::new();
         let boxed = Box::new(Accept { job, id, new, total, inline, upload });
         accept.push(Change::Accept(boxed));
-        Ok((rest, accept))
+        accept
     }
 }
 
@@ -273,33 +190,27 @@ impl Store {
     /// Hands jobs over, to be accepted together with other changes: all of it or nothing, in one transaction, the
     /// jobs in this order. `then` is called when they were accepted or not; see
     /// [`submit_with`](Self::submit_with) for what it may do. Waits for room without keeping a thread. Dropped
-    /// before it is ready, nothing is accepted.
-    ///
-    /// # Errors
-    /// If it was refused before it came to the writer: then `then` is not called.
+    /// before it is ready, nothing is accepted, and `then` is not called.
     pub async fn accept_with_async(
         &self,
         jobs: Vec<(Upload, NewJob)>,
         also: Changes,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
-    ) -> Result<(), WriteError> {
+    ) {
         let mut all = Changes::new();
         let mut uploads = Vec::with_capacity(jobs.len());
         for (mut upload, new) in jobs {
-            upload.flush_async().await?;
-            let (rest, accept) = upload.rest(new)?;
-            if let Some(rest) = rest {
-                let room = self.shared().queue.room_async(&rest.list).await;
-                self.hand_over(rest, Answer::to_nobody(), room);
+            all.list.extend(upload.complete(new).list);
+            if let Err(failed) = upload.parts.flush_async().await {
+                return then(Err(failed));
             }
-            all.list.extend(accept.list);
             uploads.push(upload);
         }
         all.list.extend(also.list);
         let room = self.shared().queue.room_async(&all.list).await;
         uploads.iter_mut().for_each(|upload| upload.is_finished = true);
+        // Made only now: a client that goes away while it waits is no failure of the store.
         self.hand_over(all, Answer::new(then), room);
-        Ok(())
     }
 }
 
@@ -308,11 +219,12 @@ impl Drop for Upload {
         if self.is_finished {
             return;
         }
-        self.store.cache().forget(self.job);
-        if self.has_spilled {
+        let store = &self.parts.store;
+        store.cache().forget(self.job);
+        if self.parts.has_spilled {
             let mut changes = Changes::new();
             changes.push(Change::Abandon(self.job));
-            self.store.hand_over(changes, Answer::to_nobody(), None);
+            store.hand_over(changes, Answer::to_nobody(), None);
         }
     }
 }

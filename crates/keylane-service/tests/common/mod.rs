@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod stage;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -26,9 +28,14 @@ impl Log {
     }
 }
 
+/// Four slots, and the store in this folder.
+pub(crate) fn settings(folder: &Path) -> Settings {
+    Settings { slots: 4, ..Settings::new(folder.join("store")) }
+}
+
 /// A service whose kinds answer, fail, or wait to be told.
 pub(crate) fn builder(folder: &Path, log: &Log) -> ServiceBuilder {
-    builder_with(Settings { slots: 4, ..Settings::new(folder.join("store")) }, log)
+    builder_with(settings(folder), log)
 }
 
 /// The same with these settings.
@@ -82,7 +89,7 @@ pub(crate) fn text(attempt: &Attempt) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
-    http: reqwest::Client,
+    pub(crate) http: reqwest::Client,
 }
 
 /// An answer, read to its end.

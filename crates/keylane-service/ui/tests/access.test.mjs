@@ -117,7 +117,10 @@ describe("by keyboard", () => {
 
   test("lanes are walked with arrow keys, each bar is said, and Enter opens it", () =>
     on({}, async ({ page }) => {
-      await page.locator(".legend li").first().waitFor();
+      await page.getByText("8 of 8", { exact: true }).waitFor();
+      await page.locator(".legend li").nth(2).waitFor();
+      // So that nothing moves on while one walks, however slowly.
+      await page.getByRole("button", { name: "Pause live updates" }).click();
       const lanes = page.getByRole("application");
       await lanes.focus();
       const said = page.locator(".lanes-chart [aria-live=polite]");

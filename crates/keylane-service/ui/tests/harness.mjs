@@ -61,12 +61,16 @@ export async function pointAtBar(page) {
   const lanes = page.locator(".lanes-scroll");
   await lanes.scrollIntoViewIfNeeded();
   const box = /** @type {{x: number, y: number, width: number, height: number}} */ (await lanes.boundingBox());
-  let at = 0;
+  // From the right edge on, where the newest are, in one row after the other.
+  let step = 0;
   return until(async () => {
-    at = (at + 3) % 200;
-    await page.mouse.move(box.x + box.width - 4 - at, box.y + 33);
+    const at = (step * 3) % Math.floor(box.width - 8);
+    const row = Math.floor((step * 3) / Math.floor(box.width - 8)) % 4;
+    step += 1;
+    const [x, y] = [box.x + box.width - 4 - at, box.y + 33 + 22 * row];
+    await page.mouse.move(x, y);
     await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
     const text = (await page.locator(".lanes-info").textContent()) ?? "";
-    return / on slot \d/.test(text) && { text, x: box.x + box.width - 4 - at, y: box.y + 33 };
+    return / on slot \d/.test(text) && { text, x, y };
   }, "a bar under the pointer");
 }

@@ -2,6 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use keylane::TurnKeeper;
+
 use super::assignment::{Assignment, Running};
 use super::failure::Failure;
 use super::report::How;
@@ -15,7 +17,7 @@ use crate::{Delivered, Partition, Position, Record};
 pub(super) struct Flight {
     pub(super) cargo: Arc<Cargo>,
     pub(super) attempts: Attempts,
-    /// The turn of its key, once it has it.
+    /// The turn of its key, where it is kept beyond the handler's call by a worker.
     pub(super) turn: Option<LaneTurn>,
 }
 
@@ -24,6 +26,8 @@ pub(super) struct Flight {
 pub(super) struct Cargo {
     pub(super) assignment: Arc<Assignment>,
     pub(super) delivered: Delivered,
+    /// Where the owner has its entry.
+    pub(super) place: usize,
 }
 
 /// One attempt at a record: what a handler gets.
@@ -50,9 +54,15 @@ struct Owed {
 }
 
 impl Flight {
-    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered) -> Self {
-        let cargo = Arc::new(Cargo { assignment, delivered });
+    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered, place: usize) -> Self {
+        let cargo = Arc::new(Cargo { assignment, delivered, place });
         Flight { cargo, attempts: Attempts::default(), turn: None }
+    }
+
+    /// Keeps the turn that it was called with, unless it is a later attempt, which has come with the turn of
+    /// its key: that call's own is of a lane that nobody else is in.
+    pub(super) fn keep(&mut self, turn: TurnKeeper<'_>) {
+        self.turn.get_or_insert_with(|| LaneTurn::Pool(turn.keep()));
     }
 
     pub(super) fn begin(&self) -> Option<Running> {
@@ -61,10 +71,6 @@ impl Flight {
 
     pub(super) fn attempt(&self) -> Attempt {
         Attempt { cargo: self.cargo.clone(), number: self.attempts.current() }
-    }
-
-    pub(super) fn position(&self) -> Position {
-        self.cargo.delivered.position
     }
 }
 

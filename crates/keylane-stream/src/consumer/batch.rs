@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keylane::TurnKeeper;
+
 use super::attempt::{Ack, Attempt, Flight};
 use super::failure::Failure;
 use super::handler::Handler;
@@ -148,8 +150,9 @@ impl Together {
 }
 
 impl Handler for Together {
-    fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
         let Some(running) = flight.begin() else { return };
+        flight.keep(turn);
         let attempt = flight.attempt();
         let ack = Ack::new(shared.clone(), flight, running);
         let due = Instant::now().checked_add(self.0.batch.linger);

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use keylane::{MAX_CAPACITY, Turn};
+use keylane::{BuildError, MAX_CAPACITY, TurnKeeper};
 
 use super::attempt::{Ack, Attempt, Flight};
 use super::batch::{Batch, BatchBy, Function, Together};
@@ -22,8 +22,7 @@ use super::owner::{Owner, Plan};
 use super::rules::Rules;
 use super::shared::Shared;
 use super::threads::Threads;
-use super::turn::LaneTurn;
-use super::{Consumer, StartError};
+use super::{Consumer, Pool, StartError};
 use crate::Record;
 use crate::dead_letters::DeadLetters;
 use crate::retry::{Policy, Rule};
@@ -330,18 +329,7 @@ impl Builder {
             timer: super::timer::Timer::default(),
             burials: Burials::default(),
         });
-        let serving = shared.clone();
-        let mut pool =
-            keylane::Pool::builder().capacity(MAX_CAPACITY).thread_name(self.thread_name);
-        if let Some(threads) = self.threads.or(threads) {
-            pool = pool.workers(threads);
-        }
-        let pool =
-            pool.build_handler_with_turns(move |lane: &Lane, mut flight: Flight, turn: Turn| {
-                // A later attempt comes with the turn of its key, and this one is a lane's of its own.
-                flight.turn.get_or_insert(LaneTurn::Pool(turn));
-                handler.serve(&serving, lane, flight);
-            })?;
+        let pool = start_pool(&shared, handler, self.threads.or(threads), self.thread_name)?;
         let pool = Arc::new(pool);
         let threads = Threads::start(&shared, &pool, self.letters)?;
         let owner = Owner::new(self.source, pool, shared.clone(), self.plan);
@@ -351,6 +339,23 @@ impl Builder {
             .map_err(StartError::Thread)?;
         Ok(Consumer::new(shared, owner))
     }
+}
+
+/// A pool whose workers call the handler, with the turn of the record's lane.
+pub(super) fn start_pool(
+    shared: &Arc<Shared>,
+    handler: impl Handler,
+    threads: Option<usize>,
+    thread_name: String,
+) -> Result<Pool, BuildError> {
+    let mut pool = keylane::Pool::builder().capacity(MAX_CAPACITY).thread_name(thread_name);
+    if let Some(threads) = threads {
+        pool = pool.workers(threads);
+    }
+    let shared = shared.clone();
+    pool.build_handler_keeping_turns(move |lane: &Lane, flight: Flight, turn: TurnKeeper<'_>| {
+        handler.serve(&shared, lane, flight, turn);
+    })
 }
 
 fn default_threads() -> usize {

@@ -163,8 +163,7 @@ impl Shared {
     fn not_buried(&self, burials: Vec<Burial>, error: &BuryError) -> Vec<Burial> {
         for burial in &burials {
             self.mailbox.push(Report::Failed(Box::new(Failed {
-                assignment: burial.flight.cargo.assignment.clone(),
-                position: burial.flight.position(),
+                cargo: burial.flight.cargo.clone(),
                 attempt: burial.attempt,
                 failure: burial.failure.clone(),
                 then: Then::NotBuried(error.to_string()),

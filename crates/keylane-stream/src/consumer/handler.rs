@@ -1,6 +1,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use keylane::TurnKeeper;
+
 use super::attempt::{Ack, Attempt, Flight};
 use super::failure::Failure;
 use super::order::Lane;
@@ -8,9 +10,10 @@ use super::outbox::Outbox;
 use super::shared::Shared;
 use crate::Record;
 
-/// What is done with a record that has its turn, on a worker.
+/// What is done with a record that has its turn, on a worker. The turn ends when it returns, unless it is
+/// [kept](Flight::keep).
 pub(super) trait Handler: Send + Sync + 'static {
-    fn serve(&self, shared: &Arc<Shared>, lane: &Lane, flight: Flight);
+    fn serve(&self, shared: &Arc<Shared>, lane: &Lane, flight: Flight, turn: TurnKeeper<'_>);
 }
 
 /// A function that has handled the record when it returns.
@@ -21,13 +24,16 @@ where
     F: Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
-    fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
         let Some(running) = flight.begin() else { return };
         let result = {
             let attempt = flight.attempt();
             catch_unwind(AssertUnwindSafe(|| (self.0)(&attempt).map_err(Into::into)))
         };
         let result = result.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
+        if result.is_err() {
+            flight.keep(turn);
+        }
         shared.answer(flight, running, result);
     }
 }
@@ -43,8 +49,9 @@ where
     F: Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
-    fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
         let Some(running) = flight.begin() else { return };
+        flight.keep(turn);
         let attempt = flight.attempt();
         let result = catch_unwind(AssertUnwindSafe(|| (self.handler)(&attempt)));
         drop(attempt);
@@ -64,8 +71,9 @@ impl<F> Handler for Beginning<F>
 where
     F: Fn(Attempt, Ack) + Send + Sync + 'static,
 {
-    fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
         let Some(running) = flight.begin() else { return };
+        flight.keep(turn);
         let attempt = flight.attempt();
         // If it panics, the answer is given while it unwinds; the pool stops the panic.
         (self.0)(attempt, Ack::new(shared.clone(), flight, running));
@@ -83,6 +91,7 @@ mod futures {
     use std::sync::Arc;
     use std::task::Poll;
 
+    use keylane::TurnKeeper;
     use tokio::sync::Semaphore;
 
     use super::{Ack, Attempt, Failure, Flight, Handler, Lane, Outbox, Record, Shared};
@@ -138,7 +147,8 @@ mod futures {
         E: Into<Failure> + 'static,
         D: End<V>,
     {
-        fn serve(&self, shared: &Arc<Shared>, _: &Lane, flight: Flight) {
+        fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
+            flight.keep(turn);
             let waiting = Waiting { shared: shared.clone(), flight: Some(flight) };
             let (permits, handler) = (self.permits.clone(), self.handler.clone());
             let end = self.end.clone();

@@ -1,11 +1,12 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::fast::FixedState;
+use slab::Slab;
 
 use super::assignment::Assignment;
 use super::attempt::{Cargo, Flight};
+use super::buffer::{Buffer, Next};
 use super::failure::Failure;
 use super::order::{Lane, NoKey, Order, Place};
 use super::report::{Failed, Then};
@@ -38,9 +39,9 @@ pub(super) struct Held {
     tracker: Tracker,
     limit: MapLimit,
     /// What came and was not taken on yet.
-    buffer: VecDeque<Item>,
-    /// What was taken on and is not done.
-    flights: HashMap<Position, Entry, FixedState>,
+    buffer: Buffer,
+    /// What was taken on and is not done, each at its cargo's place.
+    flights: Slab<Entry>,
     /// What those take.
     bytes: usize,
     /// The lanes that have stopped, with the record that stopped them.
@@ -77,17 +78,21 @@ pub(super) struct Saving {
     pub(super) ended: u64,
 }
 
-#[derive(Debug)]
-enum Item {
-    Record(Delivered),
-    Reached(Position),
-}
-
 /// A record that was taken on and is not done.
 #[derive(Debug)]
 struct Entry {
     cargo: Arc<Cargo>,
     taken_at: Instant,
+    /// What it takes of the room.
+    bytes: usize,
+    /// None of most: nothing has failed, and it runs or is about to.
+    setback: Option<Box<Setback>>,
+}
+
+/// What keeps a record from being done, or has.
+#[derive(Debug)]
+struct Setback {
+    /// The number of the attempt that failed last.
     failed: u32,
     failure: Option<Arc<Failure>>,
     state: State,
@@ -116,8 +121,8 @@ impl Held {
             assignment,
             tracker: Tracker::resume(&assigned.progress, assigned.limit),
             limit: assigned.limit,
-            buffer: VecDeque::new(),
-            flights: HashMap::default(),
+            buffer: Buffer::default(),
+            flights: Slab::new(),
             bytes: 0,
             stopped: HashMap::new(),
             turns: Vec::new(),
@@ -140,13 +145,13 @@ impl Held {
 
     pub(super) fn came(&mut self, records: Vec<Delivered>) {
         if !self.closing {
-            self.buffer.extend(records.into_iter().map(Item::Record));
+            self.buffer.came(records);
         }
     }
 
     pub(super) fn reached(&mut self, position: Position) {
         if !self.closing {
-            self.buffer.push_back(Item::Reached(position));
+            self.buffer.reached(position);
         }
     }
 
@@ -162,10 +167,7 @@ impl Held {
         if self.closing {
             return Some(HeldBy::Closing);
         }
-        match self.buffer.front() {
-            Some(Item::Record(next)) => self.no_room_for(next, room),
-            _ => None,
-        }
+        self.buffer.next_record().and_then(|next| self.no_room_for(next, room))
     }
 
     fn no_room_for(&self, next: &Delivered, room: Room) -> Option<HeldBy> {
@@ -207,10 +209,10 @@ impl Held {
     ) -> u64 {
         let mut repeated = 0;
         while !self.closing && self.held_by(room).is_none() {
-            match self.buffer.pop_front() {
+            match self.buffer.pop() {
                 None => break,
-                Some(Item::Reached(position)) => self.skip_to(position),
-                Some(Item::Record(delivered)) => match self.tracker.take(delivered.position) {
+                Some(Next::Reached(position)) => self.skip_to(position),
+                Some(Next::Record(delivered)) => match self.tracker.take(delivered.position) {
                     Taken::New => {
                         if let Some(taking) = self.enter(delivered, (order, no_key), now) {
                             each(taking);
@@ -241,19 +243,18 @@ impl Held {
         if self.flights.len() == self.stuck {
             self.moved_at = now;
         }
-        self.bytes += weight(&delivered);
+        let bytes = weight(&delivered);
+        self.bytes += bytes;
         let place = order.place(&delivered, self.assignment.slot, no_key);
-        let position = delivered.position;
-        let flight = Flight::new(self.assignment.clone(), delivered);
+        let entry = self.flights.vacant_entry();
+        let flight = Flight::new(self.assignment.clone(), delivered, entry.key());
         let cargo = flight.cargo.clone();
-        let behind = match &place {
-            Place::In(lane) if !self.stopped.is_empty() => self.stopped.get(lane).copied(),
-            _ => None,
-        };
-        let state = behind.map_or(State::Running, State::Behind);
-        let entry = Entry { cargo, taken_at: now, failed: 0, failure: None, state };
-        self.flights.insert(position, entry);
-        if behind.is_some() {
+        let entry = entry.insert(Entry { cargo, taken_at: now, bytes, setback: None });
+        if let Place::In(lane) = &place
+            && !self.stopped.is_empty()
+            && let Some(stopped) = self.stopped.get(lane)
+        {
+            entry.set_back().state = State::Behind(*stopped);
             self.stuck += 1;
             return None;
         }
@@ -265,11 +266,12 @@ impl Held {
     }
 
     /// Notes that a record is done.
-    pub(super) fn ended(&mut self, position: Position, now: Instant) {
+    pub(super) fn ended(&mut self, position: Position, place: usize, now: Instant) {
         let done = self.tracker.complete(position);
         debug_assert!(done.is_ok(), "an ended flight was taken on");
-        if let Some(entry) = self.flights.remove(&position) {
-            self.bytes -= weight(&entry.cargo.delivered);
+        if let Some(entry) = self.flights.try_remove(place) {
+            debug_assert_eq!(entry.cargo.delivered.position, position);
+            self.bytes -= entry.bytes;
         }
         self.moved_at = now;
         self.saving.version += 1;
@@ -278,9 +280,7 @@ impl Held {
 
     /// Notes that an attempt has failed.
     pub(super) fn failed(&mut self, failed: Failed, order: (&Order, NoKey)) {
-        let Some(entry) = self.flights.get_mut(&failed.position) else { return };
-        entry.failed = failed.attempt;
-        entry.failure = Some(failed.failure);
+        let Some(entry) = self.flights.get_mut(failed.cargo.place) else { return };
         let (state, turn) = match failed.then {
             Then::Retry(at) => (State::Retry(at), None),
             // Its end is the next report.
@@ -290,31 +290,32 @@ impl Held {
             Then::StopKey(turn) | Then::StopAll(turn) => (State::Stopped, turn),
         };
         let stopped = matches!(state, State::Stopped);
-        entry.state = state;
+        let failure = Some(failed.failure);
+        entry.setback = Some(Box::new(Setback { failed: failed.attempt, failure, state }));
         self.turns.extend(turn);
         if stopped {
             self.stuck += 1;
-            self.stop_lane(failed.position, order);
+            self.stop_lane(&failed.cargo, order);
         }
     }
 
     /// What is behind a record that has stopped does not run.
-    fn stop_lane(&mut self, stopped: Position, (order, no_key): (&Order, NoKey)) {
+    fn stop_lane(&mut self, stopped: &Cargo, (order, no_key): (&Order, NoKey)) {
         let slot = self.assignment.slot;
         let lane = |cargo: &Cargo| match order.place(&cargo.delivered, slot, no_key) {
             Place::In(lane) => Some(lane),
             Place::Unordered | Place::Unfit(_) => None,
         };
-        let Some(its) = self.flights.get(&stopped).and_then(|entry| lane(&entry.cargo)) else {
-            return;
-        };
-        for (position, entry) in &mut self.flights {
-            if *position > stopped && lane(&entry.cargo).as_ref() == Some(&its) {
-                entry.state = State::Behind(stopped);
+        let Some(its) = lane(stopped) else { return };
+        let position = stopped.delivered.position;
+        for (_, entry) in &mut self.flights {
+            let is_behind = entry.cargo.delivered.position > position;
+            if is_behind && lane(&entry.cargo).as_ref() == Some(&its) {
+                entry.set_back().state = State::Behind(position);
                 self.stuck += 1;
             }
         }
-        self.stopped.insert(its, stopped);
+        self.stopped.insert(its, position);
     }
 
     /// What is to be stored.
@@ -389,15 +390,11 @@ impl Held {
         now: Instant,
     ) -> PartitionSurvey {
         let moving = self.flights.len() - self.stuck > 0 || self.has_buffered();
-        let mut blocked: Vec<_> = self
-            .flights
-            .iter()
-            .filter(|(_, entry)| !matches!(entry.state, State::Running))
-            .collect();
-        blocked.sort_unstable_by_key(|(position, _)| **position);
+        let mut blocked: Vec<_> = self.entries().filter(|entry| entry.is_blocked()).collect();
+        blocked.sort_unstable_by_key(|entry| entry.position());
         let blocked_count = blocked.len();
         let listed = blocked.into_iter().take(MOST_BLOCKED_LISTED);
-        let oldest = self.flights.get(&self.tracker.watermark());
+        let oldest = self.entries().find(|entry| entry.position() == self.tracker.watermark());
         PartitionSurvey {
             partition: self.assignment.partition.clone(),
             epoch: self.assignment.epoch,
@@ -407,10 +404,10 @@ impl Held {
             end,
             incomplete: self.flights.len(),
             bytes: self.bytes,
-            held: self.buffer.len(),
+            held: self.buffer.records(),
             held_by: self.held_by(room),
             oldest: oldest.map(|entry| entry.survey(now)),
-            blocked: listed.map(|(_, entry)| entry.survey(now)).collect(),
+            blocked: listed.map(|entry| entry.survey(now)).collect(),
             blocked_count,
             without_progress: if moving {
                 now.saturating_duration_since(self.moved_at)
@@ -422,20 +419,42 @@ impl Held {
 
     /// Those with which a key has stopped.
     pub(super) fn stopped(&self, now: Instant) -> impl Iterator<Item = Waiting> {
-        let stopped = |entry: &&Entry| matches!(entry.state, State::Stopped);
-        self.flights.values().filter(stopped).map(move |entry| entry.survey(now))
+        let stopped = |entry: &&Entry| matches!(entry.state(), State::Stopped);
+        self.entries().filter(stopped).map(move |entry| entry.survey(now))
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.flights.iter().map(|(_, entry)| entry)
     }
 }
 
 impl Entry {
+    fn position(&self) -> Position {
+        self.cargo.delivered.position
+    }
+
+    fn state(&self) -> &State {
+        self.setback.as_ref().map_or(&State::Running, |setback| &setback.state)
+    }
+
+    fn is_blocked(&self) -> bool {
+        !matches!(self.state(), State::Running)
+    }
+
+    fn set_back(&mut self) -> &mut Setback {
+        let none = || Box::new(Setback { failed: 0, failure: None, state: State::Running });
+        self.setback.get_or_insert_with(none)
+    }
+
     fn survey(&self, now: Instant) -> Waiting {
+        let failure = self.setback.as_ref().and_then(|setback| setback.failure.as_ref());
         Waiting {
-            position: self.cargo.delivered.position,
+            position: self.position(),
             key: self.cargo.delivered.record.key.clone(),
             age: now.saturating_duration_since(self.taken_at),
-            failed: self.failed,
-            failure: self.failure.as_ref().map(ToString::to_string),
-            why: match &self.state {
+            failed: self.setback.as_ref().map_or(0, |setback| setback.failed),
+            failure: failure.map(ToString::to_string),
+            why: match self.state() {
                 State::Retry(at) if *at > now => WaitsFor::Retry { within: *at - now },
                 State::Running | State::Retry(_) => WaitsFor::Running,
                 State::DeadLetter(refused) => WaitsFor::DeadLetter { refused: refused.clone() },

@@ -12,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use keylane::TurnKeeper;
+
 use super::assignment::Running;
 use super::attempt::{Attempt, Flight};
 use super::batch::{Batch, FailedAt, Function, call, call_alone};
@@ -92,16 +94,13 @@ impl ByKey {
 }
 
 impl Handler for ByKey {
-    fn serve(&self, shared: &Arc<Shared>, lane: &Lane, mut flight: Flight) {
+    fn serve(&self, shared: &Arc<Shared>, lane: &Lane, mut flight: Flight, _: TurnKeeper<'_>) {
         let turn = flight.turn.take();
         let entry = Entry { shared: shared.clone(), flight, verdict: None };
         match turn {
             Some(LaneTurn::Line(turn)) => turn.put_back([Waiting::again(entry)]),
-            // The next one of the lane comes only when this turn ends, and so stands behind.
-            turn => {
-                self.crew.enter(lane, entry);
-                drop(turn);
-            }
+            // The next one of the lane comes only when this call's turn ends, and so stands behind.
+            _ => self.crew.enter(lane, entry),
         }
     }
 }

@@ -102,6 +102,7 @@
 mod assignment;
 mod attempt;
 mod batch;
+mod buffer;
 mod builder;
 mod burial;
 mod failure;
@@ -109,6 +110,7 @@ mod handle;
 mod handler;
 mod held;
 mod key_batches;
+mod lane_key;
 mod leaving;
 mod lines;
 mod mailbox;

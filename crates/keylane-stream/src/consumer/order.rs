@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::failure::Failure;
+use super::lane_key::LaneKey;
 use crate::{Delivered, Record};
 
 /// What order is kept for.
@@ -43,7 +44,7 @@ pub enum NoKey {
 pub(super) enum Lane {
     Key {
         slot: usize,
-        key: Box<[u8]>,
+        key: LaneKey,
     },
     NoKey {
         slot: usize,
@@ -62,7 +63,7 @@ impl Hash for Lane {
         match self {
             Lane::Key { slot, key } => {
                 state.write_usize(*slot);
-                key.hash(state);
+                key.as_bytes().hash(state);
             }
             Lane::NoKey { slot } | Lane::Partition { slot } => state.write_usize(*slot),
             Lane::Free { number } => state.write_u64(*number),
@@ -81,10 +82,10 @@ pub(super) enum Place {
 impl Order {
     pub(super) fn place(&self, delivered: &Delivered, slot: usize, no_key: NoKey) -> Place {
         let key = match self {
-            Order::Key => delivered.record.key.as_deref().map(Box::from),
+            Order::Key => delivered.record.key.as_deref().map(LaneKey::from),
             Order::By(key_of) => {
                 match catch_unwind(AssertUnwindSafe(|| key_of(&delivered.record))) {
-                    Ok(key) => key.map(Vec::into_boxed_slice),
+                    Ok(key) => key.as_deref().map(LaneKey::from),
                     Err(payload) => return Place::Unfit(Failure::panicked(&*payload)),
                 }
             }

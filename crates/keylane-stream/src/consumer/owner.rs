@@ -85,6 +85,8 @@ pub(super) struct Owner {
     events: Vec<Event>,
     /// Empty but while it is read.
     reports: Vec<Report>,
+    /// Empty but while records are taken on.
+    batch: Vec<(Lane, Flight)>,
 }
 
 impl Owner {
@@ -115,6 +117,7 @@ impl Owner {
             polled_at: Instant::now(),
             events: Vec::new(),
             reports: Vec::new(),
+            batch: Vec::new(),
         }
     }
 
@@ -167,8 +170,8 @@ impl Owner {
         let mut reports = std::mem::take(&mut self.reports);
         for report in reports.drain(..) {
             match report {
-                Report::Ended { slot, epoch, position, how } => {
-                    self.ended(slot, epoch, position, how, now);
+                Report::Ended { slot, epoch, position, place, how } => {
+                    self.ended((slot, epoch), (position, place), how, now);
                 }
                 Report::Failed(failed) => self.failed(*failed),
                 Report::Stop(within) => self.stop(Why::Asked, within),
@@ -187,13 +190,19 @@ impl Owner {
         (held.assignment.epoch == epoch && !held.assignment.is_fenced()).then_some(held)
     }
 
-    fn ended(&mut self, slot: usize, epoch: u64, position: Position, how: How, now: Instant) {
+    fn ended(
+        &mut self,
+        (slot, epoch): (usize, u64),
+        (position, place): (Position, usize),
+        how: How,
+        now: Instant,
+    ) {
         let Some(held) = self.current(slot, epoch) else {
             self.counts.fenced += 1;
             self.tainted |= how == How::Produced;
             return;
         };
-        held.ended(position, now);
+        held.ended(position, place, now);
         match how {
             How::Handled | How::Produced => self.counts.handled += 1,
             How::Skipped => self.counts.skipped += 1,
@@ -202,8 +211,8 @@ impl Owner {
     }
 
     fn failed(&mut self, failed: Failed) {
-        let assignment = failed.assignment.clone();
-        let (position, attempt) = (failed.position, failed.attempt);
+        let assignment = failed.cargo.assignment.clone();
+        let (position, attempt) = (failed.cargo.delivered.position, failed.attempt);
         let (failure, then) = (failed.failure.clone(), AfterFailure::from(&failed.then));
         if attempt > 0 && !matches!(then, AfterFailure::DeadLetterRefused(_)) {
             self.counts.failed_attempts += 1;
@@ -251,7 +260,7 @@ impl Owner {
         let now = Instant::now();
         let Plan { order, no_key, room, .. } = &self.plan;
         let mut unfit: Vec<(Flight, Failure)> = Vec::new();
-        let mut batch: Vec<(Lane, Flight)> = Vec::new();
+        let batch = &mut self.batch;
         for held in self.slots.iter_mut().flatten() {
             let each = |taking| match taking {
                 Taking::In(lane, flight) => batch.push((lane, flight)),
@@ -272,7 +281,9 @@ impl Owner {
         }
         if !batch.is_empty() {
             // The pool has room for all that the partitions have, and is open while this runs.
-            self.pool.send_many(batch).expect("only the end of this thread closes the pool");
+            self.pool
+                .send_many(batch.drain(..))
+                .expect("only the end of this thread closes the pool");
         }
         for (flight, why) in unfit {
             self.shared.unfit(flight, why);

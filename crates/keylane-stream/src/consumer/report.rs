@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::assignment::Assignment;
+use super::attempt::Cargo;
 use super::failure::Failure;
 use super::survey::Survey;
 use super::turn::LaneTurn;
@@ -11,8 +11,8 @@ use crate::Position;
 /// What the owner is told.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// A record is done with.
-    Ended { slot: usize, epoch: u64, position: Position, how: How },
+    /// A record is done with, whose entry is at this place.
+    Ended { slot: usize, epoch: u64, position: Position, place: usize, how: How },
     /// An attempt has failed, and the record is not done with.
     Failed(Box<Failed>),
     /// The consumer is to end, and what runs has so long for it.
@@ -34,8 +34,7 @@ pub(super) enum How {
 /// An attempt that failed.
 #[derive(Debug)]
 pub(super) struct Failed {
-    pub(super) assignment: Arc<Assignment>,
-    pub(super) position: Position,
+    pub(super) cargo: Arc<Cargo>,
     /// Its number.
     pub(super) attempt: u32,
     pub(super) failure: Arc<Failure>,

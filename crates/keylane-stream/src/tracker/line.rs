@@ -4,44 +4,101 @@ use std::collections::HashMap;
 
 use crate::Position;
 
+/// How many positions a block has.
+const BLOCK: u64 = u64::BITS as u64;
+
 /// A set of positions to which ever higher ones are added and from which any can be removed, each in
 /// constant time, and which can be walked in ascending order.
 ///
-/// A linked list in a slab, and a table that finds a position's link. A ring of bits would hold as
-/// many as lie between the lowest and the highest, and a stuck record makes that as long as the
-/// stream.
+/// Positions lie in blocks of 64, of which those that are not empty are a linked list in a slab, with a table
+/// that finds the link of a block. Where positions come without many gaps the table is small, and adding one
+/// seldom asks it. A ring of bits would hold as many as lie between the lowest and the highest, and a stuck
+/// record makes that as long as the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     links: Slab<Link>,
-    by_position: HashMap<Position, usize, RandomState>,
+    by_block: HashMap<u64, usize, RandomState>,
     /// The keys of the lowest and the highest; both or neither.
     ends: Option<(usize, usize)>,
+    len: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Link {
-    position: Position,
+    block: u64,
+    /// Which of its positions are there, the lowest in the lowest bit. Never 0.
+    bits: u64,
     lower: Option<usize>,
     higher: Option<usize>,
+}
+
+impl Link {
+    fn positions(&self) -> impl Iterator<Item = Position> {
+        let base = self.block * BLOCK;
+        let left = |bits: u64| (bits != 0).then_some(bits);
+        let rest = std::iter::successors(left(self.bits), move |bits| left(bits & (bits - 1)));
+        rest.map(move |bits| Position::new(base + u64::from(bits.trailing_zeros())))
+    }
+
+    fn first(&self) -> Position {
+        Position::new(self.block * BLOCK + u64::from(self.bits.trailing_zeros()))
+    }
+
+    fn last(&self) -> Position {
+        Position::new(self.block * BLOCK + u64::from(self.bits.ilog2()))
+    }
+}
+
+/// The block of a position, and its bit there.
+fn place(position: Position) -> (u64, u64) {
+    (position.get() / BLOCK, 1 << (position.get() % BLOCK))
 }
 
 impl Line {
     /// Adds a position that is higher than all in it.
     pub(super) fn push(&mut self, position: Position) {
+        let (block, bit) = place(position);
+        self.len += 1;
+        if let Some((_, last)) = self.ends {
+            let last = &mut self.links[last];
+            debug_assert!(last.last() < position);
+            if last.block == block {
+                last.bits |= bit;
+                return;
+            }
+        }
+        self.push_block(block, bit);
+    }
+
+    fn push_block(&mut self, block: u64, bits: u64) {
         let lower = self.ends.map(|(_, last)| last);
-        debug_assert!(lower.is_none_or(|last| self.links[last].position < position));
-        let key = self.links.insert(Link { position, lower, higher: None });
+        let key = self.links.insert(Link { block, bits, lower, higher: None });
         if let Some(last) = lower {
             self.links[last].higher = Some(key);
         }
         self.ends = Some((self.ends.map_or(key, |(first, _)| first), key));
-        self.by_position.insert(position, key);
+        self.by_block.insert(block, key);
     }
 
     /// Removes a position; whether it was there.
     pub(super) fn remove(&mut self, position: Position) -> bool {
-        let Some(key) = self.by_position.remove(&position) else { return false };
+        let (block, bit) = place(position);
+        let Some(&key) = self.by_block.get(&block) else { return false };
+        let link = &mut self.links[key];
+        if link.bits & bit == 0 {
+            return false;
+        }
+        link.bits &= !bit;
+        self.len -= 1;
+        if link.bits == 0 {
+            self.remove_block(key);
+        }
+        true
+    }
+
+    fn remove_block(&mut self, key: usize) {
         let link = self.links.remove(key);
+        self.by_block.remove(&link.block);
         if let Some(lower) = link.lower {
             self.links[lower].higher = link.higher;
         }
@@ -54,36 +111,40 @@ impl Line {
             Some((first, last))
         });
         self.give_back();
-        true
     }
 
     /// Gives memory back after a burst: what is left fills less than an eighth of it.
     fn give_back(&mut self) {
         const WORTH_IT: usize = 1024;
-        if self.by_position.capacity() > WORTH_IT && self.len() < self.by_position.capacity() / 8 {
-            let mut smaller = Line::default();
-            self.iter().for_each(|position| smaller.push(position));
+        let capacity = self.by_block.capacity();
+        if capacity > WORTH_IT && self.links.len() < capacity / 8 {
+            let mut smaller = Line { len: self.len, ..Line::default() };
+            self.iter_links().for_each(|link| smaller.push_block(link.block, link.bits));
             *self = smaller;
         }
     }
 
     pub(super) fn contains(&self, position: Position) -> bool {
-        self.by_position.contains_key(&position)
+        let (block, bit) = place(position);
+        self.by_block.get(&block).is_some_and(|key| self.links[*key].bits & bit != 0)
     }
 
     pub(super) fn first(&self) -> Option<Position> {
-        self.ends.map(|(first, _)| self.links[first].position)
+        self.ends.map(|(first, _)| self.links[first].first())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.links.len()
+        self.len
     }
 
     /// All of them, in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Position> {
+        self.iter_links().flat_map(Link::positions)
+    }
+
+    fn iter_links(&self) -> impl Iterator<Item = &Link> {
         let first = self.ends.map(|(first, _)| &self.links[first]);
         std::iter::successors(first, |link| Some(&self.links[link.higher?]))
-            .map(|link| link.position)
     }
 }
 
@@ -95,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_sorted_set(steps in prop::collection::vec((any::<bool>(), 0u64..40), 0..200)) {
+        fn is_a_sorted_set(steps in prop::collection::vec((any::<bool>(), 0u64..200), 0..400)) {
             let (mut line, mut set, mut next) = (Line::default(), BTreeSet::new(), 0);
             for (add, number) in steps {
                 if add {
@@ -116,9 +177,11 @@ mod tests {
     #[test]
     fn a_burst_leaves_no_memory_behind() {
         let mut line = Line::default();
-        (0..100_000).for_each(|number| line.push(Position::new(number)));
-        (1..100_000).for_each(|number| assert!(line.remove(Position::new(number))));
-        assert!(line.by_position.capacity() < 2048, "{}", line.by_position.capacity());
+        let far_apart = |number| Position::new(number * BLOCK);
+        (0..100_000).for_each(|number| line.push(far_apart(number)));
+        (1..100_000).for_each(|number| assert!(line.remove(far_apart(number))));
+        assert!(line.by_block.capacity() < 2048, "{}", line.by_block.capacity());
         assert!(line.iter().eq([Position::ZERO]));
+        assert_eq!(line.len(), 1);
     }
 }

@@ -5,6 +5,7 @@ mod crew;
 mod current;
 mod homes;
 mod idle;
+mod keeper;
 mod pace;
 mod stage;
 mod time;
@@ -19,6 +20,7 @@ pub(crate) use current::{Position, Standing, current_inside, engine_of_this_thre
 pub use homes::Placement;
 pub(crate) use homes::{Homes, View};
 pub(crate) use idle::Idle;
+pub use keeper::TurnKeeper;
 pub(crate) use pace::Pace;
 pub use stage::Turn;
 pub(crate) use stage::{EndTurn, Fate, Keeping, Stage, bystander};

@@ -1,0 +1,341 @@
+//! Jobs: those that are live, and those of which only the disk knows.
+
+use serde_json::value::RawValue;
+
+use super::raw;
+use super::words::because_of;
+use crate::engine::Core;
+use crate::engine::books::{Books, Live, last_version};
+use crate::engine::plan::Plan;
+use crate::engine::steer::unknown;
+use crate::head::Head;
+use crate::refused::Refused;
+use crate::schedule::{self, Step};
+use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
+use crate::wire::{Because, Counts, Job, JobState, Page, Timestamp};
+use crate::{JobId, JobNumber, SubtaskNumber};
+
+/// How many jobs a filtered list looks at before it says where to go on.
+const MOST_LOOKED_AT: usize = 5_000;
+
+/// Which jobs are wanted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) states: Vec<JobState>,
+    pub(crate) kind: Option<String>,
+    pub(crate) label: Option<(String, String)>,
+    /// In its name or its id.
+    pub(crate) text: Option<String>,
+}
+
+/// A job that is not over, and why its subtasks wait.
+pub(in crate::engine) fn live_view(
+    books: &Books,
+    number: JobNumber,
+    now: Timestamp,
+) -> Option<Job> {
+    let because = books.scheduler.waiting_because(number).unwrap_or_default();
+    let because = because.into_iter().map(|because| {
+        let count = (because.subtasks > 0).then_some(because.subtasks);
+        Because { count, ..because_of(books, &because.reason, now) }
+    });
+    let waiting_because = because.collect();
+    Some(Job { waiting_because, ..brief_view(books, number, now)? })
+}
+
+/// The same without the reasons, which take a while to find.
+pub(in crate::engine) fn brief_view(
+    books: &Books,
+    number: JobNumber,
+    now: Timestamp,
+) -> Option<Job> {
+    let live = books.live.get(&number)?;
+    let now_counts = books.scheduler.counts(number).unwrap_or_default();
+    let counts = counts_of(live, &now_counts);
+    let ended = counts.ended();
+    let scheduled = now_counts.scheduled > 0
+        || live.head.run_at.is_some_and(|at| at > now) && live.started.is_none();
+    Some(Job {
+        state: live.state(live.started.is_some(), scheduled),
+        progress: progress(ended, counts.total, live.plan.is_unsplit()),
+        started_at: live.started,
+        eta_ms: eta(live.started, now, ended, counts.total),
+        result: live.result.clone(),
+        error: live.error.clone(),
+        version: live.version,
+        ..plain_view(live.id, &live.head, live.created, counts)
+    })
+}
+
+/// A job that has just been over.
+pub(in crate::engine) fn final_view(live: &Live, state: JobState, now: Timestamp) -> Job {
+    let counts = stored_counts(live.plan.total(), &live.final_counts());
+    Job {
+        state,
+        started_at: live.started,
+        ended_at: Some(now),
+        progress: 1.0,
+        result: live.result.clone(),
+        error: live.error.clone(),
+        version: last_version(now),
+        ..plain_view(live.id, &live.head, live.created, counts)
+    }
+}
+
+fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job {
+    Job {
+        id: id.to_string(),
+        kind: head.kind.clone(),
+        name: head.name.clone(),
+        labels: head.labels.clone(),
+        state: JobState::Queued,
+        weight: head.weight,
+        counts,
+        progress: 0.0,
+        created_at: created,
+        started_at: None,
+        ended_at: None,
+        run_at: head.run_at,
+        eta_ms: None,
+        waiting_because: Vec::new(),
+        result: None,
+        error: None,
+        version: 0,
+    }
+}
+
+/// What has ended and is not on the disk counts as running: it does not go back after a crash.
+fn counts_of(live: &Live, now: &schedule::Counts) -> Counts {
+    let recorded = &live.recorded;
+    let waiting = now.scheduled + now.waiting + now.stopped;
+    let (ready, backing_off) = (now.ready, now.backing_off);
+    let ended = u64::from(recorded.ended());
+    let others = waiting + ready + backing_off + ended;
+    Counts {
+        total: live.plan.total().into(),
+        waiting,
+        ready,
+        running: u64::from(live.plan.total()).saturating_sub(others),
+        backing_off,
+        succeeded: recorded.succeeded.into(),
+        failed: recorded.failed.into(),
+        cancelled: u64::from(recorded.cancelled) + u64::from(recorded.skipped),
+    }
+}
+
+fn stored_counts(total: u32, counts: &store::Counts) -> Counts {
+    Counts {
+        total: total.into(),
+        succeeded: counts.succeeded.into(),
+        failed: counts.failed.into(),
+        cancelled: u64::from(counts.cancelled) + u64::from(counts.skipped),
+        ..Counts::default()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+fn progress(ended: u64, total: u64, is_split_to_come: bool) -> f64 {
+    match (total, is_split_to_come) {
+        (0, true) => 0.0,
+        (0, false) => 1.0,
+        _ => ended as f64 / total as f64,
+    }
+}
+
+/// If it goes on as it went so far.
+fn eta(started: Option<Timestamp>, now: Timestamp, ended: u64, total: u64) -> Option<u64> {
+    let since = now.0.saturating_sub(started?.0);
+    if ended == 0 || ended >= total {
+        return None;
+    }
+    let left = u128::from(total - ended) * u128::from(since) / u128::from(ended);
+    u64::try_from(left).ok()
+}
+
+impl Core {
+    /// A job that is known, live or over.
+    pub(crate) fn job(&self, id: JobId) -> Result<Job, Refused> {
+        let now = self.clock.now();
+        {
+            let books = self.books();
+            if books.live.get(&id.number()).is_some_and(|live| live.id == id) {
+                return live_view(&books, id.number(), now).ok_or_else(|| unknown(id));
+            }
+        }
+        let stored = self.stored(id)?;
+        self.stored_view(&stored, true)
+    }
+
+    /// A job in the store.
+    pub(in crate::engine) fn stored(&self, id: JobId) -> Result<StoredJob, Refused> {
+        let stored = self.store.job(id.number()).map_err(|error| self.read_refused(error))?;
+        let stored = stored.ok_or_else(|| self.missing(id))?;
+        if stored.id == id { Ok(stored) } else { Err(unknown(id)) }
+    }
+
+    /// A number that was given out and is no job's was one's that is gone. What else is in an id went with it, so
+    /// an id that was made up with such a number is called that too.
+    fn missing(&self, id: JobId) -> Refused {
+        match self.store.has_given(id.number()) {
+            true => Refused::Gone { what: format!("job {id}") },
+            false => unknown(id),
+        }
+    }
+
+    /// `whole` looks for the result and the error as well, which takes a read.
+    fn stored_view(&self, stored: &StoredJob, whole: bool) -> Result<Job, Refused> {
+        let mut head: Head = serde_json::from_slice(&stored.head).unwrap_or_default();
+        if head.kind.is_empty() {
+            head.kind.clone_from(&stored.kind);
+        }
+        let plan = Plan::new(&head, stored.total);
+        let result = match whole && head.fan_in {
+            true => self.fan_in_result(stored, plan)?,
+            false => None,
+        };
+        let error = match whole && stored.status.state == Stored::Failed {
+            true => self.first_error(stored)?,
+            false => None,
+        };
+        let ended = stored.status.ended_ms.map(Timestamp);
+        Ok(Job {
+            state: match stored.status.state {
+                Stored::Succeeded => JobState::Succeeded,
+                Stored::Failed | Stored::Damaged => JobState::Failed,
+                Stored::Cancelled => JobState::Cancelled,
+                Stored::Paused => JobState::Paused,
+                Stored::Cancelling => JobState::Cancelling,
+                _ => JobState::Queued,
+            },
+            progress: 1.0,
+            started_at: stored.status.started_ms.map(Timestamp),
+            ended_at: ended,
+            result,
+            error,
+            version: ended.map_or(0, last_version),
+            ..plain_view(
+                stored.id,
+                &head,
+                Timestamp(stored.created_ms),
+                stored_counts(plan.total(), &stored.status.counts),
+            )
+        })
+    }
+
+    fn fan_in_result(
+        &self,
+        stored: &StoredJob,
+        plan: Plan,
+    ) -> Result<Option<Box<RawValue>>, Refused> {
+        if !plan.steps().any(|step| step == Step::FanIn) {
+            return Ok(None);
+        }
+        let number = plan.number(Step::FanIn);
+        let outcome = self.store.outcomes_of(stored.number, number..number + 1);
+        let outcome =
+            outcome.map_err(|error| self.read_refused(error))?.into_iter().flatten().next();
+        let succeeded = outcome.filter(|outcome| outcome.kind == OutcomeKind::Succeeded);
+        Ok(succeeded.and_then(|outcome| raw(&outcome.result)))
+    }
+
+    fn first_error(&self, stored: &StoredJob) -> Result<Option<String>, Refused> {
+        let mut after = None;
+        loop {
+            let page = self.store.outcomes(stored.number, after, 1000);
+            let page = page.map_err(|error| self.read_refused(error))?;
+            let failed = page.iter().find(|recorded| recorded.outcome.kind == OutcomeKind::Failed);
+            if let Some(failed) = failed {
+                return Ok(Some(String::from_utf8_lossy(&failed.outcome.result).into_owned()));
+            }
+            let Some(last) = page.last() else { return Ok(None) };
+            after = Some(last.place);
+        }
+    }
+
+    /// A page of jobs, the newest first.
+    pub(crate) fn jobs(
+        &self,
+        wanted: &Wanted,
+        cursor: Option<JobNumber>,
+        limit: usize,
+    ) -> Result<Page<Job>, Refused> {
+        let filter = store::JobFilter {
+            states: stored_states(&wanted.states),
+            kind: wanted.kind.clone(),
+            matches: None,
+        };
+        let (mut cursor, mut items, mut looked_at) = (cursor, Vec::new(), 0);
+        loop {
+            let page = self.store.jobs(&filter, cursor, limit.max(100));
+            let page = page.map_err(|error| self.read_refused(error))?;
+            for stored in &page.jobs {
+                looked_at += 1;
+                let job = self.view(stored)?;
+                if wanted.has(&job) {
+                    items.push(job);
+                }
+                if items.len() == limit {
+                    return Ok(Page { items, next_cursor: Some(stored.number.0.to_string()) });
+                }
+            }
+            let Some(next) = page.next else { return Ok(Page { items, next_cursor: None }) };
+            cursor = Some(next);
+            if looked_at >= MOST_LOOKED_AT {
+                return Ok(Page { items, next_cursor: Some(next.0.to_string()) });
+            }
+        }
+    }
+
+    fn view(&self, stored: &StoredJob) -> Result<Job, Refused> {
+        let live = live_view(&self.books(), stored.number, self.clock.now());
+        live.map_or_else(|| self.stored_view(stored, false), Ok)
+    }
+
+    /// Why a job's subtasks wait.
+    pub(crate) fn explain(&self, id: JobId) -> Result<Vec<Because>, Refused> {
+        self.job(id).map(|job| job.waiting_because)
+    }
+
+    pub(super) fn total(&self, id: JobId) -> Result<SubtaskNumber, Refused> {
+        Ok(self.plan(id)?.total())
+    }
+
+    /// How a job's steps are numbered in the store.
+    pub(super) fn plan(&self, id: JobId) -> Result<Plan, Refused> {
+        if let Some(live) = self.books().live.get(&id.number()).filter(|live| live.id == id) {
+            return Ok(live.plan);
+        }
+        let stored = self.stored(id)?;
+        let head: Head = serde_json::from_slice(&stored.head).unwrap_or_default();
+        Ok(Plan::new(&head, stored.total))
+    }
+}
+
+impl Wanted {
+    fn has(&self, job: &Job) -> bool {
+        let text = |text: &String| {
+            job.id.contains(text) || job.name.as_ref().is_some_and(|name| name.contains(text))
+        };
+        (self.states.is_empty() || self.states.contains(&job.state))
+            && self.label.as_ref().is_none_or(|(name, value)| job.labels.get(name) == Some(value))
+            && self.text.as_ref().is_none_or(text)
+    }
+}
+
+/// As what states the wanted ones are in the store.
+fn stored_states(wanted: &[JobState]) -> Vec<Stored> {
+    let mut states: Vec<Stored> = wanted
+        .iter()
+        .flat_map(|state| match state {
+            JobState::Scheduled | JobState::Queued | JobState::Running => vec![Stored::Waiting],
+            JobState::Paused => vec![Stored::Paused],
+            JobState::Cancelling => vec![Stored::Cancelling],
+            JobState::Succeeded => vec![Stored::Succeeded],
+            JobState::Failed => vec![Stored::Failed, Stored::Damaged],
+            JobState::Cancelled => vec![Stored::Cancelled],
+        })
+        .collect();
+    states.sort_unstable();
+    states.dedup();
+    states
+}

@@ -1,0 +1,193 @@
+//! What became of subtasks, in three orders.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+
+use super::raw;
+use super::subtask::outcome_state;
+use crate::engine::Core;
+use crate::engine::made::null;
+use crate::handle::Failure;
+use crate::refused::Refused;
+use crate::schedule::Step;
+use crate::store::{self, OutcomeKind, OutcomePlace};
+use crate::wire::{OutcomeView, Page, Timestamp};
+use crate::{JobId, SubtaskNumber};
+
+/// In which order results are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ResultOrder {
+    /// By number.
+    #[default]
+    Submit,
+    /// As they ended.
+    Completion,
+    /// By key, and within one by number.
+    Key,
+}
+
+/// How many bytes of results a fan-in step gets at most.
+const MOST_FAN_IN_BYTES: usize = 16 * 1024 * 1024;
+
+/// A job, how many subtasks it has in the store, and their numbers by key.
+pub(crate) type ByKey = ((JobId, u32), Arc<[SubtaskNumber]>);
+
+impl Core {
+    /// Results, in an order. The cursor is what the last page said.
+    pub(crate) fn results(
+        &self,
+        id: JobId,
+        order: ResultOrder,
+        cursor: u64,
+        limit: usize,
+    ) -> Result<Page<OutcomeView>, Refused> {
+        match order {
+            ResultOrder::Completion => self.results_as_ended(id, cursor, limit),
+            ResultOrder::Submit => {
+                let total = self.total(id)?;
+                let from = u32::try_from(cursor).unwrap_or(u32::MAX).min(total);
+                let end = total.min(from.saturating_add(u32::try_from(limit).unwrap_or(u32::MAX)));
+                let numbers: Vec<_> = (from..end).collect();
+                let items = self.results_in(id, &numbers)?;
+                let next_cursor = (end < total).then(|| end.to_string());
+                Ok(Page { items, next_cursor })
+            }
+            ResultOrder::Key => {
+                let all = self.by_key(id)?;
+                let from = usize::try_from(cursor).unwrap_or(usize::MAX).min(all.len());
+                let end = all.len().min(from.saturating_add(limit));
+                let items = self.results_in(id, &all[from..end])?;
+                let next_cursor = (end < all.len()).then(|| end.to_string());
+                Ok(Page { items, next_cursor })
+            }
+        }
+    }
+
+    fn results_in(
+        &self,
+        id: JobId,
+        numbers: &[SubtaskNumber],
+    ) -> Result<Vec<OutcomeView>, Refused> {
+        let plan = self.plan(id)?;
+        let stored = numbers.iter().map(|number| plan.number(Step::Subtask(*number)));
+        let outcomes = self.outcomes_in(id, stored)?;
+        let mut views = Vec::new();
+        for (number, outcome) in numbers.iter().zip(outcomes) {
+            let Some(outcome) = outcome else { continue };
+            let (keys, _) = self.content(id, outcome.number)?;
+            views.push(outcome_view(*number, &outcome, keys));
+        }
+        Ok(views)
+    }
+
+    /// The cursor is one past the place of the last outcome that was looked at.
+    fn results_as_ended(
+        &self,
+        id: JobId,
+        cursor: u64,
+        limit: usize,
+    ) -> Result<Page<OutcomeView>, Refused> {
+        let plan = self.plan(id)?;
+        // Looked at before what is there, so that nothing that comes in between is taken for the end.
+        let is_live = self.books().live.contains_key(&id.number());
+        let (mut after, mut items) = (cursor.checked_sub(1).map(OutcomePlace::new), Vec::new());
+        loop {
+            let page = self.store.outcomes(id.number(), after, limit);
+            let page = page.map_err(|error| self.read_refused(error))?;
+            let Some(last) = page.last() else { break };
+            let last = last.place;
+            let counting = self.store.that_count(id.number(), page);
+            for recorded in counting.map_err(|error| self.read_refused(error))? {
+                let Step::Subtask(number) = plan.step(recorded.outcome.number) else { continue };
+                let (keys, _) = self.content(id, recorded.outcome.number)?;
+                items.push(outcome_view(number, &recorded.outcome, keys));
+                if items.len() == limit {
+                    let next = recorded.place.get() + 1;
+                    return Ok(Page { items, next_cursor: Some(next.to_string()) });
+                }
+            }
+            after = Some(last);
+        }
+        // More may come as long as the job is not over.
+        let next = after.map_or(0, |place| place.get() + 1);
+        Ok(Page { items, next_cursor: is_live.then(|| next.to_string()) })
+    }
+
+    /// The numbers of a job's subtasks by their first keys; those without a key come first. The last job's
+    /// are kept, for whoever asks for a page asks for the next.
+    fn by_key(&self, id: JobId) -> Result<Arc<[SubtaskNumber]>, Refused> {
+        let plan = self.plan(id)?;
+        let name = (id, plan.stored);
+        let kept = || self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, numbers)) = kept().as_ref().filter(|(of, _)| *of == name) {
+            return Ok(Arc::clone(numbers));
+        }
+        let mut by_key: BTreeMap<Vec<u8>, Vec<SubtaskNumber>> = BTreeMap::new();
+        for chunk in self.store.chunks(id.number(), 0..plan.stored) {
+            let chunk = chunk.map_err(|error| self.read_refused(error))?;
+            for subtask in chunk.subtasks() {
+                if let Step::Subtask(number) = plan.step(subtask.number()) {
+                    let key = subtask.keys().next().unwrap_or_default().to_vec();
+                    by_key.entry(key).or_default().push(number);
+                }
+            }
+        }
+        let numbers: Arc<[SubtaskNumber]> = by_key.into_values().flatten().collect();
+        *kept() = Some((name, Arc::clone(&numbers)));
+        Ok(numbers)
+    }
+
+    /// What a fan-in step gets: the job, and the results by number.
+    pub(in crate::engine) fn results_for_fan_in(&self, id: JobId) -> Result<Bytes, Failure> {
+        let failed =
+            |refused: Refused| Failure::passing(format!("the results cannot be read: {refused}"));
+        let payload =
+            self.books().live.get(&id.number()).and_then(|live| live.head.payload.clone());
+        let payload = payload.unwrap_or_else(null);
+        let mut text = format!("{{\"job\":\"{id}\",\"payload\":{},\"results\":[", payload.get());
+        let mut cursor = 0;
+        loop {
+            let page = self.results(id, ResultOrder::Submit, cursor, 1000).map_err(failed)?;
+            for outcome in &page.items {
+                if text.as_bytes().last() != Some(&b'[') {
+                    text.push(',');
+                }
+                text.push_str(outcome.result.as_ref().map_or("null", |result| result.get()));
+            }
+            if text.len() > MOST_FAN_IN_BYTES {
+                let why = format!(
+                    "the results have over {MOST_FAN_IN_BYTES} bytes, more than a fan-in step gets"
+                );
+                return Err(Failure::lasting(why));
+            }
+            let Some(next) = page.next_cursor.and_then(|next| next.parse().ok()) else { break };
+            cursor = next;
+        }
+        text.push_str("]}");
+        Ok(text.into())
+    }
+}
+
+pub(super) fn outcome_view(
+    number: SubtaskNumber,
+    outcome: &store::Outcome,
+    keys: Vec<String>,
+) -> OutcomeView {
+    let is_result = outcome.kind == OutcomeKind::Succeeded;
+    let said = (!outcome.result.is_empty()).then(|| outcome.result.clone());
+    OutcomeView {
+        number,
+        keys,
+        outcome: outcome_state(outcome.kind),
+        attempt: outcome.attempt,
+        started_at: Some(Timestamp(outcome.started_ms)),
+        ended_at: Timestamp(outcome.ended_ms),
+        result: said.clone().filter(|_| is_result).and_then(|bytes| raw(&bytes)),
+        error: said
+            .filter(|_| !is_result)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}

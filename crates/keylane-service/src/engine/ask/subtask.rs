@@ -1,0 +1,156 @@
+//! Subtasks, and how they stand.
+
+use serde_json::value::RawValue;
+
+use super::raw;
+use super::results::outcome_view;
+use super::words::because_of;
+use crate::engine::Core;
+use crate::engine::made::null;
+use crate::refused::Refused;
+use crate::schedule::{State, Step};
+use crate::store::{self, OutcomeKind};
+use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
+use crate::{JobId, SubtaskNumber};
+
+/// How many subtasks a filtered list looks at before it says where to go on.
+const MOST_LOOKED_AT: usize = 5_000;
+
+impl Core {
+    /// Subtasks from a number on.
+    pub(crate) fn subtasks(
+        &self,
+        id: JobId,
+        from: SubtaskNumber,
+        limit: usize,
+        state: Option<SubtaskState>,
+        key: Option<&str>,
+    ) -> Result<Page<SubtaskView>, Refused> {
+        let total = self.total(id)?;
+        let (mut items, mut number, mut looked_at) = (Vec::new(), from, 0);
+        while number < total && items.len() < limit && looked_at < MOST_LOOKED_AT {
+            // Some at a time, so that their outcomes are looked up together.
+            let end = total.min(number.saturating_add(256));
+            for view in self.subtask_views(id, number..end)? {
+                (number, looked_at) = (view.number + 1, looked_at + 1);
+                let fits = state.is_none_or(|state| view.state == state)
+                    && key.is_none_or(|key| view.keys.iter().any(|own| own == key));
+                if fits {
+                    items.push(view);
+                }
+                if items.len() == limit {
+                    break;
+                }
+            }
+            number = if items.len() < limit { end } else { number };
+        }
+        let next_cursor = (number < total).then(|| number.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    /// One subtask.
+    pub(crate) fn subtask(&self, id: JobId, number: SubtaskNumber) -> Result<SubtaskView, Refused> {
+        let unknown = || Refused::Unknown { what: format!("subtask {number} of {id}") };
+        if number >= self.total(id)? {
+            return Err(unknown());
+        }
+        self.subtask_views(id, number..number + 1)?.pop().ok_or_else(unknown)
+    }
+
+    /// The keys of a subtask and its payload, by its number in the store.
+    pub(super) fn content(
+        &self,
+        id: JobId,
+        number: SubtaskNumber,
+    ) -> Result<(Vec<String>, Box<RawValue>), Refused> {
+        let chunk =
+            self.store.chunk(id.number(), number).map_err(|error| self.read_refused(error))?;
+        let Some(subtask) = chunk.subtask(number) else { return Ok((Vec::new(), null())) };
+        let keys = subtask.keys().map(|key| String::from_utf8_lossy(key).into_owned());
+        Ok((keys.collect(), raw(subtask.payload()).unwrap_or_else(null)))
+    }
+
+    /// The outcomes of subtasks that have one, by their numbers in the store; neither of steps nor of what is
+    /// done again.
+    pub(super) fn outcomes_in(
+        &self,
+        id: JobId,
+        numbers: impl IntoIterator<Item = SubtaskNumber>,
+    ) -> Result<Vec<Option<store::Outcome>>, Refused> {
+        let outcomes = self.store.outcomes_of(id.number(), numbers);
+        let outcomes = outcomes.map_err(|error| self.read_refused(error))?;
+        let is_end = |outcome: &store::Outcome| outcome.kind != OutcomeKind::Reopened;
+        Ok(outcomes.into_iter().map(|outcome| outcome.filter(is_end)).collect())
+    }
+
+    fn subtask_views(
+        &self,
+        id: JobId,
+        numbers: std::ops::Range<SubtaskNumber>,
+    ) -> Result<Vec<SubtaskView>, Refused> {
+        let plan = self.plan(id)?;
+        let first = plan.number(Step::Subtask(numbers.start));
+        let outcomes = self.outcomes_in(id, first..first + (numbers.end - numbers.start))?;
+        let now = self.clock.now();
+        let mut views = Vec::with_capacity(outcomes.len());
+        for (number, outcome) in numbers.zip(outcomes) {
+            let (keys, payload) = self.content(id, plan.number(Step::Subtask(number)))?;
+            let (state, attempts, because) = match &outcome {
+                Some(outcome) => (outcome_state(outcome.kind), outcome.attempt, None),
+                None => self.standing(id, number, now),
+            };
+            let outcome = outcome.map(|outcome| outcome_view(number, &outcome, keys.clone()));
+            views.push(SubtaskView {
+                number,
+                keys,
+                state,
+                attempts,
+                payload,
+                outcome,
+                waiting_because: because,
+            });
+        }
+        Ok(views)
+    }
+
+    /// How an unfinished subtask stands; one of a job that is over was cancelled with it.
+    fn standing(
+        &self,
+        id: JobId,
+        number: SubtaskNumber,
+        now: Timestamp,
+    ) -> (SubtaskState, u32, Option<Because>) {
+        let books = self.books();
+        let Some(live) = books.live.get(&id.number()) else {
+            return (SubtaskState::Cancelled, 0, None);
+        };
+        match books.scheduler.explain(id.number(), Step::Subtask(number)) {
+            Some(explained) => {
+                let because =
+                    explained.reasons.first().map(|reason| because_of(&books, reason, now));
+                (subtask_state(&explained.state), explained.attempts, because)
+            }
+            None if live.cancelling || live.is_closing => (SubtaskState::Cancelled, 0, None),
+            // It has ended, and that is on its way to the disk.
+            None => (SubtaskState::Running, 0, None),
+        }
+    }
+}
+
+pub(super) fn subtask_state(state: &State) -> SubtaskState {
+    match state {
+        State::Scheduled { .. } | State::Waiting | State::Stopped => SubtaskState::Waiting,
+        State::Ready => SubtaskState::Ready,
+        State::Running { .. } => SubtaskState::Running,
+        State::BackingOff { .. } => SubtaskState::BackingOff,
+    }
+}
+
+pub(super) fn outcome_state(kind: OutcomeKind) -> SubtaskState {
+    match kind {
+        OutcomeKind::Succeeded => SubtaskState::Succeeded,
+        OutcomeKind::Failed => SubtaskState::Failed,
+        OutcomeKind::Skipped => SubtaskState::Skipped,
+        _ => SubtaskState::Cancelled,
+    }
+}

@@ -1,0 +1,200 @@
+//! The whole: its keys, its slots, what runs, and all of it in numbers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::subtask::subtask_state;
+use super::{rule_text, text_of};
+use crate::JobNumber;
+use crate::engine::attempt::shown;
+use crate::engine::books::{Books, Running};
+use crate::engine::dispatch::millis;
+use crate::engine::{Core, StoreHealth};
+use crate::schedule::{self, KeySort, State};
+use crate::wire::{
+    Decision, JobState, KeyHead, KeyState, KeyView, KindView, RunningSubtask, SchedulerView, Slice,
+    Summary, Timeline, Timestamp,
+};
+
+/// The whole in numbers at a time.
+#[derive(Debug)]
+pub(crate) struct KeptSummary {
+    summary: Summary,
+    counted: Instant,
+    /// How long counting took.
+    took: Duration,
+}
+
+impl Core {
+    /// Keys with unfinished subtasks, and those that are paused.
+    pub(crate) fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
+        let now = self.clock.now();
+        let books = self.books();
+        let keys = books.scheduler.keys(sort, limit);
+        keys.into_iter().map(|key| key_view(&books, key, now)).collect()
+    }
+
+    /// One key; nothing if it has no unfinished subtask and is not paused.
+    pub(crate) fn key(&self, key: &[u8]) -> Option<KeyView> {
+        let books = self.books();
+        let found = books.scheduler.key(key)?;
+        Some(key_view(&books, found, self.clock.now()))
+    }
+
+    /// How slots are shared.
+    pub(crate) fn scheduler_view(&self) -> SchedulerView {
+        let books = self.books();
+        let slots = books.scheduler.slots();
+        let name = |job: JobNumber| {
+            books.live.get(&job).map_or_else(String::new, |live| live.id.to_string())
+        };
+        let mut running: Vec<_> =
+            books.running.values().map(|running| running_view(&books, running)).collect();
+        running.sort_unstable_by_key(|running| running.slot);
+        let decisions = books.scheduler.decisions(200);
+        let decisions = decisions.map(|decision| Decision {
+            at: Timestamp(decision.at),
+            job: name(decision.start.job),
+            rule: rule_text(decision.rule()).into(),
+        });
+        SchedulerView {
+            slots: slots.total as u64,
+            busy: slots.busy as u64,
+            jobs: slots.unfinished_jobs as u64,
+            active: slots.active_jobs as u64,
+            draining: slots.draining,
+            decisions: decisions.collect(),
+            running,
+        }
+    }
+
+    /// What ran since a place, and what runs.
+    pub(crate) fn timeline_after(&self, place: u64) -> Timeline {
+        const MOST_RUNNING: usize = 1000;
+        let mut timeline = self.timeline.after(place);
+        let books = self.books();
+        let running = books.running.values().take(MOST_RUNNING).map(|running| {
+            let view = running_view(&books, running);
+            Slice {
+                slot: view.slot,
+                job: view.job,
+                number: view.number,
+                keys: view.keys,
+                attempt: view.attempt,
+                begin: view.since,
+                end: None,
+                outcome: None,
+                rule: rule_text(running.rule).into(),
+            }
+        });
+        timeline.slices.extend(running);
+        timeline
+    }
+
+    /// The whole in numbers, as it is or was a moment ago: counting looks at every job that is not over, under
+    /// the lock, so it is done again only after twenty times as long as it took.
+    pub(crate) fn summary(&self) -> Summary {
+        let mut kept = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.counted.elapsed() < kept.took * 20) {
+            return kept.summary.clone();
+        }
+        let counted = Instant::now();
+        let summary = self.count_all();
+        *kept = Some(KeptSummary { summary: summary.clone(), counted, took: counted.elapsed() });
+        summary
+    }
+
+    fn count_all(&self) -> Summary {
+        let now = self.clock.now();
+        let books = self.books();
+        let slots = books.scheduler.slots();
+        let mut states: HashMap<JobState, u64> = HashMap::new();
+        let mut all = schedule::Counts::default();
+        for (number, live) in &books.live {
+            let counts = books.scheduler.counts(*number).unwrap_or_default();
+            let state = live.state(live.started.is_some(), counts.scheduled > 0);
+            *states.entry(state).or_default() += 1;
+            all.waiting += counts.waiting + counts.scheduled + counts.stopped;
+            all.ready += counts.ready;
+            all.backing_off += counts.backing_off;
+        }
+        let jobs = states.into_iter().map(|(state, count)| (state.as_str().into(), count));
+        let oldest = books.scheduler.keys(KeySort::HeadAge, 1).pop().and_then(|key| key.head);
+        let totals = books.totals;
+        let store = match &*self.health() {
+            StoreHealth::Well => "ok",
+            StoreHealth::Full => "full",
+            StoreHealth::Failed(_) => "failed",
+        };
+        Summary {
+            at: now,
+            slots: slots.total as u64,
+            busy: slots.busy as u64,
+            jobs: jobs.collect(),
+            waiting: all.waiting,
+            ready: all.ready,
+            backing_off: all.backing_off,
+            succeeded_total: totals.succeeded,
+            failed_total: totals.failed,
+            cancelled_total: totals.cancelled,
+            retried_total: totals.retried,
+            keys: slots.keys as u64,
+            oldest_head_ms: oldest.map_or(0, |head| now.0.saturating_sub(head.since)),
+            store_bytes: std::fs::metadata(self.store.path()).map_or(0, |file| file.len()),
+            store: store.into(),
+            websockets: self.websockets.load(std::sync::atomic::Ordering::Relaxed),
+            started_at: self.clock.started(),
+            draining: slots.draining,
+        }
+    }
+
+    /// The kinds that there are.
+    pub(crate) fn kind_views(&self) -> Vec<KindView> {
+        let view = |name: &Arc<str>, kind: &crate::kind::Kind| KindView {
+            name: name.to_string(),
+            handler: kind.sort().into(),
+            concurrency: kind.concurrency.map(|most| most as u64),
+            per_second: kind.rate.map(|rate| rate.per_second),
+            attempts: kind.attempts,
+            timeout_ms: kind.timeout.map(millis),
+            split: kind.split.is_some(),
+            fan_in: kind.fan_in.is_some(),
+        };
+        self.kinds.iter().map(|(_, name, kind)| view(name, kind)).collect()
+    }
+}
+
+fn running_view(books: &Books, running: &Running) -> RunningSubtask {
+    RunningSubtask {
+        slot: running.slot,
+        job: books.live.get(&running.job).map_or_else(String::new, |live| live.id.to_string()),
+        number: shown(running.step),
+        keys: running.keys.iter().map(text_of).collect(),
+        attempt: running.attempt,
+        since: running.since,
+        worker: running.lease.as_ref().and_then(|lease| lease.worker.clone()),
+    }
+}
+
+fn key_view(books: &Books, key: schedule::KeyView, now: Timestamp) -> KeyView {
+    let is_stopped = key.head.is_some_and(|head| head.state == State::Stopped);
+    let head = key.head.map(|head| KeyHead {
+        job: books.live.get(&head.of.job).map_or_else(String::new, |live| live.id.to_string()),
+        number: shown(head.of.step),
+        state: subtask_state(&head.state),
+        since: Timestamp(head.since),
+        age_ms: now.0.saturating_sub(head.since),
+        attempts: head.attempts,
+    });
+    KeyView {
+        key: text_of(&key.key),
+        state: match (key.paused, is_stopped) {
+            (true, _) => KeyState::Paused,
+            (false, true) => KeyState::Stopped,
+            (false, false) => KeyState::Open,
+        },
+        length: key.length.into(),
+        head,
+    }
+}

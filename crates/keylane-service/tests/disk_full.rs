@@ -1,0 +1,181 @@
+//! A full disk, as clients meet it: new jobs get 507 and leave nothing behind, nothing is started whose end could
+//! not be written, `/readyz` says why, and all goes on by itself when there is room.
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::stage::{Actors, Stage, stage};
+use common::{Client, Log, builder_with, serve, settings};
+use keylane_service::http::Server;
+use keylane_service::store::Store;
+use keylane_service::{Kind, Service, store};
+use serde_json::{Value, json};
+
+/// A store of so many bytes at most, in place of a disk.
+async fn start(folder: &Path, most_bytes: Option<u64>, actors: &Actors) -> Service {
+    let store = store::Settings { most_bytes, ..store::Settings::default() };
+    let settings = keylane_service::Settings { store, ..settings(folder) };
+    let builder = builder_with(settings, &Log::default());
+    builder.kind("stage", Kind::new(actors.clone())).start().await.unwrap()
+}
+
+fn text(bytes: usize) -> Value {
+    json!("x".repeat(bytes))
+}
+
+async fn jobs(client: &Client) -> Vec<String> {
+    let page = client.get("/v1/jobs?limit=1000").await.expect(200).json();
+    let ids = page["items"].as_array().unwrap().iter();
+    ids.map(|job| job["id"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn stop(server: Server, service: Service) {
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::ZERO).await;
+}
+
+/// All that is in the store is what was written, and there are so many jobs.
+#[track_caller]
+fn check(folder: &Path, jobs: usize) {
+    let (store, _) = Store::open(&folder.join("store"), &store::Settings::default()).unwrap();
+    let report = store.check().unwrap();
+    assert_eq!((report.damage, report.jobs), (vec![], jobs as u64));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_does_not_fit_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, _stage) = stage();
+    let service = start(folder.path(), Some(2_000_000), &actors).await;
+    let (server, client) = serve(&service).await;
+    let job = json!({"kind": "echo", "payload": text(300_000), "delay_ms": 3_600_000}).to_string();
+    let mut accepted = Vec::new();
+    let refused = loop {
+        let answer = client.post("/v1/jobs", &job).await;
+        if answer.status != 202 {
+            break answer.expect(507);
+        }
+        accepted.push(answer.json()["id"].as_str().unwrap().to_owned());
+    };
+    assert_eq!(refused.json()["code"], "disk-full");
+    assert!(accepted.len() >= 3, "{}", accepted.len());
+    // By lines it is written as it comes, and taken back.
+    let line = json!({"payload": text(1000)}).to_string() + "\n";
+    let lines = format!("{{\"kind\":\"echo\"}}\n{}", line.repeat(3000));
+    let headers = [("content-type", "application/x-ndjson"), ("idempotency-key", "again")];
+    let refused = client.send("POST", "/v1/jobs", &headers, &lines).await.expect(507);
+    assert_eq!(refused.json()["code"], "disk-full");
+    accepted.reverse();
+    assert_eq!(jobs(&client).await, accepted);
+    // With room, and the same idempotency key, it is a new job.
+    for id in accepted.split_off(1) {
+        client.post(&format!("/v1/jobs/{id}/cancel"), "").await;
+        client.send("DELETE", &format!("/v1/jobs/{id}"), &[], "").await.expect(204);
+    }
+    let lines = format!("{{\"kind\":\"echo\"}}\n{}", line.repeat(300));
+    let taken = client.send("POST", "/v1/jobs", &headers, &lines).await.expect(202);
+    let done = client.wait(taken.json()["id"].as_str().unwrap()).await;
+    assert_eq!(done["counts"]["succeeded"], 300);
+    stop(server, service).await;
+    check(folder.path(), 2);
+}
+
+/// Brings a server to the point at which the end of an attempt, `first`, does not fit. Meanwhile `other` runs, and
+/// `behind` is behind that in its key. Returns the job that can be removed for room, and this one.
+async fn fill(client: &Client, stage: &mut Stage) -> (String, String) {
+    let old = client.submit(r#"{"kind":"stage","payload":"old"}"#).await;
+    assert_eq!(stage.next().await, "old");
+    stage.answer("old", &text(600_000));
+    client.wait(&old).await;
+    let three = [("k", "first"), ("l", "other"), ("l", "behind")];
+    let three = three.map(|(key, payload)| json!({"key": key, "payload": payload}));
+    let new = client.submit(&json!({"kind": "stage", "subtasks": three}).to_string()).await;
+    assert_eq!(two(stage).await, ["first", "other"]);
+    stage.answer("first", &text(800_000));
+    while client.get("/readyz").await.status == 200 {}
+    (old, new)
+}
+
+/// The next two that begin, by name.
+async fn two(stage: &mut Stage) -> [String; 2] {
+    let mut two = [stage.next().await, stage.next().await];
+    two.sort_by_key(|name| name != "first");
+    two
+}
+
+const MOST_BYTES: u64 = 1_400_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_does_not_fit_is_written_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let (server, client) = serve(&service).await;
+    let (old, new) = fill(&client, &mut stage).await;
+    let health = client.get("/readyz").await.expect(503).json();
+    assert_eq!(health["status"], "unavailable", "{health}");
+    let check_of = |name: &str| {
+        let checks = health["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["name"] == name).unwrap().clone()
+    };
+    assert_eq!(
+        (&check_of("store")["ok"], &check_of("accepting")["ok"]),
+        (&json!(false), &json!(true))
+    );
+    assert!(check_of("store")["detail"].as_str().unwrap().contains("full"), "{health}");
+    assert!(client.get("/metrics").await.text.contains("\nkeylane_store_up 0\n"));
+    assert_eq!(client.get("/v1/summary").await.json()["store"], "full");
+    // It lives, and can be looked at; nothing new is taken, however small.
+    client.get("/livez").await.expect(200);
+    let small = r#"{"kind":"echo","payload":1}"#;
+    let refused = client.post("/v1/jobs", small).await.expect(507);
+    assert_eq!(refused.json()["code"], "disk-full");
+    // What is not on the disk is not shown as done, and nothing more begins, though there is a slot for it.
+    stage.succeed("other");
+    while client.get("/v1/summary").await.expect(200).json()["busy"] != 0 {}
+    let job = client.get(&format!("/v1/jobs/{new}")).await.expect(200).json();
+    assert_eq!(job["counts"]["succeeded"], 0, "{job}");
+    stage.expect_nobody();
+
+    client.send("DELETE", &format!("/v1/jobs/{old}"), &[], "").await.expect(204);
+    assert_eq!(stage.next().await, "behind");
+    client.get("/readyz").await.expect(200);
+    assert!(client.get("/metrics").await.text.contains("\nkeylane_store_up 1\n"));
+    stage.succeed("behind");
+    assert_eq!(client.wait(&new).await["counts"]["succeeded"], 3);
+    let results = client.get(&format!("/v1/jobs/{new}/results")).await.expect(200).json();
+    assert_eq!(results["items"][0]["result"], text(800_000));
+    let id = client.submit(small).await;
+    client.wait(&id).await;
+    stop(server, service).await;
+    check(folder.path(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_was_never_written_is_tried_again_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let (server, client) = serve(&service).await;
+    let (old, new) = fill(&client, &mut stage).await;
+    stop(server, service).await;
+
+    let service = start(folder.path(), None, &actors).await;
+    let (server, client) = serve(&service).await;
+    client.get("/readyz").await.expect(200);
+    assert_eq!(two(&mut stage).await, ["first", "other"]);
+    stage.expect_nobody();
+    stage.succeed("first");
+    stage.succeed("other");
+    assert_eq!(stage.next().await, "behind");
+    stage.succeed("behind");
+    assert_eq!(client.wait(&new).await["counts"]["succeeded"], 3);
+    let first = client.get(&format!("/v1/jobs/{new}/subtasks/0")).await.expect(200).json();
+    assert_eq!(first["attempts"], 2, "{first}");
+    let results = client.get(&format!("/v1/jobs/{old}/results")).await.expect(200).json();
+    assert_eq!(results["items"][0]["result"], text(600_000));
+    stop(server, service).await;
+    check(folder.path(), 2);
+}

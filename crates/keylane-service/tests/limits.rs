@@ -1,0 +1,172 @@
+//! What one client sends or holds back hurts no other: bodies, what waits, and connections are bounded, and who
+//! is too slow is let go.
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Client, Log, builder_with, serve, serve_with};
+use keylane_service::http::Settings;
+use keylane_service::{Bounds, Service};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+async fn service(folder: &Path, bounds: Bounds) -> Service {
+    let settings = keylane_service::Settings { bounds, ..common::settings(folder) };
+    builder_with(settings, &Log::default()).start().await.unwrap()
+}
+
+fn job_with(payload_bytes: usize) -> String {
+    json!({"kind": "echo", "payload": "x".repeat(payload_bytes)}).to_string()
+}
+
+const LINES: [(&str, &str); 1] = [("content-type", "application/x-ndjson")];
+
+async fn count(client: &Client) -> usize {
+    client.get("/v1/jobs").await.expect(200).json()["items"].as_array().unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_too_large_is_refused_and_nothing_of_it_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = Bounds { body_bytes: 1000, payload_bytes: 500, ..Bounds::default() };
+    let service = service(folder.path(), bounds).await;
+    let (_server, client) = serve(&service).await;
+    let refused = client.post("/v1/jobs", &job_with(2000)).await.expect(413);
+    assert_eq!(refused.json()["code"], "too-large");
+    assert!(refused.json()["detail"].as_str().unwrap().contains("1000"), "{}", refused.text);
+    // A payload has a bound of its own, and is named.
+    let refused = client.post("/v1/jobs", &job_with(600)).await.expect(422);
+    assert_eq!(refused.json()["errors"][0]["pointer"], "/payload");
+    // The whole of a request by lines may be longer, for it is never in memory; a line may not.
+    let mut lines = String::from("{\"kind\":\"echo\"}\n");
+    (0..100).for_each(|n| lines.push_str(&format!("{{\"payload\":\"{}\"}}\n", "y".repeat(n))));
+    assert!(lines.len() > 2000);
+    let id = client.send("POST", "/v1/jobs", &LINES, &lines).await.expect(202).json()["id"].clone();
+    client.wait(id.as_str().unwrap()).await;
+    // One that is a little too long is read to its end; of one that has no end only so much is kept.
+    for (bytes, end, status) in [(501, "\"}\n", 422), (200_000, "", 413)] {
+        let longer = format!("{lines}{{\"payload\":\"{}{end}", "z".repeat(bytes));
+        let refused = client.send("POST", "/v1/jobs", &LINES, &longer).await.expect(status);
+        assert!(refused.text.contains("line 102"), "{}", refused.text);
+    }
+    // Commands about a job are small.
+    let reason = json!({"reason": "r".repeat(100_000)}).to_string();
+    let cancel = format!("/v1/jobs/{}/cancel", id.as_str().unwrap());
+    assert_eq!(client.post(&cancel, &reason).await.expect(413).json()["code"], "too-large");
+    assert_eq!(count(&client).await, 1);
+}
+
+/// The length is what was sent and not what was said: nobody is believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_untold_length_is_bounded_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = Bounds { body_bytes: 100_000, ..Bounds::default() };
+    let service = service(folder.path(), bounds).await;
+    let (_server, client) = serve(&service).await;
+    let mut stream = TcpStream::connect(client.address).await.unwrap();
+    let head = "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // One chunk more than fits; the request never ends, and is answered all the same.
+    for _ in 0..=10 {
+        let chunk = format!("2710\r\n{}\r\n", " ".repeat(10_000));
+        stream.write_all(chunk.as_bytes()).await.unwrap();
+    }
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 413");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_too_much_waits_more_is_put_off_and_comes_in_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = Bounds { waiting_subtasks: 3, ..Bounds::default() };
+    let service = service(folder.path(), bounds).await;
+    let (server, client) = serve(&service).await;
+    let three = r#"{"kind":"hang","subtasks":[{"key":"a"},{"key":"a"},{"key":"a"}]}"#;
+    let id = client.submit(three).await;
+    let headers = [("content-type", "application/json"), ("idempotency-key", "later")];
+    let one = r#"{"kind":"echo","payload":1}"#;
+    let refused = client.send("POST", "/v1/jobs", &headers, one).await.expect(429);
+    assert_eq!(refused.json()["code"], "backlog-full");
+    let after: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(after >= 1, "{after}");
+    // What was put off was not refused for good: the same request is taken when there is room.
+    client.post(&format!("/v1/jobs/{id}/cancel"), r#"{"mode":"kill"}"#).await;
+    client.wait(&id).await;
+    let taken = client.send("POST", "/v1/jobs", &headers, one).await.expect(202);
+    assert!(!taken.headers.contains_key("idempotent-replayed"));
+    client.wait(taken.json()["id"].as_str().unwrap()).await;
+    // After a restart what is unfinished counts as before.
+    let id = client.submit(three).await;
+    client.wait_until(&id, |job| job["counts"]["running"] == 1).await;
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::ZERO).await;
+    let service = self::service(folder.path(), bounds).await;
+    let (_server, client) = serve(&service).await;
+    client.post("/v1/jobs", one).await.expect(429);
+}
+
+/// Everything that comes until the server ends the connection. The test ends when it does.
+async fn until_let_go(client: &Client, request: &str) -> String {
+    let mut stream = TcpStream::connect(client.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said).await;
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sends_half_a_request_is_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = service(folder.path(), Bounds::default()).await;
+    let impatient = Duration::from_millis(100);
+    let heads = Settings { head_timeout: impatient, ..Settings::default() };
+    let (_heads, client) = serve_with(&service, heads).await;
+    // Nothing, and half of a head.
+    for request in ["", "GET /livez HTTP/1.1\r\nhost: local"] {
+        let said = until_let_go(&client, request).await;
+        assert!(!said.contains(" 200 "), "{said}");
+    }
+    let bodies = Settings { body_timeout: impatient, ..Settings::default() };
+    let (_bodies, client) = serve_with(&service, bodies).await;
+    // One whose head is there and whose body never comes, as a whole or by lines.
+    for kind in ["json", "x-ndjson"] {
+        let request = format!(
+            "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/{kind}\r\n\
+             content-length: 500\r\n\r\n{{\"kind\":\"echo\"}}\n"
+        );
+        let said = until_let_go(&client, &request).await;
+        assert!(said.starts_with("HTTP/1.1 408"), "{kind}: {said}");
+        assert!(said.contains("\"too-slow\""), "{said}");
+    }
+    assert_eq!(count(&client).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_when_all_places_are_taken_waits_for_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = service(folder.path(), Bounds::default()).await;
+    let one = Settings { most_connections: 1, ..Settings::default() };
+    let (_server, client) = serve_with(&service, one).await;
+    let mut first = TcpStream::connect(client.address).await.unwrap();
+    ask_whether_it_lives(&mut first).await;
+    // It has the place as long as it stays connected.
+    let second = tokio::spawn(async move { client.get("/livez").await.status });
+    for _ in 0..100 {
+        ask_whether_it_lives(&mut first).await;
+    }
+    assert!(!second.is_finished(), "it got a place that was taken");
+    drop(first);
+    assert_eq!(second.await.unwrap(), 200);
+}
+
+async fn ask_whether_it_lives(stream: &mut TcpStream) {
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"\r\n\r\nok\n") {
+        said.push(stream.read_u8().await.unwrap());
+    }
+}
