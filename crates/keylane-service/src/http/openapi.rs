@@ -33,6 +33,8 @@ use crate::wire;
         wire::CompleteRequest,
         wire::FailRequest,
         wire::Event,
+        wire::SubmitBatch,
+        wire::Batch,
         wire::SetSchedule,
         wire::Schedule,
         wire::SchedulerView,
@@ -100,6 +102,12 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     get "/v1/jobs/{id}" "A job" headers &["Prefer", "If-None-Match"];
         answers [(200, Some("Job")), (304, None)]; problems [404, 410];
+    post "/v1/jobs/batch" "Submit several jobs: all or none, unless `atomic` is false; answered when they are on the disk"
+        query &[("atomic", "boolean")]; headers &["Idempotency-Key"]; body "SubmitBatch" true;
+        answers [(202, Some("Batch")), (200, Some("Batch"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
+    put "/v1/jobs/{id}" "Submit a job with an id of your own, which works wherever its id does"
+        headers &["Prefer"]; body "SubmitJob" true;
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     patch "/v1/jobs/{id}" "Change its name, labels or weight" headers &["If-Match"]; body "JobPatch" false;
         answers [(200, Some("Job"))]; problems [400, 404, 409, 410, 412, 413, 415, 422, 428, 503, 507];
     delete "/v1/jobs/{id}" "Remove a job that is over" answers [(204, None)]; problems [404, 409, 410, 503, 507];
