@@ -71,7 +71,7 @@ struct Operation {
     problems: &'static [u16],
 }
 
-const LIMIT: &[(&str, &str)] = &[("sort", "string"), ("limit", "integer")];
+const LIMIT: &[(&str, &str)] = &[("key", "string"), ("sort", "string"), ("limit", "integer")];
 
 macro_rules! operations {
     ($($method:ident $path:literal $what:literal $(query $query:expr;)? $(headers $headers:expr;)?
@@ -134,6 +134,9 @@ const OPERATIONS: &[Operation] = operations! {
     get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400];
     get "/v1/keys" "Keys with unfinished subtasks" query LIMIT;
         answers [(200, Some("Page_KeyView"))]; problems [422];
+    post "/v1/keys" "`what` is `pause`, `resume`, `retry-head` or `skip-head`; for keys that don't fit into a path"
+        query &[("key", "string"), ("what", "string")];
+        answers [(200, Some("KeyView"))]; problems [404, 409, 422, 503, 507];
     get "/v1/keys/{key}" "One of them" answers [(200, Some("KeyView"))]; problems [404];
     post "/v1/keys/{key}/{what}" "`pause`, `resume`, `retry-head` or `skip-head`"
         answers [(200, Some("KeyView"))]; problems [404, 409, 503, 507];
