@@ -39,7 +39,7 @@ async fn stop(server: Server, service: Service) {
 /// All that is in the store is what was written, and there are so many jobs.
 #[track_caller]
 fn check(folder: &Path, jobs: usize) {
-    let (store, _) = Store::open(&folder.join("store"), &store::Settings::default()).unwrap();
+    let (store, _) = Store::open(folder.join("store"), &store::Settings::default()).unwrap();
     let report = store.check().unwrap();
     assert_eq!((report.damage, report.jobs), (vec![], jobs as u64));
 }
