@@ -70,6 +70,9 @@ pub(crate) struct Head {
     pub(crate) split: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) fan_in: bool,
+    /// What its client calls it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) client_id: Option<String>,
     /// What the split step gets.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) payload: Option<Box<RawValue>>,
@@ -300,6 +303,7 @@ fn head_of(
         timeout_ms: job.timeout_ms.or(timeout_ms),
         split,
         fan_in: kind.fan_in.is_some() && job.fan_in.unwrap_or(true),
+        client_id: None,
         payload,
     }
 }

@@ -16,7 +16,7 @@ use crate::head::{self, Checked, Head};
 use crate::refused::Refused;
 use crate::schedule::NewSubtask;
 use crate::store::{
-    Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
+    Alias, Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
 };
 use crate::wire::{Job, SubmitJob, SubmitSubtask, Timestamp};
 use crate::{JobId, JobNumber};
@@ -61,7 +61,7 @@ impl Also {
 
 /// A job that is whole, on its way into the order.
 #[derive(Debug)]
-struct Entering {
+pub(super) struct Entering {
     number: JobNumber,
     id: JobId,
     total: u32,
@@ -257,6 +257,11 @@ impl Intake {
         self.upload.flush_async().await.map_err(|error| core.write_refused(error))
     }
 
+    /// Its client calls it that.
+    pub(crate) fn call(&mut self, client_id: String) {
+        self.head.client_id = Some(client_id);
+    }
+
     /// What it will be called.
     pub(crate) fn id(&self) -> JobId {
         self.upload.id()
@@ -272,27 +277,31 @@ impl Intake {
 
     /// The same, together with something else: both, or neither. If it was submitted before, that is not done.
     pub(crate) async fn finish_with(
-        mut self,
+        self,
         scope: Option<(String, String)>,
-        also: Also,
+        mut also: Also,
     ) -> Result<Submitted, Refused> {
         let core = Arc::clone(&self.core);
         let hash: [u8; 32] = self.hash.clone().finalize().into();
-        let mut claim = None;
+        let (mut claim, mut name_claim) = (None, None);
         if let Some((scope, key)) = &scope {
             claim = Some(core.claim_key(scope, key)?);
             if let Some(before) = core.submitted_before(scope, key, hash)? {
                 return Ok(before);
             }
         }
-        // The last step has a number from the beginning, unless it depends on a split.
-        if self.head.fan_in && !self.head.split {
-            self.put(&[], "null")?;
+        if let Some(name) = self.head.client_id.clone() {
+            let (own, before) = core.called_before(&name, hash)?;
+            if let Some(before) = before {
+                return Ok(before);
+            }
+            also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
+            name_claim = Some(own);
         }
         let (tell, told) = oneshot::channel();
-        self.hand_over(scope, hash, also, tell).await;
+        self.hand_over(scope, hash, also, tell).await?;
         let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
-        drop(claim);
+        drop((claim, name_claim));
         answer
     }
 
@@ -302,13 +311,12 @@ impl Intake {
         hash: [u8; 32],
         also: Also,
         tell: oneshot::Sender<Result<Submitted, Refused>>,
-    ) {
+    ) -> Result<(), Refused> {
         let core = Arc::clone(&self.core);
-        let keep = super::dispatch::millis(core.settings.keep_idempotency);
-        let expires_ms = self.now.0.saturating_add(keep);
+        let expires_ms = core.idempotency_ends();
         let idempotency =
             scope.map(|(scope, key)| Idempotency { scope, key, body_hash: hash, expires_ms });
-        let (upload, new, entering) = self.whole(idempotency);
+        let (upload, new, entering) = self.whole(idempotency)?;
         let Also { changes, then } = also;
         let store = core.store.clone();
         let accept = move |committed: Result<_, WriteError>| {
@@ -325,10 +333,18 @@ impl Intake {
             let _ = tell.send(answer);
         };
         store.accept_with_async(vec![(upload, new)], changes, accept).await;
+        Ok(())
     }
 
     /// What the store gets of it, and what the order does.
-    fn whole(self, idempotency: Option<Idempotency>) -> (Upload, NewJob, Entering) {
+    pub(super) fn whole(
+        mut self,
+        idempotency: Option<Idempotency>,
+    ) -> Result<(Upload, NewJob, Entering), Refused> {
+        // The last step has a number from the beginning, unless it depends on a split.
+        if self.head.fan_in && !self.head.split {
+            self.put(&[], "null")?;
+        }
         let Intake { kind, head, upload, keys, now, .. } = self;
         let status =
             JobStatus { start_at_ms: head.run_at.map(|at| at.0), ..JobStatus::of(Stored::Waiting) };
@@ -341,13 +357,13 @@ impl Intake {
         };
         let (number, id, total) = (upload.job(), upload.id(), upload.total());
         let entering = Entering { number, id, total, kind, head, keys, created: now };
-        (upload, new, entering)
+        Ok((upload, new, entering))
     }
 }
 
 impl Core {
     /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
-    fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
+    pub(super) fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
         let Entering { number, id, total, kind, head, keys, created } = entering;
         let now = self.clock.now();
         let mut books = self.books();
@@ -382,22 +398,27 @@ impl Core {
         Submitted { id, job, replayed: false }
     }
 
+    /// Until when an idempotency key that is used now is kept.
+    pub(super) fn idempotency_ends(&self) -> u64 {
+        let keep = super::dispatch::millis(self.settings.keep_idempotency);
+        self.clock.now().0.saturating_add(keep)
+    }
+
     /// Makes sure that nobody else uses this idempotency key just now.
-    fn claim_key(self: &Arc<Self>, scope: &str, key: &str) -> Result<KeyClaim, Refused> {
+    pub(super) fn claim_key(self: &Arc<Self>, scope: &str, key: &str) -> Result<KeyClaim, Refused> {
         let name = (scope.to_owned(), key.to_owned());
         if self.books().claimed_keys.insert(name.clone()) {
             return Ok(KeyClaim { core: Arc::clone(self), name });
         }
         Err(Refused::Conflict(
-            "a request with this idempotency key is being handled; ask again when it was answered"
-                .into(),
+            "a request with this key or id is being handled; ask again when it was answered".into(),
         ))
     }
 }
 
 /// An idempotency key in use.
 #[derive(Debug)]
-struct KeyClaim {
+pub(super) struct KeyClaim {
     core: Arc<Core>,
     name: (String, String),
 }

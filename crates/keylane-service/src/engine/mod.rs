@@ -10,9 +10,11 @@
 
 mod ask;
 mod attempt;
+mod batch;
 mod begin;
 mod books;
 mod calendar;
+mod client_id;
 mod clock;
 mod command;
 mod dispatch;
@@ -47,7 +49,9 @@ use crate::refused::Refused;
 use crate::store::Store;
 
 pub(crate) use ask::{ResultOrder, Wanted};
+pub(crate) use batch::key_in_batch;
 pub use calendar::ManualClock;
+pub(crate) use client_id::check as check_client_id;
 pub(crate) use clock::Clock;
 pub(crate) use command::KeyCommand;
 pub(crate) use events::{Followed, Follower, event};
@@ -201,6 +205,11 @@ impl Core {
             WriteError::Full => Refused::StoreFull,
             WriteError::TooLarge { what, most } => {
                 Refused::TooLarge(format!("{most} {what} are the most"))
+            }
+            // Whoever was before has gone away without waiting for the answer.
+            WriteError::Duplicate { .. } => {
+                let why = "a request with this key or id was being handled; ask again";
+                Refused::Conflict(why.into())
             }
             WriteError::OtherVersion { schedule } => {
                 Refused::Conflict(format!("schedule {schedule} has changed meanwhile"))

@@ -19,7 +19,7 @@ use super::extract::{
     Format, Operator, Reader, Submitter, broken_off, format, json, query, small, whole,
 };
 use super::problem::Refusal;
-use crate::engine::{Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted};
+use crate::engine::{Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted, check_client_id};
 use crate::wire::{
     Because, CancelRequest, Job, JobPatch, JobState, OutcomeView, Page, RetryRequest, SubmitJob,
     SubtaskState, SubtaskView,
@@ -38,7 +38,7 @@ const MOST_ON_A_PAGE: usize = 1000;
 pub(super) fn router() -> Router<State> {
     Router::new()
         .route("/v1/jobs", get(list).post(submit))
-        .route("/v1/jobs/{id}", get(show).patch(patch).delete(purge))
+        .route("/v1/jobs/{id}", get(show).put(put).patch(patch).delete(purge))
         .route("/v1/jobs/{id}/results", get(results))
         .route("/v1/jobs/{id}/subtasks", get(subtasks))
         .route("/v1/jobs/{id}/subtasks/{number}", get(subtask))
@@ -61,12 +61,16 @@ impl FromRequestParts<State> for OfJob {
             Path::<std::collections::HashMap<String, String>>::from_request_parts(parts, state);
         let path = path.await.map_err(|_| Refusal::unknown("such job"))?;
         let text = path.get("id").cloned().unwrap_or_default();
-        JobId::parse(&text).map(OfJob).ok_or_else(|| Refusal::unknown(format!("job {text}")))
+        if let Some(id) = JobId::parse(&text) {
+            return Ok(OfJob(id));
+        }
+        let core = std::sync::Arc::clone(&state.core);
+        blocking(move || core.resolve(&text)).await.map(OfJob)
     }
 }
 
 /// What the engine does with files is done where it may block.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::Refused> + Send + 'static,
 ) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -85,12 +89,63 @@ async fn submit(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
-    let scope = scope_of(&parts.headers, &caller)?;
-    let submitted = match format(&parts.headers)? {
-        Format::Json => take_json(&state, body, scope).await?,
-        Format::Lines => take_lines(&state, body, scope).await?,
-    };
+    let known = KnownBy { scope: scope_of(&parts.headers, &caller)?, client_id: None };
+    let submitted = take(&state, &parts.headers, body, known).await?;
     answer(&state, submitted, &parts.headers).await
+}
+
+/// A job with an id of the client's: 202 the first time, 200 if it was asked for in the same words before.
+async fn put(
+    axum::extract::State(state): axum::extract::State<State>,
+    Submitter(_): Submitter,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    check_client_id(&id)?;
+    let (parts, body) = request.into_parts();
+    let known = KnownBy { scope: None, client_id: Some(id) };
+    let submitted = take(&state, &parts.headers, body, known).await?;
+    let replayed = submitted.replayed;
+    let mut response = answer(&state, submitted, &parts.headers).await?;
+    if replayed {
+        *response.status_mut() = StatusCode::OK;
+    }
+    Ok(response)
+}
+
+/// How a client asks for the same again.
+#[derive(Debug, Default)]
+struct KnownBy {
+    /// By an idempotency key, and whose that is.
+    scope: Option<(String, String)>,
+    /// By what the client calls the job.
+    client_id: Option<String>,
+}
+
+impl KnownBy {
+    fn is_something(&self) -> bool {
+        self.scope.is_some() || self.client_id.is_some()
+    }
+
+    async fn finish(self, mut intake: Intake) -> Result<Submitted, Refusal> {
+        intake.flush().await?;
+        if let Some(client_id) = self.client_id {
+            intake.call(client_id);
+        }
+        Ok(intake.finish(self.scope).await?)
+    }
+}
+
+async fn take(
+    state: &State,
+    headers: &HeaderMap,
+    body: Body,
+    known: KnownBy,
+) -> Result<Submitted, Refusal> {
+    match format(headers)? {
+        Format::Json => take_json(state, body, known).await,
+        Format::Lines => take_lines(state, body, known).await,
+    }
 }
 
 /// Whose idempotency key it is, if there is one.
@@ -112,35 +167,26 @@ pub(super) fn scope_of(
     }
 }
 
-async fn take_json(
-    state: &State,
-    body: Body,
-    scope: Option<(String, String)>,
-) -> Result<Submitted, Refusal> {
+async fn take_json(state: &State, body: Body, known: KnownBy) -> Result<Submitted, Refusal> {
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
     let mut intake = state.core.begin_intake(job, false)?;
-    if scope.is_some() {
+    if known.is_something() {
         intake.hash(&bytes);
     }
-    intake.flush().await?;
-    Ok(intake.finish(scope).await?)
+    known.finish(intake).await
 }
 
 /// The first line is the job, each other a subtask. Nothing of it is accepted before all of it is there.
-async fn take_lines(
-    state: &State,
-    body: Body,
-    scope: Option<(String, String)>,
-) -> Result<Submitted, Refusal> {
+async fn take_lines(state: &State, body: Body, known: KnownBy) -> Result<Submitted, Refusal> {
     let (intake, rest) = (None, Vec::new());
-    let mut lines = Lines { state, is_hashed: scope.is_some(), intake, rest, number: 0 };
+    let mut lines = Lines { state, is_hashed: known.is_something(), intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| broken_off(&error))?;
         lines.take(&part).await?;
     }
-    lines.end(scope).await
+    lines.end(known).await
 }
 
 struct Lines<'a> {
@@ -203,14 +249,13 @@ impl Lines<'_> {
         Ok(())
     }
 
-    async fn end(mut self, scope: Option<(String, String)>) -> Result<Submitted, Refusal> {
+    async fn end(mut self, known: KnownBy) -> Result<Submitted, Refusal> {
         let last = std::mem::take(&mut self.rest);
         self.line(&last).await?;
-        let Some(mut intake) = self.intake else {
+        let Some(intake) = self.intake else {
             return Err(Refusal::new("bad-syntax", "there is no line: the first is the job"));
         };
-        intake.flush().await?;
-        Ok(intake.finish(scope).await?)
+        known.finish(intake).await
     }
 }
 
@@ -235,14 +280,19 @@ pub(super) async fn answer(
     if !is_done {
         put.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    if replayed {
-        put.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
-    }
     if let Some(wait) = wait {
         let applied = format!("wait={}", wait.as_secs());
         put.insert(PREFERENCE_APPLIED, HeaderValue::from_str(&applied).expect("it is plain text"));
     }
+    if replayed {
+        put_replayed(&mut response);
+    }
     Ok(response)
+}
+
+/// It was asked for before.
+pub(super) fn put_replayed(response: &mut Response) {
+    response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
 }
 
 /// How long a client prefers to wait (RFC 7240), within what is sensible.

@@ -16,7 +16,7 @@ use crate::wire::{KeyState, KeyView, Page};
 
 pub(super) fn router() -> Router<State> {
     Router::new()
-        .route("/v1/keys", get(list))
+        .route("/v1/keys", get(list).post(steer_asked))
         .route("/v1/keys/{key}", get(show))
         .route("/v1/keys/{key}/{what}", post(steer))
 }
@@ -32,6 +32,8 @@ enum Sort {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListQuery {
+    /// This one alone.
+    key: Option<String>,
     sort: Option<Sort>,
     limit: Option<usize>,
 }
@@ -52,7 +54,11 @@ async fn list(
         Sort::HeadAge => KeySort::HeadAge,
         Sort::Length => KeySort::Length,
     };
-    Ok(Json(Page { items: state.core.keys(sort, limit), next_cursor: None }))
+    let items = match asked.key {
+        Some(key) => state.core.key(key.as_bytes()).into_iter().collect(),
+        None => state.core.keys(sort, limit),
+    };
+    Ok(Json(Page { items, next_cursor: None }))
 }
 
 async fn show(
@@ -78,6 +84,43 @@ async fn steer(
         _ => return Err(Refusal::unknown("such path")),
     };
     tracing::info!(caller = caller.name, key, what, "key");
+    tell(&state, key, command).await
+}
+
+/// As a path would say it, for keys that don't come through one whole: proxies take `%2F`, `.` and `..` apart.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SteerQuery {
+    key: String,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum What {
+    Pause,
+    Resume,
+    RetryHead,
+    SkipHead,
+}
+
+async fn steer_asked(
+    Shared(state): Shared<State>,
+    Operator(caller): Operator,
+    parts: Parts,
+) -> Result<Json<KeyView>, Refusal> {
+    let SteerQuery { key, what } = query(&parts)?;
+    tracing::info!(caller = caller.name, key, ?what, "key");
+    let command = match what {
+        What::Pause => KeyCommand::Pause,
+        What::Resume => KeyCommand::Resume,
+        What::RetryHead => KeyCommand::RetryHead,
+        What::SkipHead => KeyCommand::SkipHead,
+    };
+    tell(&state, key, command).await
+}
+
+async fn tell(state: &State, key: String, command: KeyCommand) -> Result<Json<KeyView>, Refusal> {
     let view = state.core.steer_key(&key, command).await?;
     // Nothing of it may be left.
     let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None };

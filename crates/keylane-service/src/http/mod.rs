@@ -4,6 +4,7 @@
 //! must pass before is in `guard.rs`, which status code a reason gets in `problem.rs`.
 
 mod auth;
+mod batch;
 mod events;
 mod extract;
 mod guard;
@@ -51,6 +52,7 @@ fn router(state: State) -> Router {
     let guard = Arc::new(guard);
     let guarded = Router::new()
         .merge(jobs::router())
+        .merge(batch::router())
         .merge(keys::router())
         .merge(leases::router())
         .merge(schedules::router())

@@ -33,6 +33,8 @@ use crate::wire;
         wire::CompleteRequest,
         wire::FailRequest,
         wire::Event,
+        wire::SubmitBatch,
+        wire::Batch,
         wire::SetSchedule,
         wire::Schedule,
         wire::SchedulerView,
@@ -69,7 +71,7 @@ struct Operation {
     problems: &'static [u16],
 }
 
-const LIMIT: &[(&str, &str)] = &[("sort", "string"), ("limit", "integer")];
+const LIMIT: &[(&str, &str)] = &[("key", "string"), ("sort", "string"), ("limit", "integer")];
 
 macro_rules! operations {
     ($($method:ident $path:literal $what:literal $(query $query:expr;)? $(headers $headers:expr;)?
@@ -100,6 +102,12 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     get "/v1/jobs/{id}" "A job" headers &["Prefer", "If-None-Match"];
         answers [(200, Some("Job")), (304, None)]; problems [404, 410];
+    post "/v1/jobs/batch" "Submit several jobs: all or none, unless `atomic` is false; answered when they are on the disk"
+        query &[("atomic", "boolean")]; headers &["Idempotency-Key"]; body "SubmitBatch" true;
+        answers [(202, Some("Batch")), (200, Some("Batch"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
+    put "/v1/jobs/{id}" "Submit a job with an id of your own, which works wherever its id does"
+        headers &["Prefer"]; body "SubmitJob" true;
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     patch "/v1/jobs/{id}" "Change its name, labels or weight" headers &["If-Match"]; body "JobPatch" false;
         answers [(200, Some("Job"))]; problems [400, 404, 409, 410, 412, 413, 415, 422, 428, 503, 507];
     delete "/v1/jobs/{id}" "Remove a job that is over" answers [(204, None)]; problems [404, 409, 410, 503, 507];
@@ -126,6 +134,9 @@ const OPERATIONS: &[Operation] = operations! {
     get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400];
     get "/v1/keys" "Keys with unfinished subtasks" query LIMIT;
         answers [(200, Some("Page_KeyView"))]; problems [422];
+    post "/v1/keys" "`what` is `pause`, `resume`, `retry-head` or `skip-head`; for keys that don't fit into a path"
+        query &[("key", "string"), ("what", "string")];
+        answers [(200, Some("KeyView"))]; problems [404, 409, 422, 503, 507];
     get "/v1/keys/{key}" "One of them" answers [(200, Some("KeyView"))]; problems [404];
     post "/v1/keys/{key}/{what}" "`pause`, `resume`, `retry-head` or `skip-head`"
         answers [(200, Some("KeyView"))]; problems [404, 409, 503, 507];

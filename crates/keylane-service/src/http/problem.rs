@@ -147,6 +147,14 @@ impl Refusal {
         self
     }
 
+    /// What is wrong is in a part of what was sent.
+    pub(super) fn within(mut self, at: &str) -> Self {
+        for error in &mut self.errors {
+            error.pointer.insert_str(0, at);
+        }
+        self
+    }
+
     /// There is no such path, subtask, or whatever it is.
     pub(super) fn unknown(what: impl std::fmt::Display) -> Self {
         Refusal::new("unknown", format!("there is no {what}"))

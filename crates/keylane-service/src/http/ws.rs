@@ -214,7 +214,7 @@ impl Client {
         if let Op::Submit = op {
             return self.submit(seq, &job.ok_or_else(|| missing("job"))?, idempotency_key).await;
         }
-        let id = parse(&id.ok_or_else(|| missing("id"))?)?;
+        let id = self.named(id.ok_or_else(|| missing("id"))?).await?;
         match op {
             Op::Submit => unreachable!("it was done above"),
             Op::Status => Ok(message(&Said::Job { seq, job: &self.job(id).await? })),
@@ -242,6 +242,11 @@ impl Client {
         let scope = idempotency_key.map(|key| (self.caller.name.clone(), key));
         let submitted = intake.finish(scope).await?;
         Ok(message(&Said::Accepted { seq, job: &submitted.job, replayed: submitted.replayed }))
+    }
+
+    async fn named(&self, id: String) -> Result<JobId, Refusal> {
+        let core = Arc::clone(&self.state.core);
+        super::jobs::blocking(move || core.resolve(&id)).await
     }
 
     async fn job(&self, id: JobId) -> Result<Job, Refusal> {
@@ -343,10 +348,6 @@ fn message(said: &Said<'_>) -> Message {
 
 fn close(code: u16, reason: &'static str) -> Message {
     Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static(reason) }))
-}
-
-fn parse(id: &str) -> Result<JobId, Refusal> {
-    JobId::parse(id).ok_or_else(|| Refusal::unknown(format!("job {id}")))
 }
 
 /// The number of a message that is not understood otherwise.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use keylane::admit::OwnedPermit;
 
+use super::alias::Alias;
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::outcome::{Outcome, OutcomeKind};
@@ -116,6 +117,11 @@ impl Changes {
     /// and its body; or goes, if that is none. If it is not as `was` says, none of these changes is made.
     pub fn schedule(&mut self, name: &str, was: Option<u64>, then: Option<(u64, Vec<u8>)>) {
         self.push(Change::Schedule(Box::new(ScheduleChange { name: name.to_owned(), was, then })));
+    }
+
+    /// A client's own name for a job that is accepted with these changes. If it is taken, none of them is made.
+    pub fn alias(&mut self, alias: Alias) {
+        self.push(Change::Alias(alias));
     }
 
     pub(super) fn push(&mut self, change: Change) {
@@ -235,6 +241,7 @@ pub(super) enum Change {
         now_ms: u64,
     },
     Schedule(Box<ScheduleChange>),
+    Alias(Alias),
 }
 
 /// A job whose subtasks are there.

@@ -5,6 +5,7 @@ use std::path::Path;
 use keylane_stream::ledger::{self, Lock};
 use rusqlite::Connection;
 
+use super::alias;
 use super::chunk::Chunk;
 use super::ended::Ended;
 use super::error::{Damage, OpenError, ReadError};
@@ -57,6 +58,7 @@ fn check(connection: &Connection) -> Result<Report, ReadError> {
     check_marks(&snapshot, &mut report)?;
     note(&mut report, read::keys(&snapshot).map(drop))?;
     read::for_each_idempotency(&snapshot, |entry| note(&mut report, entry.map(drop)))?;
+    alias::for_each(&snapshot, |alias| note(&mut report, alias.map(drop)))?;
     schedules::for_each(&snapshot, |record| note(&mut report, record.map(drop)))?;
     check_file(&snapshot, &mut report)?;
     Ok(report)

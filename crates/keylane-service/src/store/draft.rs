@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use keylane_stream::ledger::Trouble;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::alias;
 use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, KeyState, Request};
 use super::chunk::Chunk;
 use super::error::WriteError;
@@ -116,6 +117,7 @@ impl<'a> Draft<'a> {
                     Some(_) => None,
                 },
                 Change::Schedule(change) => schedules::refusal(self.connection, change)?,
+                Change::Alias(alias) => alias::refusal(self.connection, alias)?,
                 Change::Abandon(_)
                 | Change::Key { .. }
                 | Change::Idempotency { .. }
@@ -189,6 +191,7 @@ impl<'a> Draft<'a> {
                 Change::Schedule(change) => {
                     self.bytes += schedules::put(self.connection, change)?;
                 }
+                Change::Alias(alias) => self.bytes += alias::put(self.connection, alias)?,
             }
         }
         Ok(accepted)
@@ -284,6 +287,7 @@ impl<'a> Draft<'a> {
     fn purge(&mut self, job: JobNumber) -> rusqlite::Result<()> {
         self.rows.remove(&job);
         self.state.forget(job);
+        alias::forget(self.connection, job)?;
         let mut delete = self.connection.prepare_cached("DELETE FROM job WHERE number = ?1")?;
         delete.execute([job.0.cast_signed()])?;
         // Most have little, and are gone at once.

@@ -128,8 +128,8 @@ pub enum WriteError {
         /// The job.
         job: JobNumber,
     },
-    /// A job was accepted before with the same idempotency key.
-    #[error("{job} was accepted before with this idempotency key")]
+    /// A job was accepted before with the same idempotency key, or has the name that this one was to have.
+    #[error("{job} was accepted before with this idempotency key or name")]
     Duplicate {
         /// That job.
         job: JobId,
@@ -257,6 +257,11 @@ pub enum Damage {
         /// The key.
         key: String,
     },
+    /// What a client calls a job.
+    Alias {
+        /// The name.
+        name: String,
+    },
     /// A schedule.
     Schedule {
         /// Its name.
@@ -318,6 +323,7 @@ impl std::fmt::Display for Damage {
             Damage::Idempotency { scope, key } => {
                 write!(f, "the idempotency key {key:?} in {scope:?}")
             }
+            Damage::Alias { name } => write!(f, "the job's name {name:?}"),
             Damage::Schedule { name } => write!(f, "the schedule {name:?}"),
             Damage::Meta => f.write_str("what the store knows of itself"),
             Damage::Mark { path } => write!(f, "{} is not its mark", path.display()),

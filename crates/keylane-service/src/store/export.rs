@@ -2,6 +2,7 @@ use std::io::Write;
 
 use rusqlite::Connection;
 
+use super::alias;
 use super::error::{ExportError, ReadError};
 use super::handle::Store;
 use super::line::{self, Line, Status};
@@ -40,6 +41,14 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     })?;
     for (entry, id) in entries {
         put(to, &Line::of_idempotency(&entry, id))?;
+    }
+    let mut aliases = Vec::new();
+    alias::for_each(&snapshot, |alias| {
+        aliases.push(alias?);
+        Ok(())
+    })?;
+    for alias in aliases {
+        put(to, &Line::of_alias(&alias))?;
     }
     for record in schedules::all(&snapshot)? {
         put(to, &Line::of_schedule(&record))?;

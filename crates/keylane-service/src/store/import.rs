@@ -1,5 +1,6 @@
 use std::io::BufRead;
 
+use super::alias::Alias;
 use super::change::{Change, Changes, Idempotency, NewJob};
 use super::error::ImportError;
 use super::handle::Store;
@@ -132,6 +133,13 @@ impl Import<'_> {
             (At::Between, Line::Idempotency { scope, key, body_hash, id, expires_ms }) => {
                 let (body_hash, id) = (line::hash(&body_hash)?, line::id(&id)?);
                 self.put(Idempotency { scope, key, body_hash, expires_ms }, id)?;
+                At::Between
+            }
+            (At::Between, Line::Alias { name, id, body_hash }) => {
+                let (job, body_hash) = (line::id(&id)?, line::hash(&body_hash)?);
+                let mut changes = Changes::new();
+                changes.alias(Alias { name, job, body_hash });
+                self.write(changes)?;
                 At::Between
             }
             (At::Between, Line::Schedule { name, version, body }) => {

@@ -1,7 +1,7 @@
 //! The lines of an export, one JSON object each.
 //!
 //! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
-//! missing. Between them are `key`, `idempotency` and `schedule`, and for each job, in the order of acceptance, `job`, its
+//! missing. Between them are `key`, `idempotency`, `alias` and `schedule`, and for each job, in the order of acceptance, `job`, its
 //! `subtask`s in their order, its `outcome`s in theirs, and `status`, which ends it. Bytes are base64 with
 //! padding, times milliseconds since 1970.
 
@@ -9,14 +9,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use super::alias::Alias;
 use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
 use super::outcome::{Outcome, OutcomeKind};
 use super::schedules::ScheduleRecord;
 use super::status::{Counts, JobState, JobStatus};
 use crate::ids::{JobId, Key};
 
-/// Which lines these are. Those of version 1 have no `schedule`.
-pub(super) const VERSION: u32 = 2;
+/// Which lines these are. Those of version 1 have no `schedule`, and before version 3 there was no `alias`.
+pub(super) const VERSION: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -36,6 +37,11 @@ pub(super) enum Line {
         body_hash: String,
         id: String,
         expires_ms: u64,
+    },
+    Alias {
+        name: String,
+        id: String,
+        body_hash: String,
     },
     Schedule {
         name: String,
@@ -122,6 +128,11 @@ impl Line {
             id: id.to_string(),
             expires_ms: entry.expires_ms,
         }
+    }
+
+    pub(super) fn of_alias(alias: &Alias) -> Self {
+        let Alias { name, job, body_hash } = alias;
+        Line::Alias { name: name.clone(), id: job.to_string(), body_hash: encode(body_hash) }
     }
 
     pub(super) fn of_schedule(record: &ScheduleRecord) -> Self {

@@ -6,6 +6,7 @@
 //! transaction, and calls back in the order of the commits; readers have connections of their own. The
 //! layout, the protocol and its reasons are in `README.md` beside this file. [`Store`] has an example.
 
+mod alias;
 mod backup;
 mod cache;
 mod change;
@@ -35,6 +36,7 @@ mod tables;
 mod upload;
 mod writer;
 
+pub use alias::Alias;
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
 pub use chunk::{Chunk, Keys, MOST_SUBTASKS, Subtask};
 pub use error::{BackupError, Damage, ExportError, ImportError, OpenError, ReadError, WriteError};

@@ -11,7 +11,7 @@ use crate::ids::{JobId, JobNumber};
 
 /// `KLS1`. A later version gets the next number and a migration.
 pub(super) const LAYOUT: Layout =
-    Layout { application: 0x4b4c_5331, version: 2, tables: TABLES, migrations: &[SECOND] };
+    Layout { application: 0x4b4c_5331, version: 3, tables: TABLES, migrations: &[SECOND, THIRD] };
 
 /// The columns are explained in `README.md`. Small ones come before large ones, so that they are read
 /// without the pages of these.
@@ -80,6 +80,14 @@ const TABLES: &str = "
         body BLOB NOT NULL,
         seal BLOB NOT NULL
     ) STRICT;
+    CREATE TABLE alias (
+        name TEXT PRIMARY KEY,
+        job INTEGER NOT NULL,
+        id BLOB NOT NULL,
+        body_hash BLOB NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX alias_by_job ON alias (job);
 ";
 
 /// From version 1, which had no schedules.
@@ -90,6 +98,18 @@ const SECOND: &str = "
         body BLOB NOT NULL,
         seal BLOB NOT NULL
     ) STRICT;
+";
+
+/// From version 2, in which clients had no names for jobs.
+const THIRD: &str = "
+    CREATE TABLE alias (
+        name TEXT PRIMARY KEY,
+        job INTEGER NOT NULL,
+        id BLOB NOT NULL,
+        body_hash BLOB NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX alias_by_job ON alias (job);
 ";
 
 /// What the store knows of itself: one row, which every transaction writes.

@@ -138,21 +138,20 @@ impl Upload {
     /// If it was not accepted.
     pub async fn finish_async(self, new: NewJob) -> Result<Committed, WriteError> {
         let (answer, pending) = Pending::new();
-        let store = self.parts.store.clone();
-        store.bring(vec![(self, new)], Changes::new(), answer).await;
+        self.finish_with_async(new, move |written| answer.tell(written)).await;
         pending.await
     }
 
     /// As [`finish_with`](Self::finish_with), and waits for room without keeping a thread.
     ///
-    /// `then` is told of every outcome, so also if nobody polls this to its end.
+    /// `then` is called when it is settled. Dropped before it is ready, nothing is accepted, and `then` is not called.
     pub async fn finish_with_async(
         self,
         new: NewJob,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
     ) {
         let store = self.parts.store.clone();
-        store.bring(vec![(self, new)], Changes::new(), Answer::new(then)).await;
+        store.accept_with_async(vec![(self, new)], Changes::new(), then).await;
     }
 
     fn finish_with_answer(mut self, new: NewJob, answer: Answer) {
@@ -191,31 +190,27 @@ impl Store {
     /// Hands jobs over, to be accepted together with other changes: all of it or nothing, in one transaction, the
     /// jobs in this order. `then` is called when they were accepted or not; see
     /// [`submit_with`](Self::submit_with) for what it may do. Waits for room without keeping a thread. Dropped
-    /// before it is ready, nothing is accepted, and `then` is told that.
+    /// before it is ready, nothing is accepted, and `then` is not called.
     pub async fn accept_with_async(
         &self,
         jobs: Vec<(Upload, NewJob)>,
         also: Changes,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
     ) {
-        self.bring(jobs, also, Answer::new(then)).await;
-    }
-
-    async fn bring(&self, jobs: Vec<(Upload, NewJob)>, also: Changes, answer: Answer) {
         let mut all = Changes::new();
         let mut uploads = Vec::with_capacity(jobs.len());
         for (mut upload, new) in jobs {
-            let accept = upload.complete(new);
+            all.list.extend(upload.complete(new).list);
             if let Err(failed) = upload.parts.flush_async().await {
-                return answer.tell(Err(failed));
+                return then(Err(failed));
             }
-            all.list.extend(accept.list);
             uploads.push(upload);
         }
         all.list.extend(also.list);
         let room = self.shared().queue.room_async(&all.list).await;
         uploads.iter_mut().for_each(|upload| upload.is_finished = true);
-        self.hand_over(all, answer, room);
+        // Made only now: a client that goes away while it waits is no failure of the store.
+        self.hand_over(all, Answer::new(then), room);
     }
 }
 

@@ -197,6 +197,9 @@ impl Counts {
 pub struct Job {
     /// What it is called: `job_` and 32 hexadecimal digits.
     pub id: String,
+    /// What its client calls it, if that is how it was submitted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_id: Option<String>,
     /// What is done with it.
     pub kind: String,
     /// What people call it.

@@ -7,6 +7,7 @@
 //! Times are RFC 3339 in UTC with milliseconds, durations whole milliseconds whose names end in `_ms`,
 //! counters whole numbers below 2^53.
 
+mod batch;
 mod event;
 mod job;
 mod key;
@@ -20,6 +21,7 @@ mod subtask;
 mod time;
 mod timeline;
 
+pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
 pub use job::{
     CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnErrorChoice, OnFailChoice,

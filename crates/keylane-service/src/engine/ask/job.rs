@@ -85,6 +85,7 @@ pub(in crate::engine) fn final_view(live: &Live, state: JobState, now: Timestamp
 fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job {
     Job {
         id: id.to_string(),
+        client_id: head.client_id.clone(),
         kind: head.kind.clone(),
         name: head.name.clone(),
         labels: head.labels.clone(),

@@ -1,0 +1,74 @@
+//! Several jobs at once: all of them or none.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::intake::{Intake, Submitted};
+use super::{Core, Refused};
+use crate::store::{Changes, Idempotency};
+
+/// Under which key a job of a batch is known: the batch's, and its place. No client's key has a line end.
+pub(crate) fn key_in_batch(key: &str, place: usize) -> String {
+    format!("{key}\n{place}")
+}
+
+impl Core {
+    /// Accepts jobs in one transaction, in their order, or none of them. `hash` is that of the whole request; the same
+    /// one under the same key gets the same jobs.
+    pub(crate) async fn accept_together(
+        self: &Arc<Self>,
+        intakes: Vec<Intake>,
+        scope: Option<(String, String)>,
+        hash: [u8; 32],
+    ) -> Result<Vec<Submitted>, Refused> {
+        let mut claim = None;
+        if let Some((caller, key)) = &scope {
+            claim = Some(self.claim_key(caller, key)?);
+            let before = self.submitted_together(caller, key, hash, intakes.len())?;
+            if let Some(before) = before {
+                return Ok(before);
+            }
+        }
+        let expires_ms = self.idempotency_ends();
+        let (mut jobs, mut all) = (Vec::new(), Vec::new());
+        for (place, intake) in intakes.into_iter().enumerate() {
+            let entry = scope.as_ref().map(|(caller, key)| Idempotency {
+                scope: caller.clone(),
+                key: key_in_batch(key, place),
+                body_hash: hash,
+                expires_ms,
+            });
+            let (upload, new, entering) = intake.whole(entry)?;
+            jobs.push((upload, new));
+            all.push(entering);
+        }
+        let (tell, told) = oneshot::channel();
+        let core = Arc::clone(self);
+        let accept = move |committed: Result<_, _>| {
+            let accept_all = |_| all.into_iter().map(|entering| core.accept(entering)).collect();
+            let answer = committed.map(accept_all).map_err(|error| core.write_refused(error));
+            // Who no longer waits can ask again under the batch's idempotency key.
+            let _ = tell.send(answer);
+        };
+        self.store.accept_with_async(jobs, Changes::new(), accept).await;
+        let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
+        drop(claim);
+        answer
+    }
+
+    /// The jobs of a batch that was submitted under this key, if there was one.
+    fn submitted_together(
+        &self,
+        caller: &str,
+        key: &str,
+        hash: [u8; 32],
+        count: usize,
+    ) -> Result<Option<Vec<Submitted>>, Refused> {
+        let found = (0..count).map(|place| {
+            self.submitted_before(caller, &key_in_batch(key, place), hash).transpose()
+        });
+        // They were written together, so either all of them are there or none.
+        found.collect::<Option<Result<Vec<_>, _>>>().transpose()
+    }
+}

@@ -1,0 +1,81 @@
+//! What clients call jobs themselves, beside the ids that the service gives.
+
+use std::sync::Arc;
+
+use super::intake::{KeyClaim, Submitted};
+use super::{Core, Refused};
+use crate::JobId;
+use crate::store::Alias;
+
+/// Bytes of a client's id.
+const MOST_BYTES: usize = 128;
+
+/// In whose name ids are claimed: no caller is called that.
+const SCOPE: &str = "\nid";
+
+/// Whether a job can be called that: plain in a path, and nothing that the service calls one.
+fn is_fit(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~:-".contains(&byte);
+    let is_ours = text.starts_with("job_") || text == "batch";
+    (1..=MOST_BYTES).contains(&text.len()) && text.bytes().all(is_plain) && !is_ours
+}
+
+/// Refuses what no job can be called.
+pub(crate) fn check(text: &str) -> Result<(), Refused> {
+    if is_fit(text) {
+        return Ok(());
+    }
+    let why = format!(
+        "from one to {MOST_BYTES} of letters, digits, `.`, `_`, `~`, `:`, `-`, not beginning with `job_`, and not `batch`"
+    );
+    Err(Refused::Invalid(vec![("id".to_owned(), why)]))
+}
+
+impl Core {
+    /// The job that is called that, by the service or by its client. It may have to read, and so to wait.
+    pub(crate) fn resolve(&self, text: &str) -> Result<JobId, Refused> {
+        if let Some(id) = JobId::parse(text) {
+            return Ok(id);
+        }
+        let found = if is_fit(text) { self.alias(text)? } else { None };
+        let unknown = || Refused::Unknown { what: format!("job {text}") };
+        found.map(|alias| alias.job).ok_or_else(unknown)
+    }
+
+    fn alias(&self, name: &str) -> Result<Option<Alias>, Refused> {
+        self.store.alias(name).map_err(|error| self.read_refused(error))
+    }
+
+    /// Makes sure that nobody else uses this id just now; and the job that has it already, if there is one that was
+    /// asked for in the same words.
+    pub(super) fn called_before(
+        self: &Arc<Self>,
+        name: &str,
+        hash: [u8; 32],
+    ) -> Result<(KeyClaim, Option<Submitted>), Refused> {
+        let claim = self.claim_key(SCOPE, name)?;
+        let Some(Alias { job: id, body_hash, .. }) = self.alias(name)? else {
+            return Ok((claim, None));
+        };
+        if body_hash != hash {
+            let why = format!("`{name}` is {id}, which was asked for in other words");
+            return Err(Refused::Conflict(why));
+        }
+        Ok((claim, Some(Submitted { id, job: self.job(id)?, replayed: true })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_id_is_plain_and_none_of_ours() {
+        for fit in ["a", "order-4711", "2026:05.report~1", "jobs", &"x".repeat(128)] {
+            assert_eq!(check(fit), Ok(()), "{fit}");
+        }
+        for unfit in ["", "a/b", "a b", "ä", "job_1", "batch", &"x".repeat(129)] {
+            assert!(check(unfit).is_err(), "{unfit}");
+        }
+    }
+}

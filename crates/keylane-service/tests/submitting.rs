@@ -1,0 +1,206 @@
+//! Jobs that are submitted under ids of their clients, and several at once.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Client, Log, builder, serve};
+use serde_json::{Value, json};
+
+macro_rules! scene {
+    ($log:ident, $service:ident, $client:ident) => {
+        let folder = tempfile::tempdir().unwrap();
+        let $log = Log::default();
+        let $service = builder(folder.path(), &$log).start().await.unwrap();
+        let (_server, $client) = serve(&$service).await;
+    };
+}
+
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
+async fn put(client: &Client, id: &str, body: &str) -> common::Answered {
+    client.send("PUT", &format!("/v1/jobs/{id}"), &JSON, body).await
+}
+
+async fn count(client: &Client) -> usize {
+    client.get("/v1/jobs").await.expect(200).json()["items"].as_array().unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clients_id_is_one_job_and_works_wherever_an_id_does() {
+    scene!(log, service, client);
+    let body = r#"{"kind":"hang","key":"a","payload":1}"#;
+    let first = put(&client, "order-4711", body).await.expect(202);
+    let id = first.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(first.json()["client_id"], "order-4711");
+    assert_eq!(first.headers["location"].to_str().unwrap(), format!("/v1/jobs/{id}"));
+    let again = put(&client, "order-4711", body).await.expect(200);
+    assert_eq!(again.json()["id"], id);
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    let other = put(&client, "order-4711", r#"{"kind":"hang","key":"b","payload":1}"#).await;
+    assert_eq!(other.expect(409).json()["code"], "conflict");
+    assert_eq!(count(&client).await, 1);
+    let path = "/v1/jobs/order-4711";
+    for below in ["", "/results", "/subtasks", "/subtasks/0", "/explain"] {
+        client.get(&format!("{path}{below}")).await.expect(200);
+    }
+    assert_eq!(client.get(path).await.json()["id"], id);
+    client.post(&format!("{path}/pause"), "").await.expect(200);
+    client.post(&format!("{path}/resume"), "").await.expect(200);
+    let patch = [JSON[0], ("if-match", "*")];
+    client.send("PATCH", path, &patch, r#"{"weight":2}"#).await.expect(200);
+    client.post(&format!("{path}/cancel"), r#"{"mode":"kill"}"#).await;
+    client.wait("order-4711").await;
+    client.post(&format!("{path}/retry"), r#"{"only":"unsuccessful"}"#).await.expect(202);
+    client.post(&format!("{path}/cancel"), r#"{"mode":"kill"}"#).await;
+    client.wait("order-4711").await;
+    // With the job goes its name, and is free.
+    client.send("DELETE", path, &[], "").await.expect(204);
+    client.get(path).await.expect(404);
+    let new = put(&client, "order-4711", r#"{"kind":"echo","payload":2}"#).await.expect(202);
+    assert_ne!(new.json()["id"], id);
+    client.wait("order-4711").await;
+    drop((service, log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clients_id_is_kept_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::default();
+    let service = builder(folder.path(), &log).start().await.unwrap();
+    let (server, client) = serve(&service).await;
+    let body = r#"{"kind":"echo","payload":1}"#;
+    let id = put(&client, "a", body).await.expect(202).json()["id"].clone();
+    let lines = "{\"kind\":\"echo\"}\n{\"payload\":1}\n{\"payload\":2}\n";
+    let ndjson = [("content-type", "application/x-ndjson")];
+    client.send("PUT", "/v1/jobs/lines", &ndjson, lines).await.expect(202);
+    client.wait("a").await;
+    client.wait("lines").await;
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::from_secs(5)).await;
+    let service = builder(folder.path(), &log).start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let again = put(&client, "a", body).await.expect(200).json();
+    assert_eq!((&again["id"], &again["state"]), (&id, &json!("succeeded")));
+    assert_eq!(again["client_id"], "a");
+    client.send("PUT", "/v1/jobs/lines", &ndjson, lines).await.expect(200);
+    client.send("PUT", "/v1/jobs/lines", &ndjson, "{\"kind\":\"echo\"}\n{}\n").await.expect(409);
+    assert_eq!(log.lines().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_job_can_be_called_is_refused() {
+    scene!(log, service, client);
+    let body = r#"{"kind":"echo","payload":1}"#;
+    for id in ["a%2Fb", "a%20b", "job_0199aaaaaaaa7000800000000000000a", &"x".repeat(129)] {
+        let problem = put(&client, id, body).await.expect(422).json();
+        assert_eq!(problem["errors"][0]["pointer"], "id");
+    }
+    client.get("/v1/jobs/a%2Fb").await.expect(404);
+    client.get("/v1/jobs/nobody").await.expect(404);
+    put(&client, "a", "{").await.expect(400);
+    put(&client, "a", r#"{"kind":"none","payload":1}"#).await.expect(422);
+    client.get("/v1/jobs/a").await.expect(404);
+    drop((service, log));
+}
+
+/// Many clients want the same id at once: one job, and each is told of it or to ask again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_many_want_at_once_is_one_job() {
+    scene!(log, service, client);
+    for round in 0..20 {
+        let asked: Vec<_> = (0..8)
+            .map(|_| {
+                let client = client.clone();
+                let id = format!("r{round}");
+                tokio::spawn(
+                    async move { put(&client, &id, r#"{"kind":"echo","payload":1}"#).await },
+                )
+            })
+            .collect();
+        let (mut first, mut ids) = (0, Vec::new());
+        for asked in asked {
+            let answer = asked.await.unwrap();
+            first += usize::from(answer.status == 202);
+            match answer.status {
+                200 | 202 => ids.push(answer.json()["id"].clone()),
+                status => assert_eq!(status, 409, "{}", answer.text),
+            }
+        }
+        ids.dedup();
+        assert_eq!((first, ids.len()), (1, 1));
+    }
+    assert_eq!(count(&client).await, 20);
+    drop((service, log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_accepted_whole_or_not_at_all() {
+    scene!(log, service, client);
+    let job = |n: u32| json!({"kind": "echo", "key": "k", "payload": n});
+    let batch = json!({"jobs": (0..50).map(job).collect::<Vec<_>>()}).to_string();
+    let answer = client.post("/v1/jobs/batch", &batch).await.expect(202).json();
+    let items = answer["items"].as_array().unwrap();
+    let ids: Vec<&str> = items.iter().map(|item| item["job"]["id"].as_str().unwrap()).collect();
+    assert!(ids.len() == 50 && items.iter().all(|item| item["status"] == 202));
+    for id in &ids {
+        client.wait(id).await;
+    }
+    // In their order.
+    let wanted: Vec<String> = (0..50).map(|n| format!("k {n}")).collect();
+    assert_eq!(log.lines(), wanted);
+
+    let wrong = json!({"jobs": [job(1), {"kind": "none", "payload": 1}, job(2)]}).to_string();
+    let problem = client.post("/v1/jobs/batch", &wrong).await.expect(422).json();
+    assert_eq!(problem["errors"][0]["pointer"], "/jobs/1/kind");
+    assert_eq!(
+        client.get("/v1/jobs?limit=1000").await.json()["items"].as_array().unwrap().len(),
+        50
+    );
+    let each = client.post("/v1/jobs/batch?atomic=false", &wrong).await.expect(200).json();
+    let statuses: Vec<_> =
+        each["items"].as_array().unwrap().iter().map(|item| &item["status"]).collect();
+    assert_eq!(statuses, [202, 422, 202]);
+    assert_eq!(each["items"][1]["problem"]["errors"][0]["pointer"], "/kind");
+    assert_eq!(
+        client.get("/v1/jobs?limit=1000").await.json()["items"].as_array().unwrap().len(),
+        52
+    );
+
+    let refused = |body: &'static str| client.post("/v1/jobs/batch", body);
+    refused(r#"{"jobs":[]}"#).await.expect(422);
+    refused(r#"{"jobs":1}"#).await.expect(422);
+    refused("{").await.expect(400);
+    client.post("/v1/jobs/batch?atomic=maybe", &batch).await.expect(422);
+    let ndjson = [("content-type", "application/x-ndjson")];
+    client.send("POST", "/v1/jobs/batch", &ndjson, &batch).await.expect(415);
+    drop(service);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_under_an_idempotency_key_is_the_same_jobs() {
+    scene!(log, service, client);
+    let headers = [JSON[0], ("idempotency-key", "abc")];
+    let send = |path: &'static str, body: &'static str| client.send("POST", path, &headers, body);
+    let ids = |answer: &Value| -> Vec<Value> {
+        answer["items"].as_array().unwrap().iter().map(|item| item["job"]["id"].clone()).collect()
+    };
+    let body = r#"{"jobs":[{"kind":"echo","payload":1},{"kind":"echo","payload":2}]}"#;
+    let first = send("/v1/jobs/batch", body).await.expect(202);
+    let again = send("/v1/jobs/batch", body).await.expect(202);
+    assert_eq!(ids(&first.json()), ids(&again.json()));
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    assert!(!first.headers.contains_key("idempotent-replayed"));
+    let other = r#"{"jobs":[{"kind":"echo","payload":1},{"kind":"echo","payload":3}]}"#;
+    assert_eq!(send("/v1/jobs/batch", other).await.expect(422).json()["code"], "other-request");
+    // The key by itself is another one.
+    send("/v1/jobs", r#"{"kind":"echo","payload":4}"#).await.expect(202);
+    assert_eq!(count(&client).await, 3);
+
+    let headers = [JSON[0], ("idempotency-key", "each")];
+    let send = || client.send("POST", "/v1/jobs/batch?atomic=false", &headers, body);
+    let first = send().await.expect(200).json();
+    assert_eq!(ids(&first), ids(&send().await.expect(200).json()));
+    assert_eq!(count(&client).await, 5);
+    drop((service, log));
+}
