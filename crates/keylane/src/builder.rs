@@ -112,6 +112,7 @@ impl<K> Default for Builder<K> {
                 bytes: None,
                 quantum_tasks: 64,
                 quantum_time: Duration::from_millis(10),
+                strict_quantum: false,
                 stop_after: None,
                 rate: None,
                 rate_per_key: None,
@@ -281,6 +282,25 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     pub fn quantum(mut self, tasks: usize, time: Duration) -> Self {
         self.settings.quantum_tasks = tasks;
         self.settings.quantum_time = time;
+        self
+    }
+
+    /// Has every lane yield after its quantum while other tasks are ready, also where half of the workers are
+    /// busy with others: [`quantum`](Self::quantum) has the rule without this.
+    ///
+    /// For lanes that all have much to do, and slow tasks: they get on evenly, so that none of them is
+    /// left in the end with the others' workers idle. A lane that is far longer than all others ends later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::Pool;
+    ///
+    /// let quantum = Duration::from_millis(5);
+    /// let pool = Pool::<u32>::builder().workers(16).quantum(64, quantum).strict_quantum().build()?;
+    /// # Ok::<(), keylane::BuildError>(())
+    /// ```
+    pub fn strict_quantum(mut self) -> Self {
+        self.settings.strict_quantum = true;
         self
     }
 

@@ -104,6 +104,8 @@ pub(crate) struct Settings {
     pub(crate) quantum_tasks: usize,
     /// or after so long.
     pub(crate) quantum_time: Duration,
+    /// and, while others are ready, stays beyond that on no worker at all.
+    pub(crate) strict_quantum: bool,
     /// A key is stopped after so many failures in a row, if at all.
     pub(crate) stop_after: Option<u32>,
     /// How often tasks may begin,

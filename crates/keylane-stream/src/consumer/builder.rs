@@ -351,6 +351,11 @@ pub(super) fn start_pool(
     let mut pool = keylane::Pool::builder().capacity(MAX_CAPACITY).thread_name(thread_name);
     if let Some(threads) = threads {
         pool = pool.workers(threads);
+        if threads > default_threads() {
+            // These are for handlers that wait. Keys are to get on evenly then, so that all threads have
+            // something to do to the end.
+            pool = pool.strict_quantum();
+        }
     }
     let shared = shared.clone();
     pool.build_handler_keeping_turns(move |lane: &Lane, flight: Flight, turn: TurnKeeper<'_>| {

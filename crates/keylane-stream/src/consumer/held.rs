@@ -269,8 +269,9 @@ impl Held {
     pub(super) fn ended(&mut self, position: Position, place: usize, now: Instant) {
         let done = self.tracker.complete(position);
         debug_assert!(done.is_ok(), "an ended flight was taken on");
-        if let Some(entry) = self.flights.try_remove(place) {
-            debug_assert_eq!(entry.cargo.delivered.position, position);
+        if done.is_ok() {
+            let entry = self.flights.remove(place);
+            debug_assert_eq!(entry.position(), position, "each has its own place");
             self.bytes -= entry.bytes;
         }
         self.moved_at = now;
@@ -280,7 +281,10 @@ impl Held {
 
     /// Notes that an attempt has failed.
     pub(super) fn failed(&mut self, failed: Failed, order: (&Order, NoKey)) {
-        let Some(entry) = self.flights.get_mut(failed.cargo.place) else { return };
+        // Its place may be another's if it is done.
+        let entry = self.flights.get_mut(failed.cargo.place);
+        let entry = entry.filter(|entry| Arc::ptr_eq(&entry.cargo, &failed.cargo));
+        let Some(entry) = entry else { return };
         let (state, turn) = match failed.then {
             Then::Retry(at) => (State::Retry(at), None),
             // Its end is the next report.

@@ -70,11 +70,12 @@
 //!
 //! A worker that gets a record *begins* its attempt at the gate of the partition's assignment
 //! (`assignment.rs`), which is closed when it is being given up, and then leaves the record as it is.
-//! After a failure the policy says what follows. To wait for another attempt, the record goes to the
-//! timer with the turn of its key, and then to the pool again, in a lane of its own. To be buried, it goes
-//! to the thread that writes dead letters, with its turn. A key that is to stop leaves its turn with the
-//! owner. In each case the report comes first, then the end of the attempt at the gate, then that of the
-//! turn.
+//! The turn of the record's key ends when the worker's call returns, and the worker goes on with the key's
+//! next record, unless the turn is kept: while somebody else works on the record, or after a failure. Then the
+//! policy says what follows. To wait for another attempt, the record goes to the timer with the turn of its
+//! key, and then to the pool again, in a lane of its own. To be buried, it goes to the thread that writes dead
+//! letters, with its turn. A key that is to stop leaves its turn with the owner. In each case the report comes
+//! first, then the end of the attempt at the gate, then that of the turn.
 //!
 //! With batches of a key the pool only hands over: a lane's records leave it in their order for the lane's line
 //! (`lines.rs`), and what is a lane's turn above is its turn there (`key_batches.rs`). A record begins at the
@@ -83,8 +84,8 @@
 //! # Why it is right
 //!
 //! *Order.* One thread sends the records of a partition, in the order of their positions, and the pool
-//! keeps that within a lane. A record has its lane's turn until it is done or given up: it is in its
-//! [`Ack`], the timer, the dead letters or with the owner, and nowhere twice. A record is given up only
+//! keeps that within a lane. A record has its lane's turn until it is done or given up: it is with a worker,
+//! in its [`Ack`], the timer, the dead letters or with the owner, and nowhere twice. A record is given up only
 //! when its assignment is closed; who is behind it then finds the gate closed.
 //!
 //! *Nothing is lost.* The tracker's watermark is below all that was taken on and not completed, and only a

@@ -252,6 +252,7 @@ pub(super) fn settings(shards: usize) -> Settings {
         bytes: None,
         quantum_tasks: 64,
         quantum_time: Duration::MAX,
+        strict_quantum: false,
         stop_after: None,
         rate: None,
         rate_per_key: None,

@@ -335,10 +335,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     /// Whether the lane may stay on although its quantum is used up: as long as that is so on no
-    /// more than half of the workers. The others are for everybody else.
+    /// more than half of the workers, or never if the quantum is strict. The others are for everybody else.
     #[cold]
     fn overtime(&mut self) -> bool {
-        self.on_overtime = self.on_overtime || self.engine.crew.try_overtime();
+        let Engine { settings, crew, .. } = &*self.engine;
+        self.on_overtime = self.on_overtime || !settings.strict_quantum && crew.try_overtime();
         self.on_overtime
     }
 
