@@ -1,6 +1,5 @@
 // pg-boss on PostgreSQL.
 import { PgBoss } from 'pg-boss';
-import pg from 'pg';
 import { connectionString, fresh } from './postgres.mjs';
 
 const name = 'beside';
@@ -38,17 +37,12 @@ export async function prepare({ notify = false }) {
 /** What submits. */
 export async function open({ pool = 2 } = {}) {
   const boss = await start(pool);
-  const looking = new pg.Client({ connectionString });
-  await looking.connect();
   const left = `select count(*)::int from pgboss.job where name = $1 and state <> 'completed'`;
   return {
     add: (payload) => boss.send(name, payload),
     addMany: (payloads) => boss.insert(name, payloads.map((data) => ({ data }))),
-    left: async () => (await looking.query(left, [name])).rows[0].count,
-    close: async () => {
-      await looking.end();
-      await boss.stop({ graceful: false });
-    },
+    left: async () => (await boss.getDb().executeSql(left, [name])).rows[0].count,
+    close: () => boss.stop({ graceful: false }),
   };
 }
 
