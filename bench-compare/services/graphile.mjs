@@ -7,7 +7,7 @@ const logger = new Logger(() => () => {});
 
 export const packaged = 'graphile-worker';
 
-// What was fastest of what was tried; docs/performance.md says what that was.
+// As its documentation advises for speed, and fastest of the few others that were tried.
 const batches = { localQueue: { size: 500 }, completeJobBatchDelay: 0 };
 export const settings = {
   many: { processes: 1, pool: 16 },

@@ -21,6 +21,7 @@ const runs = (peer, figure) => lines.filter((line) => line.peer === peer && line
 const number = (value) => Math.round(value).toLocaleString('en-US');
 function cell(values) {
   if (values.length === 0) return '';
+  if (values.length === 1) return number(values[0]);
   values.sort((a, b) => a - b);
   const middle = values.length / 2;
   const median = values.length % 2 ? values[Math.floor(middle)] : (values[middle - 1] + values[middle]) / 2;
