@@ -1,6 +1,6 @@
 //! How a job comes in: checked, brought to the disk piece by piece, and accepted when all of it is there.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -69,6 +69,20 @@ pub(super) struct Entering {
     head: Head,
     keys: KeyList,
     created: Timestamp,
+}
+
+/// A client's answer that waits for the rest of its commit.
+#[derive(Debug)]
+pub(super) struct Answer {
+    tell: oneshot::Sender<Result<Submitted, Refused>>,
+    submitted: Submitted,
+}
+
+impl Answer {
+    fn tell(self) {
+        // Who no longer waits can ask for the job by its idempotency key.
+        let _ = self.tell.send(Ok(self.submitted));
+    }
 }
 
 /// A line of NDJSON: a subtask, of which nothing is copied.
@@ -325,7 +339,8 @@ impl Intake {
                     if let Some(then) = then {
                         then(&core);
                     }
-                    Ok(core.accept(entering))
+                    let submitted = core.accept(entering);
+                    return core.answers().push(Answer { tell, submitted });
                 }
                 Err(error) => Err(core.write_refused(error)),
             };
@@ -393,9 +408,22 @@ impl Core {
         // Under the lock, so that nobody learns of a change to it before.
         self.announce(job.clone(), now);
         self.write_next(&mut books);
-        drop(books);
-        self.bell.ring();
         Submitted { id, job, replayed: false }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Vec<Answer>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of a commit is accepted: what is ready can begin, and clients are answered, both once for all of it. To
+    /// wake a task of the runtime from another thread wakes a thread, and for many of them one is enough.
+    pub(super) fn commit_ended(&self) {
+        self.bell.ring();
+        let mut answers = std::mem::take(&mut *self.answers());
+        if answers.len() <= 1 {
+            return answers.drain(..).for_each(Answer::tell);
+        }
+        self.runtime.spawn(async move { answers.into_iter().for_each(Answer::tell) });
     }
 
     /// Until when an idempotency key that is used now is kept.

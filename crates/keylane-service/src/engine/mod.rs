@@ -147,6 +147,8 @@ pub(crate) struct Core {
     pub(crate) stopped: CancellationToken,
     bell: dispatch::Bell,
     books: Mutex<books::Books>,
+    /// Clients whose jobs are accepted, and who are told when their commit has ended. Locked alone, or last.
+    answers: Mutex<Vec<intake::Answer>>,
     health: Mutex<StoreHealth>,
     /// State of a small generator for jitter.
     chance: AtomicU64,

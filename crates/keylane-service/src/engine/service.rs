@@ -130,11 +130,19 @@ impl Service {
             stopped: CancellationToken::new(),
             bell: dispatch::Bell::default(),
             books: Mutex::new(books(scheduler, !recovered.was_clean())),
+            answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
             by_key: Mutex::default(),
             summary: Mutex::default(),
+        });
+        // The service has the store, so the store must not have the service.
+        let committed = Arc::downgrade(&core);
+        core.store.after_commits(move || {
+            if let Some(core) = committed.upgrade() {
+                core.commit_ended();
+            }
         });
         core.recover(&mut recovered)?;
         core.schedules.recover(core.store.schedules()?)?;
