@@ -27,6 +27,7 @@ mod metrics;
 mod plan;
 mod record;
 mod remote;
+mod retention;
 mod schedules;
 mod service;
 mod steer;
@@ -221,7 +222,17 @@ impl Core {
                 self.set_health(StoreHealth::Failed(why.clone()));
                 Refused::StoreFailed(why)
             }
-            other => Refused::StoreFailed(other.to_string()),
+            // Somebody else was faster.
+            WriteError::NoSuchJob { .. } | WriteError::NoSuchSubtask { .. } => {
+                Refused::Gone { what: "the job".into() }
+            }
+            WriteError::Ended { .. } | WriteError::NotEnded { .. } => {
+                Refused::Conflict(format!("{error}; something else was asked of it meanwhile"))
+            }
+            WriteError::Busy => Refused::Backlog {
+                what: "another program works on the store's file".into(),
+                after: Duration::from_secs(1),
+            },
         }
     }
 }

@@ -151,7 +151,8 @@ impl Service {
             .name("keylane-dispatch".into())
             .spawn(move || dispatching.dispatch())
             .map_err(StartError::Thread)?;
-        let ticker = runtime.spawn(Arc::clone(&core).tick());
+        let (ticking, retaining) = (Arc::clone(&core).tick(), Arc::clone(&core).retain());
+        let ticker = runtime.spawn(async { _ = tokio::join!(ticking, retaining) });
         let schedules = runtime.spawn(Arc::clone(&core).keep_schedules());
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
@@ -228,6 +229,7 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         held_back: VecDeque::new(),
         is_draining: false,
         unfinished: 0,
+        retried: HashSet::new(),
         claimed_keys: HashSet::new(),
     }
 }
