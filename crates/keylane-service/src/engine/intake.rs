@@ -364,6 +364,7 @@ impl Intake {
 impl Core {
     /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
     pub(super) fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
+        self.found_room();
         let Entering { number, id, total, kind, head, keys, created } = entering;
         let now = self.clock.now();
         let mut books = self.books();
