@@ -55,7 +55,7 @@ pub(crate) use client_id::check as check_client_id;
 pub(crate) use clock::Clock;
 pub(crate) use command::KeyCommand;
 pub(crate) use events::{Followed, Follower, event};
-pub(crate) use intake::{Intake, Submitted};
+pub(crate) use intake::{HandedOver, Intake, Submitted};
 pub(crate) use record::StoreHealth;
 pub(crate) use remote::{LONGEST_WAIT, MOST_LEASES};
 pub use service::{Service, ServiceBuilder};
