@@ -178,7 +178,7 @@ impl Both {
             scope: "scope".into(),
             key,
             body_hash: [total as u8; 32],
-            expires_ms: NOW + 1000,
+            expires_ms: NOW + 1_000_000_000,
         });
         let mut new = new_job(job);
         new.idempotency = idempotency.clone();

@@ -91,6 +91,7 @@ impl Core {
         let mut changes = Changes::new();
         changes.purge(id.number());
         self.store.submit(changes).await.map_err(|error| self.write_refused(error))?;
+        self.found_room();
         let now = self.clock.now();
         self.events.publish(|event| crate::wire::Event {
             job: Some(Box::new(last)),

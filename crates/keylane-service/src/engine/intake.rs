@@ -59,6 +59,31 @@ impl Also {
     }
 }
 
+/// A job that the store has been handed, or one that was there before. What is handed over earlier is accepted earlier.
+#[derive(Debug)]
+pub(crate) enum HandedOver {
+    Before(Box<Submitted>),
+    Coming {
+        told: oneshot::Receiver<Result<Submitted, Refused>>,
+        /// Nobody else asks for the same until it is decided.
+        claims: [Option<KeyClaim>; 2],
+    },
+}
+
+impl HandedOver {
+    /// Waits until it is on the disk and accepted, or refused. Dropped before, it is accepted or refused all the same.
+    pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
+        match self {
+            HandedOver::Before(before) => Ok(*before),
+            HandedOver::Coming { told, claims } => {
+                let answer = told.await;
+                drop(claims);
+                answer.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+            }
+        }
+    }
+}
+
 /// A job that is whole, on its way into the order.
 #[derive(Debug)]
 pub(super) struct Entering {
@@ -293,33 +318,47 @@ impl Intake {
     pub(crate) async fn finish_with(
         self,
         scope: Option<(String, String)>,
-        mut also: Also,
+        also: Also,
     ) -> Result<Submitted, Refused> {
+        self.hand_over_with(scope, also).await?.outcome().await
+    }
+
+    /// The job is whole. Returns when the store has it in its queue, where it is in the order of these calls.
+    pub(crate) async fn hand_over(
+        self,
+        scope: Option<(String, String)>,
+    ) -> Result<HandedOver, Refused> {
+        self.hand_over_with(scope, Also::default()).await
+    }
+
+    async fn hand_over_with(
+        self,
+        scope: Option<(String, String)>,
+        mut also: Also,
+    ) -> Result<HandedOver, Refused> {
         let core = Arc::clone(&self.core);
         let hash: [u8; 32] = self.hash.clone().finalize().into();
         let (mut claim, mut name_claim) = (None, None);
         if let Some((scope, key)) = &scope {
             claim = Some(core.claim_key(scope, key)?);
             if let Some(before) = core.submitted_before(scope, key, hash)? {
-                return Ok(before);
+                return Ok(HandedOver::Before(before.into()));
             }
         }
         if let Some(name) = self.head.client_id.clone() {
             let (own, before) = core.called_before(&name, hash)?;
             if let Some(before) = before {
-                return Ok(before);
+                return Ok(HandedOver::Before(before.into()));
             }
             also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
             name_claim = Some(own);
         }
         let (tell, told) = oneshot::channel();
-        self.hand_over(scope, hash, also, tell).await?;
-        let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
-        drop((claim, name_claim));
-        answer
+        self.bring(scope, hash, also, tell).await?;
+        Ok(HandedOver::Coming { told, claims: [claim, name_claim] })
     }
 
-    async fn hand_over(
+    async fn bring(
         self,
         scope: Option<(String, String)>,
         hash: [u8; 32],
@@ -379,6 +418,7 @@ impl Intake {
 impl Core {
     /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
     pub(super) fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
+        self.found_room();
         let Entering { number, id, total, kind, head, keys, created } = entering;
         let now = self.clock.now();
         let mut books = self.books();
@@ -444,9 +484,17 @@ impl Core {
     }
 }
 
+#[cfg(test)]
+impl Core {
+    /// Whether a job is on its way under this key.
+    pub(crate) fn is_claimed(&self, scope: &str, key: &str) -> bool {
+        self.books().claimed_keys.contains(&(scope.to_owned(), key.to_owned()))
+    }
+}
+
 /// An idempotency key in use.
 #[derive(Debug)]
-pub(super) struct KeyClaim {
+pub(crate) struct KeyClaim {
     core: Arc<Core>,
     name: (String, String),
 }

@@ -1,6 +1,7 @@
 //! What is too old goes: jobs that are over, and idempotency keys.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -46,12 +47,18 @@ impl Core {
 
     async fn remove_old(self: &Arc<Self>) -> Result<(), Kept> {
         let now = self.clock.now().0;
-        while !self.stopped.is_cancelled()
-            && self.read(move |core| core.store.has_expired(now)).await?
-        {
+        // A server that nobody sends to because it found no room would have nothing else to write.
+        let mut is_wanted = self.found_no_room.load(Relaxed);
+        loop {
+            is_wanted |= self.read(move |core| core.store.has_expired(now)).await?;
+            if !is_wanted || self.stopped.is_cancelled() {
+                break;
+            }
             let mut changes = Changes::new();
             changes.forget_idempotency(now);
             self.store.submit(changes).await?;
+            self.found_room();
+            is_wanted = false;
         }
         let Some(keep) = self.settings.keep else { return Ok(()) };
         let before = now.saturating_sub(millis(keep));
@@ -63,7 +70,8 @@ impl Core {
             let removed = old.iter().map(|job| self.store.submit(removal(job.number)));
             for removed in join_all(removed).await {
                 match removed {
-                    Ok(_) | Err(WriteError::NoSuchJob { .. } | WriteError::NotEnded { .. }) => {}
+                    Ok(_) => self.found_room(),
+                    Err(WriteError::NoSuchJob { .. } | WriteError::NotEnded { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -1,7 +1,7 @@
 //! The service as its owner has it: started with its kinds, served, and stopped.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -132,6 +132,7 @@ impl Service {
             books: Mutex::new(books(scheduler, !recovered.was_clean())),
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
+            found_no_room: AtomicBool::new(false),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
             by_key: Mutex::default(),
