@@ -1,6 +1,6 @@
 //! How a job comes in: checked, brought to the disk piece by piece, and accepted when all of it is there.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -63,7 +63,7 @@ impl Also {
 /// A job that the store has been handed, or one that was there before. What is handed over earlier is accepted earlier.
 #[derive(Debug)]
 pub(crate) enum HandedOver {
-    Before(Submitted),
+    Before(Box<Submitted>),
     Coming {
         told: oneshot::Receiver<Result<Submitted, Refused>>,
         /// Nobody else asks for the same until it is decided.
@@ -75,7 +75,7 @@ impl HandedOver {
     /// Waits until it is on the disk and accepted, or refused. Dropped before, it is accepted or refused all the same.
     pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
         match self {
-            HandedOver::Before(before) => Ok(before),
+            HandedOver::Before(before) => Ok(*before),
             HandedOver::Coming { told, claims } => {
                 let answer = told.await;
                 drop(claims);
@@ -95,6 +95,20 @@ pub(super) struct Entering {
     head: Head,
     keys: KeyList,
     created: Timestamp,
+}
+
+/// A client's answer that waits for the rest of its commit.
+#[derive(Debug)]
+pub(super) struct Answer {
+    tell: oneshot::Sender<Result<Submitted, Refused>>,
+    submitted: Submitted,
+}
+
+impl Answer {
+    fn tell(self) {
+        // Who no longer waits can ask for the job by its idempotency key.
+        let _ = self.tell.send(Ok(self.submitted));
+    }
 }
 
 /// A line of NDJSON: a subtask, of which nothing is copied.
@@ -334,23 +348,23 @@ impl Intake {
         if let Some((scope, key)) = &scope {
             claim = Some(core.claim_key(scope, key)?);
             if let Some(before) = core.submitted_before(scope, key, hash)? {
-                return Ok(HandedOver::Before(before));
+                return Ok(HandedOver::Before(before.into()));
             }
         }
         if let Some(name) = self.head.client_id.clone() {
             let (own, before) = core.called_before(&name, hash)?;
             if let Some(before) = before {
-                return Ok(HandedOver::Before(before));
+                return Ok(HandedOver::Before(before.into()));
             }
             also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
             name_claim = Some(own);
         }
         let (tell, told) = oneshot::channel();
-        self.to_store(scope, hash, also, tell).await?;
+        self.bring(scope, hash, also, tell).await?;
         Ok(HandedOver::Coming { told, claims: [claim, name_claim] })
     }
 
-    async fn to_store(
+    async fn bring(
         self,
         scope: Option<(String, String)>,
         hash: [u8; 32],
@@ -370,7 +384,8 @@ impl Intake {
                     if let Some(then) = then {
                         then(&core);
                     }
-                    Ok(core.accept(entering))
+                    let submitted = core.accept(entering);
+                    return core.answers().push(Answer { tell, submitted });
                 }
                 Err(error) => Err(core.write_refused(error)),
             };
@@ -439,9 +454,22 @@ impl Core {
         // Under the lock, so that nobody learns of a change to it before.
         self.announce(job.clone(), now);
         self.write_next(&mut books);
-        drop(books);
-        self.bell.ring();
         Submitted { id, job, replayed: false }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Vec<Answer>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of a commit is accepted: what is ready can begin, and clients are answered, both once for all of it. To
+    /// wake a task of the runtime from another thread wakes a thread, and for many of them one is enough.
+    pub(super) fn commit_ended(&self) {
+        self.bell.ring();
+        let mut answers = std::mem::take(&mut *self.answers());
+        if answers.len() <= 1 {
+            return answers.drain(..).for_each(Answer::tell);
+        }
+        self.runtime.spawn(async move { answers.into_iter().for_each(Answer::tell) });
     }
 
     /// Until when an idempotency key that is used now is kept.

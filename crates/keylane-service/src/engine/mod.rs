@@ -27,6 +27,7 @@ mod metrics;
 mod plan;
 mod record;
 mod remote;
+mod retention;
 mod schedules;
 mod service;
 mod steer;
@@ -147,6 +148,8 @@ pub(crate) struct Core {
     pub(crate) stopped: CancellationToken,
     bell: dispatch::Bell,
     books: Mutex<books::Books>,
+    /// Clients whose jobs are accepted, and who are told when their commit has ended. Locked alone, or last.
+    answers: Mutex<Vec<intake::Answer>>,
     health: Mutex<StoreHealth>,
     /// Whether the last thing that somebody asked to have written found no room. Set by whoever tells a client so,
     /// cleared by whatever is written after it. It stops nothing: what runs may end in the room that is left, which a
@@ -257,7 +260,17 @@ impl Core {
                 self.set_health(StoreHealth::Failed(why.clone()));
                 Refused::StoreFailed(why)
             }
-            other => Refused::StoreFailed(other.to_string()),
+            // Somebody else was faster.
+            WriteError::NoSuchJob { .. } | WriteError::NoSuchSubtask { .. } => {
+                Refused::Gone { what: "the job".into() }
+            }
+            WriteError::Ended { .. } | WriteError::NotEnded { .. } => {
+                Refused::Conflict(format!("{error}; something else was asked of it meanwhile"))
+            }
+            WriteError::Busy => Refused::Backlog {
+                what: "another program works on the store's file".into(),
+                after: Duration::from_secs(1),
+            },
         }
     }
 }

@@ -61,7 +61,8 @@ impl Core {
         self.store.submit_with(changes, move |written| core.written(written, copy, effects));
     }
 
-    /// A batch was written, or not. Called on the writer's thread.
+    /// A batch was written, or not. Called on the writer's thread; what can begin now does when the commit has
+    /// ended.
     fn written(
         self: &Arc<Self>,
         written: Result<Committed, WriteError>,
@@ -94,8 +95,6 @@ impl Core {
                 // Tried again by the ticker, for nothing would become of it at once.
             }
         }
-        drop(books);
-        self.bell.ring();
     }
 
     /// Waits until all that has happened so far is on the disk.

@@ -130,12 +130,20 @@ impl Service {
             stopped: CancellationToken::new(),
             bell: dispatch::Bell::default(),
             books: Mutex::new(books(scheduler, !recovered.was_clean())),
+            answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
             found_no_room: AtomicBool::new(false),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
             by_key: Mutex::default(),
             summary: Mutex::default(),
+        });
+        // The service has the store, so the store must not have the service.
+        let committed = Arc::downgrade(&core);
+        core.store.after_commits(move || {
+            if let Some(core) = committed.upgrade() {
+                core.commit_ended();
+            }
         });
         core.recover(&mut recovered)?;
         core.schedules.recover(core.store.schedules()?)?;
@@ -144,7 +152,8 @@ impl Service {
             .name("keylane-dispatch".into())
             .spawn(move || dispatching.dispatch())
             .map_err(StartError::Thread)?;
-        let ticker = runtime.spawn(Arc::clone(&core).tick());
+        let (ticking, retaining) = (Arc::clone(&core).tick(), Arc::clone(&core).retain());
+        let ticker = runtime.spawn(async { _ = tokio::join!(ticking, retaining) });
         let schedules = runtime.spawn(Arc::clone(&core).keep_schedules());
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
@@ -221,6 +230,7 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         held_back: VecDeque::new(),
         is_draining: false,
         unfinished: 0,
+        retried: HashSet::new(),
         claimed_keys: HashSet::new(),
     }
 }

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use keylane::admit::OwnedPermit;
@@ -101,6 +101,26 @@ pub(super) struct Shared {
     commits: AtomicU64,
     /// Why nothing more is written, once that is so. Only the writer changes it.
     failed: Mutex<Option<Arc<str>>>,
+    /// What is called after each commit. Set once, before anything is submitted that it is for.
+    pub(super) after_commit: AfterCommit,
+}
+
+/// What is called on the writer's thread when all answers of a commit were told, if something is.
+#[derive(Default)]
+pub(super) struct AfterCommit(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl AfterCommit {
+    pub(super) fn call(&self) {
+        if let Some(then) = self.0.get() {
+            then();
+        }
+    }
+}
+
+impl fmt::Debug for AfterCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AfterCommit").field(&self.0.get().is_some()).finish()
+    }
 }
 
 /// How the store stands.
@@ -179,6 +199,7 @@ impl Store {
         let shared = Arc::new(Shared {
             queue: Queue::new(settings.most_waiting_bytes),
             next_number: AtomicU64::new(meta.numbers),
+            after_commit: AfterCommit::default(),
             commits: AtomicU64::new(meta.commits),
             failed: Mutex::default(),
         });
@@ -278,6 +299,16 @@ impl Store {
         self.hand_over(changes, Answer::new(then), None);
     }
 
+    /// Has this called after each commit, when its answers were told: for what is better done once for all of
+    /// them. It runs on the writer's thread, and may do what [`submit_with`](Self::submit_with) says.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn after_commits(&self, then: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.shared().after_commit.0.set(Box::new(then)).is_ok();
+        assert!(is_first, "something is called after each commit already");
+    }
+
     /// Submits, where nobody wants to know.
     pub fn submit_and_forget(&self, changes: Changes) {
         self.hand_over(changes, Answer::to_nobody(), None);
@@ -299,11 +330,13 @@ impl Store {
                 self.core.ended.forget(*job);
             }
         }
-        // It is closed while there are handles only if the writer has ended: then the answer says so.
+        // It is closed while there are handles only if the writer has ended: then the answer says so. Not on this
+        // thread, whose caller may have locked what the answer locks; without another, dropped it says so too.
         if let Err(refused) = self.core.shared.queue.push(request) {
             let ended = || WriteError::Failed { cause: "the writer has ended".into() };
             let error = self.core.shared.failure().unwrap_or_else(ended);
-            refused.answer.tell(Err(error));
+            let tell = move || refused.answer.tell(Err(error));
+            let _ = thread::Builder::new().name("keylane-store-ended".into()).spawn(tell);
         }
     }
 

@@ -142,6 +142,7 @@ impl Ledger for Writer {
             }
             request.answer.tell(answer);
         }
+        self.shared.after_commit.call();
     }
 
     fn refuse(&mut self, requests: Vec<Request>, refusal: &Refusal) {
