@@ -1,8 +1,8 @@
 //! Where a job is in its client's trace: W3C Trace Context, checked when it comes, and passed on with each attempt.
 //!
-//! Keylane makes no spans of its own, so it is a bystander in the standard's words and leaves the parent as it was: the
-//! handler's spans are children of the span that submitted the job, whenever it runs. What is not valid is as if it
-//! had not come, for a trace is no reason to refuse work.
+//! Keylane makes no spans of its own and leaves the parent as it was: the handler's spans are children of the span that
+//! submitted the job, whenever it runs. What is not valid is as if it had not come, for a trace is no reason to refuse
+//! work.
 
 use serde::{Deserialize, Serialize};
 
