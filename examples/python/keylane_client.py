@@ -233,6 +233,8 @@ class Task:
         self.keylane, self.lease = keylane, lease
         self.payload, self.keys = lease["payload"], lease["keys"]
         self.attempt, self.fence = lease["attempt"], lease["fence"]
+        #: The trace that the job was submitted in (W3C Trace Context), if it was in one.
+        self.traceparent, self.tracestate = lease.get("traceparent"), lease.get("tracestate")
         #: Set when nobody wants the result any more: a handler that takes long looks at it now and then.
         self.cancelled = threading.Event()
         self._over = threading.Event()

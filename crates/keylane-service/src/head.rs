@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::kind::{Kind, Kinds};
 use crate::refused::Refused;
+use crate::trace_context::TraceContext;
 use crate::wire::{OnErrorChoice, OnFailChoice, SubmitJob, SubmitSubtask, Timestamp};
 
 /// Bounds on what is submitted. They keep one request from hurting the others.
@@ -73,6 +74,9 @@ pub(crate) struct Head {
     /// What its client calls it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) client_id: Option<String>,
+    /// Where it is in its client's trace.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) trace: Option<TraceContext>,
     /// What the split step gets.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) payload: Option<Box<RawValue>>,
@@ -304,6 +308,7 @@ fn head_of(
         split,
         fan_in: kind.fan_in.is_some() && job.fan_in.unwrap_or(true),
         client_id: None,
+        trace: None,
         payload,
     }
 }

@@ -9,6 +9,7 @@ mod kind;
 mod refused;
 pub mod schedule;
 pub mod store;
+mod trace_context;
 pub mod wire;
 
 pub use engine::{ManualClock, Service, ServiceBuilder, Settings, StartError};
@@ -16,3 +17,4 @@ pub use head::Bounds;
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 pub use kind::{Kind, Rate, Work};
 pub use refused::Refused;
+pub use trace_context::TraceContext;

@@ -7,7 +7,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::attempts::{JOB, ask, attempt, cancellable, lasting, named_pipe, passing, result};
+use common::attempts::{
+    JOB, ask, attempt, cancellable, lasting, named_pipe, passing, result, traced,
+};
 use common::{Log, builder, serve};
 use keylane_service::Kind;
 use keylane_service::handle::{Command, Limits};
@@ -39,13 +41,31 @@ async fn it_is_told_what_it_is_about() {
     assert_eq!(told, format!("\"{JOB} resize 7 ann 2 99\""));
     // Of our own environment it gets all, or what was chosen.
     let all = result(ask(&Command::new(["env"]), attempt("null")).await);
-    let mut ours = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let ours = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    // Where these tests are traced themselves.
+    let mut ours = ours.filter(|name| !name.starts_with("TRACE"));
     assert!(ours.all(|name| all.contains(&format!("{name}="))), "{all}");
     let chosen = Command::new(["env"]).environment(["PATH"]);
     let chosen = result(ask(&chosen, attempt("null")).await);
     let lines: Vec<_> = chosen.trim_matches('"').split("\\n").collect();
     assert!(lines.iter().any(|line| line.starts_with("PATH=")), "{chosen}");
     assert!(lines.iter().all(|line| line.starts_with("PATH=") || line.starts_with("KEYLANE_")));
+}
+
+#[tokio::test]
+async fn it_has_the_trace_of_its_job_and_no_other() {
+    let script = "echo ${TRACEPARENT-none} ${TRACESTATE-none}";
+    let told = result(ask(&shell(script), traced("null")).await);
+    assert_eq!(told, "\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=1\"");
+    assert_eq!(result(ask(&shell(script), attempt("null")).await), "\"none none\"");
+    // A parent that the server itself was started with is of another trace: the same in a process that has one.
+    if std::env::var_os("TRACEPARENT").is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["it_has_the_trace_of_its_job_and_no_other", "--exact"]);
+        let again = again.env("TRACEPARENT", "ours").env("TRACESTATE", "ours").output().unwrap();
+        let said = String::from_utf8_lossy(&again.stdout);
+        assert!(again.status.success() && said.contains("1 passed"), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::attempts::{JOB, ask, attempt, cancellable, lasting, passing, result};
+use common::attempts::{JOB, ask, attempt, cancellable, lasting, passing, result, traced};
 use keylane_service::handle::{Answer, Post};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -72,6 +72,20 @@ async fn the_payload_is_posted_with_what_it_is_about() {
     ] {
         assert!(head.lines().any(|line| line == header), "{header} is not in {asked}");
     }
+}
+
+#[tokio::test]
+async fn it_is_posted_in_the_trace_of_its_job() {
+    let is_there = |asked: &str, header: &str| asked.lines().any(|line| line == header);
+    let (post, asked) = answering(answer("200 OK", "", "")).await;
+    ask(&post, traced("null")).await.unwrap();
+    let asked = asked.await.unwrap();
+    let parent = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    assert!(is_there(&asked, parent) && is_there(&asked, "tracestate: a=1"), "{asked}");
+    let (post, asked) = answering(answer("200 OK", "", "")).await;
+    ask(&post, attempt("null")).await.unwrap();
+    let asked = asked.await.unwrap();
+    assert!(!asked.contains("\ntrace"), "{asked}");
 }
 
 #[tokio::test]

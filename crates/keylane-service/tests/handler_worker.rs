@@ -4,7 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::attempts::{JOB, ask, attempt, cancellable, lasting, named_pipe, passing, result};
+use common::attempts::{
+    JOB, ask, attempt, cancellable, lasting, named_pipe, passing, result, traced,
+};
 use keylane_service::handle::{Answer, Command, Handler, Workers};
 use serde_json::json;
 
@@ -92,6 +94,31 @@ async fn what_a_worker_says_becomes_of_the_attempt() {
     assert_eq!(lasting(says(&workers, "refuse").await), "not a picture");
     // Whoever fails at a task is well for the next.
     assert_eq!(number(&workers).await, first);
+    workers.close().await;
+}
+
+/// Answers with what it was told.
+const PARROT: &str = r#"
+read hello; echo '{"op":"ready"}'
+while read line; do
+    id=$(echo "$line" | sed 's/.*"id":"\([^"]*\)".*/\1/')
+    echo '{"op":"done","id":"'$id'","result":'"$line"'}'
+done
+"#;
+
+#[tokio::test]
+async fn a_worker_is_told_the_trace_if_there_is_one() {
+    let workers = crew(PARROT, 1, None);
+    let told = result(ask(&workers, traced("1")).await);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let expected = json!({
+        "op": "task", "id": format!("{JOB}/7/99"), "job": JOB, "kind": "resize", "subtask": "7",
+        "key": "ann", "attempt": 2, "fence": 99, "payload": 1, "tracestate": "a=1",
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    });
+    assert_eq!(told, expected);
+    let told = result(ask(&workers, attempt("1")).await);
+    assert!(!told.contains("trace"), "{told}");
     workers.close().await;
 }
 

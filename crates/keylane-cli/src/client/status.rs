@@ -96,6 +96,7 @@ fn details(job: &Job, now: Timestamp) -> String {
         ("not before", job.run_at.filter(|at| *at > now).map(|at| at.to_string())),
         ("began", job.started_at.map(ago)),
         ("ended", job.ended_at.map(ago)),
+        ("trace", job.traceparent.clone()),
         ("result", job.result.as_ref().map(|result| result.get().to_owned())),
     ];
     for (what, value) in facts {
@@ -182,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_job_is_shown_with_why_it_waits() {
-        let job =
-            job(r#"{"name": "nightly\u001b[2J", "labels": {"team": "a"}, "waiting_because": [
+        let job = job(r#"{"name": "nightly\u001b[2J", "labels": {"team": "a"},
+                "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "waiting_because": [
                 {"reason": "key_order", "text": "behind others of `u7`", "count": 500},
                 {"reason": "no_slot", "text": "all slots are busy", "count": 40}]}"#);
         let text = details(&job, NOW);
@@ -193,6 +194,7 @@ job_0199aaaaaaaa7000800000000000000a running: 450 of 1000 done, 3 failed; 10 run
   name        nightly\\u{1b}[2J
   labels      team=a
   accepted    2026-01-31T12:00:00.000Z, 1 min 30 s ago
+  trace       00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
   waits       500 × behind others of `u7`
               40 × all slots are busy
 ";

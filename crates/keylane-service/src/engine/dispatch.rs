@@ -168,6 +168,7 @@ impl Core {
             number: running.attempt,
             fence,
             payload: Bytes::new(),
+            trace: live.head.trace.clone(),
             cancelled: running.cancel.clone(),
         };
         Some(Begin { fence, attempt, number: running.number, kind: running.kind, timeout })

@@ -18,6 +18,7 @@ use crate::schedule::NewSubtask;
 use crate::store::{
     Alias, Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
 };
+use crate::trace_context::TraceContext;
 use crate::wire::{Job, SubmitJob, SubmitSubtask, Timestamp};
 use crate::{JobId, JobNumber};
 
@@ -299,6 +300,11 @@ impl Intake {
     /// Its client calls it that.
     pub(crate) fn call(&mut self, client_id: String) {
         self.head.client_id = Some(client_id);
+    }
+
+    /// It is a part of this trace.
+    pub(crate) fn trace(&mut self, context: TraceContext) {
+        self.head.trace = Some(context);
     }
 
     /// What it will be called.

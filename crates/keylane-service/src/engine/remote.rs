@@ -102,6 +102,7 @@ impl Core {
                 return Ok(None);
             };
             let shown = super::attempt::shown(running.step);
+            let trace = live.head.trace.as_ref();
             let lease = Lease {
                 id: format!("lease_{fence}_{shown}_{}", live.id),
                 job: live.id.to_string(),
@@ -111,6 +112,8 @@ impl Core {
                 attempt: running.attempt,
                 fence,
                 payload: super::made::null(),
+                traceparent: trace.map(|trace| trace.traceparent().to_owned()),
+                tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
                 expires_at: held.expires,
             };
             (running.job, running.number, lease)

@@ -29,7 +29,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// - The payload comes on the standard input, as JSON; `{}` in an argument stands for it as well, and
 ///   `{key}` for the first key.
 /// - `KEYLANE_JOB`, `KEYLANE_KIND`, `KEYLANE_SUBTASK`, `KEYLANE_KEY`, `KEYLANE_ATTEMPT` and `KEYLANE_FENCE` say what it is
-///   about; of the server's own environment it gets what was chosen.
+///   about; of the server's own environment it gets what was chosen. `TRACEPARENT` and `TRACESTATE` are there if the job
+///   came with a trace, and only then.
 /// - What it prints is the result: JSON, or else a text.
 /// - Exit status 0 is success, 65 a failure that lasts, all else one that passes; the end of what it
 ///   said on its standard error is the reason.
@@ -166,6 +167,15 @@ impl Handler for Command {
             .env("KEYLANE_KEY", attempt.key().unwrap_or_default().into_owned())
             .env("KEYLANE_ATTEMPT", attempt.number.to_string())
             .env("KEYLANE_FENCE", attempt.fence.to_string());
+        // Those of the server itself are of another trace.
+        for (name, value) in
+            [("TRACEPARENT", attempt.traceparent()), ("TRACESTATE", attempt.tracestate())]
+        {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         Box::pin(run(command, attempt))
     }
 }

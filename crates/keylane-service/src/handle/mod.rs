@@ -17,7 +17,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use crate::{JobId, Key, SubtaskNumber};
+use crate::{JobId, Key, SubtaskNumber, TraceContext};
 
 pub use command::{Command, Limits};
 pub(crate) use function::panicked;
@@ -67,6 +67,8 @@ pub struct Attempt {
     pub fence: u64,
     /// What the subtask is given: JSON.
     pub payload: Bytes,
+    /// Where the job is in its client's trace: the parent of what the handler does.
+    pub trace: Option<TraceContext>,
     /// When somebody has cancelled the job and wants it to end now, or the time is up.
     pub cancelled: CancellationToken,
 }
@@ -97,6 +99,14 @@ impl Attempt {
             Step::Subtask(number) => number.to_string(),
             Step::FanIn => "fan-in".into(),
         }
+    }
+
+    pub(crate) fn traceparent(&self) -> Option<&str> {
+        self.trace.as_ref().map(TraceContext::traceparent)
+    }
+
+    pub(crate) fn tracestate(&self) -> Option<&str> {
+        self.trace.as_ref().and_then(TraceContext::tracestate)
     }
 
     /// The first of its keys, as text.

@@ -16,7 +16,8 @@ const QUOTED: usize = 300;
 /// Posts each subtask's payload to an address; the answer's body is the result.
 ///
 /// The headers `keylane-job`, `keylane-kind`, `keylane-subtask`, `keylane-key`, `keylane-attempt`, `keylane-fence` and
-/// `idempotency-key` say what it is about. A status of 2xx is success. 408, 425, 429 and 5xx, and no
+/// `idempotency-key` say what it is about, `traceparent` and `tracestate` of which trace it is, if the job came
+/// with one. A status of 2xx is success. 408, 425, 429 and 5xx, and no
 /// answer at all, are failures that pass, and `Retry-After` in seconds is kept; all else would be
 /// answered the same again, and is a failure that lasts.
 #[derive(Clone, Debug)]
@@ -144,6 +145,13 @@ fn headers(attempt: &Attempt) -> HeaderMap {
     put("keylane-attempt", attempt.number.to_string().as_bytes());
     put("keylane-fence", attempt.fence.to_string().as_bytes());
     put("idempotency-key", attempt.idempotency_key().as_bytes());
+    for (name, value) in
+        [("traceparent", attempt.traceparent()), ("tracestate", attempt.tracestate())]
+    {
+        if let Some(value) = value {
+            put(name, value.as_bytes());
+        }
+    }
     if let Some(key) = attempt.keys.first() {
         put("keylane-key", &key.0);
     }

@@ -10,6 +10,8 @@
 //! | `{"op":"cancel","id":…}` | one of those two |
 //! | `{"op":"bye"}`, and the end of its input | it ends |
 //!
+//! A task has `key` if it has one, and `traceparent` and `tracestate` if its job came with a trace.
+//!
 //! A worker has one task at a time. An `id` has the attempt in it; an answer with another is no answer.
 //! A worker that ends, answers what it was not asked, or does not answer when it was told to give up, is
 //! killed with its process group; its task's attempt has failed, and another worker is started for the
@@ -79,6 +81,10 @@ enum ToWorker<'a> {
         key: Option<&'a str>,
         attempt: u32,
         fence: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        traceparent: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tracestate: Option<&'a str>,
         payload: &'a RawValue,
     },
     Cancel {
@@ -226,6 +232,8 @@ impl Worker {
             key: key.as_deref(),
             attempt: attempt.number,
             fence: attempt.fence,
+            traceparent: attempt.traceparent(),
+            tracestate: attempt.tracestate(),
             payload: &payload,
         };
         let cancelled = attempt.cancelled.clone();

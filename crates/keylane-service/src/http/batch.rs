@@ -14,6 +14,7 @@ use super::State;
 use super::extract::{Format, Submitter, format, json, query, whole};
 use super::jobs;
 use super::problem::Refusal;
+use crate::TraceContext;
 use crate::engine::{HandedOver, Intake, Submitted, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 
@@ -43,6 +44,7 @@ async fn submit(
         return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
     }
     let scope = jobs::scope_of(&parts.headers, &caller)?;
+    let trace = jobs::trace_of(&parts.headers);
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let SubmitBatch { jobs } = json(&bytes)?;
     if !(1..=MOST_JOBS).contains(&jobs.len()) {
@@ -50,12 +52,12 @@ async fn submit(
         return Err(Refusal::new("invalid", format!("jobs: {why}")).at("/jobs", why));
     }
     if !asked.atomic.unwrap_or(true) {
-        let items = one_by_one(&state, &jobs, scope).await;
+        let items = one_by_one(&state, &jobs, scope, trace.as_ref()).await;
         return Ok(Json(Batch { items }).into_response());
     }
     let mut intakes = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.iter().enumerate() {
-        let intake = begin(&state, job).await;
+        let intake = begin(&state, job, trace.as_ref()).await;
         intakes.push(intake.map_err(|refusal| refusal.within(&format!("/jobs/{place}")))?);
     }
     let hash = Sha256::digest(&bytes).into();
@@ -69,10 +71,17 @@ async fn submit(
     Ok(response)
 }
 
-async fn begin(state: &State, text: &RawValue) -> Result<Intake, Refusal> {
+async fn begin(
+    state: &State,
+    text: &RawValue,
+    trace: Option<&TraceContext>,
+) -> Result<Intake, Refusal> {
     let job: SubmitJob = json(text.get().as_bytes())?;
     let mut intake = state.core.begin_intake(job, false)?;
     intake.hash(text.get().as_bytes());
+    if let Some(trace) = trace {
+        intake.trace(trace.clone());
+    }
     intake.flush().await?;
     Ok(intake)
 }
@@ -83,11 +92,12 @@ async fn one_by_one(
     state: &State,
     jobs: &[Box<RawValue>],
     scope: Option<(String, String)>,
+    trace: Option<&TraceContext>,
 ) -> Vec<BatchItem> {
     let mut all = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.iter().enumerate() {
         let scope = scope.as_ref().map(|(caller, key)| (caller.clone(), key_in_batch(key, place)));
-        all.push(hand_over(state, job, scope).await);
+        all.push(hand_over(state, job, scope, trace).await);
     }
     let mut items = Vec::with_capacity(all.len());
     for handed_over in all {
@@ -103,8 +113,9 @@ async fn hand_over(
     state: &State,
     job: &RawValue,
     scope: Option<(String, String)>,
+    trace: Option<&TraceContext>,
 ) -> Result<HandedOver, Refusal> {
-    Ok(begin(state, job).await?.hand_over(scope).await?)
+    Ok(begin(state, job, trace).await?.hand_over(scope).await?)
 }
 
 async fn outcome(handed_over: Result<HandedOver, Refusal>) -> Result<Submitted, Refusal> {
@@ -164,7 +175,7 @@ mod tests {
         };
         let jobs = [job("echo", 0), job("none", 1), job("echo", 2), job("echo", 3)];
         let scope = Some(("somebody".to_owned(), "key".to_owned()));
-        let batch = tokio::spawn(async move { one_by_one(&state, &jobs, scope).await });
+        let batch = tokio::spawn(async move { one_by_one(&state, &jobs, scope, None).await });
         let is_on_its_way = |place: usize| core.is_claimed("somebody", &key_in_batch("key", place));
         while ![0, 2, 3].into_iter().all(is_on_its_way) {
             tokio::task::yield_now().await;

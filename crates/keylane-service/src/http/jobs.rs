@@ -24,10 +24,12 @@ use crate::wire::{
     Because, CancelRequest, Job, JobPatch, JobState, OutcomeView, Page, RetryRequest, SubmitJob,
     SubtaskState, SubtaskView,
 };
-use crate::{JobId, JobNumber};
+use crate::{JobId, JobNumber, TraceContext};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
@@ -89,8 +91,9 @@ async fn submit(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
-    let known = KnownBy { scope: scope_of(&parts.headers, &caller)?, client_id: None };
-    let submitted = take(&state, &parts.headers, body, known).await?;
+    let scope = scope_of(&parts.headers, &caller)?;
+    let with = With { scope, client_id: None, trace: trace_of(&parts.headers) };
+    let submitted = take(&state, &parts.headers, body, with).await?;
     answer(&state, submitted, &parts.headers).await
 }
 
@@ -103,8 +106,8 @@ async fn put(
 ) -> Result<Response, Refusal> {
     check_client_id(&id)?;
     let (parts, body) = request.into_parts();
-    let known = KnownBy { scope: None, client_id: Some(id) };
-    let submitted = take(&state, &parts.headers, body, known).await?;
+    let with = With { scope: None, client_id: Some(id), trace: trace_of(&parts.headers) };
+    let submitted = take(&state, &parts.headers, body, with).await?;
     let replayed = submitted.replayed;
     let mut response = answer(&state, submitted, &parts.headers).await?;
     if replayed {
@@ -113,17 +116,20 @@ async fn put(
     Ok(response)
 }
 
-/// How a client asks for the same again.
+/// What comes with a job and is not in its body.
 #[derive(Debug, Default)]
-struct KnownBy {
-    /// By an idempotency key, and whose that is.
+struct With {
+    /// An idempotency key, and whose that is.
     scope: Option<(String, String)>,
-    /// By what the client calls the job.
+    /// What the client calls the job.
     client_id: Option<String>,
+    /// Where it is in the client's trace.
+    trace: Option<TraceContext>,
 }
 
-impl KnownBy {
-    fn is_something(&self) -> bool {
+impl With {
+    /// Whether the client may ask for the same again.
+    fn is_hashed(&self) -> bool {
         self.scope.is_some() || self.client_id.is_some()
     }
 
@@ -131,6 +137,9 @@ impl KnownBy {
         intake.flush().await?;
         if let Some(client_id) = self.client_id {
             intake.call(client_id);
+        }
+        if let Some(trace) = self.trace {
+            intake.trace(trace);
         }
         Ok(intake.finish(self.scope).await?)
     }
@@ -140,11 +149,11 @@ async fn take(
     state: &State,
     headers: &HeaderMap,
     body: Body,
-    known: KnownBy,
+    with: With,
 ) -> Result<Submitted, Refusal> {
     match format(headers)? {
-        Format::Json => take_json(state, body, known).await,
-        Format::Lines => take_lines(state, body, known).await,
+        Format::Json => take_json(state, body, with).await,
+        Format::Lines => take_lines(state, body, with).await,
     }
 }
 
@@ -156,6 +165,16 @@ pub(super) fn scope_of(
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let key = idempotency_key(key.as_bytes(), "Idempotency-Key")?;
     Ok(Some((caller.name.clone(), key)))
+}
+
+/// Where the client is in its trace. What is not valid is ignored, as W3C Trace Context has it; of two parents
+/// nobody knows which is right, and a state may come in several lines.
+pub(super) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut parents = headers.get_all(TRACEPARENT).iter();
+    let (Some(parent), None) = (parents.next(), parents.next()) else { return None };
+    let states: Result<Vec<_>, _> =
+        headers.get_all(TRACESTATE).iter().map(HeaderValue::to_str).collect();
+    TraceContext::parse(parent.to_str().ok()?, &states.unwrap_or_default().join(","))
 }
 
 /// An idempotency key as it may be, which came at this place.
@@ -173,26 +192,26 @@ pub(super) fn idempotency_key(bytes: &[u8], place: &str) -> Result<String, Refus
     }
 }
 
-async fn take_json(state: &State, body: Body, known: KnownBy) -> Result<Submitted, Refusal> {
+async fn take_json(state: &State, body: Body, with: With) -> Result<Submitted, Refusal> {
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
     let mut intake = state.core.begin_intake(job, false)?;
-    if known.is_something() {
+    if with.is_hashed() {
         intake.hash(&bytes);
     }
-    known.finish(intake).await
+    with.finish(intake).await
 }
 
 /// The first line is the job, each other a subtask. Nothing of it is accepted before all of it is there.
-async fn take_lines(state: &State, body: Body, known: KnownBy) -> Result<Submitted, Refusal> {
+async fn take_lines(state: &State, body: Body, with: With) -> Result<Submitted, Refusal> {
     let (intake, rest) = (None, Vec::new());
-    let mut lines = Lines { state, is_hashed: known.is_something(), intake, rest, number: 0 };
+    let mut lines = Lines { state, is_hashed: with.is_hashed(), intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| broken_off(&error))?;
         lines.take(&part).await?;
     }
-    lines.end(known).await
+    lines.end(with).await
 }
 
 struct Lines<'a> {
@@ -255,13 +274,13 @@ impl Lines<'_> {
         Ok(())
     }
 
-    async fn end(mut self, known: KnownBy) -> Result<Submitted, Refusal> {
+    async fn end(mut self, with: With) -> Result<Submitted, Refusal> {
         let last = std::mem::take(&mut self.rest);
         self.line(&last).await?;
         let Some(intake) = self.intake else {
             return Err(Refusal::new("bad-syntax", "there is no line: the first is the job"));
         };
-        known.finish(intake).await
+        with.finish(intake).await
     }
 }
 

@@ -98,15 +98,15 @@ const OPERATIONS: &[Operation] = operations! {
         query &[("state", "string"), ("kind", "string"), ("label", "string"), ("q", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_Job"))]; problems [422];
     post "/v1/jobs" "Submit a job; answered when it is on the disk"
-        headers &["Idempotency-Key", "Prefer"]; body "SubmitJob" true;
+        headers &["Idempotency-Key", "Prefer", "traceparent", "tracestate"]; body "SubmitJob" true;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     get "/v1/jobs/{id}" "A job" headers &["Prefer", "If-None-Match"];
         answers [(200, Some("Job")), (304, None)]; problems [404, 410];
     post "/v1/jobs/batch" "Submit several jobs: all or none, unless `atomic` is false; answered when they are on the disk"
-        query &[("atomic", "boolean")]; headers &["Idempotency-Key"]; body "SubmitBatch" true;
+        query &[("atomic", "boolean")]; headers &["Idempotency-Key", "traceparent", "tracestate"]; body "SubmitBatch" true;
         answers [(202, Some("Batch")), (200, Some("Batch"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     put "/v1/jobs/{id}" "Submit a job with an id of your own, which works wherever its id does"
-        headers &["Prefer"]; body "SubmitJob" true;
+        headers &["Prefer", "traceparent", "tracestate"]; body "SubmitJob" true;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
     patch "/v1/jobs/{id}" "Change its name, labels or weight" headers &["If-Match"]; body "JobPatch" false;
         answers [(200, Some("Job"))]; problems [400, 404, 409, 410, 412, 413, 415, 422, 428, 503, 507];
@@ -287,6 +287,21 @@ mod tests {
         for name in named {
             let schema = name.strip_prefix("#/components/schemas/").unwrap();
             assert!(document["components"]["schemas"].get(schema).is_some(), "{schema}");
+        }
+    }
+
+    #[test]
+    fn whatever_takes_a_job_takes_its_trace() {
+        let takes = |operation: &&Operation| {
+            matches!(operation.body, Some(("SubmitJob" | "SubmitBatch", _)))
+        };
+        let all: Vec<_> = OPERATIONS.iter().filter(takes).collect();
+        assert_eq!(all.len(), 3);
+        for operation in all {
+            let parameters = json!(operation.parameters()).to_string();
+            for name in ["traceparent", "tracestate"] {
+                assert!(parameters.contains(&format!("\"{name}\"")), "{}", operation.path);
+            }
         }
     }
 

@@ -229,6 +229,12 @@ pub struct Job {
     /// How long it will take from now, if it goes on as it went; unknown without anything done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
+    /// Where it is in its client's trace: what `traceparent` of its submission said (W3C Trace Context).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub traceparent: Option<String>,
+    /// What tracing systems have added to that, in `tracestate`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tracestate: Option<String>,
     /// Why its subtasks that could be done are not: the most frequent reason first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub waiting_because: Vec<Because>,

@@ -48,6 +48,12 @@ pub struct Lease {
     /// What is to be done.
     #[schema(value_type = serde_json::Value)]
     pub payload: Box<RawValue>,
+    /// Where its job is in its client's trace: what a span of this work has as its parent (W3C Trace Context).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub traceparent: Option<String>,
+    /// What tracing systems have added to that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tracestate: Option<String>,
     /// When the lease ends, unless a heartbeat comes before.
     pub expires_at: Timestamp,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use keylane_service::handle::{Answer, Attempt, Failure, Handler, Step};
-use keylane_service::{JobId, Key};
+use keylane_service::{JobId, Key, TraceContext};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const JOB: &str = "job_0199aaaaaaaa7000800000000000000a";
@@ -21,8 +21,15 @@ pub(crate) fn attempt(payload: &str) -> Attempt {
         number: 2,
         fence: 99,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
+        trace: None,
         cancelled: CancellationToken::new(),
     }
+}
+
+/// The same, in a trace.
+pub(crate) fn traced(payload: &str) -> Attempt {
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    Attempt { trace: TraceContext::parse(parent, "a=1"), ..attempt(payload) }
 }
 
 /// An attempt, and what cancels it.

@@ -98,6 +98,8 @@ fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job
         ended_at: None,
         run_at: head.run_at,
         eta_ms: None,
+        traceparent: head.trace.as_ref().map(|trace| trace.traceparent().to_owned()),
+        tracestate: head.trace.as_ref().and_then(|trace| trace.tracestate().map(str::to_owned)),
         waiting_because: Vec::new(),
         result: None,
         error: None,
