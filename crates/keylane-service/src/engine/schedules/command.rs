@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::fire::job_of;
 use super::when::Times;
-use super::{Entry, Kept};
+use super::{Entry, Kept, Passing, Reason};
 use crate::engine::intake::Submitted;
 use crate::engine::{Core, Refused};
 use crate::head;
@@ -49,21 +49,38 @@ impl Core {
         to_its_end(async move {
             core.check_schedule(&name, &asked)?;
             let _turn = core.schedules.turn(&name).await;
+            // What was due before goes by what was said before.
+            core.decide_due(&name).await;
             let before = core.schedules.get(&name);
             let is_new = before.is_none();
             if is_new && core.schedules.all().len() >= MOST_SCHEDULES {
                 let why = format!("there are {MOST_SCHEDULES} schedules, which are the most");
                 return Err(Refused::Conflict(why));
             }
-            let kept = Kept::set(asked, before.as_ref(), core.calendar.now());
+            let now = core.calendar.now();
+            let kept = Kept::set(asked, before.as_ref(), now);
             if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
-                let was = before.map(|before| before.version);
-                core.change_schedule(&name, was, Some(kept)).await?;
-                core.tell_changed(&name);
+                core.change_by_hand(&name, before.as_ref(), kept, now).await?;
             }
             Ok((core.schedule(&name)?, is_new))
         })
         .await
+    }
+
+    /// Changes it as somebody has asked, and names what is due and will have no job because of that.
+    async fn change_by_hand(
+        self: &Arc<Self>,
+        name: &str,
+        before: Option<&Entry>,
+        mut kept: Kept,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let left = before.and_then(|before| before.left_by(&kept, now));
+        left.iter().for_each(|left| kept.pass(left));
+        self.change_schedule(name, before.map(|before| before.version), Some(kept)).await?;
+        left.iter().for_each(|left| self.tell_passed(name, left));
+        self.tell_changed(name);
+        Ok(())
     }
 
     fn check_schedule(&self, name: &str, asked: &SetSchedule) -> Result<(), Refused> {
@@ -105,14 +122,14 @@ impl Core {
         let core = Arc::clone(self);
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
+            core.decide_due(&name).await;
             let entry = core.known(&name)?;
             if entry.kept.paused != paused {
                 let now = core.calendar.now();
                 let mut kept = (*entry.kept).clone();
                 kept.pause(paused, now);
                 kept.changed = now;
-                core.change_schedule(&name, Some(entry.version), Some(kept)).await?;
-                core.tell_changed(&name);
+                core.change_by_hand(&name, Some(&entry), kept, now).await?;
             }
             core.schedule(&name)
         })
@@ -142,7 +159,7 @@ impl Core {
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
             let entry = core.known(&name)?;
-            core.make_scheduled(&name, &entry, None, 0, scope).await
+            core.make_scheduled(&name, &entry, None, scope).await
         })
         .await
     }
@@ -161,7 +178,27 @@ impl SetSchedule {
     }
 }
 
+impl Entry {
+    /// The times that are due and that this change leaves without a job: they are held up, or they have come just now.
+    fn left_by(&self, then: &Kept, now: Timestamp) -> Option<Passing> {
+        let (Ok(times), false) = (&self.times, self.kept.paused) else { return None };
+        let (reason, what) = match then.has_times_of(&self.kept) {
+            false => (Reason::Changed, "other times were set"),
+            true if then.paused => (Reason::Paused, "the schedule was paused"),
+            true => return None,
+        };
+        let times = times.due(self.kept.decided.0, now.0)?;
+        let held_up = self.held_up.as_ref().map(|(why, _)| format!("; it was held up: {why}"));
+        let text = format!("{what} before it had its job{}", held_up.unwrap_or_default());
+        Some(Passing { times, reason, text })
+    }
+}
+
 impl Kept {
+    fn has_times_of(&self, other: &Kept) -> bool {
+        self.cron == other.cron && self.time_zone == other.time_zone
+    }
+
     /// What is asked for, in place of what there was.
     fn set(asked: SetSchedule, before: Option<&Entry>, now: Timestamp) -> Self {
         let time_zone = asked.zone().to_owned();

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use futures_util::StreamExt;
 
 use super::super::intake::{Also, Submitted};
-use super::when::Next;
-use super::{Entry, Kept};
+use super::when::{Next, Span};
+use super::{Entry, Kept, Passing, Reason};
 use crate::JobId;
 use crate::engine::{Core, Refused};
-use crate::wire::{Event, EventKind, OverlapChoice, PassedOver, SubmitJob, Timestamp};
+use crate::wire::{Event, EventKind, OverlapChoice, SubmitJob, Timestamp};
 
 /// How many schedules are looked after at once, so that their jobs share the syncs of the disk.
 const AT_ONCE: usize = 64;
@@ -54,14 +54,18 @@ impl Core {
         due.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Decides all times of a schedule that are due.
     async fn decide(self: &Arc<Self>, name: String) {
         let _turn = self.schedules.turn(&name).await;
-        while let Some(entry) = self.schedules.get(&name) {
-            match self.decide_next(&name, &entry).await {
+        self.decide_due(&name).await;
+    }
+
+    /// Decides all times of a schedule that are due, as far as it can be done now. The caller has its turn.
+    pub(super) async fn decide_due(self: &Arc<Self>, name: &str) {
+        while let Some(entry) = self.schedules.get(name) {
+            match self.decide_next(name, &entry).await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(refused) => return self.hold_up(&name, entry.version, &refused),
+                Err(refused) => return self.hold_up(name, entry.version, &refused),
             }
         }
     }
@@ -72,18 +76,18 @@ impl Core {
         let (Ok(times), false) = (&entry.times, kept.paused) else { return Ok(false) };
         match times.next(kept.decided.0, self.calendar.now().0, kept.missed) {
             Next::Wait(_) => return Ok(false),
-            Next::PassOver { count, last } => {
-                let text = "the server could not make its job within a minute";
-                self.pass_over(name, entry, last, count, "missed", text.into()).await?;
-            }
-            Next::Fire { at, passed } => {
-                if let Some(before) = self.overlapped(kept) {
-                    let text = format!("{before}, the job before, is not over");
-                    self.pass_over(name, entry, at, passed + 1, "overlap", text).await?;
-                } else {
-                    self.fire(name, entry, at, passed).await?;
+            Next::PassOver(missed) => self.pass_over(name, entry, Passing::missed(missed)).await?,
+            Next::Fire { at, missed } => match (self.overlapped(kept), missed) {
+                (None, _) => self.fire(name, entry, at, missed).await?,
+                (Some(_), Some(missed)) => {
+                    // Not for this reason. After that, this one is looked at again.
+                    self.pass_over(name, entry, Passing::missed(missed)).await?;
                 }
-            }
+                (Some(before), None) => {
+                    let text = format!("{before}, the job before, is not over");
+                    self.pass_over(name, entry, Passing::one(at, Reason::Overlap, text)).await?;
+                }
+            },
         }
         Ok(true)
     }
@@ -101,48 +105,51 @@ impl Core {
         name: &str,
         entry: &Entry,
         at: u64,
-        passed: u64,
+        missed: Option<Span>,
     ) -> Result<(), Refused> {
-        match self.make_scheduled(name, entry, Some(at), passed, None).await {
+        let missed = missed.map(Passing::missed);
+        match self.make_scheduled(name, entry, Some((at, missed.clone())), None).await {
             Ok(_) => {
                 self.schedules.fired.fetch_add(1, Relaxed);
-                self.schedules.count_passed("missed", passed);
                 Ok(())
             }
             // It will not be better the next time.
             Err(refused @ (Refused::Invalid(_) | Refused::TooLarge(_))) => {
                 let text = format!("its job was refused: {refused}");
-                self.pass_over(name, entry, at, passed + 1, "refused", text).await
+                let refused = Passing::one(at, Reason::Refused, text);
+                // What was missed is passed over for that reason, and then this one is tried again.
+                self.pass_over(name, entry, missed.unwrap_or(refused)).await
             }
             Err(refused) => Err(refused),
         }
     }
 
-    /// Makes a job of a schedule, for a time or by hand; with the word that it was made. The caller has the
-    /// schedule's turn.
+    /// Makes a job of a schedule, for a time (and those before it that were missed) or by hand; with the word that it
+    /// was made. The caller has the schedule's turn.
     pub(super) async fn make_scheduled(
         self: &Arc<Self>,
         name: &str,
         entry: &Entry,
-        at: Option<u64>,
-        passed: u64,
+        time: Option<(u64, Option<Passing>)>,
         scope: Option<(String, String)>,
     ) -> Result<Submitted, Refused> {
-        let job = job_of(name, entry.kept.job.get(), at.map(Timestamp))?;
+        let (at, missed) = time.map_or((None, None), |(at, missed)| (Some(Timestamp(at)), missed));
+        let job = job_of(name, entry.kept.job.get(), at)?;
         let mut intake = self.begin_intake(job, false)?;
         // What an idempotency key of a run by hand stands for.
         intake.hash(format!("run {name}").as_bytes());
         intake.flush().await?;
         let mut kept = (*entry.kept).clone();
         kept.last_job = Some(intake.id().to_string());
-        if let Some(at) = at.map(Timestamp) {
+        if let Some(at) = at {
+            missed.iter().for_each(|missed| kept.pass(missed));
             (kept.decided, kept.last_fired) = (at, Some(at));
             kept.fired += 1;
-            kept.passed += passed;
         }
         let (changes, changing) = self.changing(name, Some(entry.version), Some(kept));
         let also = Also::new(changes, move |core| changing.done(core));
         let submitted = intake.finish_with(scope, also).await?;
+        missed.iter().for_each(|missed| self.tell_passed(name, missed));
         if !submitted.replayed {
             let job = submitted.job.clone();
             self.events.publish(|id| Event {
@@ -154,31 +161,32 @@ impl Core {
         Ok(submitted)
     }
 
-    /// So many times up to this one make no job.
+    /// These times make no job.
     async fn pass_over(
         self: &Arc<Self>,
         name: &str,
         entry: &Entry,
-        at: u64,
-        count: u64,
-        reason: &str,
-        text: String,
+        passing: Passing,
     ) -> Result<(), Refused> {
-        let at = Timestamp(at);
-        let passed = PassedOver { at, reason: reason.to_owned(), text: text.clone() };
         let mut kept = (*entry.kept).clone();
-        kept.decided = at;
-        kept.passed += count;
-        kept.last_passed = Some(passed);
+        kept.pass(&passing);
         self.change_schedule(name, Some(entry.version), Some(kept)).await?;
-        tracing::warn!(schedule = name, %at, count, reason, text, "a time has passed without a job");
-        self.schedules.count_passed(reason, count);
+        self.tell_passed(name, &passing);
+        Ok(())
+    }
+
+    /// That these make no job is on the disk.
+    pub(super) fn tell_passed(&self, name: &str, passing: &Passing) {
+        let Passing { times: Span { count, last }, reason, text } = passing;
+        let (at, reason) = (Timestamp(*last), *reason);
+        let word = reason.word();
+        tracing::warn!(schedule = name, %at, count, reason = word, text, "a time has passed without a job");
+        self.schedules.passed[reason as usize].fetch_add(*count, Relaxed);
         self.events.publish(|id| Event {
             schedule: Some(name.to_owned()),
-            error: Some(text),
+            error: Some(text.clone()),
             ..crate::engine::event(id, EventKind::SchedulePassed, self.clock.now())
         });
-        Ok(())
     }
 
     /// What is due cannot be decided now: it stays due.

@@ -29,7 +29,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{Core, Refused, StartError};
 use crate::store::{Changes, ScheduleRecord};
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
-use when::Times;
+use when::{Span, Times};
 
 /// How many names have a turn of their own, so that many schedules are written in one transaction.
 const TURNS: usize = 64;
@@ -47,9 +47,8 @@ pub(crate) struct Schedules {
     /// Who has one of them is the only one who changes the schedules whose names fall to it.
     turns: Turns,
     fired: AtomicU64,
-    passed_overlap: AtomicU64,
-    passed_missed: AtomicU64,
-    passed_refused: AtomicU64,
+    /// Times that have made no job, by their [`Reason`].
+    passed: [AtomicU64; Reason::ALL.len()],
 }
 
 #[derive(Debug)]
@@ -95,6 +94,66 @@ struct Kept {
     last_fired: Option<Timestamp>,
     #[serde(default)]
     last_passed: Option<PassedOver>,
+}
+
+/// Why a time makes no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// The job before is not over.
+    Overlap,
+    /// The server could not make its job in time.
+    Missed,
+    /// Its job was refused for good.
+    Refused,
+    /// It was due, and somebody set other times before it had its job.
+    Changed,
+    /// It was due, and somebody paused the schedule before it had its job.
+    Paused,
+}
+
+impl Reason {
+    const ALL: [Reason; 5] =
+        [Reason::Overlap, Reason::Missed, Reason::Refused, Reason::Changed, Reason::Paused];
+
+    fn word(self) -> &'static str {
+        match self {
+            Reason::Overlap => "overlap",
+            Reason::Missed => "missed",
+            Reason::Refused => "refused",
+            Reason::Changed => "changed",
+            Reason::Paused => "paused",
+        }
+    }
+}
+
+/// Times that make no job.
+#[derive(Clone, Debug)]
+struct Passing {
+    times: Span,
+    reason: Reason,
+    text: String,
+}
+
+impl Passing {
+    fn one(at: u64, reason: Reason, text: String) -> Self {
+        Passing { times: Span { count: 1, last: at }, reason, text }
+    }
+
+    fn missed(times: Span) -> Self {
+        let text = "the server could not make its job within a minute".to_owned();
+        Passing { times, reason: Reason::Missed, text }
+    }
+}
+
+impl Kept {
+    /// These make no job.
+    fn pass(&mut self, passing: &Passing) {
+        let Passing { times: Span { count, last }, reason, text } = passing;
+        let (at, reason) = (Timestamp(*last), reason.word().to_owned());
+        self.decided = self.decided.max(at);
+        self.passed += count;
+        self.last_passed = Some(PassedOver { at, reason, text: text.clone() });
+    }
 }
 
 /// A change that is on its way to the disk, as it is to be known when it is there.
@@ -187,15 +246,6 @@ impl Schedules {
         Ok(())
     }
 
-    fn count_passed(&self, reason: &str, count: u64) {
-        let counter = match reason {
-            "overlap" => &self.passed_overlap,
-            "missed" => &self.passed_missed,
-            _ => &self.passed_refused,
-        };
-        counter.fetch_add(count, Relaxed);
-    }
-
     /// In the text format of Prometheus.
     pub(super) fn write_metrics(&self, to: &mut String) -> fmt::Result {
         let (mut active, mut paused, mut held_up) = (0, 0, 0);
@@ -217,12 +267,8 @@ impl Schedules {
         writeln!(to, "keylane_schedule_fired_total {}", self.fired.load(Relaxed))?;
         writeln!(to, "# HELP keylane_schedule_passed_total Times that have made no job.")?;
         writeln!(to, "# TYPE keylane_schedule_passed_total counter")?;
-        for (reason, counter) in [
-            ("overlap", &self.passed_overlap),
-            ("missed", &self.passed_missed),
-            ("refused", &self.passed_refused),
-        ] {
-            let count = counter.load(Relaxed);
+        for reason in Reason::ALL {
+            let (count, reason) = (self.passed[reason as usize].load(Relaxed), reason.word());
             writeln!(to, "keylane_schedule_passed_total{{reason=\"{reason}\"}} {count}")?;
         }
         Ok(())
