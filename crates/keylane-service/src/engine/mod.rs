@@ -116,14 +116,6 @@ pub enum StartError {
         /// Why.
         why: String,
     },
-    /// A schedule cannot go on.
-    #[error("schedule {name:?} cannot go on: {why}")]
-    Schedule {
-        /// Which.
-        name: String,
-        /// Why.
-        why: String,
-    },
     /// A thread was not started.
     #[error("a thread was not started")]
     Thread(#[source] std::io::Error),

@@ -145,7 +145,7 @@ impl Service {
             }
         });
         core.recover(&mut recovered)?;
-        core.schedules.recover(core.store.schedules()?)?;
+        core.schedules.recover(core.store.schedule_rows()?, core.calendar.now());
         let dispatching = Arc::clone(&core);
         let dispatcher = std::thread::Builder::new()
             .name("keylane-dispatch".into())

@@ -17,26 +17,55 @@ const MOST_NAME_BYTES: usize = 128;
 /// How many there may be: all of them are in memory.
 const MOST_SCHEDULES: usize = 10_000;
 
+/// Bytes of the jobs on a page, unless one alone has more.
+const MOST_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
 impl Core {
     /// How a schedule is.
     pub(crate) fn schedule(&self, name: &str) -> Result<Schedule, Refused> {
         Ok(self.known(name)?.view(name))
     }
 
-    fn known(&self, name: &str) -> Result<Entry, Refused> {
+    fn known(&self, name: &str) -> Result<Arc<Entry>, Refused> {
         let unknown = || Refused::Unknown { what: format!("schedule {name}") };
         self.schedules.get(name).ok_or_else(unknown)
     }
 
-    /// Schedules by name, those after one if that is given.
+    /// One that is not damaged.
+    fn usable(&self, name: &str) -> Result<Arc<Entry>, Refused> {
+        let entry = self.known(name)?;
+        match &entry.times {
+            Err(why) if entry.is_damaged => Err(Refused::Conflict(format!("{name}: {why}"))),
+            _ => Ok(entry),
+        }
+    }
+
+    /// Schedules by name, those after one if that is given: so many at most, and fewer if they are large.
     pub(crate) fn schedule_page(&self, after: Option<&str>, limit: usize) -> Page<Schedule> {
+        let (entries, has_more) = self.schedule_entries(after, limit);
+        let items: Vec<_> = entries.iter().map(|(name, entry)| entry.view(name)).collect();
+        let last = items.last().map(|last| last.name.clone());
+        Page { next_cursor: last.filter(|_| has_more), items }
+    }
+
+    /// The entries of a page, and whether there are more. Nothing is copied or computed of them, for the writer may
+    /// wait for the lock.
+    fn schedule_entries(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<(String, Arc<Entry>)>, bool) {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.schedules.all();
-        let mut rest = all.range::<str, _>((from, Bound::Unbounded));
-        let items: Vec<_> =
-            rest.by_ref().take(limit).map(|(name, entry)| entry.view(name)).collect();
-        let last = items.last().map(|last| last.name.clone());
-        Page { next_cursor: last.filter(|_| rest.next().is_some()), items }
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for (name, entry) in all.range::<str, _>((from, Bound::Unbounded)) {
+            bytes += entry.kept.job.get().len();
+            if found.len() == limit || (bytes > MOST_PAGE_BYTES && !found.is_empty()) {
+                return (found, true);
+            }
+            found.push((name.clone(), Arc::clone(entry)));
+        }
+        (found, false)
     }
 
     /// Makes a schedule, or replaces what has this name. Whether it is new.
@@ -58,9 +87,9 @@ impl Core {
                 return Err(Refused::Conflict(why));
             }
             let now = core.calendar.now();
-            let kept = Kept::set(asked, before.as_ref(), now);
+            let kept = Kept::set(asked, before.as_deref(), now);
             if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
-                core.change_by_hand(&name, before.as_ref(), kept, now).await?;
+                core.change_by_hand(&name, before.as_deref(), kept, now).await?;
             }
             Ok((core.schedule(&name)?, is_new))
         })
@@ -123,7 +152,7 @@ impl Core {
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
             core.decide_due(&name).await;
-            let entry = core.known(&name)?;
+            let entry = core.usable(&name)?;
             if entry.kept.paused != paused {
                 let now = core.calendar.now();
                 let mut kept = (*entry.kept).clone();
@@ -158,7 +187,7 @@ impl Core {
         let core = Arc::clone(self);
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
-            let entry = core.known(&name)?;
+            let entry = core.usable(&name)?;
             core.make_scheduled(&name, &entry, None, scope).await
         })
         .await

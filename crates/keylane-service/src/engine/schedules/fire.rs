@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use super::super::intake::{Also, Submitted};
 use super::when::{Next, Span};
@@ -15,8 +17,8 @@ use crate::wire::{Event, EventKind, OverlapChoice, SubmitJob, Timestamp};
 /// How many schedules are looked after at once, so that their jobs share the syncs of the disk.
 const AT_ONCE: usize = 64;
 
-/// After how many milliseconds a time that is held up is tried again.
-const AGAIN: u64 = 1000;
+/// After how long a time that is held up is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The labels that say of which schedule a job is, and of which of its times.
 const LABEL: &str = "schedule";
@@ -26,11 +28,12 @@ impl Core {
     /// Decides what is due, whenever something is, until the service stops.
     pub(in crate::engine) async fn keep_schedules(self: Arc<Self>) {
         loop {
-            let earliest = self.earliest();
+            let Wakes { calendar, again } = self.wakes();
             tokio::select! {
                 () = self.stopped.cancelled() => return,
                 () = self.schedules.changed.notified() => {}
-                () = self.calendar.reached(earliest) => {}
+                () = self.calendar.reached(calendar) => {}
+                () = at(again) => {}
             }
             let due = self.due();
             let decided = futures_util::stream::iter(due)
@@ -42,18 +45,37 @@ impl Core {
         }
     }
 
-    /// When the next time is due, or tried again.
-    fn earliest(&self) -> Option<u64> {
-        self.schedules.all().values().filter_map(Entry::wakes).min()
+    /// When something is to be done next.
+    fn wakes(&self) -> Wakes {
+        let mut wakes = Wakes::default();
+        for entry in self.schedules.all().values() {
+            match &entry.held_up {
+                None => wakes.calendar = earlier(wakes.calendar, entry.next),
+                Some((_, again)) => wakes.again = earlier(wakes.again, Some(*again)),
+            }
+        }
+        wakes
     }
 
+    /// What is due now, but for what is held up and not to be tried yet.
     fn due(&self) -> Vec<String> {
-        let now = self.calendar.now().0;
-        let all = self.schedules.all();
-        let due = all.iter().filter(|(_, entry)| entry.wakes().is_some_and(|at| at <= now));
-        due.map(|(name, _)| name.clone()).collect()
+        let (now, steady) = (self.calendar.now().0, Instant::now());
+        let mut due = Vec::new();
+        for (name, entry) in self.schedules.all().iter_mut() {
+            if entry.held_up.as_ref().is_some_and(|(_, again)| *again > steady) {
+                continue;
+            }
+            if entry.next.is_some_and(|next| next <= now) {
+                due.push(name.clone());
+            } else if entry.held_up.is_some() {
+                // The calendar was put back, and it is not due any more.
+                Arc::make_mut(entry).held_up = None;
+            }
+        }
+        due
     }
 
+    /// Decides all times of a schedule that are due.
     async fn decide(self: &Arc<Self>, name: String) {
         let _turn = self.schedules.turn(&name).await;
         self.decide_due(&name).await;
@@ -191,7 +213,7 @@ impl Core {
 
     /// What is due cannot be decided now: it stays due.
     fn hold_up(&self, name: &str, version: u64, refused: &Refused) {
-        let again = self.calendar.now().0 + AGAIN;
+        let again = Instant::now() + AGAIN;
         let why = refused.to_string();
         let mut all = self.schedules.all();
         let Some(entry) = all.get_mut(name).filter(|entry| entry.version == version) else {
@@ -200,15 +222,27 @@ impl Core {
         if entry.held_up.as_ref().is_none_or(|(known, _)| *known != why) {
             tracing::warn!(schedule = name, why, "a time is due and cannot make its job yet");
         }
-        entry.held_up = Some((why, again));
+        Arc::make_mut(entry).held_up = Some((why, again));
     }
 }
 
-impl Entry {
-    /// When something is to be done about it.
-    fn wakes(&self) -> Option<u64> {
-        let again = self.held_up.as_ref().map_or(0, |(_, again)| *again);
-        self.next.map(|next| next.max(again))
+/// When the next time is due by the calendar, and when one that is held up is tried again: by a steady clock, for the
+/// calendar may be set meanwhile.
+#[derive(Default)]
+struct Wakes {
+    calendar: Option<u64>,
+    again: Option<Instant>,
+}
+
+fn earlier<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    one.into_iter().chain(other).min()
+}
+
+/// Waits until then, if there is such a moment; otherwise for ever.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -25,9 +25,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
-use super::{Core, Refused, StartError};
-use crate::store::{Changes, ScheduleRecord};
+use super::{Core, Refused};
+use crate::store::{Changes, ScheduleRow};
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
 use when::{Span, Times};
 
@@ -41,7 +42,7 @@ const SHOWN: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
     /// By name, as they are on the disk. Nothing unwinds while it is locked, and nobody waits.
-    all: Mutex<BTreeMap<String, Entry>>,
+    all: Mutex<BTreeMap<String, Arc<Entry>>>,
     /// Told when something may be due earlier than was known.
     changed: Notify,
     /// Who has one of them is the only one who changes the schedules whose names fall to it.
@@ -65,12 +66,14 @@ impl Default for Turns {
 struct Entry {
     version: u64,
     kept: Arc<Kept>,
+    /// What is kept of it cannot be read: it can be replaced or removed, and nothing else.
+    is_damaged: bool,
     /// Its times; or why they are not known any more.
     times: Result<Times, String>,
     /// The first time that is not decided. None if there is none, or it is paused.
     next: Option<u64>,
-    /// Why that has made no job although it is due, and when it is tried again.
-    held_up: Option<(String, u64)>,
+    /// Why that has made no job although it is due, and when it is tried again: by a steady clock.
+    held_up: Option<(String, Instant)>,
 }
 
 /// What is kept of a schedule.
@@ -168,7 +171,43 @@ impl Entry {
         let times = Times::read(&kept.cron, &kept.time_zone).map_err(|(_, why)| why);
         let after = times.as_ref().ok().and_then(|times| times.after(kept.decided.0));
         let next = after.filter(|_| !kept.paused);
-        Entry { version, kept: Arc::new(kept), times, next, held_up: None }
+        Entry { version, kept: Arc::new(kept), times, next, held_up: None, is_damaged: false }
+    }
+
+    /// One whose row is there and says nothing that can be used.
+    fn damaged(version: u64, why: String, now: Timestamp) -> Self {
+        let kept = Kept {
+            cron: String::new(),
+            time_zone: "UTC".to_owned(),
+            job: crate::engine::made::null(),
+            overlap: OverlapChoice::default(),
+            missed: MissedChoice::default(),
+            paused: false,
+            created: now,
+            changed: now,
+            decided: now,
+            fired: 0,
+            passed: 0,
+            last_job: None,
+            last_fired: None,
+            last_passed: None,
+        };
+        Entry { times: Err(why), is_damaged: true, ..Entry::new(version, kept) }
+    }
+
+    fn of(row: ScheduleRow, now: Timestamp) -> Self {
+        let ScheduleRow { record, is_whole } = row;
+        let kept = match is_whole {
+            true => serde_json::from_slice(&record.body).map_err(|error| error.to_string()),
+            false => Err("it is not what was written".to_owned()),
+        };
+        match kept {
+            Ok(kept) => Entry::new(record.version, kept),
+            Err(why) => {
+                let why = format!("what is kept of it is damaged: {why}; set or delete it");
+                Entry::damaged(record.version, why, now)
+            }
+        }
     }
 
     fn view(&self, name: &str) -> Schedule {
@@ -204,7 +243,7 @@ impl Changing {
     fn done(self, core: &Core) {
         let mut all = core.schedules.all();
         match self.then {
-            Some(entry) => _ = all.insert(self.name, entry),
+            Some(entry) => _ = all.insert(self.name, Arc::new(entry)),
             None => _ = all.remove(&self.name),
         }
         drop(all);
@@ -213,11 +252,11 @@ impl Changing {
 }
 
 impl Schedules {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, name: &str) -> Option<Entry> {
+    fn get(&self, name: &str) -> Option<Arc<Entry>> {
         self.all().get(name).cloned()
     }
 
@@ -229,21 +268,17 @@ impl Schedules {
         self.turns.0[turn].lock().await
     }
 
-    /// What there is, from a store that was opened.
-    pub(super) fn recover(&self, records: Vec<ScheduleRecord>) -> Result<(), StartError> {
+    /// What there is, from a store that was opened. One that is damaged keeps nothing else from going on.
+    pub(super) fn recover(&self, rows: Vec<ScheduleRow>, now: Timestamp) {
         let mut all = self.all();
-        for ScheduleRecord { name, version, body } in records {
-            let kept = serde_json::from_slice(&body).map_err(|error| {
-                let why = format!("what is kept of it cannot be read: {error}");
-                StartError::Schedule { name: name.clone(), why }
-            })?;
-            let entry = Entry::new(version, kept);
+        for row in rows {
+            let name = row.record.name.clone();
+            let entry = Entry::of(row, now);
             if let Err(why) = &entry.times {
                 tracing::error!(schedule = name, why, "the schedule makes no jobs");
             }
-            all.insert(name, entry);
+            all.insert(name, Arc::new(entry));
         }
-        Ok(())
     }
 
     /// In the text format of Prometheus.
