@@ -82,8 +82,6 @@ pub(super) struct Books {
     pub(super) is_draining: bool,
     /// How many subtasks have not ended.
     pub(super) unfinished: u64,
-    /// Idempotency keys of requests that are being handled.
-    pub(super) claimed_keys: HashSet<(String, String)>,
 }
 
 /// What goes to the disk together.

@@ -14,6 +14,7 @@ mod batch;
 mod begin;
 mod books;
 mod calendar;
+mod claims;
 mod client_id;
 mod clock;
 mod command;
@@ -139,6 +140,8 @@ pub(crate) struct Core {
     pub(crate) stopped: CancellationToken,
     bell: dispatch::Bell,
     books: Mutex<books::Books>,
+    /// Idempotency keys and clients' ids of requests that are being handled.
+    claims: Arc<claims::Claims>,
     /// Clients whose jobs are accepted, and who are told when their commit has ended. Locked alone, or last.
     answers: Mutex<Vec<intake::Answer>>,
     health: Mutex<StoreHealth>,

@@ -130,6 +130,7 @@ impl Service {
             stopped: CancellationToken::new(),
             bell: dispatch::Bell::default(),
             books: Mutex::new(books(scheduler, !recovered.was_clean())),
+            claims: Arc::default(),
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
@@ -228,7 +229,6 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         held_back: VecDeque::new(),
         is_draining: false,
         unfinished: 0,
-        claimed_keys: HashSet::new(),
     }
 }
 
