@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::calibrate::CalibrateArgs;
 use crate::client::{
-    CancelArgs, KeysArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs, StatusArgs, SubmitArgs,
-    TopArgs, WatchArgs,
+    CancelArgs, KeysArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs, SchedulesArgs, StatusArgs,
+    SubmitArgs, TopArgs, WatchArgs,
 };
 use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs};
 use crate::input::Format;
@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     Retry(RetryArgs),
     Keys(KeysArgs),
+    Schedules(SchedulesArgs),
     Top(TopArgs),
 }
 

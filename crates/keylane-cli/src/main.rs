@@ -65,6 +65,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Resume(args) => Ok(client::resume(&args)?.into()),
         Command::Retry(args) => Ok(client::retry(&args)?.into()),
         Command::Keys(args) => Ok(client::keys(&args)?.into()),
+        Command::Schedules(args) => Ok(client::schedules(&args)?.into()),
         Command::Top(args) => Ok(client::top(&args)?.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! `keylane status`, `results`, `cancel`, `pause`, `resume`, `retry` and `keys`: what they ask, and what they print.
+//! `keylane status`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys` and `schedules`: what they ask, and what they print.
 
 mod common;
 mod mock;
@@ -244,6 +244,165 @@ fn a_key_is_steered_whatever_is_in_it() {
     run(&mock, &["keys", "pause", ".."]).expect(255, &["cannot be named"]);
 }
 
+/// A schedule as the server says it.
+fn schedule(name: &str) -> Value {
+    json!({
+        "name": name, "cron": "0 9 * * MON-FRI", "time_zone": "Europe/Berlin",
+        "job": {"kind": "report", "payload": {"of": "yesterday"}}, "overlap": "skip", "missed": "once",
+        "paused": false, "created_at": "2026-01-30T12:00:00.000Z", "changed_at": "2026-01-30T12:00:00.000Z",
+        "next": ["2026-02-02T08:00:00.000Z", "2026-02-03T08:00:00.000Z"], "last_job": ID,
+        "last_fired": "2026-01-30T08:00:00.000Z", "fired": 5, "passed": 2, "version": 3,
+        "last_passed": {"at": "2026-01-29T08:00:00.000Z", "reason": "overlap", "text": "the job before was not over"},
+        "unknown_to_us": 12345678901234567890_u64,
+    })
+}
+
+#[test]
+fn schedules_are_listed_page_by_page_up_to_the_limit() {
+    let mock = Mock::start(|request| {
+        if request.path.contains("cursor=c%2F1") {
+            let mut held_up = schedule("c\u{1b}[2J");
+            held_up["held_up"] = json!("the disk is full");
+            return Answer::ok(&json!({"items": [held_up], "next_cursor": "c2"}));
+        }
+        let mut paused = schedule("b");
+        (paused["paused"], paused["next"]) = (json!(true), json!([]));
+        Answer::ok(&json!({"items": [schedule("a"), paused], "next_cursor": "c/1"}))
+    });
+    let outcome = run(&mock, &["schedules", "--limit", "3"]);
+    outcome.expect(0, &["there are more; --limit shows more than 3"]);
+    let lines: Vec<_> = outcome.stdout.lines().collect();
+    let first = format!(
+        "a           active   0 9 * * MON-FRI  Europe/Berlin  2026-02-02T08:00:00.000Z  {ID}"
+    );
+    assert_eq!(lines[1], first);
+    assert!(lines[2].starts_with("b           paused ") && lines[2].contains(" - "), "{lines:?}");
+    assert!(lines[3].starts_with("c\\u{1b}[2J  held up "), "{lines:?}");
+    // The same with its word; as JSON, with what this version knows nothing of.
+    let outcome = run(&mock, &["schedules", "list", "--limit", "2", "--json"]);
+    assert_eq!(outcome.expect(0, &[]).stdout.lines().next(), Some(&*schedule("a").to_string()));
+    let path = "GET /v1/schedules?limit";
+    assert_eq!(
+        mock.lines(),
+        [format!("{path}=3"), format!("{path}=1&cursor=c%2F1"), format!("{path}=2")]
+    );
+}
+
+#[test]
+fn a_schedule_says_when_it_fires_and_why_it_did_not() {
+    let mock = Mock::start(|request| match request.path.ends_with("gone") {
+        true => Answer::problem(404, "unknown", "there is no schedule gone"),
+        false => Answer::ok(&schedule("report")),
+    });
+    let expected = format!(
+        "\
+report: active
+  cron        0 9 * * MON-FRI in Europe/Berlin
+  job         {{\"kind\":\"report\",\"payload\":{{\"of\":\"yesterday\"}}}}
+  overlap     skip
+  missed      once
+  fired       5, the last at 2026-01-30T08:00:00.000Z
+  passed      2, the last at 2026-01-29T08:00:00.000Z: the job before was not over
+  last job    {ID}
+  next        2026-02-02T08:00:00.000Z
+              2026-02-03T08:00:00.000Z
+"
+    );
+    assert_eq!(run(&mock, &["schedules", "show", "report"]).expect(0, &[]).stdout, expected);
+    run(&mock, &["schedules", "show", "gone"]).expect(4, &["there is no schedule gone"]);
+    run(&mock, &["schedules", "show", ".."]).expect(255, &["cannot be named"]);
+    assert_eq!(mock.lines(), ["GET /v1/schedules/report", "GET /v1/schedules/gone"]);
+}
+
+#[test]
+fn a_schedule_is_set_as_the_api_has_it() {
+    let mock = Mock::start(|_| Answer::new(201, &schedule("report")));
+    let one = [
+        "schedules",
+        "set",
+        "report",
+        "--cron",
+        "*/5 * * * *",
+        "--kind",
+        "report",
+        "--payload",
+        "{\"of\":1}",
+        "--key",
+        "a",
+    ];
+    let outcome = run(&mock, &one);
+    assert!(outcome.expect(0, &[]).stdout.starts_with("report: active\n"), "{outcome:?}");
+    let all = [
+        "schedules",
+        "set",
+        "a/b",
+        "--cron",
+        "@daily",
+        "--time-zone",
+        "Europe/Berlin",
+        "--overlap",
+        "skip",
+        "--missed",
+        "skip",
+        "--paused",
+        "--job-file",
+        "-",
+        "--json",
+    ];
+    let job = json!({"kind": "report", "subtasks": [{"key": "a"}]});
+    let outcome = feed(mock.command(&all), job.to_string().as_bytes());
+    assert_eq!(outcome.expect(0, &[]).stdout, format!("{}\n", schedule("report")));
+    let asked: Vec<_> = mock.asked().iter().map(|asked| (asked.line(), asked.json())).collect();
+    let expected = [
+        (
+            "PUT /v1/schedules/report".to_owned(),
+            json!({"cron": "*/5 * * * *", "job": {"kind": "report", "payload": {"of": 1}, "key": "a"},
+                   "overlap": "allow", "missed": "once"}),
+        ),
+        (
+            "PUT /v1/schedules/a%2Fb".to_owned(),
+            json!({"cron": "@daily", "time_zone": "Europe/Berlin", "job": job, "overlap": "skip",
+                   "missed": "skip", "paused": true}),
+        ),
+    ];
+    assert_eq!(asked, expected);
+    let types = mock.asked();
+    assert!(types.iter().all(|asked| asked.header("content-type") == Some("application/json")));
+    run(&mock, &["schedules", "set", "r", "--cron", "@daily", "--kind", "k"])
+        .expect(255, &["there is nothing to do"]);
+}
+
+#[test]
+fn a_schedule_is_steered() {
+    let mock = Mock::start(|request| match &*request.method {
+        "DELETE" => Answer::new(204, &json!(null)).without_body(),
+        _ if request.path.ends_with("/run") => Answer::new(202, &job("queued", 0, 1)),
+        _ => Answer::ok(&schedule("report")),
+    });
+    for what in ["pause", "resume"] {
+        let outcome = run(&mock, &["schedules", what, "report"]);
+        assert!(outcome.expect(0, &[]).stdout.starts_with("report: "), "{outcome:?}");
+    }
+    let outcome = run(&mock, &["schedules", "run", "report", "--idempotency-key", "today"]);
+    assert_eq!(outcome.expect(0, &[]).stdout, format!("{ID}\n"));
+    let outcome = run(&mock, &["schedules", "run", "report", "--json"]);
+    assert_eq!(outcome.expect(0, &[]).stdout, format!("{}\n", job("queued", 0, 1)));
+    let outcome = run(&mock, &["schedules", "remove", "report"]);
+    assert_eq!(outcome.expect(0, &[]).stdout, "report removed\n");
+    let path = "/v1/schedules/report";
+    let expected = [
+        format!("POST {path}/pause"),
+        format!("POST {path}/resume"),
+        format!("POST {path}/run"),
+        format!("POST {path}/run"),
+        format!("DELETE {path}"),
+    ];
+    assert_eq!(mock.lines(), expected);
+    let keys: Vec<_> =
+        mock.asked().iter().map(|asked| asked.header("idempotency-key").is_some()).collect();
+    assert_eq!(keys, [false, false, true, false, false]);
+}
+
 #[test]
 fn what_is_no_keylane_server_is_said_to_be_none() {
     let mock = Mock::start(|_| Answer::ok(&json!({"hello": "world"})));
@@ -255,7 +414,17 @@ fn what_is_no_keylane_server_is_said_to_be_none() {
 #[test]
 fn the_help_says_what_the_exit_codes_mean() {
     for name in [
-        "submit", "status", "watch", "results", "cancel", "pause", "resume", "retry", "keys", "top",
+        "submit",
+        "status",
+        "watch",
+        "results",
+        "cancel",
+        "pause",
+        "resume",
+        "retry",
+        "keys",
+        "schedules",
+        "top",
     ] {
         let outcome = feed(common::subcommand(name, ["--help"]), b"");
         let said = &outcome.expect(0, &[]).stdout;

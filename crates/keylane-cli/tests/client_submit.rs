@@ -128,6 +128,18 @@ fn killed_while_it_sends_it_has_submitted_nothing() {
 }
 
 #[test]
+fn an_id_of_ones_own_is_put() {
+    let mock = taking();
+    submit(&mock, &["resize", "--payload", "1", "--id", "order-4711"], "").expect(0, &[]);
+    submit(&mock, &["resize", "--lines", "-", "--id", "a:b"], "x\ny\n").expect(0, &[]);
+    assert_eq!(mock.lines(), ["PUT /v1/jobs/order-4711", "PUT /v1/jobs/a:b"]);
+    assert_eq!(mock.asked()[0].json(), json!({"kind": "resize", "payload": 1}));
+    assert_eq!(mock.asked()[1].lines().len(), 3);
+    submit(&mock, &["resize", "--payload", "1", "--id", ".."], "")
+        .expect(255, &["cannot be named"]);
+}
+
+#[test]
 fn a_refusal_is_said_in_the_servers_words_with_its_places() {
     let mock = Mock::start(|_| {
         let mut answer = json!({"type": "/problems/invalid", "title": "no", "status": 422, "code": "invalid",

@@ -76,6 +76,8 @@ fn what_makes_no_sense_together_is_told_with_a_remedy() {
         ("[kinds.a]\ncommand = [\"cat\"]\nlease = \"1s\"\n", &["kinds.a", "one of"]),
         ("[kinds.a]\ncommand = []\n", &["kinds.a", "a program"]),
         ("[kinds.a]\nhttp = \"ftp://a\"\n", &["kinds.a", "not http"]),
+        ("[kinds.a]\ncommand = [\"cat\"]\nburst = 2\n", &["kinds.a: `burst`", "add `rate`"]),
+        ("[kinds.a]\nlease = \"1s\"\nenv = [\"PATH\"]\n", &["kinds.a: `env`", "leave it out"]),
         (&no_tokens, &["0.0.0.0:0", "tokens are needed", "listen on 127.0.0.1"]),
         (&half, &["`tls_certificates` and `tls_key` go together"]),
         (&no_papers, &["cert.pem"]),

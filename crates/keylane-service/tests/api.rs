@@ -277,3 +277,23 @@ async fn the_server_says_how_it_is() {
     client.get("/").await.expect(200);
     drop((service, log));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_many_want_done_again_at_once_is_done_again_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::default();
+    let service = builder(folder.path(), &log).start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let body = json!({"kind": "fail", "subtasks": vec![json!({"payload": 1}); 500]}).to_string();
+    let id = client.submit(&body).await;
+    let before = client.wait(&id).await;
+    let path = format!("/v1/jobs/{id}/retry");
+    let all = (0..20).map(|_| client.post(&path, "{}"));
+    let answers = futures_util::future::join_all(all).await;
+    let taken = answers.iter().filter(|answer| answer.status == 202).count();
+    let others = answers.iter().filter(|answer| answer.status == 409).count();
+    assert!(taken >= 1 && taken + others == 20, "{taken} and {others}");
+    let after = client.wait(&id).await;
+    assert_eq!(after["counts"]["failed"], before["counts"]["failed"], "{after}");
+    client.get("/readyz").await.expect(200);
+}

@@ -82,6 +82,84 @@ async fn a_job_that_does_not_fit_leaves_nothing_behind() {
     check(folder.path(), 2);
 }
 
+/// The gauges of the store: whether what happens is written, and whether new jobs are refused.
+async fn gauges(client: &Client) -> [String; 2] {
+    let text = client.get("/metrics").await.expect(200).text;
+    ["keylane_store_up ", "keylane_store_refuses_jobs "].map(|name| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap().to_owned()
+    })
+}
+
+/// Waits until all that has happened is on the disk, by what is answered only then.
+async fn all_written(client: &Client, job: &str) {
+    for what in ["pause", "resume"] {
+        client.post(&format!("/v1/jobs/{job}/{what}"), "").await.expect(200);
+    }
+}
+
+/// A job too large for the room that is left says nothing of what runs: attempts begin, and their ends are written.
+/// Until then whoever sends jobs is to send them elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_jobs_for_want_of_room_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), Some(2_000_000), &actors).await;
+    let (server, client) = serve(&service).await;
+    let two = [("k", "first"), ("k", "second")];
+    let two = two.map(|(key, payload)| json!({"key": key, "payload": payload}));
+    let runs = client.submit(&json!({"kind": "stage", "subtasks": two}).to_string()).await;
+    assert_eq!(stage.next().await, "first");
+    client.get("/readyz").await.expect(200);
+    assert_eq!(gauges(&client).await, ["1", "0"]);
+    let large =
+        json!({"kind": "echo", "payload": text(900_000), "delay_ms": 3_600_000}).to_string();
+    let mut waiting = Vec::new();
+    loop {
+        let answer = client.post("/v1/jobs", &large).await;
+        if answer.status == 507 {
+            break;
+        }
+        waiting.push(answer.expect(202).json()["id"].as_str().unwrap().to_owned());
+    }
+    let is_not_ready = async || {
+        let health = client.get("/readyz").await.expect(503).json();
+        let store = &health["checks"][0];
+        assert_eq!((&store["name"], &store["ok"]), (&json!("store"), &json!(false)), "{health}");
+        assert!(store["detail"].as_str().unwrap().contains("full"), "{health}");
+        assert_eq!(gauges(&client).await, ["1", "1"]);
+    };
+    is_not_ready().await;
+    // What runs goes on, and what it has written shows that there is room for that.
+    stage.succeed("first");
+    assert_eq!(stage.next().await, "second");
+    all_written(&client, &runs).await;
+    client.get("/readyz").await.expect(200);
+    assert_eq!(gauges(&client).await, ["1", "0"]);
+    // A job that is accepted shows it as well,
+    client.post("/v1/jobs", &large).await.expect(507);
+    is_not_ready().await;
+    let small = json!({"kind": "echo", "payload": 1, "delay_ms": 3_600_000}).to_string();
+    client.submit(&small).await;
+    client.get("/readyz").await.expect(200);
+    // and so does the room that another one leaves.
+    client.post("/v1/jobs", &large).await.expect(507);
+    let one = &waiting[0];
+    client.post(&format!("/v1/jobs/{one}/cancel"), "").await;
+    client.wait(one).await;
+    all_written(&client, &runs).await;
+    client.post("/v1/jobs", &large).await.expect(507);
+    is_not_ready().await;
+    client.send("DELETE", &format!("/v1/jobs/{one}"), &[], "").await.expect(204);
+    client.get("/readyz").await.expect(200);
+    client.post("/v1/jobs", &large).await.expect(202);
+    stage.succeed("second");
+    client.wait(&runs).await;
+    stop(server, service).await;
+    // As many large ones as before, the small one, and the one that ran.
+    check(folder.path(), waiting.len() + 2);
+}
+
 /// Brings a server to the point at which the end of an attempt, `first`, does not fit. Meanwhile `other` runs, and
 /// `behind` is behind that in its key. Returns the job that can be removed for room, and this one.
 async fn fill(client: &Client, stage: &mut Stage) -> (String, String) {
@@ -125,7 +203,7 @@ async fn an_end_that_does_not_fit_is_written_when_there_is_room() {
         (&json!(false), &json!(true))
     );
     assert!(check_of("store")["detail"].as_str().unwrap().contains("full"), "{health}");
-    assert!(client.get("/metrics").await.text.contains("\nkeylane_store_up 0\n"));
+    assert_eq!(gauges(&client).await, ["0", "1"]);
     assert_eq!(client.get("/v1/summary").await.json()["store"], "full");
     // It lives, and can be looked at; nothing new is taken, however small.
     client.get("/livez").await.expect(200);
@@ -142,7 +220,7 @@ async fn an_end_that_does_not_fit_is_written_when_there_is_room() {
     client.send("DELETE", &format!("/v1/jobs/{old}"), &[], "").await.expect(204);
     assert_eq!(stage.next().await, "behind");
     client.get("/readyz").await.expect(200);
-    assert!(client.get("/metrics").await.text.contains("\nkeylane_store_up 1\n"));
+    assert_eq!(gauges(&client).await, ["1", "0"]);
     stage.succeed("behind");
     assert_eq!(client.wait(&new).await["counts"]["succeeded"], 3);
     let results = client.get(&format!("/v1/jobs/{new}/results")).await.expect(200).json();

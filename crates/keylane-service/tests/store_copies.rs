@@ -50,7 +50,7 @@ fn fill(store: &Store) -> Vec<JobNumber> {
     let upload = upload(store, 1);
     let mut new = new_job(upload.job());
     let (scope, key) = ("scope".into(), "key".into());
-    new.idempotency = Some(Idempotency { scope, key, body_hash: [3; 32], expires_ms: NOW });
+    new.idempotency = Some(Idempotency { scope, key, body_hash: [3; 32], expires_ms: NOW + 1000 });
     jobs.push(upload.job());
     upload.finish(new).wait().unwrap();
     jobs

@@ -178,7 +178,7 @@ impl Both {
             scope: "scope".into(),
             key,
             body_hash: [total as u8; 32],
-            expires_ms: NOW,
+            expires_ms: NOW + 1_000_000_000,
         });
         let mut new = new_job(job);
         new.idempotency = idempotency.clone();
@@ -283,9 +283,16 @@ impl Both {
     /// All that has failed.
     fn reopen(&mut self, index: prop::sample::Index) {
         let Some(job) = self.job(index) else { return };
-        let known = self.model.jobs.get_mut(&job).unwrap();
+        let known = &self.model.jobs[&job];
         let failed = known.ended.values().filter(|one| one.kind == OutcomeKind::Failed);
         let failed: Vec<_> = failed.map(|one| one.number).collect();
+        let is_over = known.status.state.is_final();
+        let expected = if is_over { Ok(()) } else { Err(WriteError::NotEnded { job }) };
+        let numbers = failed.clone();
+        if !self.write(|changes| changes.reopen(job, numbers, NOW, JobStatus::WAITING), expected) {
+            return;
+        }
+        let known = self.model.jobs.get_mut(&job).unwrap();
         known.status = JobStatus::WAITING;
         for number in &failed {
             known.ended.remove(number);
@@ -299,7 +306,6 @@ impl Both {
                 result: Vec::new(),
             });
         }
-        self.write(|changes| changes.reopen(job, failed, NOW, JobStatus::WAITING), Ok(()));
     }
 
     fn purge(&mut self, index: prop::sample::Index) {

@@ -125,6 +125,37 @@ async fn what_is_not_understood_is_refused_and_the_next_is_handled() {
     assert_eq!(hear(&mut socket).await["op"], "accepted");
 }
 
+/// A key with a line end is one that a batch has given to its jobs; such a one, or an endless one, would have been
+/// kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_is_held_to_the_same_as_over_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = builder(folder.path(), &Log::default()).start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let mut socket = connect(&client).await;
+    let longest = "k".repeat(255);
+    let submit = |key: &str| {
+        let job = json!({"kind": "echo", "payload": 1});
+        json!({"op": "submit", "seq": 9, "job": job, "idempotency_key": key})
+    };
+    for wrong in ["", "a\n0", "a\tb", "é", "\u{7f}", &format!("{longest}k")] {
+        say(&mut socket, &submit(wrong)).await;
+        let answer = hear(&mut socket).await;
+        assert_eq!((&answer["op"], &answer["seq"]), (&json!("refused"), &json!(9)), "{wrong:?}");
+        assert_eq!(answer["problem"]["errors"][0]["pointer"], "/idempotency_key", "{answer}");
+    }
+    say(&mut socket, &submit(&longest)).await;
+    let first = hear(&mut socket).await;
+    assert_eq!((&first["op"], &first["replayed"]), (&json!("accepted"), &json!(false)));
+    // It is the same key there.
+    let headers = [("content-type", "application/json"), ("idempotency-key", &*longest)];
+    let body = submit(&longest)["job"].to_string();
+    let again = client.send("POST", "/v1/jobs", &headers, &body).await.expect(202);
+    assert_eq!(again.json()["id"], first["job"]["id"]);
+    let headers = [("content-type", "application/json"), ("idempotency-key", &*(longest + "k"))];
+    client.send("POST", "/v1/jobs", &headers, &body).await.expect(422);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_says_goodbye() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! `keylane submit`, `status`, `watch`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys` and `top`: what
-//! asks a running `keylane serve`, and knows nothing but its public API.
+//! `keylane submit`, `status`, `watch`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and
+//! `top`: what asks a running `keylane serve`, and knows nothing but its public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, steer, keys, top
+//! options ─▶ server ─▶ submit, status, results, steer, keys, schedules, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ board
@@ -15,6 +15,7 @@ mod keys;
 mod options;
 mod refusal;
 mod results;
+mod schedules;
 mod server;
 mod sse;
 mod status;
@@ -28,6 +29,7 @@ mod words;
 
 pub(crate) use keys::{KeysArgs, run as keys};
 pub(crate) use results::{ResultsArgs, run as results};
+pub(crate) use schedules::{SchedulesArgs, run as schedules};
 pub(crate) use status::{StatusArgs, run as status};
 pub(crate) use steer::{
     CancelArgs, PauseArgs, ResumeArgs, RetryArgs, cancel, pause, resume, retry,

@@ -17,7 +17,7 @@ use super::refusal::{Failed, Refusal};
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long an answer may take that the server gives at once. It writes to its disk before.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// How many bytes an answer may have: a page of a thousand results, each of a megabyte, is within.
 const MOST_ANSWER_BYTES: usize = 2 << 30;

@@ -100,8 +100,13 @@ pub(crate) struct SubmitArgs {
     no_fan_in: bool,
 
     /// Sent twice with the same key, the job is accepted once.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", conflicts_with = "id")]
     idempotency_key: Option<String>,
+
+    /// An id of your own, by which the job is then found. Sent twice with the
+    /// same id, the job is accepted once; another job under it is refused.
+    #[arg(long, value_name = "NAME")]
+    id: Option<String>,
 
     /// Follow the job to its end, or for so long, and exit by how it ended.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
@@ -382,17 +387,26 @@ impl SubmitArgs {
         kind: &'static str,
         body: impl Into<reqwest::Body>,
     ) -> anyhow::Result<Answer> {
-        let mut request = server.request(Method::POST, server.url(&["v1", "jobs"])?);
+        let mut request = match &self.id {
+            Some(id) => server.request(Method::PUT, server.url(&["v1", "jobs", id])?),
+            None => server.request(Method::POST, server.url(&["v1", "jobs"])?),
+        };
         if let Some(key) = &self.idempotency_key {
             request = request.header("idempotency-key", key);
         }
         let answer = server.answer(request.header(CONTENT_TYPE, kind).body(body)).await;
         answer.map_err(|error| match error.downcast_ref::<Failed>() {
-            Some(Failed::Unreachable { .. }) if self.idempotency_key.is_none() => error.context(
-                "whether the job was accepted is not known; with --idempotency-key it can be sent again safely",
+            Some(Failed::Unreachable { .. }) if !self.is_safe_again() => error.context(
+                "whether the job was accepted is not known; with --id or --idempotency-key it can be sent again \
+                 safely",
             ),
             _ => error,
         })
+    }
+
+    /// Whether the same command is accepted once, however often it is given.
+    fn is_safe_again(&self) -> bool {
+        self.id.is_some() || self.idempotency_key.is_some()
     }
 
     /// Follows the job to its end, or until the time is over.
@@ -422,7 +436,8 @@ impl SubmitArgs {
     }
 }
 
-fn read_payload(path: &Path) -> anyhow::Result<String> {
+/// A payload out of a file, or out of standard input for `-`.
+pub(super) fn read_payload(path: &Path) -> anyhow::Result<String> {
     /// More than any server takes in one piece.
     const MOST_BYTES: u64 = 64 << 20;
     let cannot = || format!("cannot read the payload in {}", path.display());
@@ -505,7 +520,8 @@ mod tests {
 
     #[test]
     fn words_that_contradict_each_other_are_refused() {
-        let wrong: [&[&str]; 4] = [
+        let wrong: [&[&str]; 5] = [
+            &["k", "--id", "a", "--idempotency-key", "b"],
             &["k", "--payload", "1", "--lines", "-"],
             &["k", "--delay", "5m", "--at", "2026-01-31T12:00:00Z"],
             &["k", "--at", "tomorrow"],

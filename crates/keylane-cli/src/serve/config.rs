@@ -42,6 +42,7 @@ struct Server {
     most_connections: Option<usize>,
     most_websockets: Option<usize>,
     most_body: Option<Size>,
+    body_timeout: Option<Span>,
     most_payload: Option<Size>,
     most_subtasks: Option<u32>,
     most_waiting: Option<u64>,
@@ -69,7 +70,7 @@ struct Doing {
     limits: LimitsTable,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LimitsTable {
     memory: Option<Size>,
@@ -233,6 +234,9 @@ impl Config {
     /// How it is to be served.
     pub(super) fn serving(&self) -> anyhow::Result<http::Settings> {
         let server = &self.server;
+        if server.body_timeout.is_some_and(|span| span.0.is_zero()) {
+            bail!("server: `body_timeout` is how long a request's body may pause; write 2m");
+        }
         let plain = http::Settings::default();
         let tokens = match &server.tokens {
             Some(path) => Tokens::read(path)?,
@@ -252,6 +256,7 @@ impl Config {
             environment: server.environment.clone(),
             most_connections: server.most_connections.unwrap_or(plain.most_connections),
             most_websockets: server.most_websockets.unwrap_or(plain.most_websockets),
+            body_timeout: server.body_timeout.map_or(plain.body_timeout, |span| span.0),
             ..plain
         };
         settings.check().context("server")?;
@@ -284,26 +289,34 @@ impl KindTable {
         let doing = Doing {
             command: self.command.clone(),
             worker: self.worker.clone(),
-            workers: self.workers.or(self.concurrency),
+            workers: self.workers,
             tasks_per_worker: self.tasks_per_worker,
             http: self.http.clone(),
             env: self.env.clone(),
             limits: self.limits,
         };
-        let work = match (self.lease, doing.handler()?) {
-            (Some(lasts), None) => Work::Lease { lasts: lasts.0 },
+        let work = match (self.lease, doing.handler(self.concurrency)?) {
+            (Some(lasts), None) => {
+                doing.refuse_meaningless("what takes the lease is elsewhere")?;
+                Work::Lease { lasts: lasts.0 }
+            }
             (None, Some(handler)) => Work::Handler(handler),
             (None, None) => bail!("say what does it: `command`, `worker`, `http` or `lease`"),
             (Some(_), Some(_)) => bail!("one of `command`, `worker`, `http` and `lease`"),
         };
         let step = |step: &Option<Doing>, name: &str| -> anyhow::Result<Option<Arc<dyn Handler>>> {
             let Some(step) = step else { return Ok(None) };
-            let handler = step.handler().with_context(|| name.to_owned())?;
+            let handler = step.handler(None).with_context(|| name.to_owned())?;
             let handler = handler.with_context(|| {
                 format!("{name}: say what does it: `command`, `worker` or `http`")
             })?;
             Ok(Some(handler))
         };
+        if self.burst.is_some() && self.rate.is_none() {
+            bail!(
+                "`burst` is a part of a rate: add `rate`, such as rate = \"100/s\", or leave it out"
+            );
+        }
         let plain = Kind::leased(Duration::ZERO);
         Ok(Kind {
             work,
@@ -325,24 +338,51 @@ impl KindTable {
 }
 
 impl Doing {
-    fn handler(&self) -> anyhow::Result<Option<Arc<dyn Handler>>> {
+    /// What does it, if anything is named; a worker's processes are as many as `concurrency` unless said.
+    fn handler(&self, concurrency: Option<usize>) -> anyhow::Result<Option<Arc<dyn Handler>>> {
         let ways = [self.command.is_some(), self.worker.is_some(), self.http.is_some()];
         if ways.iter().filter(|way| **way).count() > 1 {
             bail!("one of `command`, `worker` and `http`");
         }
         if let Some(address) = &self.http {
+            self.refuse_meaningless("a request starts no process here")?;
             return Ok(Some(Arc::new(Post::new(address)?)));
         }
         if let Some(words) = &self.worker {
             let workers = Workers::new(
                 self.process(words)?,
-                self.workers.unwrap_or(1),
+                self.workers.or(concurrency).unwrap_or(1),
                 self.tasks_per_worker,
             );
             return Ok(Some(Arc::new(workers)));
         }
         let Some(words) = &self.command else { return Ok(None) };
+        self.refuse_workers()?;
         Ok(Some(Arc::new(self.process(words)?)))
+    }
+
+    /// Settings of processes where there is none: who wrote them believes in a limit that nothing keeps.
+    fn refuse_meaningless(&self, why: &str) -> anyhow::Result<()> {
+        let limits = self.limits != LimitsTable::default();
+        for (is_set, name) in [(self.env.is_some(), "env"), (limits, "limits")] {
+            if is_set {
+                bail!("`{name}` is for a `command` or a `worker`, and {why}: leave it out");
+            }
+        }
+        self.refuse_workers()
+    }
+
+    fn refuse_workers(&self) -> anyhow::Result<()> {
+        let both = [
+            (self.workers.is_some(), "workers"),
+            (self.tasks_per_worker.is_some(), "tasks_per_worker"),
+        ];
+        for (is_set, name) in both {
+            if is_set {
+                bail!("`{name}` is for a `worker`: name one, or leave it out");
+            }
+        }
+        Ok(())
     }
 
     fn process(&self, words: &[String]) -> anyhow::Result<Command> {
@@ -427,5 +467,50 @@ mod tests {
         assert!(of_kinds("[kinds.a]\ncommand = []").contains("a program"));
         assert!(of_kinds("[kinds.a]\nhttp = \"ftp://a\"").contains("not http"));
         assert!(of_kinds("[kinds.a]\ncommand = [\"a\"]\nsplit = {}").contains("split"));
+    }
+
+    #[test]
+    fn what_would_mean_nothing_is_refused_with_its_place() {
+        let of_kinds = |text: &str| {
+            let kinds = config(&format!("[kinds.a]\n{text}\n")).unwrap();
+            kinds.kinds().map(drop).map_err(|error| format!("{error:#}"))
+        };
+        let (lease, http) = ("lease = \"1s\"", "http = \"http://localhost:1/\"");
+        let (command, worker) = ("command = [\"a\"]", "worker = [\"a\"]");
+        for (text, said) in [
+            (format!("{command}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
+            (format!("{lease}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
+            (format!("{lease}\nenv = [\"PATH\"]"), ["kinds.a: `env`", "elsewhere"]),
+            (format!("{lease}\nlimits = {{ files = 9 }}"), ["kinds.a: `limits`", "leave it out"]),
+            (format!("{http}\nenv = []"), ["kinds.a: `env`", "leave it out"]),
+            (format!("{http}\nlimits = {{ cpu = \"1s\" }}"), ["kinds.a: `limits`", "no process"]),
+            (format!("{command}\nworkers = 2"), ["kinds.a: `workers`", "for a `worker`"]),
+            (format!("{http}\ntasks_per_worker = 2"), ["kinds.a: `tasks_per_worker`", "leave"]),
+            (
+                format!("{lease}\nfan_in = {{ http = \"http://a/\", env = [] }}"),
+                ["kinds.a: fan_in: `env`", "leave it out"],
+            ),
+        ] {
+            let refused = of_kinds(&text).unwrap_err();
+            assert!(said.iter().all(|part| refused.contains(part)), "{text}: {refused}");
+        }
+        for text in [
+            format!("{command}\nrate = \"1/s\"\nburst = 5\nenv = []\nlimits = {{ files = 9 }}"),
+            format!("{worker}\nworkers = 2\ntasks_per_worker = 5\nconcurrency = 3\nenv = []"),
+            format!("{lease}\nconcurrency = 3\nfan_in = {{ command = [\"a\"], env = [] }}"),
+        ] {
+            assert_eq!(of_kinds(&text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_body_may_pause_for_as_long_as_is_said() {
+        let pause = |text: &str| {
+            let serving = config(&format!("[server]\n{text}\n")).unwrap().serving();
+            serving.map(|settings| settings.body_timeout).map_err(|error| error.to_string())
+        };
+        assert_eq!(pause(""), Ok(http::Settings::default().body_timeout));
+        assert_eq!(pause("body_timeout = \"30s\""), Ok(Duration::from_secs(30)));
+        assert!(pause("body_timeout = \"0s\"").unwrap_err().contains("may pause"));
     }
 }

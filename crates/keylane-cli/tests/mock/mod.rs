@@ -91,6 +91,12 @@ impl Answer {
         empty.with("content-type", "text/event-stream")
     }
 
+    /// As of 204, which has none.
+    pub(crate) fn without_body(mut self) -> Self {
+        self.body.clear();
+        self
+    }
+
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(known, _)| known != name);
         self.headers.push((name.into(), value.into()));

@@ -82,6 +82,8 @@ pub(super) struct Books {
     pub(super) is_draining: bool,
     /// How many subtasks have not ended.
     pub(super) unfinished: u64,
+    /// Jobs that are over, and that somebody is about to take up again.
+    pub(super) retried: HashSet<JobNumber>,
 }
 
 /// What goes to the disk together.

@@ -5,8 +5,9 @@
 //! away meanwhile. So the next one finds what the one before has submitted, and answers equal requests alike; it
 //! waits for one commit, and nobody is told to ask again.
 //!
-//! Who claims both a key and an id claims the key first, and nobody waits for anything else with a claim but the
-//! disk. So no two wait for each other.
+//! Who claims both a key and an id claims the key first. After that a claim waits for the disk alone, whatever else its
+//! request does: one of several jobs has claimed its key, and was handed over, before the next one claims another.
+//! So no two wait for each other.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -45,6 +46,11 @@ impl Claims {
         let mut claim = Claim { claims: Arc::clone(self), name, lock: Some(lock), held: None };
         claim.held = Some(waiting.await);
         claim
+    }
+
+    #[cfg(test)]
+    pub(super) fn has(&self, scope: &str, key: &str) -> bool {
+        self.locks().contains_key(&(scope.to_owned(), key.to_owned()))
     }
 
     fn locks(&self) -> MutexGuard<'_, HashMap<Name, Arc<tokio::sync::Mutex<()>>>> {

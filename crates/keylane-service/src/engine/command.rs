@@ -10,7 +10,7 @@ use crate::head::Head;
 use crate::schedule::{self, EndedCounts, Step};
 use crate::store::{Changes, Counts, JobState as Stored, JobStatus, OutcomeKind, StoredJob};
 use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
-use crate::{JobId, Key, SubtaskNumber};
+use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
 impl Core {
     /// Whether a job is live; if not, it is over or unknown.
@@ -91,6 +91,7 @@ impl Core {
         let mut changes = Changes::new();
         changes.purge(id.number());
         self.store.submit(changes).await.map_err(|error| self.write_refused(error))?;
+        self.found_room();
         let now = self.clock.now();
         self.events.publish(|event| crate::wire::Event {
             job: Some(Box::new(last)),
@@ -109,6 +110,8 @@ impl Core {
             let why = "the job is not over; what fails in it is tried again by itself, or when it is over";
             return Err(Refused::Conflict(why.into()));
         }
+        // What is to be done again is looked for before it is written, so nobody else may do that meanwhile.
+        let claim = self.claim_retry(id)?;
         let core = Arc::clone(self);
         let again = tokio::task::spawn_blocking(move || core.again(id, only)).await;
         let again = again.map_err(|panic| Refused::StoreFailed(panic.to_string()))??;
@@ -122,10 +125,20 @@ impl Core {
             let answer = written
                 .map(|_| core.take_up_again(id, again))
                 .map_err(|error| core.write_refused(error));
+            // Also if the client has gone away.
+            drop(claim);
             let _ = tell.send(answer);
         });
         told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
         self.job(id)
+    }
+
+    fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, Refused> {
+        let mut books = self.books();
+        if books.live.contains_key(&id.number()) || !books.retried.insert(id.number()) {
+            return Err(Refused::Conflict("the job is being done again already".into()));
+        }
+        Ok(RetryClaim { core: Arc::clone(self), job: id.number() })
     }
 
     /// What is to be done again of a job that is over.
@@ -311,5 +324,18 @@ impl Again {
             Some(OutcomeKind::Skipped) => self.ended.skipped += 1,
             _ => self.ended.cancelled += 1,
         }
+    }
+}
+
+/// A job that somebody is about to take up again.
+#[derive(Debug)]
+struct RetryClaim {
+    core: Arc<Core>,
+    job: JobNumber,
+}
+
+impl Drop for RetryClaim {
+    fn drop(&mut self) {
+        self.core.books().retried.remove(&self.job);
     }
 }

@@ -176,20 +176,32 @@ impl Core {
     /// Gets what it needs and hands it to the runtime. Reading may take a moment, and is done with nothing
     /// locked.
     fn launch(self: &Arc<Self>, mut begin: Begin) {
-        let job = begin.attempt.job.number();
-        let payload = match begin.attempt.step {
-            Handled::Subtask(_) | Handled::Split => self.payload(job, begin.number),
-            Handled::FanIn => self.results_for_fan_in(begin.attempt.job),
-        };
-        match payload {
-            Ok(payload) => begin.attempt.payload = payload,
-            Err(failure) => {
-                self.finished(begin.fence, Err(failure));
-                return;
-            }
-        }
         let core = Arc::clone(self);
-        self.tasks.spawn_on(core.attempt(begin), &self.runtime);
+        if begin.attempt.step == Handled::FanIn {
+            self.tasks.spawn_on(core.attempt_fan_in(begin), &self.runtime);
+            return;
+        }
+        match self.payload(begin.attempt.job.number(), begin.number) {
+            Ok(payload) => {
+                begin.attempt.payload = payload;
+                self.tasks.spawn_on(core.attempt(begin), &self.runtime);
+            }
+            Err(failure) => drop(self.finished(begin.fence, Err(failure))),
+        }
+    }
+
+    /// Its payload is all results of the job, which take a while to be read: nobody else waits for that.
+    async fn attempt_fan_in(self: Arc<Self>, mut begin: Begin) {
+        let (core, job) = (Arc::clone(&self), begin.attempt.job);
+        let read = tokio::task::spawn_blocking(move || core.results_for_fan_in(job)).await;
+        let failed = |panic: tokio::task::JoinError| Err(Failure::passing(panic.to_string()));
+        match read.unwrap_or_else(failed) {
+            Ok(payload) => {
+                begin.attempt.payload = payload;
+                self.attempt(begin).await;
+            }
+            Err(failure) => drop(self.finished(begin.fence, Err(failure))),
+        }
     }
 
     /// A subtask's payload from the store, or from what of it is in memory.

@@ -61,6 +61,26 @@ impl Also {
     }
 }
 
+/// A job that the store has been handed, or one that was there before. What is handed over earlier is accepted earlier.
+#[derive(Debug)]
+pub(crate) enum HandedOver {
+    Before(Box<Submitted>),
+    /// Nobody else submits the same until it is decided.
+    Coming(oneshot::Receiver<Result<Submitted, Refused>>),
+}
+
+impl HandedOver {
+    /// Waits until it is on the disk and accepted, or refused. Dropped before, it is accepted or refused all the same.
+    pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
+        match self {
+            HandedOver::Before(before) => Ok(*before),
+            HandedOver::Coming(told) => {
+                told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+            }
+        }
+    }
+}
+
 /// A job that is whole, on its way into the order.
 #[derive(Debug)]
 pub(super) struct Entering {
@@ -342,24 +362,40 @@ impl Intake {
     pub(crate) async fn finish_with(
         self,
         scope: Option<(String, String)>,
-        mut also: Also,
+        also: Also,
     ) -> Result<Submitted, Refused> {
+        self.hand_over_with(scope, also).await?.outcome().await
+    }
+
+    /// The job is whole. Returns when the store has it in its queue, where it is in the order of these calls.
+    pub(crate) async fn hand_over(
+        self,
+        scope: Option<(String, String)>,
+    ) -> Result<HandedOver, Refused> {
+        self.hand_over_with(scope, Also::default()).await
+    }
+
+    async fn hand_over_with(
+        self,
+        scope: Option<(String, String)>,
+        mut also: Also,
+    ) -> Result<HandedOver, Refused> {
         let core = Arc::clone(&self.core);
         let hash: [u8; 32] = self.hash.clone().finalize().into();
         let name = self.head.client_id.clone();
         let (claims, before) = core.claim_names(scope.clone(), name.clone(), hash).await?;
         if let Some(before) = before {
-            return Ok(before);
+            return Ok(HandedOver::Before(before.into()));
         }
         if let Some(name) = name {
             also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
         }
         let (tell, told) = oneshot::channel();
-        self.hand_over(scope, hash, also, Answering { tell, claims }).await?;
-        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        self.bring(scope, hash, also, Answering { tell, claims }).await?;
+        Ok(HandedOver::Coming(told))
     }
 
-    async fn hand_over(
+    async fn bring(
         self,
         scope: Option<(String, String)>,
         hash: [u8; 32],
@@ -421,6 +457,7 @@ impl Intake {
 impl Core {
     /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
     pub(super) fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
+        self.found_room();
         let Entering { number, id, total, kind, head, keys, created } = entering;
         let now = self.clock.now();
         let mut books = self.books();
@@ -472,6 +509,14 @@ impl Core {
     pub(super) fn idempotency_ends(&self) -> u64 {
         let keep = super::dispatch::millis(self.settings.keep_idempotency);
         self.clock.now().0.saturating_add(keep)
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Whether a job is on its way under this key.
+    pub(crate) fn is_claimed(&self, scope: &str, key: &str) -> bool {
+        self.claims.has(scope, key)
     }
 }
 

@@ -134,6 +134,13 @@ impl Core {
             StoreHealth::Full | StoreHealth::Failed(_) => 0.0,
         };
         metric("store_up", "gauge", "Whether the store takes what is written.", &[("", well)])?;
+        let refuses = f64::from(u8::from(self.takes_no_jobs().is_some()));
+        metric(
+            "store_refuses_jobs",
+            "gauge",
+            "Whether new jobs are refused, for want of room or because the store has failed.",
+            &[("", refuses)],
+        )?;
         let stats = self.store.stats();
         metric(
             "store_commits_total",

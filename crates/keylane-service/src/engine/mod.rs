@@ -28,6 +28,7 @@ mod metrics;
 mod plan;
 mod record;
 mod remote;
+mod retention;
 mod schedules;
 mod service;
 mod steer;
@@ -35,7 +36,7 @@ mod ticker;
 mod timeline;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub(crate) use client_id::check as check_client_id;
 pub(crate) use clock::Clock;
 pub(crate) use command::KeyCommand;
 pub(crate) use events::{Followed, Follower, event};
-pub(crate) use intake::{Intake, Submitted};
+pub(crate) use intake::{HandedOver, Intake, Submitted};
 pub(crate) use record::StoreHealth;
 pub(crate) use remote::{LONGEST_WAIT, MOST_LEASES};
 pub use service::{Service, ServiceBuilder};
@@ -145,6 +146,10 @@ pub(crate) struct Core {
     /// Clients whose jobs are accepted, and who are told when their commit has ended. Locked alone, or last.
     answers: Mutex<Vec<intake::Answer>>,
     health: Mutex<StoreHealth>,
+    /// Whether the last thing that somebody asked to have written found no room. Set by whoever tells a client so,
+    /// cleared by whatever is written after it. It stops nothing: what runs may end in the room that is left, which a
+    /// new job may be too large for. That nothing can be written is `health`'s to say.
+    found_no_room: AtomicBool,
     /// State of a small generator for jitter.
     chance: AtomicU64,
     pub(crate) websockets: AtomicU64,
@@ -185,6 +190,37 @@ impl Core {
         }
     }
 
+    /// Why new jobs are refused for the store's sake, if they are.
+    pub(crate) fn takes_no_jobs(&self) -> Option<String> {
+        match &*self.health() {
+            StoreHealth::Failed(why) => {
+                Some(format!("it has failed, and the server must be started again: {why}"))
+            }
+            StoreHealth::Full => {
+                Some("the disk, or the size that the store may have, is full".to_owned())
+            }
+            StoreHealth::Well if self.found_no_room.load(Relaxed) => Some(
+                "a new job was refused: the disk, or the size that the store may have, is full"
+                    .to_owned(),
+            ),
+            StoreHealth::Well => None,
+        }
+    }
+
+    fn found_no_room(&self) {
+        if !self.found_no_room.swap(true, Relaxed) {
+            tracing::error!("the store is full: a request was refused");
+        }
+    }
+
+    /// Something was written, or made room.
+    fn found_room(&self) {
+        // Mostly it is not set, and then the others' copies of it stay where they are.
+        if self.found_no_room.load(Relaxed) && self.found_no_room.swap(false, Relaxed) {
+            tracing::info!("the store has room again, for what was written last");
+        }
+    }
+
     /// A number by chance, good enough for jitter: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
     /// Pseudorandom Number Generators", 2014).
     fn chance(&self) -> u64 {
@@ -199,7 +235,10 @@ impl Core {
     fn write_refused(&self, error: crate::store::WriteError) -> Refused {
         use crate::store::WriteError;
         match error {
-            WriteError::Full => Refused::StoreFull,
+            WriteError::Full => {
+                self.found_no_room();
+                Refused::StoreFull
+            }
             WriteError::TooLarge { what, most } => {
                 Refused::TooLarge(format!("{most} {what} are the most"))
             }
@@ -216,7 +255,17 @@ impl Core {
                 self.set_health(StoreHealth::Failed(why.clone()));
                 Refused::StoreFailed(why)
             }
-            other => Refused::StoreFailed(other.to_string()),
+            // Somebody else was faster.
+            WriteError::NoSuchJob { .. } | WriteError::NoSuchSubtask { .. } => {
+                Refused::Gone { what: "the job".into() }
+            }
+            WriteError::Ended { .. } | WriteError::NotEnded { .. } => {
+                Refused::Conflict(format!("{error}; something else was asked of it meanwhile"))
+            }
+            WriteError::Busy => Refused::Backlog {
+                what: "another program works on the store's file".into(),
+                after: Duration::from_secs(1),
+            },
         }
     }
 }

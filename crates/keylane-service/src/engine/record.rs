@@ -75,6 +75,7 @@ impl Core {
         match written {
             Ok(_) => {
                 self.set_health(StoreHealth::Well);
+                self.found_room();
                 for effect in effects {
                     self.show(&mut books, effect, now);
                 }

@@ -1,7 +1,7 @@
 //! The service as its owner has it: started with its kinds, served, and stopped.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -133,6 +133,7 @@ impl Service {
             claims: Arc::default(),
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
+            found_no_room: AtomicBool::new(false),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
             by_key: Mutex::default(),
@@ -152,7 +153,8 @@ impl Service {
             .name("keylane-dispatch".into())
             .spawn(move || dispatching.dispatch())
             .map_err(StartError::Thread)?;
-        let ticker = runtime.spawn(Arc::clone(&core).tick());
+        let (ticking, retaining) = (Arc::clone(&core).tick(), Arc::clone(&core).retain());
+        let ticker = runtime.spawn(async { _ = tokio::join!(ticking, retaining) });
         let schedules = runtime.spawn(Arc::clone(&core).keep_schedules());
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
@@ -229,6 +231,7 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         held_back: VecDeque::new(),
         is_draining: false,
         unfinished: 0,
+        retried: HashSet::new(),
     }
 }
 

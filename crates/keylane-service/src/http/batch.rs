@@ -14,7 +14,7 @@ use super::State;
 use super::extract::{Format, Submitter, format, json, query, whole};
 use super::jobs;
 use super::problem::Refusal;
-use crate::engine::{Intake, Submitted, key_in_batch};
+use crate::engine::{HandedOver, Intake, Submitted, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 
 /// How many jobs a batch may have: they are in memory together.
@@ -77,22 +77,38 @@ async fn begin(state: &State, text: &RawValue) -> Result<Intake, Refusal> {
     Ok(intake)
 }
 
-/// One after another, so that they are accepted in their order; each by itself.
+/// Each by itself. They are handed over one after another, so that they are accepted in their order, and waited for
+/// together, so that one transaction can have many of them.
 async fn one_by_one(
     state: &State,
     jobs: &[Box<RawValue>],
     scope: Option<(String, String)>,
 ) -> Vec<BatchItem> {
-    let mut items = Vec::with_capacity(jobs.len());
+    let mut all = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.iter().enumerate() {
         let scope = scope.as_ref().map(|(caller, key)| (caller.clone(), key_in_batch(key, place)));
-        let submitted = async { Ok(begin(state, job).await?.finish(scope).await?) }.await;
-        items.push(match submitted {
+        all.push(hand_over(state, job, scope).await);
+    }
+    let mut items = Vec::with_capacity(all.len());
+    for handed_over in all {
+        items.push(match outcome(handed_over).await {
             Ok(submitted) => accepted(submitted),
             Err(refusal) => refused(refusal),
         });
     }
     items
+}
+
+async fn hand_over(
+    state: &State,
+    job: &RawValue,
+    scope: Option<(String, String)>,
+) -> Result<HandedOver, Refusal> {
+    Ok(begin(state, job).await?.hand_over(scope).await?)
+}
+
+async fn outcome(handed_over: Result<HandedOver, Refusal>) -> Result<Submitted, Refusal> {
+    Ok(handed_over?.outcome().await?)
 }
 
 fn accepted(submitted: Submitted) -> BatchItem {
@@ -103,4 +119,66 @@ fn accepted(submitted: Submitted) -> BatchItem {
 fn refused(refusal: Refusal) -> BatchItem {
     let status = refusal.status().as_u16();
     BatchItem { status, job: None, problem: Some(refusal.into_problem()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::handle::{Attempt, Function};
+    use crate::http::Settings;
+    use crate::store::Changes;
+    use crate::{Kind, Service};
+
+    /// Jobs of a batch were once waited for one by one: a thousand of them took a thousand syncs of the disk.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_job_waits_for_the_commit_of_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let service = Service::builder(crate::Settings::new(folder.path().join("store")));
+        let (done, mut was_done) = tokio::sync::mpsc::unbounded_channel();
+        let kind = Kind::new(Function::new(move |attempt: Attempt| {
+            let _ = done.send(attempt.payload);
+            std::future::ready(Ok(None))
+        }));
+        let service = service.kind("echo", kind).start().await.unwrap();
+        let core = Arc::clone(&service.core);
+        let state = State {
+            core: Arc::clone(&core),
+            settings: Arc::new(Settings::default()),
+            closing: tokio_util::sync::CancellationToken::new(),
+            streams: tokio_util::task::TaskTracker::new(),
+        };
+        // The writer stands still.
+        let (stands, told) = tokio::sync::oneshot::channel();
+        let (go_on, gone_on) = mpsc::channel::<()>();
+        core.store.submit_with(Changes::new(), move |_| {
+            let _ = stands.send(());
+            let _ = gone_on.recv();
+        });
+        told.await.unwrap();
+        let job = |kind: &str, number: u32| {
+            let text = format!(r#"{{"kind":"{kind}","key":"k","payload":{number}}}"#);
+            RawValue::from_string(text).unwrap()
+        };
+        let jobs = [job("echo", 0), job("none", 1), job("echo", 2), job("echo", 3)];
+        let scope = Some(("somebody".to_owned(), "key".to_owned()));
+        let batch = tokio::spawn(async move { one_by_one(&state, &jobs, scope).await });
+        let is_on_its_way = |place: usize| core.is_claimed("somebody", &key_in_batch("key", place));
+        while ![0, 2, 3].into_iter().all(is_on_its_way) {
+            tokio::task::yield_now().await;
+        }
+        assert!(!batch.is_finished());
+        go_on.send(()).unwrap();
+        let items = batch.await.unwrap();
+        let statuses: Vec<_> = items.iter().map(|item| item.status).collect();
+        assert_eq!(statuses, [202, 422, 202, 202]);
+        // They have a key in common, and so are done in the order in which they were accepted.
+        for expected in ["0", "2", "3"] {
+            assert_eq!(was_done.recv().await.unwrap(), expected);
+        }
+        drop(core);
+        service.stop(std::time::Duration::ZERO).await;
+    }
 }

@@ -153,16 +153,22 @@ pub(super) fn scope_of(
     headers: &HeaderMap,
     caller: &Caller,
 ) -> Result<Option<(String, String)>, Refusal> {
-    const MOST_BYTES: usize = 255;
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    match key.to_str() {
-        Ok(key) if !key.is_empty() && key.len() <= MOST_BYTES => {
-            Ok(Some((caller.name.clone(), key.to_owned())))
+    let key = idempotency_key(key.as_bytes(), "Idempotency-Key")?;
+    Ok(Some((caller.name.clone(), key)))
+}
+
+/// An idempotency key as it may be, which came at this place.
+pub(super) fn idempotency_key(bytes: &[u8], place: &str) -> Result<String, Refusal> {
+    const MOST_BYTES: usize = 255;
+    let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
+    match std::str::from_utf8(bytes) {
+        Ok(key) if (1..=MOST_BYTES).contains(&key.len()) && bytes.iter().all(is_printable) => {
+            Ok(key.to_owned())
         }
         _ => {
-            let why = format!("it has from one to {MOST_BYTES} printable characters");
-            Err(Refusal::new("invalid", format!("Idempotency-Key: {why}"))
-                .at("Idempotency-Key", why))
+            let why = format!("it has from one to {MOST_BYTES} printable characters of ASCII");
+            Err(Refusal::new("invalid", format!("{place}: {why}")).at(place, why))
         }
     }
 }

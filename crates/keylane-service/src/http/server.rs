@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::State;
 use super::extract::{Reader, query};
 use super::problem::{CODES, Refusal};
-use crate::engine::StoreHealth;
 use crate::wire::{Health, HealthCheck, KindView, SchedulerView, Summary, Timeline, Version};
 
 /// For those who have a token, if there are some.
@@ -41,15 +40,7 @@ async fn livez() -> &'static str {
 
 async fn readyz(Shared(state): Shared<State>) -> (StatusCode, Json<Health>) {
     let core = &state.core;
-    let store = match &*core.health() {
-        StoreHealth::Well => None,
-        StoreHealth::Full => {
-            Some("the disk, or the size that the store may have, is full".to_owned())
-        }
-        StoreHealth::Failed(why) => {
-            Some(format!("it has failed, and the server must be started again: {why}"))
-        }
-    };
+    let store = core.takes_no_jobs();
     let draining = core.is_draining().then(|| "the server is about to stop".to_owned());
     let check = |name: &str, wrong: Option<String>| HealthCheck {
         name: name.to_owned(),

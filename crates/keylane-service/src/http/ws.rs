@@ -235,11 +235,14 @@ impl Client {
         idempotency_key: Option<String>,
     ) -> Result<Message, Refusal> {
         self.may_change(Role::Submit)?;
+        let key = idempotency_key
+            .map(|key| super::jobs::idempotency_key(key.as_bytes(), "/idempotency_key"))
+            .transpose()?;
         let job: SubmitJob = super::extract::json(text.get().as_bytes())?;
         let mut intake = self.state.core.begin_intake(job, false)?;
         intake.hash(text.get().as_bytes());
         intake.flush().await?;
-        let scope = idempotency_key.map(|key| (self.caller.name.clone(), key));
+        let scope = key.map(|key| (self.caller.name.clone(), key));
         let submitted = intake.finish(scope).await?;
         Ok(message(&Said::Accepted { seq, job: &submitted.job, replayed: submitted.replayed }))
     }

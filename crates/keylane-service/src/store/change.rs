@@ -75,7 +75,7 @@ impl Changes {
         self.push(Change::Status { job, status });
     }
 
-    /// Subtasks that have ended are to be done again, and so their job goes on, with this status.
+    /// Subtasks that have ended are to be done again, and so their job, which is over, goes on with this status.
     pub fn reopen(
         &mut self,
         job: JobNumber,

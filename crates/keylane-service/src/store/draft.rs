@@ -100,8 +100,11 @@ impl<'a> Draft<'a> {
                 Change::Status { job, .. } => self.takes(*job, None, reopened == Some(*job))?,
                 Change::Reopen { job, status } => {
                     reopened = Some(*job);
-                    let is_over = status.state.is_final();
+                    let known = self.state.job(self.connection, *job)?;
+                    let goes_on = known.is_some_and(|known| !known.state.is_final());
                     let refused = self.takes(*job, None, true)?;
+                    let refused = refused.or(goes_on.then_some(WriteError::NotEnded { job: *job }));
+                    let is_over = status.state.is_final();
                     refused.or(is_over.then_some(WriteError::Ended { job: *job }))
                 }
                 Change::SetAside { job, .. } => self.takes(*job, None, false)?,
@@ -160,10 +163,12 @@ impl<'a> Draft<'a> {
             return Ok(Some(WriteError::Ended { job: accept.job }));
         }
         let Some(Idempotency { scope, key, .. }) = &accept.new.idempotency else { return Ok(None) };
+        // One that has expired counts no more, whether it was removed or not.
         let mut find = self.connection.prepare_cached(
-            "SELECT id, body_hash FROM idempotency WHERE scope = ?1 AND key = ?2",
+            "SELECT id, body_hash FROM idempotency WHERE scope = ?1 AND key = ?2 AND expires_ms > ?3",
         )?;
-        let found = find.query_row([scope, key], |row| Ok((row.get(0)?, row.get(1)?)));
+        let now = accept.new.created_ms.cast_signed();
+        let found = find.query_row(params![scope, key, now], |row| Ok((row.get(0)?, row.get(1)?)));
         let found = found.optional()?;
         Ok(found.map(|(id, body_hash)| WriteError::Duplicate { job: JobId(id), body_hash }))
     }

@@ -330,11 +330,13 @@ impl Store {
                 self.core.ended.forget(*job);
             }
         }
-        // It is closed while there are handles only if the writer has ended: then the answer says so.
+        // It is closed while there are handles only if the writer has ended: then the answer says so. Not on this
+        // thread, whose caller may have locked what the answer locks; without another, dropped it says so too.
         if let Err(refused) = self.core.shared.queue.push(request) {
             let ended = || WriteError::Failed { cause: "the writer has ended".into() };
             let error = self.core.shared.failure().unwrap_or_else(ended);
-            refused.answer.tell(Err(error));
+            let tell = move || refused.answer.tell(Err(error));
+            let _ = thread::Builder::new().name("keylane-store-ended".into()).spawn(tell);
         }
     }
 

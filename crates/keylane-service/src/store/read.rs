@@ -107,6 +107,18 @@ impl Store {
         self.with_reader(|reader| ended_before(reader, time_ms, after, most))
     }
 
+    /// Whether there are idempotency keys that expired at this time or before.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn has_expired(&self, time_ms: u64) -> Result<bool, ReadError> {
+        self.with_reader(|reader| {
+            let mut any =
+                reader.prepare_cached("SELECT 1 FROM idempotency WHERE expires_ms <= ?1")?;
+            Ok(any.exists([time_ms.cast_signed()])?)
+        })
+    }
+
     /// The chunk with a subtask: any other subtask of it, and this one again, cost nothing more.
     ///
     /// # Errors

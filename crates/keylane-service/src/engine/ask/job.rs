@@ -242,14 +242,16 @@ impl Core {
     fn first_error(&self, stored: &StoredJob) -> Result<Option<String>, Refused> {
         let mut after = None;
         loop {
-            let page = self.store.outcomes(stored.number, after, 1000);
-            let page = page.map_err(|error| self.read_refused(error))?;
+            let refused = |error| self.read_refused(error);
+            let page = self.store.outcomes(stored.number, after, 1000).map_err(refused)?;
+            let Some(last) = page.last() else { return Ok(None) };
+            after = Some(last.place);
+            // What failed and was done again since is not why it failed.
+            let page = self.store.that_count(stored.number, page).map_err(refused)?;
             let failed = page.iter().find(|recorded| recorded.outcome.kind == OutcomeKind::Failed);
             if let Some(failed) = failed {
                 return Ok(Some(String::from_utf8_lossy(&failed.outcome.result).into_owned()));
             }
-            let Some(last) = page.last() else { return Ok(None) };
-            after = Some(last.place);
         }
     }
 

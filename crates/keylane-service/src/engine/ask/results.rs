@@ -148,23 +148,25 @@ impl Core {
             self.books().live.get(&id.number()).and_then(|live| live.head.payload.clone());
         let payload = payload.unwrap_or_else(null);
         let mut text = format!("{{\"job\":\"{id}\",\"payload\":{},\"results\":[", payload.get());
-        let mut cursor = 0;
-        loop {
-            let page = self.results(id, ResultOrder::Submit, cursor, 1000).map_err(failed)?;
-            for outcome in &page.items {
+        let plan = self.plan(id).map_err(failed)?;
+        let mut next = 0;
+        while next < plan.total() {
+            let end = plan.total().min(next + 1000);
+            let numbers = (next..end).map(|number| plan.number(Step::Subtask(number)));
+            for outcome in self.outcomes_in(id, numbers).map_err(failed)?.into_iter().flatten() {
                 if text.as_bytes().last() != Some(&b'[') {
                     text.push(',');
                 }
-                text.push_str(outcome.result.as_ref().map_or("null", |result| result.get()));
+                let result = (outcome.kind == OutcomeKind::Succeeded).then(|| raw(&outcome.result));
+                text.push_str(result.flatten().as_ref().map_or("null", |result| result.get()));
+                if text.len() > MOST_FAN_IN_BYTES {
+                    let why = format!(
+                        "the results have over {MOST_FAN_IN_BYTES} bytes, more than a fan-in step gets"
+                    );
+                    return Err(Failure::lasting(why));
+                }
             }
-            if text.len() > MOST_FAN_IN_BYTES {
-                let why = format!(
-                    "the results have over {MOST_FAN_IN_BYTES} bytes, more than a fan-in step gets"
-                );
-                return Err(Failure::lasting(why));
-            }
-            let Some(next) = page.next_cursor.and_then(|next| next.parse().ok()) else { break };
-            cursor = next;
+            next = end;
         }
         text.push_str("]}");
         Ok(text.into())

@@ -107,6 +107,8 @@ impl Core {
 
     fn count_all(&self) -> Summary {
         let now = self.clock.now();
+        // Before anything is locked, for a disk can take its time.
+        let store_bytes = std::fs::metadata(self.store.path()).map_or(0, |file| file.len());
         let books = self.books();
         let slots = books.scheduler.slots();
         let mut states: HashMap<JobState, u64> = HashMap::new();
@@ -141,7 +143,7 @@ impl Core {
             retried_total: totals.retried,
             keys: slots.keys as u64,
             oldest_head_ms: oldest.map_or(0, |head| now.0.saturating_sub(head.since)),
-            store_bytes: std::fs::metadata(self.store.path()).map_or(0, |file| file.len()),
+            store_bytes,
             store: store.into(),
             websockets: self.websockets.load(std::sync::atomic::Ordering::Relaxed),
             started_at: self.clock.started(),
