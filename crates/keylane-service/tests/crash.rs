@@ -104,10 +104,6 @@ async fn submit(
             let request = request.header("idempotency-key", format!("{client}-{number}"));
             let Ok(answer) = request.send().await else { continue };
             let status = answer.status().as_u16();
-            // One that was cut off by the kill is still being forgotten.
-            if status == 409 {
-                continue;
-            }
             let Ok(text) = answer.text().await else { continue };
             let Ok(job) = serde_json::from_str::<Value>(&text) else { continue };
             assert_eq!(status, 202, "{job}");

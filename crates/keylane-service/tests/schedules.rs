@@ -317,7 +317,10 @@ async fn what_passed_while_the_server_was_down_is_as_the_schedule_says() {
     let [once, skip] = [show(&client, "once").await, show(&client, "skip").await];
     assert_eq!((&once["fired"], &once["passed"]), (&json!(2), &json!(1)));
     assert_eq!((&skip["fired"], &skip["passed"]), (&json!(1), &json!(2)));
-    assert_eq!(skip["last_passed"]["reason"], "missed");
+    for (schedule, last) in [(&once, "2026-05-04T12:00:00.000Z"), (&skip, one)] {
+        assert_eq!(schedule["last_passed"]["reason"], "missed");
+        assert_eq!(schedule["last_passed"]["at"], last);
+    }
     for (before, after) in before.iter().zip([&once, &skip]) {
         assert_eq!(before["created_at"], after["created_at"]);
         assert_eq!(before["job"], after["job"]);
@@ -337,16 +340,95 @@ async fn wait_for(client: &Client, name: &str, wanted: impl Fn(&Value) -> bool) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_missed_is_named_beside_the_job_that_stands_for_it() {
+    scene!(log, clock, service, client, told);
+    let body = json!({"cron": "@hourly", "overlap": "skip", "job": {"kind": "hang", "key": "a"}});
+    put(&client, "once", &body).await.expect(201);
+    told.expect("schedule_changed", "once").await;
+    // 11:00 and 12:00 are missed, and 13:00 has the job.
+    clock.set(START + 3 * HOUR + 5 * MINUTE);
+    let passed = told.expect("schedule_passed", "once").await;
+    assert!(passed["error"].as_str().unwrap().contains("within a minute"), "{passed}");
+    told.expect("schedule_fired", "once").await;
+    let now = show(&client, "once").await;
+    assert_eq!((&now["fired"], &now["passed"]), (&json!(1), &json!(2)));
+    assert_eq!(now["last_passed"]["reason"], "missed");
+    assert_eq!(now["last_passed"]["at"], "2026-05-04T12:00:00.000Z");
+    // That job is not over at 16:05: 14:00 and 15:00 are missed all the same, and 16:00 alone has an overlap.
+    clock.set(START + 6 * HOUR + 5 * MINUTE);
+    let passed = [told.next().await, told.next().await];
+    let texts = passed.map(|passed| passed["error"].as_str().unwrap().to_owned());
+    assert!(texts[0].contains("within a minute") && texts[1].contains("not over"), "{texts:?}");
+    let now = show(&client, "once").await;
+    assert_eq!((&now["fired"], &now["passed"]), (&json!(1), &json!(5)));
+    assert_eq!(now["last_passed"]["reason"], "overlap");
+    assert_eq!(now["last_passed"]["at"], "2026-05-04T16:00:00.000Z");
+    let metrics = client.get("/metrics").await.text;
+    for (reason, count) in [("missed", 4), ("overlap", 1), ("refused", 0)] {
+        let line = format!("keylane_schedule_passed_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    drop((service, log));
+}
+
+/// A service with room for one subtask.
+fn narrow(folder: &std::path::Path, log: &Log, clock: &ManualClock) -> ServiceBuilder {
+    let bounds = Bounds { waiting_subtasks: 1, ..Bounds::default() };
+    let clock = Some(clock.clone());
+    let settings = Settings { bounds, clock, ..Settings::new(folder.join("store")) };
+    builder_with(settings, log)
+}
+
+/// Who sets other times, or pauses, while a time is held up: that time is named, and not forgotten.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_when_its_schedule_is_changed_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, clock) = (Log::default(), ManualClock::at(START));
+    let service = narrow(folder.path(), &log, &clock).start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let mut told = Told::new(&client).await;
+    let hung = client.submit(r#"{"kind":"hang","key":"a"}"#).await;
+    let body = |cron: &str| json!({"cron": cron, "job": {"kind": "echo", "payload": 1}});
+    for name in ["changed", "job", "paused"] {
+        put(&client, name, &body("@hourly")).await.expect(201);
+        told.expect("schedule_changed", name).await;
+    }
+    clock.set(START + HOUR);
+    for name in ["changed", "job", "paused"] {
+        wait_for(&client, name, |schedule| schedule["held_up"].is_string()).await;
+    }
+    put(&client, "changed", &body("30 * * * *")).await.expect(200);
+    client.post("/v1/schedules/paused/pause", "").await.expect(200);
+    for name in ["changed", "paused"] {
+        let passed = told.expect("schedule_passed", name).await;
+        assert!(passed["error"].as_str().unwrap().contains("held up"), "{passed}");
+        told.expect("schedule_changed", name).await;
+        let now = show(&client, name).await;
+        assert_eq!(now["last_passed"]["reason"], name);
+        assert_eq!(now["last_passed"]["at"], "2026-05-04T11:00:00.000Z");
+        assert_eq!((&now["fired"], &now["passed"]), (&json!(0), &json!(1)));
+        let metrics = client.get("/metrics").await.text;
+        let line = format!("keylane_schedule_passed_total{{reason=\"{name}\"}} 1\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    // With the same times and another job it stays due, and has that job.
+    let other = json!({"cron": "@hourly", "job": {"kind": "echo", "payload": 2}});
+    put(&client, "job", &other).await.expect(200);
+    told.expect("schedule_changed", "job").await;
+    client.post(&format!("/v1/jobs/{hung}/cancel"), r#"{"mode":"kill"}"#).await;
+    told.expect("schedule_fired", "job").await;
+    assert_eq!(show(&client, "job").await["passed"], 0);
+    client.post("/v1/schedules/paused/resume", "").await.expect(200);
+    for name in ["changed", "paused"] {
+        assert_eq!(times_of(&client, name).await, [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_time_for_which_there_is_no_room_stays_due() {
     let folder = tempfile::tempdir().unwrap();
     let (log, clock) = (Log::default(), ManualClock::at(START));
-    let bounds = Bounds { waiting_subtasks: 1, ..Bounds::default() };
-    let settings = Settings {
-        bounds,
-        clock: Some(clock.clone()),
-        ..Settings::new(folder.path().join("store"))
-    };
-    let service = builder_with(settings, &log).start().await.unwrap();
+    let service = narrow(folder.path(), &log, &clock).start().await.unwrap();
     let (_server, client) = serve(&service).await;
     let mut told = Told::new(&client).await;
     let hung = client.submit(r#"{"kind":"hang","key":"a"}"#).await;
@@ -361,10 +443,101 @@ async fn a_time_for_which_there_is_no_room_stays_due() {
     assert!(metrics.contains("keylane_schedules{state=\"held_up\"} 1\n"), "{metrics}");
     client.post(&format!("/v1/jobs/{hung}/cancel"), r#"{"mode":"kill"}"#).await;
     client.wait(&hung).await;
-    clock.set(START + HOUR + 2000);
     told.expect("schedule_fired", "full").await;
     assert_eq!(times_of(&client, "full").await, ["2026-05-04T11:00:00.000Z"]);
     assert_eq!(show(&client, "full").await["held_up"], Value::Null);
+}
+
+/// When it is tried again doesn't hang on the calendar: that may be put back, for a little or to before the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_up_is_tried_again_when_the_clock_was_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, clock) = (Log::default(), ManualClock::at(START));
+    let service = narrow(folder.path(), &log, &clock).start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let mut told = Told::new(&client).await;
+    let hung = client.submit(r#"{"kind":"hang","key":"a"}"#).await;
+    let body = json!({"cron": "@hourly", "job": {"kind": "echo", "payload": 1}});
+    put(&client, "back", &body).await.expect(201);
+    told.expect("schedule_changed", "back").await;
+    clock.set(START + HOUR + 50_000);
+    wait_for(&client, "back", |schedule| schedule["held_up"].is_string()).await;
+    clock.set(START + HOUR - 1);
+    wait_for(&client, "back", |schedule| schedule["held_up"].is_null()).await;
+    clock.set(START + HOUR + 50_000);
+    wait_for(&client, "back", |schedule| schedule["held_up"].is_string()).await;
+    clock.set(START + HOUR);
+    client.post(&format!("/v1/jobs/{hung}/cancel"), r#"{"mode":"kill"}"#).await;
+    told.expect("schedule_fired", "back").await;
+    assert_eq!(times_of(&client, "back").await, ["2026-05-04T11:00:00.000Z"]);
+}
+
+/// A row that is not what was written: the server starts without it, says so, and it can be removed or set again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_schedule_keeps_nothing_else_from_going_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, clock) = (Log::default(), ManualClock::at(START));
+    let service = timed(folder.path(), &log, &clock).start().await.unwrap();
+    let (server, client) = serve(&service).await;
+    let body = json!({"cron": "@hourly", "job": {"kind": "echo", "payload": 1}});
+    for name in ["flipped", "garbled", "whole"] {
+        put(&client, name, &body).await.expect(201);
+    }
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::from_secs(5)).await;
+    let path = folder.path().join("store");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let damage = "UPDATE schedule SET version = version + 1 WHERE name = 'flipped';
+        UPDATE schedule SET body = x'00ff' WHERE name = 'garbled'";
+    connection.execute_batch(damage).unwrap();
+    drop(connection);
+
+    let service = timed(folder.path(), &log, &clock).start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let mut told = Told::new(&client).await;
+    for name in ["flipped", "garbled"] {
+        let now = show(&client, name).await;
+        assert!(now["held_up"].as_str().unwrap().contains("damaged"), "{now}");
+        assert_eq!(now["next"], json!([]));
+        // Its row stays as it is until somebody says what it shall be.
+        for what in ["pause", "run"] {
+            let refused = client.post(&format!("/v1/schedules/{name}/{what}"), "").await;
+            assert!(refused.expect(409).text.contains("damaged"));
+        }
+    }
+    let metrics = client.get("/metrics").await.text;
+    assert!(metrics.contains("keylane_schedules{state=\"held_up\"} 2\n"), "{metrics}");
+    clock.set(START + HOUR);
+    told.expect("schedule_fired", "whole").await;
+    client.send("DELETE", "/v1/schedules/flipped", &[], "").await.expect(204);
+    client.get("/v1/schedules/flipped").await.expect(404);
+    let mended = put(&client, "garbled", &body).await.expect(200).json();
+    assert_eq!(mended["held_up"], Value::Null);
+    for name in ["flipped", "garbled"] {
+        told.expect("schedule_changed", name).await;
+    }
+    clock.set(START + 2 * HOUR);
+    let mut fired = [told.next().await, told.next().await].map(|event| event["schedule"].clone());
+    fired.sort_by_key(Value::to_string);
+    assert_eq!(fired, ["garbled", "whole"]);
+}
+
+/// Schedules with large jobs come on several pages, whatever the limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_schedules_has_a_bound_in_bytes() {
+    scene!(log, clock, service, client, told);
+    let body = json!({"cron": "@hourly", "job": {"kind": "echo", "payload": "x".repeat(240_000)}});
+    for number in 0..20 {
+        put(&client, &format!("s{number:02}"), &body).await.expect(201);
+        told.next().await;
+    }
+    let page = client.get("/v1/schedules?limit=1000").await.expect(200).json();
+    assert_eq!(page["items"].as_array().unwrap().len(), 17);
+    assert_eq!(page["next_cursor"], "s16");
+    let rest = client.get("/v1/schedules?limit=1000&cursor=s16").await.expect(200).json();
+    assert_eq!(rest["items"].as_array().unwrap().len(), 3);
+    assert_eq!(rest["next_cursor"], Value::Null);
+    drop((service, log, clock));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -104,33 +104,108 @@ async fn what_no_job_can_be_called_is_refused() {
     drop((service, log));
 }
 
-/// Many clients want the same id at once: one job, and each is told of it or to ask again.
+/// Sends requests at the same time, and returns their answers.
+async fn together(
+    client: &Client,
+    requests: impl Iterator<Item = (&'static str, String, String)>,
+    key: Option<&str>,
+) -> Vec<common::Answered> {
+    let sent: Vec<_> = requests
+        .map(|(method, path, body)| {
+            let (client, key) = (client.clone(), key.map(str::to_owned));
+            tokio::spawn(async move {
+                let mut headers = JSON.to_vec();
+                headers.extend(key.as_deref().map(|key| ("idempotency-key", key)));
+                client.send(method, &path, &headers, &body).await
+            })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for sent in sent {
+        answers.push(sent.await.unwrap());
+    }
+    answers
+}
+
+/// How many answers have this status.
+fn with_status(answers: &[common::Answered], status: u16) -> usize {
+    answers.iter().filter(|answer| answer.status == status).count()
+}
+
+/// Many clients want the same id at once: one job, and each is told of it. None is told to ask again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_many_want_at_once_is_one_job() {
     scene!(log, service, client);
     for round in 0..20 {
-        let asked: Vec<_> = (0..8)
-            .map(|_| {
-                let client = client.clone();
-                let id = format!("r{round}");
-                tokio::spawn(
-                    async move { put(&client, &id, r#"{"kind":"echo","payload":1}"#).await },
-                )
-            })
-            .collect();
-        let (mut first, mut ids) = (0, Vec::new());
-        for asked in asked {
-            let answer = asked.await.unwrap();
-            first += usize::from(answer.status == 202);
-            match answer.status {
-                200 | 202 => ids.push(answer.json()["id"].clone()),
-                status => assert_eq!(status, 409, "{}", answer.text),
-            }
-        }
+        let body = r#"{"kind":"echo","payload":1}"#;
+        let put = |_| ("PUT", format!("/v1/jobs/r{round}"), body.to_owned());
+        let answers = together(&client, (0..8).map(put), None).await;
+        assert_eq!((with_status(&answers, 202), with_status(&answers, 200)), (1, 7), "{answers:?}");
+        let mut ids: Vec<_> = answers.iter().map(|answer| answer.json()["id"].clone()).collect();
         ids.dedup();
-        assert_eq!((first, ids.len()), (1, 1));
+        assert_eq!(ids.len(), 1);
     }
     assert_eq!(count(&client).await, 20);
+    drop((service, log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_requests_under_a_key_at_once_are_one_job() {
+    scene!(log, service, client);
+    let one = r#"{"kind":"echo","payload":1}"#;
+    let batch = format!(r#"{{"jobs":[{one},{one}]}}"#);
+    for round in 0..20 {
+        for (path, body) in [("/v1/jobs", one), ("/v1/jobs/batch", &batch)] {
+            let post = |_| ("POST", path.to_owned(), body.to_owned());
+            let key = format!("k{round}{path}");
+            let answers = together(&client, (0..8).map(post), Some(&key)).await;
+            assert_eq!(with_status(&answers, 202), 8, "{answers:?}");
+            let replayed = |answer: &&common::Answered| {
+                answer.headers.get("idempotent-replayed").is_some_and(|told| told == "true")
+            };
+            assert_eq!(answers.iter().filter(replayed).count(), 7);
+        }
+    }
+    assert_eq!(count(&client).await, 50);
+    let all = client.get("/v1/jobs?limit=1000").await.json();
+    assert_eq!(all["items"].as_array().unwrap().len(), 60);
+    drop((service, log));
+}
+
+/// Who goes away while its request is handled, and comes back at once, finds its one job.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_gone_away_can_ask_again_at_once() {
+    scene!(log, service, client);
+    let body = r#"{"kind":"echo","payload":1}"#;
+    for round in 0..50 {
+        let (own, id) = (client.clone(), format!("r{round}"));
+        let gone = tokio::spawn(async move { put(&own, &id, body).await });
+        // Anywhere between not sent and answered.
+        for _ in 0..round % 10 {
+            client.get("/livez").await.expect(200);
+        }
+        gone.abort();
+        let answer = put(&client, &format!("r{round}"), body).await;
+        assert!([200, 202].contains(&answer.status), "{}", answer.text);
+    }
+    let all = client.get("/v1/jobs?limit=1000").await.json();
+    assert_eq!(all["items"].as_array().unwrap().len(), 50);
+    drop((service, log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_requests_of_the_same_name_at_once_are_refused() {
+    scene!(log, service, client);
+    for round in 0..10 {
+        let body = |payload| format!(r#"{{"kind":"echo","payload":{payload}}}"#);
+        let put = |payload| ("PUT", format!("/v1/jobs/r{round}"), body(payload % 2));
+        let answers = together(&client, (0..8).map(put), None).await;
+        let statuses = [202, 200, 409].map(|status| with_status(&answers, status));
+        assert_eq!(statuses, [1, 3, 4], "{answers:?}");
+        let post = |payload| ("POST", "/v1/jobs".to_owned(), body(payload % 2));
+        let answers = together(&client, (0..8).map(post), Some(&format!("k{round}"))).await;
+        assert_eq!([202, 422].map(|status| with_status(&answers, status)), [4, 4], "{answers:?}");
+    }
     drop((service, log));
 }
 

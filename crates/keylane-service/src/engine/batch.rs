@@ -23,10 +23,13 @@ impl Core {
         hash: [u8; 32],
     ) -> Result<Vec<Submitted>, Refused> {
         let mut claim = None;
-        if let Some((caller, key)) = &scope {
-            claim = Some(self.claim_key(caller, key)?);
-            let before = self.submitted_together(caller, key, hash, intakes.len())?;
-            if let Some(before) = before {
+        if let Some((caller, key)) = scope.clone() {
+            claim = Some(self.claims.claim(&caller, &key).await);
+            let count = intakes.len();
+            // All of them in one go: there may be a thousand.
+            let before =
+                self.look_up(move |core| core.submitted_together(&caller, &key, hash, count));
+            if let Some(before) = before.await? {
                 return Ok(before);
             }
         }
@@ -48,13 +51,12 @@ impl Core {
         let accept = move |committed: Result<_, _>| {
             let accept_all = |_| all.into_iter().map(|entering| core.accept(entering)).collect();
             let answer = committed.map(accept_all).map_err(|error| core.write_refused(error));
+            drop(claim);
             // Who no longer waits can ask again under the batch's idempotency key.
             let _ = tell.send(answer);
         };
         self.store.accept_with_async(jobs, Changes::new(), accept).await;
-        let answer = told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?;
-        drop(claim);
-        answer
+        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
     }
 
     /// The jobs of a batch that was submitted under this key, if there was one.

@@ -84,8 +84,6 @@ pub(super) struct Books {
     pub(super) unfinished: u64,
     /// Jobs that are over, and that somebody is about to take up again.
     pub(super) retried: HashSet<JobNumber>,
-    /// Idempotency keys of requests that are being handled.
-    pub(super) claimed_keys: HashSet<(String, String)>,
 }
 
 /// What goes to the disk together.

@@ -1,8 +1,6 @@
 //! What clients call jobs themselves, beside the ids that the service gives.
 
-use std::sync::Arc;
-
-use super::intake::{KeyClaim, Submitted};
+use super::intake::Submitted;
 use super::{Core, Refused};
 use crate::JobId;
 use crate::store::Alias;
@@ -11,7 +9,7 @@ use crate::store::Alias;
 const MOST_BYTES: usize = 128;
 
 /// In whose name ids are claimed: no caller is called that.
-const SCOPE: &str = "\nid";
+pub(super) const SCOPE: &str = "\nid";
 
 /// Whether a job can be called that: plain in a path, and nothing that the service calls one.
 fn is_fit(text: &str) -> bool {
@@ -46,22 +44,18 @@ impl Core {
         self.store.alias(name).map_err(|error| self.read_refused(error))
     }
 
-    /// Makes sure that nobody else uses this id just now; and the job that has it already, if there is one that was
-    /// asked for in the same words.
+    /// The job that is called that already, if there is one and it was asked for in the same words. It reads.
     pub(super) fn called_before(
-        self: &Arc<Self>,
+        &self,
         name: &str,
         hash: [u8; 32],
-    ) -> Result<(KeyClaim, Option<Submitted>), Refused> {
-        let claim = self.claim_key(SCOPE, name)?;
-        let Some(Alias { job: id, body_hash, .. }) = self.alias(name)? else {
-            return Ok((claim, None));
-        };
+    ) -> Result<Option<Submitted>, Refused> {
+        let Some(Alias { job: id, body_hash, .. }) = self.alias(name)? else { return Ok(None) };
         if body_hash != hash {
             let why = format!("`{name}` is {id}, which was asked for in other words");
             return Err(Refused::Conflict(why));
         }
-        Ok((claim, Some(Submitted { id, job: self.job(id)?, replayed: true })))
+        Ok(Some(Submitted { id, job: self.job(id)?, replayed: true }))
     }
 }
 

@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 use super::Core;
 use super::begin::new_job;
 use super::books::{Live, first_version};
+use super::claims::Claim;
+use super::client_id;
 use super::plan::Plan;
 use crate::head::{self, Checked, Head};
 use crate::refused::Refused;
@@ -64,11 +66,8 @@ impl Also {
 #[derive(Debug)]
 pub(crate) enum HandedOver {
     Before(Box<Submitted>),
-    Coming {
-        told: oneshot::Receiver<Result<Submitted, Refused>>,
-        /// Nobody else asks for the same until it is decided.
-        claims: [Option<KeyClaim>; 2],
-    },
+    /// Nobody else submits the same until it is decided.
+    Coming(oneshot::Receiver<Result<Submitted, Refused>>),
 }
 
 impl HandedOver {
@@ -76,10 +75,8 @@ impl HandedOver {
     pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
         match self {
             HandedOver::Before(before) => Ok(*before),
-            HandedOver::Coming { told, claims } => {
-                let answer = told.await;
-                drop(claims);
-                answer.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+            HandedOver::Coming(told) => {
+                told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
             }
         }
     }
@@ -97,15 +94,23 @@ pub(super) struct Entering {
     created: Timestamp,
 }
 
+/// To whom it is told what became of a job, and what is claimed until then.
+struct Answering {
+    tell: oneshot::Sender<Result<Submitted, Refused>>,
+    claims: Vec<Claim>,
+}
+
 /// A client's answer that waits for the rest of its commit.
 #[derive(Debug)]
 pub(super) struct Answer {
     tell: oneshot::Sender<Result<Submitted, Refused>>,
     submitted: Submitted,
+    claims: Vec<Claim>,
 }
 
 impl Answer {
     fn tell(self) {
+        drop(self.claims);
         // Who no longer waits can ask for the job by its idempotency key.
         let _ = self.tell.send(Ok(self.submitted));
     }
@@ -204,8 +209,47 @@ impl Core {
         Ok(())
     }
 
-    /// The job that was submitted under this key, if there was one.
-    pub(crate) fn submitted_before(
+    /// Claims what a request is known by, its idempotency key and its id; and the job that was submitted under one of
+    /// them already, in the same words, if there was one.
+    async fn claim_names(
+        self: &Arc<Self>,
+        scope: Option<(String, String)>,
+        name: Option<String>,
+        hash: [u8; 32],
+    ) -> Result<(Vec<Claim>, Option<Submitted>), Refused> {
+        let mut claims = Vec::new();
+        if let Some((scope, key)) = &scope {
+            claims.push(self.claims.claim(scope, key).await);
+        }
+        if let Some(name) = &name {
+            claims.push(self.claims.claim(client_id::SCOPE, name).await);
+        }
+        if claims.is_empty() {
+            return Ok((claims, None));
+        }
+        let before = self.look_up(move |core| {
+            let by_key = scope.map(|(scope, key)| core.submitted_before(&scope, &key, hash));
+            if let Some(before) = by_key.transpose()?.flatten() {
+                return Ok(Some(before));
+            }
+            Ok(name.map(|name| core.called_before(&name, hash)).transpose()?.flatten())
+        });
+        let before = before.await?;
+        Ok((claims, before))
+    }
+
+    /// Reads the store where that may block.
+    pub(super) async fn look_up<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Core) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let core = Arc::clone(self);
+        let found = tokio::task::spawn_blocking(move || work(&core)).await;
+        found.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())))
+    }
+
+    /// The job that was submitted under this key, if there was one. It reads.
+    pub(super) fn submitted_before(
         &self,
         scope: &str,
         key: &str,
@@ -344,24 +388,17 @@ impl Intake {
     ) -> Result<HandedOver, Refused> {
         let core = Arc::clone(&self.core);
         let hash: [u8; 32] = self.hash.clone().finalize().into();
-        let (mut claim, mut name_claim) = (None, None);
-        if let Some((scope, key)) = &scope {
-            claim = Some(core.claim_key(scope, key)?);
-            if let Some(before) = core.submitted_before(scope, key, hash)? {
-                return Ok(HandedOver::Before(before.into()));
-            }
+        let name = self.head.client_id.clone();
+        let (claims, before) = core.claim_names(scope.clone(), name.clone(), hash).await?;
+        if let Some(before) = before {
+            return Ok(HandedOver::Before(before.into()));
         }
-        if let Some(name) = self.head.client_id.clone() {
-            let (own, before) = core.called_before(&name, hash)?;
-            if let Some(before) = before {
-                return Ok(HandedOver::Before(before.into()));
-            }
+        if let Some(name) = name {
             also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
-            name_claim = Some(own);
         }
         let (tell, told) = oneshot::channel();
-        self.bring(scope, hash, also, tell).await?;
-        Ok(HandedOver::Coming { told, claims: [claim, name_claim] })
+        self.bring(scope, hash, also, Answering { tell, claims }).await?;
+        Ok(HandedOver::Coming(told))
     }
 
     async fn bring(
@@ -369,7 +406,7 @@ impl Intake {
         scope: Option<(String, String)>,
         hash: [u8; 32],
         also: Also,
-        tell: oneshot::Sender<Result<Submitted, Refused>>,
+        answering: Answering,
     ) -> Result<(), Refused> {
         let core = Arc::clone(&self.core);
         let expires_ms = core.idempotency_ends();
@@ -379,16 +416,18 @@ impl Intake {
         let Also { changes, then } = also;
         let store = core.store.clone();
         let accept = move |committed: Result<_, WriteError>| {
+            let Answering { tell, claims } = answering;
             let answer = match committed {
                 Ok(_) => {
                     if let Some(then) = then {
                         then(&core);
                     }
                     let submitted = core.accept(entering);
-                    return core.answers().push(Answer { tell, submitted });
+                    return core.answers().push(Answer { tell, submitted, claims });
                 }
                 Err(error) => Err(core.write_refused(error)),
             };
+            drop(claims);
             // Who no longer waits can ask for the job by its idempotency key.
             let _ = tell.send(answer);
         };
@@ -477,37 +516,13 @@ impl Core {
         let keep = super::dispatch::millis(self.settings.keep_idempotency);
         self.clock.now().0.saturating_add(keep)
     }
-
-    /// Makes sure that nobody else uses this idempotency key just now.
-    pub(super) fn claim_key(self: &Arc<Self>, scope: &str, key: &str) -> Result<KeyClaim, Refused> {
-        let name = (scope.to_owned(), key.to_owned());
-        if self.books().claimed_keys.insert(name.clone()) {
-            return Ok(KeyClaim { core: Arc::clone(self), name });
-        }
-        Err(Refused::Conflict(
-            "a request with this key or id is being handled; ask again when it was answered".into(),
-        ))
-    }
 }
 
 #[cfg(test)]
 impl Core {
     /// Whether a job is on its way under this key.
     pub(crate) fn is_claimed(&self, scope: &str, key: &str) -> bool {
-        self.books().claimed_keys.contains(&(scope.to_owned(), key.to_owned()))
-    }
-}
-
-/// An idempotency key in use.
-#[derive(Debug)]
-pub(crate) struct KeyClaim {
-    core: Arc<Core>,
-    name: (String, String),
-}
-
-impl Drop for KeyClaim {
-    fn drop(&mut self) {
-        self.core.books().claimed_keys.remove(&self.name);
+        self.claims.has(scope, key)
     }
 }
 

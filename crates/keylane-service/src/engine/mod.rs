@@ -14,6 +14,7 @@ mod batch;
 mod begin;
 mod books;
 mod calendar;
+mod claims;
 mod client_id;
 mod clock;
 mod command;
@@ -117,14 +118,6 @@ pub enum StartError {
         /// Why.
         why: String,
     },
-    /// A schedule cannot go on.
-    #[error("schedule {name:?} cannot go on: {why}")]
-    Schedule {
-        /// Which.
-        name: String,
-        /// Why.
-        why: String,
-    },
     /// A thread was not started.
     #[error("a thread was not started")]
     Thread(#[source] std::io::Error),
@@ -148,6 +141,8 @@ pub(crate) struct Core {
     pub(crate) stopped: CancellationToken,
     bell: dispatch::Bell,
     books: Mutex<books::Books>,
+    /// Idempotency keys and clients' ids of requests that are being handled.
+    claims: Arc<claims::Claims>,
     /// Clients whose jobs are accepted, and who are told when their commit has ended. Locked alone, or last.
     answers: Mutex<Vec<intake::Answer>>,
     health: Mutex<StoreHealth>,

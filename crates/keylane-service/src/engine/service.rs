@@ -130,6 +130,7 @@ impl Service {
             stopped: CancellationToken::new(),
             bell: dispatch::Bell::default(),
             books: Mutex::new(books(scheduler, !recovered.was_clean())),
+            claims: Arc::default(),
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
             found_no_room: AtomicBool::new(false),
@@ -146,7 +147,7 @@ impl Service {
             }
         });
         core.recover(&mut recovered)?;
-        core.schedules.recover(core.store.schedules()?)?;
+        core.schedules.recover(core.store.schedule_rows()?, core.calendar.now());
         let dispatching = Arc::clone(&core);
         let dispatcher = std::thread::Builder::new()
             .name("keylane-dispatch".into())
@@ -231,7 +232,6 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         is_draining: false,
         unfinished: 0,
         retried: HashSet::new(),
-        claimed_keys: HashSet::new(),
     }
 }
 

@@ -41,7 +41,9 @@ async fn list(
 ) -> Result<Json<Page<Schedule>>, Refusal> {
     let asked: ListQuery = query(&parts)?;
     let limit = jobs::limit_of(asked.limit)?;
-    Ok(Json(state.core.schedule_page(asked.cursor.as_deref(), limit)))
+    // Nothing of it blocks, but the times of a thousand schedules take a moment.
+    let page = move || Ok(state.core.schedule_page(asked.cursor.as_deref(), limit));
+    Ok(Json(jobs::blocking(page).await?))
 }
 
 async fn show(

@@ -47,6 +47,7 @@ pub use pending::Pending;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
 pub use recover::{Recovered, RecoveredJob, Waiting};
 pub use schedules::ScheduleRecord;
+pub(crate) use schedules::ScheduleRow;
 pub use settings::{Report, Settings};
 pub use status::{Counts, JobState, JobStatus};
 pub use upload::Upload;

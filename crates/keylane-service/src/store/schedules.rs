@@ -21,6 +21,15 @@ pub struct ScheduleRecord {
     pub body: Vec<u8>,
 }
 
+/// A schedule's row, damaged or not.
+#[derive(Debug)]
+pub(crate) struct ScheduleRow {
+    /// As it is there.
+    pub(crate) record: ScheduleRecord,
+    /// It is what was written.
+    pub(crate) is_whole: bool,
+}
+
 /// What becomes of a schedule.
 #[derive(Clone, Debug)]
 pub(super) struct ScheduleChange {
@@ -39,6 +48,18 @@ impl Store {
     pub fn schedules(&self) -> Result<Vec<ScheduleRecord>, ReadError> {
         self.with_reader(all)
     }
+
+    /// All schedules, also those that are not what was written.
+    pub(crate) fn schedule_rows(&self) -> Result<Vec<ScheduleRow>, ReadError> {
+        self.with_reader(|connection| {
+            let mut rows = Vec::new();
+            each_row(connection, |row| {
+                rows.push(row);
+                Ok(())
+            })?;
+            Ok(rows)
+        })
+    }
 }
 
 pub(super) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>, ReadError> {
@@ -55,21 +76,31 @@ pub(super) fn for_each(
     connection: &Connection,
     mut then: impl FnMut(Result<ScheduleRecord, ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
+    each_row(connection, |ScheduleRow { record, is_whole }| match is_whole {
+        true => then(Ok(record)),
+        false => then(Err(ReadError::Damaged(Damage::Schedule { name: record.name }))),
+    })
+}
+
+fn each_row(
+    connection: &Connection,
+    mut then: impl FnMut(ScheduleRow) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
     let mut all = connection.prepare("SELECT name, version, body, seal FROM schedule")?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
-        then(read(row))?;
+        then(read(row)?)?;
     }
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> Result<ScheduleRecord, ReadError> {
+fn read(row: &Row<'_>) -> Result<ScheduleRow, ReadError> {
     let version = row.get::<_, i64>(1)?.cast_unsigned();
-    let record = ScheduleRecord { name: row.get(0)?, version, body: row.get(2)? };
-    match row.get_ref(3)?.as_blob()? == seal_of(&record.name, version, &record.body) {
-        true => Ok(record),
-        false => Err(ReadError::Damaged(Damage::Schedule { name: record.name })),
-    }
+    // A name that is no text any more is shown all the same, and has another seal.
+    let name = String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned();
+    let record = ScheduleRecord { name, version, body: row.get(2)? };
+    let is_whole = row.get_ref(3)?.as_blob()? == seal_of(&record.name, version, &record.body);
+    Ok(ScheduleRow { record, is_whole })
 }
 
 /// Why a change cannot be made, if so.

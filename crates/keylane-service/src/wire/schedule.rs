@@ -104,7 +104,7 @@ pub struct Schedule {
 pub struct PassedOver {
     /// Which: the last one, of several.
     pub at: Timestamp,
-    /// Why, in a word: `overlap`, `missed`, `refused`.
+    /// Why, in a word: `overlap`, `missed`, `refused`; or `changed`, `paused`, if that was done while it was due.
     pub reason: String,
     /// The same in words.
     pub text: String,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::fire::job_of;
 use super::when::Times;
-use super::{Entry, Kept};
+use super::{Entry, Kept, Passing, Reason};
 use crate::engine::intake::Submitted;
 use crate::engine::{Core, Refused};
 use crate::head;
@@ -17,26 +17,55 @@ const MOST_NAME_BYTES: usize = 128;
 /// How many there may be: all of them are in memory.
 const MOST_SCHEDULES: usize = 10_000;
 
+/// Bytes of the jobs on a page, unless one alone has more.
+const MOST_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
 impl Core {
     /// How a schedule is.
     pub(crate) fn schedule(&self, name: &str) -> Result<Schedule, Refused> {
         Ok(self.known(name)?.view(name))
     }
 
-    fn known(&self, name: &str) -> Result<Entry, Refused> {
+    fn known(&self, name: &str) -> Result<Arc<Entry>, Refused> {
         let unknown = || Refused::Unknown { what: format!("schedule {name}") };
         self.schedules.get(name).ok_or_else(unknown)
     }
 
-    /// Schedules by name, those after one if that is given.
+    /// One that is not damaged.
+    fn usable(&self, name: &str) -> Result<Arc<Entry>, Refused> {
+        let entry = self.known(name)?;
+        match &entry.times {
+            Err(why) if entry.is_damaged => Err(Refused::Conflict(format!("{name}: {why}"))),
+            _ => Ok(entry),
+        }
+    }
+
+    /// Schedules by name, those after one if that is given: so many at most, and fewer if they are large.
     pub(crate) fn schedule_page(&self, after: Option<&str>, limit: usize) -> Page<Schedule> {
+        let (entries, has_more) = self.schedule_entries(after, limit);
+        let items: Vec<_> = entries.iter().map(|(name, entry)| entry.view(name)).collect();
+        let last = items.last().map(|last| last.name.clone());
+        Page { next_cursor: last.filter(|_| has_more), items }
+    }
+
+    /// The entries of a page, and whether there are more. Nothing is copied or computed of them, for the writer may
+    /// wait for the lock.
+    fn schedule_entries(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<(String, Arc<Entry>)>, bool) {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.schedules.all();
-        let mut rest = all.range::<str, _>((from, Bound::Unbounded));
-        let items: Vec<_> =
-            rest.by_ref().take(limit).map(|(name, entry)| entry.view(name)).collect();
-        let last = items.last().map(|last| last.name.clone());
-        Page { next_cursor: last.filter(|_| rest.next().is_some()), items }
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for (name, entry) in all.range::<str, _>((from, Bound::Unbounded)) {
+            bytes += entry.kept.job.get().len();
+            if found.len() == limit || (bytes > MOST_PAGE_BYTES && !found.is_empty()) {
+                return (found, true);
+            }
+            found.push((name.clone(), Arc::clone(entry)));
+        }
+        (found, false)
     }
 
     /// Makes a schedule, or replaces what has this name. Whether it is new.
@@ -49,21 +78,38 @@ impl Core {
         to_its_end(async move {
             core.check_schedule(&name, &asked)?;
             let _turn = core.schedules.turn(&name).await;
+            // What was due before goes by what was said before.
+            core.decide_due(&name).await;
             let before = core.schedules.get(&name);
             let is_new = before.is_none();
             if is_new && core.schedules.all().len() >= MOST_SCHEDULES {
                 let why = format!("there are {MOST_SCHEDULES} schedules, which are the most");
                 return Err(Refused::Conflict(why));
             }
-            let kept = Kept::set(asked, before.as_ref(), core.calendar.now());
+            let now = core.calendar.now();
+            let kept = Kept::set(asked, before.as_deref(), now);
             if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
-                let was = before.map(|before| before.version);
-                core.change_schedule(&name, was, Some(kept)).await?;
-                core.tell_changed(&name);
+                core.change_by_hand(&name, before.as_deref(), kept, now).await?;
             }
             Ok((core.schedule(&name)?, is_new))
         })
         .await
+    }
+
+    /// Changes it as somebody has asked, and names what is due and will have no job because of that.
+    async fn change_by_hand(
+        self: &Arc<Self>,
+        name: &str,
+        before: Option<&Entry>,
+        mut kept: Kept,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let left = before.and_then(|before| before.left_by(&kept, now));
+        left.iter().for_each(|left| kept.pass(left));
+        self.change_schedule(name, before.map(|before| before.version), Some(kept)).await?;
+        left.iter().for_each(|left| self.tell_passed(name, left));
+        self.tell_changed(name);
+        Ok(())
     }
 
     fn check_schedule(&self, name: &str, asked: &SetSchedule) -> Result<(), Refused> {
@@ -105,14 +151,14 @@ impl Core {
         let core = Arc::clone(self);
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
-            let entry = core.known(&name)?;
+            core.decide_due(&name).await;
+            let entry = core.usable(&name)?;
             if entry.kept.paused != paused {
                 let now = core.calendar.now();
                 let mut kept = (*entry.kept).clone();
                 kept.pause(paused, now);
                 kept.changed = now;
-                core.change_schedule(&name, Some(entry.version), Some(kept)).await?;
-                core.tell_changed(&name);
+                core.change_by_hand(&name, Some(&entry), kept, now).await?;
             }
             core.schedule(&name)
         })
@@ -141,8 +187,8 @@ impl Core {
         let core = Arc::clone(self);
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
-            let entry = core.known(&name)?;
-            core.make_scheduled(&name, &entry, None, 0, scope).await
+            let entry = core.usable(&name)?;
+            core.make_scheduled(&name, &entry, None, scope).await
         })
         .await
     }
@@ -161,7 +207,27 @@ impl SetSchedule {
     }
 }
 
+impl Entry {
+    /// The times that are due and that this change leaves without a job: they are held up, or they have come just now.
+    fn left_by(&self, then: &Kept, now: Timestamp) -> Option<Passing> {
+        let (Ok(times), false) = (&self.times, self.kept.paused) else { return None };
+        let (reason, what) = match then.has_times_of(&self.kept) {
+            false => (Reason::Changed, "other times were set"),
+            true if then.paused => (Reason::Paused, "the schedule was paused"),
+            true => return None,
+        };
+        let times = times.due(self.kept.decided.0, now.0)?;
+        let held_up = self.held_up.as_ref().map(|(why, _)| format!("; it was held up: {why}"));
+        let text = format!("{what} before it had its job{}", held_up.unwrap_or_default());
+        Some(Passing { times, reason, text })
+    }
+}
+
 impl Kept {
+    fn has_times_of(&self, other: &Kept) -> bool {
+        self.cron == other.cron && self.time_zone == other.time_zone
+    }
+
     /// What is asked for, in place of what there was.
     fn set(asked: SetSchedule, before: Option<&Entry>, now: Timestamp) -> Self {
         let time_zone = asked.zone().to_owned();

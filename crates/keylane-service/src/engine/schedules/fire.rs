@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use super::super::intake::{Also, Submitted};
-use super::when::Next;
-use super::{Entry, Kept};
+use super::when::{Next, Span};
+use super::{Entry, Kept, Passing, Reason};
 use crate::JobId;
 use crate::engine::{Core, Refused};
-use crate::wire::{Event, EventKind, OverlapChoice, PassedOver, SubmitJob, Timestamp};
+use crate::wire::{Event, EventKind, OverlapChoice, SubmitJob, Timestamp};
 
 /// How many schedules are looked after at once, so that their jobs share the syncs of the disk.
 const AT_ONCE: usize = 64;
 
-/// After how many milliseconds a time that is held up is tried again.
-const AGAIN: u64 = 1000;
+/// After how long a time that is held up is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The labels that say of which schedule a job is, and of which of its times.
 const LABEL: &str = "schedule";
@@ -26,11 +28,12 @@ impl Core {
     /// Decides what is due, whenever something is, until the service stops.
     pub(in crate::engine) async fn keep_schedules(self: Arc<Self>) {
         loop {
-            let earliest = self.earliest();
+            let Wakes { calendar, again } = self.wakes();
             tokio::select! {
                 () = self.stopped.cancelled() => return,
                 () = self.schedules.changed.notified() => {}
-                () = self.calendar.reached(earliest) => {}
+                () = self.calendar.reached(calendar) => {}
+                () = at(again) => {}
             }
             let due = self.due();
             let decided = futures_util::stream::iter(due)
@@ -42,26 +45,49 @@ impl Core {
         }
     }
 
-    /// When the next time is due, or tried again.
-    fn earliest(&self) -> Option<u64> {
-        self.schedules.all().values().filter_map(Entry::wakes).min()
+    /// When something is to be done next.
+    fn wakes(&self) -> Wakes {
+        let mut wakes = Wakes::default();
+        for entry in self.schedules.all().values() {
+            match &entry.held_up {
+                None => wakes.calendar = earlier(wakes.calendar, entry.next),
+                Some((_, again)) => wakes.again = earlier(wakes.again, Some(*again)),
+            }
+        }
+        wakes
     }
 
+    /// What is due now, but for what is held up and not to be tried yet.
     fn due(&self) -> Vec<String> {
-        let now = self.calendar.now().0;
-        let all = self.schedules.all();
-        let due = all.iter().filter(|(_, entry)| entry.wakes().is_some_and(|at| at <= now));
-        due.map(|(name, _)| name.clone()).collect()
+        let (now, steady) = (self.calendar.now().0, Instant::now());
+        let mut due = Vec::new();
+        for (name, entry) in self.schedules.all().iter_mut() {
+            if entry.held_up.as_ref().is_some_and(|(_, again)| *again > steady) {
+                continue;
+            }
+            if entry.next.is_some_and(|next| next <= now) {
+                due.push(name.clone());
+            } else if entry.held_up.is_some() {
+                // The calendar was put back, and it is not due any more.
+                Arc::make_mut(entry).held_up = None;
+            }
+        }
+        due
     }
 
     /// Decides all times of a schedule that are due.
     async fn decide(self: &Arc<Self>, name: String) {
         let _turn = self.schedules.turn(&name).await;
-        while let Some(entry) = self.schedules.get(&name) {
-            match self.decide_next(&name, &entry).await {
+        self.decide_due(&name).await;
+    }
+
+    /// Decides all times of a schedule that are due, as far as it can be done now. The caller has its turn.
+    pub(super) async fn decide_due(self: &Arc<Self>, name: &str) {
+        while let Some(entry) = self.schedules.get(name) {
+            match self.decide_next(name, &entry).await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(refused) => return self.hold_up(&name, entry.version, &refused),
+                Err(refused) => return self.hold_up(name, entry.version, &refused),
             }
         }
     }
@@ -72,18 +98,18 @@ impl Core {
         let (Ok(times), false) = (&entry.times, kept.paused) else { return Ok(false) };
         match times.next(kept.decided.0, self.calendar.now().0, kept.missed) {
             Next::Wait(_) => return Ok(false),
-            Next::PassOver { count, last } => {
-                let text = "the server could not make its job within a minute";
-                self.pass_over(name, entry, last, count, "missed", text.into()).await?;
-            }
-            Next::Fire { at, passed } => {
-                if let Some(before) = self.overlapped(kept) {
-                    let text = format!("{before}, the job before, is not over");
-                    self.pass_over(name, entry, at, passed + 1, "overlap", text).await?;
-                } else {
-                    self.fire(name, entry, at, passed).await?;
+            Next::PassOver(missed) => self.pass_over(name, entry, Passing::missed(missed)).await?,
+            Next::Fire { at, missed } => match (self.overlapped(kept), missed) {
+                (None, _) => self.fire(name, entry, at, missed).await?,
+                (Some(_), Some(missed)) => {
+                    // Not for this reason. After that, this one is looked at again.
+                    self.pass_over(name, entry, Passing::missed(missed)).await?;
                 }
-            }
+                (Some(before), None) => {
+                    let text = format!("{before}, the job before, is not over");
+                    self.pass_over(name, entry, Passing::one(at, Reason::Overlap, text)).await?;
+                }
+            },
         }
         Ok(true)
     }
@@ -101,48 +127,51 @@ impl Core {
         name: &str,
         entry: &Entry,
         at: u64,
-        passed: u64,
+        missed: Option<Span>,
     ) -> Result<(), Refused> {
-        match self.make_scheduled(name, entry, Some(at), passed, None).await {
+        let missed = missed.map(Passing::missed);
+        match self.make_scheduled(name, entry, Some((at, missed.clone())), None).await {
             Ok(_) => {
                 self.schedules.fired.fetch_add(1, Relaxed);
-                self.schedules.count_passed("missed", passed);
                 Ok(())
             }
             // It will not be better the next time.
             Err(refused @ (Refused::Invalid(_) | Refused::TooLarge(_))) => {
                 let text = format!("its job was refused: {refused}");
-                self.pass_over(name, entry, at, passed + 1, "refused", text).await
+                let refused = Passing::one(at, Reason::Refused, text);
+                // What was missed is passed over for that reason, and then this one is tried again.
+                self.pass_over(name, entry, missed.unwrap_or(refused)).await
             }
             Err(refused) => Err(refused),
         }
     }
 
-    /// Makes a job of a schedule, for a time or by hand; with the word that it was made. The caller has the
-    /// schedule's turn.
+    /// Makes a job of a schedule, for a time (and those before it that were missed) or by hand; with the word that it
+    /// was made. The caller has the schedule's turn.
     pub(super) async fn make_scheduled(
         self: &Arc<Self>,
         name: &str,
         entry: &Entry,
-        at: Option<u64>,
-        passed: u64,
+        time: Option<(u64, Option<Passing>)>,
         scope: Option<(String, String)>,
     ) -> Result<Submitted, Refused> {
-        let job = job_of(name, entry.kept.job.get(), at.map(Timestamp))?;
+        let (at, missed) = time.map_or((None, None), |(at, missed)| (Some(Timestamp(at)), missed));
+        let job = job_of(name, entry.kept.job.get(), at)?;
         let mut intake = self.begin_intake(job, false)?;
         // What an idempotency key of a run by hand stands for.
         intake.hash(format!("run {name}").as_bytes());
         intake.flush().await?;
         let mut kept = (*entry.kept).clone();
         kept.last_job = Some(intake.id().to_string());
-        if let Some(at) = at.map(Timestamp) {
+        if let Some(at) = at {
+            missed.iter().for_each(|missed| kept.pass(missed));
             (kept.decided, kept.last_fired) = (at, Some(at));
             kept.fired += 1;
-            kept.passed += passed;
         }
         let (changes, changing) = self.changing(name, Some(entry.version), Some(kept));
         let also = Also::new(changes, move |core| changing.done(core));
         let submitted = intake.finish_with(scope, also).await?;
+        missed.iter().for_each(|missed| self.tell_passed(name, missed));
         if !submitted.replayed {
             let job = submitted.job.clone();
             self.events.publish(|id| Event {
@@ -154,36 +183,37 @@ impl Core {
         Ok(submitted)
     }
 
-    /// So many times up to this one make no job.
+    /// These times make no job.
     async fn pass_over(
         self: &Arc<Self>,
         name: &str,
         entry: &Entry,
-        at: u64,
-        count: u64,
-        reason: &str,
-        text: String,
+        passing: Passing,
     ) -> Result<(), Refused> {
-        let at = Timestamp(at);
-        let passed = PassedOver { at, reason: reason.to_owned(), text: text.clone() };
         let mut kept = (*entry.kept).clone();
-        kept.decided = at;
-        kept.passed += count;
-        kept.last_passed = Some(passed);
+        kept.pass(&passing);
         self.change_schedule(name, Some(entry.version), Some(kept)).await?;
-        tracing::warn!(schedule = name, %at, count, reason, text, "a time has passed without a job");
-        self.schedules.count_passed(reason, count);
+        self.tell_passed(name, &passing);
+        Ok(())
+    }
+
+    /// That these make no job is on the disk.
+    pub(super) fn tell_passed(&self, name: &str, passing: &Passing) {
+        let Passing { times: Span { count, last }, reason, text } = passing;
+        let (at, reason) = (Timestamp(*last), *reason);
+        let word = reason.word();
+        tracing::warn!(schedule = name, %at, count, reason = word, text, "a time has passed without a job");
+        self.schedules.passed[reason as usize].fetch_add(*count, Relaxed);
         self.events.publish(|id| Event {
             schedule: Some(name.to_owned()),
-            error: Some(text),
+            error: Some(text.clone()),
             ..crate::engine::event(id, EventKind::SchedulePassed, self.clock.now())
         });
-        Ok(())
     }
 
     /// What is due cannot be decided now: it stays due.
     fn hold_up(&self, name: &str, version: u64, refused: &Refused) {
-        let again = self.calendar.now().0 + AGAIN;
+        let again = Instant::now() + AGAIN;
         let why = refused.to_string();
         let mut all = self.schedules.all();
         let Some(entry) = all.get_mut(name).filter(|entry| entry.version == version) else {
@@ -192,15 +222,27 @@ impl Core {
         if entry.held_up.as_ref().is_none_or(|(known, _)| *known != why) {
             tracing::warn!(schedule = name, why, "a time is due and cannot make its job yet");
         }
-        entry.held_up = Some((why, again));
+        Arc::make_mut(entry).held_up = Some((why, again));
     }
 }
 
-impl Entry {
-    /// When something is to be done about it.
-    fn wakes(&self) -> Option<u64> {
-        let again = self.held_up.as_ref().map_or(0, |(_, again)| *again);
-        self.next.map(|next| next.max(again))
+/// When the next time is due by the calendar, and when one that is held up is tried again: by a steady clock, for the
+/// calendar may be set meanwhile.
+#[derive(Default)]
+struct Wakes {
+    calendar: Option<u64>,
+    again: Option<Instant>,
+}
+
+fn earlier<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    one.into_iter().chain(other).min()
+}
+
+/// Waits until then, if there is such a moment; otherwise for ever.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

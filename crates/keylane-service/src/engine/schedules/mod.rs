@@ -25,11 +25,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
-use super::{Core, Refused, StartError};
-use crate::store::{Changes, ScheduleRecord};
+use super::{Core, Refused};
+use crate::store::{Changes, ScheduleRow};
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
-use when::Times;
+use when::{Span, Times};
 
 /// How many names have a turn of their own, so that many schedules are written in one transaction.
 const TURNS: usize = 64;
@@ -41,15 +42,14 @@ const SHOWN: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
     /// By name, as they are on the disk. Nothing unwinds while it is locked, and nobody waits.
-    all: Mutex<BTreeMap<String, Entry>>,
+    all: Mutex<BTreeMap<String, Arc<Entry>>>,
     /// Told when something may be due earlier than was known.
     changed: Notify,
     /// Who has one of them is the only one who changes the schedules whose names fall to it.
     turns: Turns,
     fired: AtomicU64,
-    passed_overlap: AtomicU64,
-    passed_missed: AtomicU64,
-    passed_refused: AtomicU64,
+    /// Times that have made no job, by their [`Reason`].
+    passed: [AtomicU64; Reason::ALL.len()],
 }
 
 #[derive(Debug)]
@@ -66,12 +66,14 @@ impl Default for Turns {
 struct Entry {
     version: u64,
     kept: Arc<Kept>,
+    /// What is kept of it cannot be read: it can be replaced or removed, and nothing else.
+    is_damaged: bool,
     /// Its times; or why they are not known any more.
     times: Result<Times, String>,
     /// The first time that is not decided. None if there is none, or it is paused.
     next: Option<u64>,
-    /// Why that has made no job although it is due, and when it is tried again.
-    held_up: Option<(String, u64)>,
+    /// Why that has made no job although it is due, and when it is tried again: by a steady clock.
+    held_up: Option<(String, Instant)>,
 }
 
 /// What is kept of a schedule.
@@ -97,6 +99,66 @@ struct Kept {
     last_passed: Option<PassedOver>,
 }
 
+/// Why a time makes no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// The job before is not over.
+    Overlap,
+    /// The server could not make its job in time.
+    Missed,
+    /// Its job was refused for good.
+    Refused,
+    /// It was due, and somebody set other times before it had its job.
+    Changed,
+    /// It was due, and somebody paused the schedule before it had its job.
+    Paused,
+}
+
+impl Reason {
+    const ALL: [Reason; 5] =
+        [Reason::Overlap, Reason::Missed, Reason::Refused, Reason::Changed, Reason::Paused];
+
+    fn word(self) -> &'static str {
+        match self {
+            Reason::Overlap => "overlap",
+            Reason::Missed => "missed",
+            Reason::Refused => "refused",
+            Reason::Changed => "changed",
+            Reason::Paused => "paused",
+        }
+    }
+}
+
+/// Times that make no job.
+#[derive(Clone, Debug)]
+struct Passing {
+    times: Span,
+    reason: Reason,
+    text: String,
+}
+
+impl Passing {
+    fn one(at: u64, reason: Reason, text: String) -> Self {
+        Passing { times: Span { count: 1, last: at }, reason, text }
+    }
+
+    fn missed(times: Span) -> Self {
+        let text = "the server could not make its job within a minute".to_owned();
+        Passing { times, reason: Reason::Missed, text }
+    }
+}
+
+impl Kept {
+    /// These make no job.
+    fn pass(&mut self, passing: &Passing) {
+        let Passing { times: Span { count, last }, reason, text } = passing;
+        let (at, reason) = (Timestamp(*last), reason.word().to_owned());
+        self.decided = self.decided.max(at);
+        self.passed += count;
+        self.last_passed = Some(PassedOver { at, reason, text: text.clone() });
+    }
+}
+
 /// A change that is on its way to the disk, as it is to be known when it is there.
 #[derive(Debug)]
 struct Changing {
@@ -109,7 +171,43 @@ impl Entry {
         let times = Times::read(&kept.cron, &kept.time_zone).map_err(|(_, why)| why);
         let after = times.as_ref().ok().and_then(|times| times.after(kept.decided.0));
         let next = after.filter(|_| !kept.paused);
-        Entry { version, kept: Arc::new(kept), times, next, held_up: None }
+        Entry { version, kept: Arc::new(kept), times, next, held_up: None, is_damaged: false }
+    }
+
+    /// One whose row is there and says nothing that can be used.
+    fn damaged(version: u64, why: String, now: Timestamp) -> Self {
+        let kept = Kept {
+            cron: String::new(),
+            time_zone: "UTC".to_owned(),
+            job: crate::engine::made::null(),
+            overlap: OverlapChoice::default(),
+            missed: MissedChoice::default(),
+            paused: false,
+            created: now,
+            changed: now,
+            decided: now,
+            fired: 0,
+            passed: 0,
+            last_job: None,
+            last_fired: None,
+            last_passed: None,
+        };
+        Entry { times: Err(why), is_damaged: true, ..Entry::new(version, kept) }
+    }
+
+    fn of(row: ScheduleRow, now: Timestamp) -> Self {
+        let ScheduleRow { record, is_whole } = row;
+        let kept = match is_whole {
+            true => serde_json::from_slice(&record.body).map_err(|error| error.to_string()),
+            false => Err("it is not what was written".to_owned()),
+        };
+        match kept {
+            Ok(kept) => Entry::new(record.version, kept),
+            Err(why) => {
+                let why = format!("what is kept of it is damaged: {why}; set or delete it");
+                Entry::damaged(record.version, why, now)
+            }
+        }
     }
 
     fn view(&self, name: &str) -> Schedule {
@@ -145,7 +243,7 @@ impl Changing {
     fn done(self, core: &Core) {
         let mut all = core.schedules.all();
         match self.then {
-            Some(entry) => _ = all.insert(self.name, entry),
+            Some(entry) => _ = all.insert(self.name, Arc::new(entry)),
             None => _ = all.remove(&self.name),
         }
         drop(all);
@@ -154,11 +252,11 @@ impl Changing {
 }
 
 impl Schedules {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, name: &str) -> Option<Entry> {
+    fn get(&self, name: &str) -> Option<Arc<Entry>> {
         self.all().get(name).cloned()
     }
 
@@ -170,30 +268,17 @@ impl Schedules {
         self.turns.0[turn].lock().await
     }
 
-    /// What there is, from a store that was opened.
-    pub(super) fn recover(&self, records: Vec<ScheduleRecord>) -> Result<(), StartError> {
+    /// What there is, from a store that was opened. One that is damaged keeps nothing else from going on.
+    pub(super) fn recover(&self, rows: Vec<ScheduleRow>, now: Timestamp) {
         let mut all = self.all();
-        for ScheduleRecord { name, version, body } in records {
-            let kept = serde_json::from_slice(&body).map_err(|error| {
-                let why = format!("what is kept of it cannot be read: {error}");
-                StartError::Schedule { name: name.clone(), why }
-            })?;
-            let entry = Entry::new(version, kept);
+        for row in rows {
+            let name = row.record.name.clone();
+            let entry = Entry::of(row, now);
             if let Err(why) = &entry.times {
                 tracing::error!(schedule = name, why, "the schedule makes no jobs");
             }
-            all.insert(name, entry);
+            all.insert(name, Arc::new(entry));
         }
-        Ok(())
-    }
-
-    fn count_passed(&self, reason: &str, count: u64) {
-        let counter = match reason {
-            "overlap" => &self.passed_overlap,
-            "missed" => &self.passed_missed,
-            _ => &self.passed_refused,
-        };
-        counter.fetch_add(count, Relaxed);
     }
 
     /// In the text format of Prometheus.
@@ -217,12 +302,8 @@ impl Schedules {
         writeln!(to, "keylane_schedule_fired_total {}", self.fired.load(Relaxed))?;
         writeln!(to, "# HELP keylane_schedule_passed_total Times that have made no job.")?;
         writeln!(to, "# TYPE keylane_schedule_passed_total counter")?;
-        for (reason, counter) in [
-            ("overlap", &self.passed_overlap),
-            ("missed", &self.passed_missed),
-            ("refused", &self.passed_refused),
-        ] {
-            let count = counter.load(Relaxed);
+        for reason in Reason::ALL {
+            let (count, reason) = (self.passed[reason as usize].load(Relaxed), reason.word());
             writeln!(to, "keylane_schedule_passed_total{{reason=\"{reason}\"}} {count}")?;
         }
         Ok(())

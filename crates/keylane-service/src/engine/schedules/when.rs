@@ -29,10 +29,19 @@ pub(super) struct Times {
 pub(super) enum Next {
     /// Nothing before this time; never, without one.
     Wait(Option<u64>),
-    /// These were missed, and make no job: how many (as far as they were counted), and the last of them.
-    PassOver { count: u64, last: u64 },
-    /// This one makes a job, after so many that make none.
-    Fire { at: u64, passed: u64 },
+    /// These were missed, and make no job.
+    PassOver(Span),
+    /// This one makes a job, after those that were missed and make none.
+    Fire { at: u64, missed: Option<Span> },
+}
+
+/// Times that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// How many, as far as they were counted.
+    pub(super) count: u64,
+    /// The last of them.
+    pub(super) last: u64,
 }
 
 impl Times {
@@ -69,19 +78,28 @@ impl Times {
         }
         let on_time_from = (now + 1).saturating_sub(LATE);
         if first >= on_time_from {
-            return Next::Fire { at: first, passed: 0 };
+            return Next::Fire { at: first, missed: None };
         }
-        let (count, last) = self.count(first, on_time_from);
-        let stands_for_them = self.after(last).is_some_and(|next| next <= now);
+        let all = self.count(first, on_time_from);
+        let stands_for_them = self.after(all.last).is_some_and(|next| next <= now);
         match missed {
             // One that is on time does what these were for.
-            MissedChoice::Once if !stands_for_them => Next::Fire { at: last, passed: count - 1 },
-            MissedChoice::Once | MissedChoice::Skip => Next::PassOver { count, last },
+            MissedChoice::Once if !stands_for_them => {
+                let missed = (all.last > first).then(|| self.count(first, all.last));
+                Next::Fire { at: all.last, missed }
+            }
+            MissedChoice::Once | MissedChoice::Skip => Next::PassOver(all),
         }
     }
 
-    /// How many times there are from this one until before that, as far as they are counted, and the last of them.
-    fn count(&self, first: u64, before: u64) -> (u64, u64) {
+    /// The times that are due, when all up to `decided` were decided.
+    pub(super) fn due(&self, decided: u64, now: u64) -> Option<Span> {
+        let first = self.after(decided).filter(|first| *first <= now)?;
+        Some(self.count(first, now + 1))
+    }
+
+    /// The times from this one until before that.
+    fn count(&self, first: u64, before: u64) -> Span {
         let (mut count, mut last) = (1, first);
         while let Some(next) = self.after(last).filter(|next| *next < before) {
             last = next;
@@ -92,7 +110,7 @@ impl Times {
                 break;
             }
         }
-        (count, last)
+        Span { count, last }
     }
 }
 

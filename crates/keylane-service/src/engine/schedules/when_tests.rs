@@ -97,15 +97,24 @@ fn what_is_due_is_decided_by_how_late_it_is() {
     let (once, skip) = (MissedChoice::Once, MissedChoice::Skip);
     for missed in [once, skip] {
         assert_eq!(hourly.next(at(3), at(4) - 1, missed), Next::Wait(Some(at(4))));
-        assert_eq!(hourly.next(at(3), at(4), missed), Next::Fire { at: at(4), passed: 0 });
+        assert_eq!(hourly.next(at(3), at(4), missed), Next::Fire { at: at(4), missed: None });
         let late = at(4) + LATE - 1;
-        assert_eq!(hourly.next(at(3), late, missed), Next::Fire { at: at(4), passed: 0 });
+        assert_eq!(hourly.next(at(3), late, missed), Next::Fire { at: at(4), missed: None });
         // One that is on time stands for those before it.
-        assert_eq!(hourly.next(at(1), at(4), missed), Next::PassOver { count: 2, last: at(3) });
+        assert_eq!(
+            hourly.next(at(1), at(4), missed),
+            Next::PassOver(Span { count: 2, last: at(3) })
+        );
     }
-    assert_eq!(hourly.next(at(3), at(4) + LATE, once), Next::Fire { at: at(4), passed: 0 });
-    assert_eq!(hourly.next(at(3), at(4) + LATE, skip), Next::PassOver { count: 1, last: at(4) });
-    assert_eq!(hourly.next(at(1), at(4) + LATE, once), Next::Fire { at: at(4), passed: 2 });
+    assert_eq!(hourly.next(at(3), at(4) + LATE, once), Next::Fire { at: at(4), missed: None });
+    assert_eq!(
+        hourly.next(at(3), at(4) + LATE, skip),
+        Next::PassOver(Span { count: 1, last: at(4) })
+    );
+    let missed = Some(Span { count: 2, last: at(3) });
+    assert_eq!(hourly.next(at(1), at(4) + LATE, once), Next::Fire { at: at(4), missed });
+    assert_eq!(hourly.due(at(1), at(4)), Some(Span { count: 3, last: at(4) }));
+    assert_eq!(hourly.due(at(3), at(4) - 1), None);
 }
 
 #[test]
@@ -113,9 +122,14 @@ fn years_of_missed_minutes_are_jumped_over() {
     let often = times("* * * * *", "Europe/Berlin");
     let (decided, now) = (ms("2016-01-01T00:00:00Z"), ms("2026-01-01T00:00:00Z"));
     let last = now - LATE;
-    let wanted = Next::PassOver { count: 1000, last };
+    let wanted = Next::PassOver(Span { count: 1000, last });
     assert_eq!(often.next(decided, now, MissedChoice::Skip), wanted);
-    assert_eq!(often.next(last, now, MissedChoice::Skip), Next::Fire { at: now, passed: 0 });
+    assert_eq!(often.next(last, now, MissedChoice::Skip), Next::Fire { at: now, missed: None });
+    // One job for all of them: its own time is the last one, and the one before is the last that has none.
+    let daily = times("0 0 * * *", "Europe/Berlin");
+    let fired = daily.next(decided, now, MissedChoice::Once);
+    let (at, last) = (ms("2025-12-31T23:00:00Z"), ms("2025-12-30T23:00:00Z"));
+    assert_eq!(fired, Next::Fire { at, missed: Some(Span { count: 1000, last }) });
 }
 
 /// What a pattern of plain lists wants of a time of day, and whether it is one time a day.
@@ -260,15 +274,18 @@ proptest! {
                         prop_assert!(until.is_none_or(|until| until > now));
                         break;
                     }
-                    Next::PassOver { count, last } => {
+                    Next::PassOver(Span { count, last }) => {
                         prop_assert!(last > decided && last + LATE <= now);
                         passed_over += count;
                         decided = last;
                     }
-                    Next::Fire { at, passed } => {
+                    Next::Fire { at, missed: before } => {
                         prop_assert!(at > decided && at <= now);
                         prop_assert!(missed == MissedChoice::Once || at + LATE > now);
-                        passed_over += passed;
+                        if let Some(Span { count, last }) = before {
+                            prop_assert!(last > decided && times.after(last) == Some(at));
+                            passed_over += count;
+                        }
                         fired.push(at);
                         decided = at;
                     }
