@@ -475,6 +475,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// [`Turn`] is dropped, on whatever thread, and the worker is free as soon as the handler
     /// returns.
     ///
+    /// A turn that is dropped before the handler returns ends when that does. If the handler panics the message has
+    /// failed, whatever becomes of the turn.
+    ///
     /// # Errors
     ///
     /// As for [`build`](Self::build).
@@ -551,6 +554,36 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
         let handler = move |key: &K, message, stage: &mut dyn Stage| {
             handler(key, message, stage.keep_turn());
+        };
+        self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
+    }
+
+    /// Like [`build_handler_keeping_turns`](Self::build_handler_keeping_turns), where
+    /// [`capacity_bytes`](Self::capacity_bytes) bounds what the messages weigh, by a `weigh` as for
+    /// [`build_weighed_handler`](Self::build_weighed_handler). What a message weighs is taken until its turn is
+    /// dropped, if that is kept.
+    ///
+    /// ```
+    /// use keylane::{Pool, TurnKeeper};
+    ///
+    /// let pool = Pool::<u32>::builder().capacity_bytes(64 << 20).build_weighed_handler_keeping_turns(
+    ///     Vec::len,
+    ///     |key: &u32, page: Vec<u8>, _: TurnKeeper<'_>| println!("{key}: {}", page.len()),
+    /// )?;
+    /// pool.send(7, vec![0; 4096])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_weighed_handler_keeping_turns<M: Send + 'static>(
+        self,
+        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
+        handler: impl Fn(&K, M, TurnKeeper<'_>) + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        let handler = move |key: &K, message, stage: &mut dyn Stage| {
+            handler(key, message, TurnKeeper::new(stage));
         };
         self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }

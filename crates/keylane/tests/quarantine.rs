@@ -267,7 +267,9 @@ fn a_turn_that_another_task_fails_is_judged_alone<S: AnyHasher>() {
         _ => keep.take().into_iter().for_each(Turn::fail),
     });
     let pool = pool.unwrap();
-    pool.send_many([(A, ()), (B, ()), (B, ())]).unwrap();
+    pool.send(A, ()).unwrap();
+    eventually(|| turns.len() == 1);
+    pool.send_many([(B, ()), (B, ())]).unwrap();
     eventually(|| pool.snapshot(0).unfinished == 0);
     let stopped: Vec<_> = pool.stopped_keys().into_iter().map(|held| held.key).collect();
     assert_eq!(stopped, [A]);

@@ -104,6 +104,8 @@ fn a_kept_turn_that_is_not_given_back_is_named() {
         let pool = pool.unwrap();
         pool.send("kept", ()).unwrap();
         let turn = turns.recv().unwrap();
+        // Until the handler has returned it is its worker that runs it.
+        eventually(|| pool.snapshot(0).finished == 1);
         eventually(|| !pool.stalled(BOUND).is_empty());
         let stalled = pool.stalled(BOUND).remove(0);
         assert_eq!((stalled.keys.as_slice(), stalled.worker), (&["kept"][..], None));

@@ -251,6 +251,8 @@ fn a_kept_turn_and_a_job_s_subtasks_are_in_it() {
         pool.record_trace(1000);
         pool.send(7, ()).unwrap();
         let turn = turns.recv().unwrap();
+        // A turn that its worker still has would end there.
+        eventually(|| pool.snapshot(0).finished == 1);
         let kept = Instant::now();
         spin(Duration::from_millis(2));
         let lasted = kept.elapsed();

@@ -100,6 +100,9 @@ impl Builder {
 
     /// How many threads run handlers: by default as many as a pool has, or one where handlers only
     /// begin their work. Handlers that block want as many as there should be at a time.
+    ///
+    /// Where handlers block and this is said, keys take turns on the threads, by a
+    /// [strict quantum](keylane::Builder::strict_quantum), so that all threads have something to do to the end.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
@@ -342,18 +345,18 @@ impl Builder {
 }
 
 /// A pool whose workers call the handler, with the turn of the record's lane.
-pub(super) fn start_pool(
+fn start_pool<H: Handler>(
     shared: &Arc<Shared>,
-    handler: impl Handler,
+    handler: H,
     threads: Option<usize>,
     thread_name: String,
 ) -> Result<Pool, BuildError> {
     let mut pool = keylane::Pool::builder().capacity(MAX_CAPACITY).thread_name(thread_name);
     if let Some(threads) = threads {
         pool = pool.workers(threads);
-        if threads > default_threads() {
-            // These are for handlers that wait. Keys are to get on evenly then, so that all threads have
-            // something to do to the end.
+        if H::BLOCKS {
+            // Whoever says how many has handlers that wait. Keys are to get on evenly then, so that all threads
+            // have something to do to the end.
             pool = pool.strict_quantum();
         }
     }

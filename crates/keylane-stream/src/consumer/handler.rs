@@ -13,6 +13,9 @@ use crate::Record;
 /// What is done with a record that has its turn, on a worker. The turn ends when it returns, unless it is
 /// [kept](Flight::keep).
 pub(super) trait Handler: Send + Sync + 'static {
+    /// The work is done where it is called, and not only begun.
+    const BLOCKS: bool = false;
+
     fn serve(&self, shared: &Arc<Shared>, lane: &Lane, flight: Flight, turn: TurnKeeper<'_>);
 }
 
@@ -24,6 +27,8 @@ where
     F: Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
+    const BLOCKS: bool = true;
+
     fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
         let Some(running) = flight.begin() else { return };
         let result = {
@@ -49,6 +54,8 @@ where
     F: Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
+    const BLOCKS: bool = true;
+
     fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
         let Some(running) = flight.begin() else { return };
         flight.keep(turn);

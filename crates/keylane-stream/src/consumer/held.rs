@@ -25,6 +25,9 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// How many of the blocked records a survey lists.
 const MOST_BLOCKED_LISTED: usize = 20;
 
+/// How many places for records are kept when none is in flight: as many as may be by default.
+const MOST_PLACES_KEPT: usize = 4096;
+
 /// How much of a partition may be incomplete at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
@@ -265,18 +268,25 @@ impl Held {
         })
     }
 
-    /// Notes that a record is done.
-    pub(super) fn ended(&mut self, position: Position, place: usize, now: Instant) {
+    /// Notes that a record is done. False if that is known: nothing has changed then.
+    pub(super) fn ended(&mut self, position: Position, place: usize, now: Instant) -> bool {
+        // Its place may be another's if it is done. A position is taken on once while the partition is ours, so
+        // it says whose the entry is.
+        if self.flights.get(place).is_none_or(|entry| entry.position() != position) {
+            return false;
+        }
         let done = self.tracker.complete(position);
-        debug_assert!(done.is_ok(), "an ended flight was taken on");
-        if done.is_ok() {
-            let entry = self.flights.remove(place);
-            debug_assert_eq!(entry.position(), position, "each has its own place");
-            self.bytes -= entry.bytes;
+        debug_assert!(done.is_ok(), "what has an entry was taken on and is not done");
+        let entry = self.flights.remove(place);
+        self.bytes -= entry.bytes;
+        if self.flights.is_empty() && self.flights.capacity() > MOST_PLACES_KEPT {
+            // A burst's memory is given back.
+            self.flights = Slab::new();
         }
         self.moved_at = now;
         self.saving.version += 1;
         self.saving.ended += 1;
+        true
     }
 
     /// Notes that an attempt has failed.
@@ -394,11 +404,18 @@ impl Held {
         now: Instant,
     ) -> PartitionSurvey {
         let moving = self.flights.len() - self.stuck > 0 || self.has_buffered();
-        let mut blocked: Vec<_> = self.entries().filter(|entry| entry.is_blocked()).collect();
+        let (mut blocked, mut oldest) = (Vec::new(), None);
+        for entry in self.entries() {
+            if entry.is_blocked() {
+                blocked.push(entry);
+            }
+            if entry.position() == self.tracker.watermark() {
+                oldest = Some(entry);
+            }
+        }
         blocked.sort_unstable_by_key(|entry| entry.position());
         let blocked_count = blocked.len();
         let listed = blocked.into_iter().take(MOST_BLOCKED_LISTED);
-        let oldest = self.entries().find(|entry| entry.position() == self.tracker.watermark());
         PartitionSurvey {
             partition: self.assignment.partition.clone(),
             epoch: self.assignment.epoch,
@@ -474,4 +491,57 @@ fn weight(delivered: &Delivered) -> usize {
     let headers = record.headers.iter().map(|(name, value)| name.len() + value.len());
     let key = record.key.as_ref().map_or(0, Vec::len);
     RECORD_BYTES + key + record.payload.len() + headers.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::{Partition, Record};
+
+    const ROOM: Room = Room { records: 10, bytes: usize::MAX };
+
+    fn take_on(held: &mut Held, offset: u64) -> Flight {
+        let record = Record::new("ann", "x");
+        let position = Position::new(offset);
+        held.came(vec![Delivered { position, written: SystemTime::UNIX_EPOCH, record }]);
+        let mut taken = None;
+        held.take_on((&Order::Key, NoKey::default(), ROOM), Instant::now(), |taking| {
+            let (Taking::In(_, flight) | Taking::Unordered(flight) | Taking::Unfit(flight, _)) =
+                taking;
+            taken = Some(flight);
+        });
+        taken.unwrap()
+    }
+
+    #[test]
+    fn late_reports_of_a_record_are_not_those_of_who_has_its_place_now() {
+        let partition = Partition::new("t", 0);
+        let progress = Progress::up_to(Position::ZERO);
+        let limit = MapLimit::characters(4096).unwrap();
+        let assigned = Assigned { partition: partition.clone(), progress, limit };
+        let now = Instant::now();
+        let mut held = Held::new(&assigned, Assignment::new(partition, 0, 1), now);
+        let first = take_on(&mut held, 0);
+        let (position, place) = (first.cargo.delivered.position, first.cargo.place);
+        assert!(held.ended(position, place, now));
+        let second = take_on(&mut held, 1);
+        assert_eq!(second.cargo.place, place, "the place is used again");
+        let before = (held.progress().watermark(), held.bytes, held.saving.version);
+
+        let failure = Arc::new(Failure::from("late"));
+        let (cargo, then) = (first.cargo.clone(), Then::StopKey(None));
+        held.failed(Failed { cargo, attempt: 1, failure, then }, (&Order::Key, NoKey::default()));
+        assert!(!held.ended(position, place, now));
+        assert_eq!((held.progress().watermark(), held.bytes, held.saving.version), before);
+        let survey = held.survey(ROOM, None, now);
+        assert_eq!((survey.incomplete, survey.blocked_count, held.stuck), (1, 0, 0));
+        assert_eq!(survey.oldest.unwrap().position, second.cargo.delivered.position);
+
+        assert!(held.ended(second.cargo.delivered.position, place, now));
+        // Nobody has the place.
+        assert!(!held.ended(second.cargo.delivered.position, place, now));
+        assert_eq!(held.bytes, 0);
+    }
 }

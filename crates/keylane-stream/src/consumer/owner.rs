@@ -202,7 +202,9 @@ impl Owner {
             self.tainted |= how == How::Produced;
             return;
         };
-        held.ended(position, place, now);
+        if !held.ended(position, place, now) {
+            return;
+        }
         match how {
             How::Handled | How::Produced => self.counts.handled += 1,
             How::Skipped => self.counts.skipped += 1,

@@ -100,9 +100,6 @@ impl Shared {
         match verdict.next {
             Next::Retry { at, .. } => {
                 tell(&flight, Then::Retry(at));
-                if let Some(turn) = &flight.turn {
-                    turn.back_off(at.saturating_duration_since(Instant::now()));
-                }
                 // The owner purges what was scheduled before the attempt ends, and nothing after it.
                 if !flight.cargo.assignment.is_closed() {
                     self.timer.schedule(at, flight);
@@ -129,56 +126,5 @@ impl Shared {
             }
         }
         running.end(&self.mailbox);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use keylane::{Holder, KeyState};
-
-    use super::*;
-    use crate::consumer::assignment::Assignment;
-    use crate::consumer::attempt::Attempt;
-    use crate::consumer::builder::start_pool;
-    use crate::consumer::handler::Blocking;
-    use crate::consumer::order::Lane;
-    use crate::retry::{Backoff, Jitter, Limit, Policy, Rule};
-    use crate::{Delivered, Partition, Position, Record};
-
-    #[test]
-    fn the_pool_knows_that_a_record_waits_for_its_next_attempt() {
-        let hour = Duration::from_secs(3_600);
-        let backoff = Backoff { first: hour, longest: hour, jitter: Jitter::None, factor: 1 };
-        let rule = Rule { limit: Limit::attempts(2), backoff, last: Last::Stop };
-        let shared = Arc::new(Shared {
-            mailbox: Mailbox::new(None),
-            rules: Rules::new(Policy::new(rule).unwrap(), |_| ()),
-            timer: Timer::default(),
-            burials: Burials::default(),
-        });
-        let handler = Blocking(|_: &Attempt| Err("not today"));
-        let pool = start_pool(&shared, handler, Some(1), "test".to_owned()).unwrap();
-        let assignment = Assignment::new(Partition::new("t", 0), 0, 1);
-        let delivered = Delivered {
-            position: Position::ZERO,
-            written: SystemTime::UNIX_EPOCH,
-            record: Record::new("ann", "x"),
-        };
-        let lane = Lane::Partition { slot: 0 };
-        pool.send(lane.clone(), Flight::new(assignment, delivered, 0)).unwrap();
-        let left = loop {
-            match pool.explain_key(&lane).state {
-                KeyState::Held(Holder::Running(running)) if running.backs_off.is_some() => {
-                    break running.backs_off.unwrap();
-                }
-                // It is told so from when the handler has failed.
-                _ => std::thread::yield_now(),
-            }
-        };
-        assert!(left > hour / 2 && left <= hour, "{left:?}");
-        shared.timer.stop();
-        pool.drain(None).unwrap();
     }
 }

@@ -9,8 +9,8 @@ use std::any::Any;
 use super::*;
 use crate::allocate::{JobId, Progress};
 use crate::observe::{
-    Ahead, Holder, JobState, KeyExplanation, KeyState, Place, PoolExplanation, PoolReason, Present,
-    Room, Running, Snapshot, StallWatch, Stalled, Submitter, TaskExplanation, TaskState,
+    Ahead, Began, Holder, JobState, KeyExplanation, KeyState, Place, PoolExplanation, PoolReason,
+    Present, Room, Running, Snapshot, StallWatch, Stalled, Submitter, TaskExplanation, TaskState,
 };
 use crate::order::{Before, Found, Scope};
 use crate::sync::{Thread, ThreadId, identity};
@@ -22,8 +22,8 @@ type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 pub(crate) enum TaskId {
     /// By its worker, and how many that had run before it.
     OnWorker(usize, u64),
-    /// By its shard, and when its turn was kept.
-    Kept(usize, u64),
+    /// By its shard, what its turn is known by there, and when it began.
+    Kept { shard: usize, turn: usize, began: u64 },
 }
 
 /// The shortest time from one look of a watch to the next.
@@ -232,12 +232,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.shards.iter().enumerate().find_map(|(at, shard_at)| {
                 let now = self.clock.nanos();
                 let turns = shard_at.turns.lock();
+                // Among those that a worker has just left, too: it may have been looked at before.
                 let kept = turns.iter().find(|kept| match &kept.held {
                     Held::Free => false,
                     Held::Lane(its) => (at, *its) == (shard, slot),
                     Held::Rollup(rollup) => has_key(&rollup.scope, key),
                 })?;
-                Some(kept_running(kept.since, kept.resumes_at, now))
+                Some(kept_running(kept.began, kept.resumes_at, now))
             })
         })
     }
@@ -428,8 +429,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let lanes = shard.lanes.lock();
             let turns = shard.turns.lock();
             let now = self.clock.nanos();
-            for kept in turns.iter() {
-                let at_least = Duration::from_nanos(now.saturating_sub(kept.since));
+            for (turn, kept) in turns.alone() {
+                let at_least = Duration::from_nanos(now.saturating_sub(kept.began.latest));
                 if at_least < than {
                     continue;
                 }
@@ -438,7 +439,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Held::Lane(slot) => (vec![lanes.key_in(*slot).1.clone()], false),
                     Held::Rollup(rollup) => keys_of(&rollup.scope),
                 };
-                let task = TaskId::Kept(index, kept.since);
+                let task = TaskId::Kept { shard: index, turn, began: kept.began.latest };
                 let what = Stalled { keys, is_barrier, worker: None, thread: None, at_least };
                 stalled.push((task, what));
             }
@@ -452,10 +453,15 @@ fn running(worker: Option<usize>, present: &Present) -> Running {
     Running { worker, at_least: present.at_least, at_most: present.at_most, backs_off: None }
 }
 
-fn kept_running(since: u64, resumes_at: u64, now: u64) -> Running {
-    let lasted = Duration::from_nanos(now.saturating_sub(since));
+fn kept_running(began: Began, resumes_at: u64, now: u64) -> Running {
+    let since = |time: u64| Duration::from_nanos(now.saturating_sub(time));
     let backs_off = resumes_at.checked_sub(now).filter(|left| *left != 0).map(Duration::from_nanos);
-    Running { worker: None, at_least: lasted, at_most: lasted, backs_off }
+    Running {
+        worker: None,
+        at_least: since(began.latest),
+        at_most: since(began.earliest),
+        backs_off,
+    }
 }
 
 fn downcast<K: Key, W: Send + 'static>(

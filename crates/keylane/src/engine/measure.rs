@@ -1,7 +1,9 @@
 //! What takes a look at the clock: how long tasks wait, and how long kept turns last.
 
 use super::*;
+use crate::observe::Began;
 use crate::order::Scope;
+use crate::run::{Fate, set_fate};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The time in the label of the task that is about to be put into this inbox, with a mark if its
@@ -51,9 +53,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A turn outlives its body. Returns what it is known by.
-    pub(crate) fn keep_turn(&self, shard: usize, held: Held<K, X::Work>) -> usize {
-        self.shards[shard].turns.lock().keep(held, self.clock.nanos())
+    /// A turn is kept by a body that began then. Returns what it is known by.
+    pub(crate) fn keep_turn(&self, shard: usize, held: Held<K, X::Work>, began: Began) -> usize {
+        self.shards[shard].turns.lock().keep(held, began)
     }
 
     /// Nothing is done in such a turn for so long.
@@ -63,14 +65,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards[shard].turns.lock().back_off(turn, until);
     }
 
-    /// Ends such a turn.
-    pub(crate) fn end_kept(&self, shard: usize, turn: usize) {
-        let measure = self.settings.statistics != Statistics::Off;
-        let kept = self.shards[shard].turns.lock().end(turn, self.clock.nanos(), measure);
+    /// The body of such a turn has returned. If the turn was dropped before, the caller has what it held.
+    pub(crate) fn leave_body(
+        &self,
+        shard: usize,
+        turn: usize,
+        fate: Fate,
+    ) -> Option<(Held<K, X::Work>, Fate)> {
+        self.shards[shard].turns.lock().leave_body(turn, fate)
+    }
+
+    /// Such a turn is dropped. It ends, unless its body has not returned.
+    pub(crate) fn leave_turn(&self, shard: usize, turn: usize, fate: Fate) {
+        let times = (self.clock.nanos(), self.settings.statistics != Statistics::Off);
+        let last = self.shards[shard].turns.lock().leave_turn(turn, fate, times);
+        let Some((kept, fate)) = last else { return };
         if let Some(recording) = self.tracer.recording() {
-            self.trace_kept(&recording, shard, &kept.held, kept.since);
+            self.trace_kept(&recording, shard, &kept.held, kept.began.earliest);
         }
         self.check_end(shard, &kept.held);
+        // It may be dropped by a task, whose own fate is another.
+        let outer = set_fate(fate);
         self.end(shard, kept.held);
+        set_fate(outer);
     }
 }

@@ -23,7 +23,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             drop(inbox);
             drop(order);
             let turns = shard.turns.lock();
-            on_their_way += turns.len();
+            on_their_way += turns.count_alone();
             turns.add_times_to(&mut run_time);
             drop(turns);
             queued += whereabouts.queued;

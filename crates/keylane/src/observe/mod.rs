@@ -34,7 +34,7 @@ pub(crate) use strata::Chance;
 pub(crate) use tally::Tally;
 pub(crate) use trace::{Recording, Ring, Tracer};
 pub use trace::{Slice, SliceEnd, Trace, TracedKey};
-pub(crate) use turns::Turns;
+pub(crate) use turns::{Began, Turns};
 pub(crate) use waits::Waits;
 pub use watch::StallWatch;
 pub(crate) use worker_tally::{Place, Present, WorkerTally};

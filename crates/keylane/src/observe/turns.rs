@@ -1,14 +1,23 @@
-//! The turns of a shard that have outlived their bodies: who holds lanes without a worker.
+//! The turns of a shard that are kept: who holds lanes without a worker.
+//!
+//! A turn that is kept is two parties': the body's, which may go on for long after it has kept the turn, and
+//! that of whoever has the [`Turn`](crate::Turn), which may be dropped at once, on any thread. What it holds
+//! is given back by the one that leaves last, so nothing else has the lanes as long as either goes on. Each
+//! leaves once, under the lock, and the entry is removed by the second; so exactly one of them gets what is
+//! to be given back, and a turn's number is nobody else's while one of the two may still use it.
 
 use slab::Slab;
 
 use super::histogram::{Histogram, Recorder};
+use crate::run::Fate;
 
-/// Kept under a lock of their own, which is taken when a turn is kept and when it ends, and never for
-/// longer than that takes. A turn is here for as long as it holds its lanes.
+/// Kept under a lock of their own, which is taken when a turn is kept and when one of its parties leaves, and
+/// never for longer than that takes.
 #[derive(Debug)]
 pub(crate) struct Turns<H> {
     kept: Slab<Kept<H>>,
+    /// How many of them no worker has any more: their bodies have returned.
+    alone: usize,
     /// How long those took that have ended. Made when the first has.
     run: Option<Box<Recorder>>,
 }
@@ -18,22 +27,39 @@ pub(crate) struct Turns<H> {
 pub(crate) struct Kept<H> {
     /// What it holds.
     pub(crate) held: H,
-    /// When it was kept, in nanoseconds since the pool was built: while its body ran.
-    pub(crate) since: u64,
+    /// When its body began.
+    pub(crate) began: Began,
     /// Nothing is done in it before this time.
     pub(crate) resumes_at: u64,
+    left: Option<Left>,
+}
+
+/// When a body began, in nanoseconds since the pool was built, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Began {
+    /// Not before this time,
+    pub(crate) earliest: u64,
+    /// and not after this one.
+    pub(crate) latest: u64,
+}
+
+/// Which of the two has left a turn, and what it says of the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Body(Fate),
+    Turn(Fate),
 }
 
 impl<H> Default for Turns<H> {
     fn default() -> Self {
-        Turns { kept: Slab::new(), run: None }
+        Turns { kept: Slab::new(), alone: 0, run: None }
     }
 }
 
 impl<H> Turns<H> {
-    /// Returns what the turn is known by until it ends.
-    pub(crate) fn keep(&mut self, held: H, now: u64) -> usize {
-        self.kept.insert(Kept { held, since: now, resumes_at: 0 })
+    /// Returns what the turn is known by until both have left it.
+    pub(crate) fn keep(&mut self, held: H, began: Began) -> usize {
+        self.kept.insert(Kept { held, began, resumes_at: 0, left: None })
     }
 
     /// Nothing is done in a turn before this time.
@@ -41,13 +67,47 @@ impl<H> Turns<H> {
         self.kept[turn].resumes_at = until;
     }
 
-    /// The turn is about to give back what it holds.
-    pub(crate) fn end(&mut self, turn: usize, now: u64, measure: bool) -> Kept<H> {
-        let kept = self.kept.remove(turn);
-        if measure {
-            let run = self.run.get_or_insert_with(|| Box::new(Recorder::new()));
-            run.record(now.saturating_sub(kept.since), 1);
+    /// The body has returned. If the turn was dropped before, the caller has what it holds, and what has
+    /// become of the task.
+    pub(crate) fn leave_body(&mut self, turn: usize, fate: Fate) -> Option<(H, Fate)> {
+        match self.kept[turn].left {
+            None => {
+                self.kept[turn].left = Some(Left::Body(fate));
+                self.alone += 1;
+                None
+            }
+            Some(Left::Turn(first)) => Some((self.remove(turn).held, first.max(fate))),
+            Some(Left::Body(_)) => unreachable!("a body returns once"),
         }
+    }
+
+    /// The turn was dropped. If the body has returned before, the caller has it.
+    pub(crate) fn leave_turn(
+        &mut self,
+        turn: usize,
+        fate: Fate,
+        (now, measure): (u64, bool),
+    ) -> Option<(Kept<H>, Fate)> {
+        match self.kept[turn].left {
+            None => {
+                self.kept[turn].left = Some(Left::Turn(fate));
+                None
+            }
+            Some(Left::Body(first)) => {
+                let kept = self.remove(turn);
+                self.alone -= 1;
+                if measure {
+                    let run = self.run.get_or_insert_with(|| Box::new(Recorder::new()));
+                    run.record(now.saturating_sub(kept.began.earliest), 1);
+                }
+                Some((kept, first.max(fate)))
+            }
+            Some(Left::Turn(_)) => unreachable!("a turn is dropped once"),
+        }
+    }
+
+    fn remove(&mut self, turn: usize) -> Kept<H> {
+        let kept = self.kept.remove(turn);
         if self.kept.is_empty() && self.kept.capacity() > 1024 {
             // A burst's memory is given back.
             self.kept = Slab::new();
@@ -55,17 +115,66 @@ impl<H> Turns<H> {
         kept
     }
 
+    /// Those that no worker has any more, with what they are known by.
+    pub(crate) fn alone(&self) -> impl Iterator<Item = (usize, &Kept<H>)> {
+        self.kept.iter().filter(|(_, kept)| matches!(kept.left, Some(Left::Body(_))))
+    }
+
+    /// All of them: a worker may still have some.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept<H>> {
         self.kept.iter().map(|(_, kept)| kept)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.kept.len()
+    /// How many no worker has any more.
+    pub(crate) fn count_alone(&self) -> usize {
+        self.alone
     }
 
     pub(crate) fn add_times_to(&self, run: &mut Histogram) {
         if let Some(times) = &self.run {
             times.add_to(run);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGAN: Began = Began { earliest: 10, latest: 20 };
+
+    #[test]
+    fn a_turn_ends_with_the_second_of_its_parties() {
+        let mut turns = Turns::default();
+        let (first, second) = (turns.keep('a', BEGAN), turns.keep('b', BEGAN));
+        assert_eq!(turns.count_alone(), 0);
+        assert_eq!(turns.leave_body(first, Fate::Done), None);
+        assert_eq!(turns.count_alone(), 1);
+        assert!(turns.leave_turn(second, Fate::Done, (50, true)).is_none());
+        // Its worker still has it.
+        assert!(turns.alone().map(|(turn, _)| turn).eq([first]));
+        assert_eq!(turns.leave_body(second, Fate::Done), Some(('b', Fate::Done)));
+        let (kept, fate) = turns.leave_turn(first, Fate::Done, (50, true)).unwrap();
+        assert_eq!((kept.held, fate), ('a', Fate::Done));
+        assert_eq!((turns.count_alone(), turns.iter().count()), (0, 0));
+    }
+
+    #[test]
+    fn what_either_says_that_is_not_the_usual_counts() {
+        let judged = |body, turn| {
+            let mut turns = Turns::default();
+            let it = turns.keep((), BEGAN);
+            assert!(turns.leave_body(it, body).is_none());
+            let (_, late) = turns.leave_turn(it, turn, (50, false)).unwrap();
+            let it = turns.keep((), BEGAN);
+            assert!(turns.leave_turn(it, turn, (50, false)).is_none());
+            assert_eq!(turns.leave_body(it, body), Some(((), late)));
+            late
+        };
+        assert_eq!(judged(Fate::Done, Fate::Done), Fate::Done);
+        assert_eq!(judged(Fate::Failed, Fate::Done), Fate::Failed);
+        assert_eq!(judged(Fate::Done, Fate::Failed), Fate::Failed);
+        assert_eq!(judged(Fate::Void, Fate::Failed), Fate::Void);
+        assert_eq!(judged(Fate::Done, Fate::Void), Fate::Void);
     }
 }

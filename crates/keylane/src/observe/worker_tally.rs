@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 
 use super::histogram::{Histogram, Recorder};
 use super::statistics::Statistics;
+use super::turns::Began;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// Every atomic is written by its worker alone, so plain loads and stores count.
@@ -228,6 +229,17 @@ impl WorkerTally {
             },
         };
         Some(Present { place, number, at_most, at_least })
+    }
+
+    /// When the task began that its worker runs, which is who asks.
+    pub(crate) fn began(&self) -> Began {
+        let earliest = self.fields.looked.load(Ordering::Relaxed);
+        let number = self.ran();
+        let latest = match self.fields.ran_then.load(Ordering::Relaxed) == number {
+            true => earliest,
+            false => self.notice(number, self.now()),
+        };
+        Began { earliest, latest }
     }
 
     /// When somebody first saw this task run.

@@ -16,7 +16,8 @@ impl<'a> TurnKeeper<'a> {
         TurnKeeper(stage)
     }
 
-    /// Keeps the turn beyond the return of the handler, until what is returned is dropped.
+    /// Keeps the turn beyond the return of the handler, until what is returned is dropped. If that is dropped
+    /// before the handler returns, the turn ends when the handler does.
     ///
     /// ```
     /// use std::sync::mpsc::channel;

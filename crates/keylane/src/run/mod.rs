@@ -16,7 +16,9 @@ pub(crate) use body::{Body, Run, RunShared, name_of};
 pub(crate) use crew::Crew;
 #[cfg(feature = "tokio")]
 pub(crate) use current::Place;
-pub(crate) use current::{Position, Standing, current_inside, engine_of_this_thread, take_fate};
+pub(crate) use current::{
+    Position, Standing, current_inside, engine_of_this_thread, set_fate, take_fate,
+};
 pub use homes::Placement;
 pub(crate) use homes::{Homes, View};
 pub(crate) use idle::Idle;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::sync::is_panicking;
 
-/// How a task ended, as far as it concerns its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a task ended, as far as it concerns its keys. Of two that judge it the greater holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fate {
     /// It has done what it was to do.
     Done,
@@ -31,7 +31,7 @@ pub(crate) trait Stage {
     /// Whatever becomes of this, it is no success and no failure of its keys.
     fn is_void(&self) {}
 
-    /// The turn is to last beyond the body, until the `Turn` is dropped.
+    /// The turn is to last until the body has returned and the `Turn` is dropped.
     fn keep_turn(&mut self) -> Turn;
 }
 
@@ -49,8 +49,11 @@ pub(crate) trait EndTurn: Send + Sync {
 /// with it starts. It can be dropped on any thread. The worker that ran the handler is free
 /// meanwhile.
 ///
+/// It never shortens a task: if it is dropped while the handler goes on, the task ends when that returns.
+/// So a handler that has given its turn away and waits for the next task of its key waits for ever.
+///
 /// Where failures of a key [count](crate::OnFailure), a turn that is [failed](Self::fail), or dropped
-/// by a panic, is one.
+/// by a panic, is one; and so is a handler that panics, wherever its turn is.
 #[must_use = "dropping the turn ends it"]
 pub struct Turn(Option<Box<dyn EndTurn>>);
 

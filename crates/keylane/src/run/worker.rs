@@ -379,22 +379,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let _span = Told::task(&self.engine.settings.thread_name, self.id, self.hand.label.seq);
         let key = self.hand.key.take();
         let work = self.hand.open();
-        let mut scene = Scene { engine: &self.engine, shard, held: Some(held) };
+        let (engine, tally) = (&self.engine, &*self.tally);
+        let mut scene = Scene { engine, tally, shard, turn: TaskTurn::Here(held) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
         if let Err(payload) = catch_unwind(body) {
             scene.panicked(&*payload);
             drop_quietly(payload);
         }
-        let held = scene.held.take();
+        let turn = scene.turn;
         drop_quietly(key);
+        let held = match turn {
+            TaskTurn::Here(held) => held,
+            TaskTurn::Kept(turn) => self.leave_body(shard, turn)?,
+        };
         self.tally.ran_one();
         match held {
-            None => {
-                self.pace.leave_out();
-                judged_later()
-            }
-            Some(held @ Held::Rollup(_)) => {
+            held @ Held::Rollup(_) => {
                 self.engine.check_end(shard, &held);
                 let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
                 current::leave_rollup();
@@ -406,8 +407,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 self.engine.end_rollup(&rollup);
                 None
             }
-            held => held,
+            held => Some(held),
         }
+    }
+
+    /// The body has returned that has kept this turn. Returns what it held, if the turn was dropped before:
+    /// then it is as if it had never been kept.
+    #[cold]
+    #[inline(never)]
+    fn leave_body(&mut self, shard: usize, turn: usize) -> Option<Held<K, X::Work>> {
+        // What the body says of the task, and what who has the turn says, is put together by who ends it.
+        let judged = self.engine.leave_body(shard, turn, current::take_fate());
+        let Some((held, fate)) = judged else {
+            self.pace.leave_out();
+            self.tally.ran_one();
+            // The next to keep its turn knows when it began.
+            self.tally.looked(self.tally.now());
+            return None;
+        };
+        current::set_fate(fate);
+        Some(held)
     }
 
     /// Looks for work a little longer, then sleeps.
@@ -460,14 +479,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 }
 
-/// The turn is kept: what has become of the task is known when it ends.
-#[cold]
-#[inline(never)]
-fn judged_later<T>() -> Option<T> {
-    current::take_fate();
-    None
-}
-
 /// Drops a value of the user's, whose drop may panic; the caller goes on.
 #[inline]
 pub(crate) fn drop_quietly<T>(value: T) {
@@ -501,9 +512,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 /// The stage of one task.
 struct Scene<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
+    tally: &'a WorkerTally,
     shard: usize,
-    /// What the task holds, until somebody keeps the turn.
-    held: Option<Held<K, X::Work>>,
+    turn: TaskTurn<Held<K, X::Work>>,
+}
+
+/// Where the turn of a task is while its body runs.
+enum TaskTurn<H> {
+    /// With the body, and this is what it holds.
+    Here(H),
+    /// With whoever keeps it, and this is what the shard knows it by.
+    Kept(usize),
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
@@ -529,30 +548,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
     }
 
     fn keep_turn(&mut self) -> Turn {
-        let held = self.held.take().expect("a turn is kept once");
-        let is_void = current::take_fate() == Fate::Void;
-        let turn = self.engine.keep_turn(self.shard, held);
-        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn, is_void })
+        // No shard has so many that this could be one's number.
+        let held = match std::mem::replace(&mut self.turn, TaskTurn::Kept(usize::MAX)) {
+            TaskTurn::Here(held) => held,
+            TaskTurn::Kept(_) => unreachable!("a turn is kept once"),
+        };
+        let turn = self.engine.keep_turn(self.shard, held, self.tally.began());
+        self.turn = TaskTurn::Kept(turn);
+        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn })
     }
 }
 
-/// A turn that outlives its body.
+/// A turn that somebody keeps, for longer than the body goes on or not.
 struct Kept<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     shard: usize,
     /// What the shard knows it by.
     turn: usize,
-    /// However it ends, it does not count for its keys.
-    is_void: bool,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
     fn end(self: Box<Self>, fate: Fate) {
-        let fate = if self.is_void { Fate::Void } else { fate };
-        // The turn may be dropped by a task, whose own fate is another.
-        let outer = current::set_fate(fate);
-        self.engine.end_kept(self.shard, self.turn);
-        current::set_fate(outer);
+        self.engine.leave_turn(self.shard, self.turn, fate);
     }
 
     fn back_off(&self, pause: Duration) {
