@@ -30,10 +30,16 @@ fn named(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_page_describes_the_metrics_that_the_service_has() {
-    let source = read("crates/keylane-service/src/engine/metrics.rs");
-    let metric = Regex::new(r#"metric\(\s*"([a-z_]+)""#).unwrap();
-    let own: BTreeSet<_> =
-        metric.captures_iter(&source).map(|found| format!("keylane_{}", &found[1])).collect();
+    let sources = ["metrics.rs", "schedules/mod.rs"];
+    let source = sources.map(|name| read(&format!("crates/keylane-service/src/engine/{name}")));
+    // By a function with their names, or as they are written.
+    let metric = Regex::new(r##"metric\(\s*"([a-z_]+)"|"# TYPE keylane_([a-z_]+) "##).unwrap();
+    let source = source.concat();
+    let name = |found: regex::Captures<'_>| {
+        let name = found.get(1).or(found.get(2)).expect("it is one of the two");
+        format!("keylane_{}", name.as_str())
+    };
+    let own: BTreeSet<_> = metric.captures_iter(&source).map(name).collect();
     assert!(own.len() > 10, "{own:?}");
     assert_eq!(own, documented());
 }
