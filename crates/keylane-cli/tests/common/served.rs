@@ -5,16 +5,23 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Outcome, feed, finish, named_pipe, subcommand};
 
+/// How long a test waits for what must come, on the slowest of machines.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A folder with a configuration, a store, and the pipes by which commands and the test wait for each other.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
-    /// What commands have said when they began, in order.
-    begun: BufReader<File>,
+    /// What commands have said when they began, in order. Read on a thread of its own, so that a test waits no
+    /// longer than it wants.
+    begun: Receiver<String>,
     /// Whence each takes a line before it ends.
     gate: File,
     /// Commands hold this open as long as they or what they have started are there.
@@ -44,13 +51,19 @@ impl Place {
             );
             format!("[kinds.{name}]\ncommand = [\"sh\", \"-c\", \"{command}\"]\n")
         };
-        let (wait, alone) = (kind("wait", "sleep 1000 &"), kind("alone", ""));
+        let (wait, alone) = (kind("wait", "sleep infinity &"), kind("alone", ""));
         let config = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nstore = \"DIR/tasks.db\"\n{wait}{alone}{tables}\n"
         );
         let config = config.replace("DIR", folder.path().to_str().unwrap());
         fs::write(folder.path().join("config.toml"), config).unwrap();
-        Place { folder, begun: BufReader::new(begun), gate, alive: Some(alive) }
+        let (tell, said) = mpsc::channel();
+        thread::spawn(move || {
+            let lines = BufReader::new(begun).lines().map_while(Result::ok);
+            // It has no end; the thread goes with the process.
+            lines.take_while(|line| tell.send(line.trim_end().to_owned()).is_ok()).for_each(drop);
+        });
+        Place { folder, begun: said, gate, alive: Some(alive) }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -58,10 +71,9 @@ impl Place {
     }
 
     /// The next command that has begun: its subtask and attempt.
+    #[track_caller]
     pub(crate) fn next(&mut self) -> String {
-        let mut line = String::new();
-        self.begun.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        self.begun.recv_timeout(PATIENCE).expect("no command has begun")
     }
 
     /// Lets one command end, with this as its result.
@@ -70,12 +82,16 @@ impl Place {
     }
 
     /// Waits until no command is left, nor anything that one has started.
+    #[track_caller]
     pub(crate) fn wait_until_nobody_is_left(&mut self) {
         let path = self.path("alive");
         let mut pipe = File::open(&path).unwrap();
         // From here on only commands could write to it.
         self.alive = None;
-        assert_eq!(pipe.read(&mut [0]).unwrap(), 0);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || tell.send(pipe.read(&mut [0]).unwrap()));
+        let read = told.recv_timeout(PATIENCE).expect("something that a command started is left");
+        assert_eq!(read, 0);
         self.alive = Some(open(&path));
     }
 }
