@@ -40,7 +40,7 @@ use crate::order::{
     Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Rate, Registry, Replaced, Repr,
     Rollup, Scope, Weighed, merge_claims,
 };
-use crate::run::{Crew, Homes, Idle, ManualClock, Placement, Stage, engine_of_this_thread};
+use crate::run::{Crew, Fate, Homes, Idle, ManualClock, Placement, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 
 pub(crate) use share::{
@@ -210,7 +210,7 @@ struct Shard<K, W> {
     waits: CachePadded<Mutex<Waits>>,
     /// The turns that have outlived their bodies; Taken
     /// alone, or under the lock of the lanes.
-    turns: CachePadded<Mutex<Turns<Held<K, W>>>>,
+    turns: CachePadded<Mutex<Turns<Held<K, W>, Fate>>>,
 }
 
 /// What a worker wants of a shard after a task has ended.
