@@ -143,7 +143,7 @@ test("the lanes, the allocation and the server's page have something to show", a
   await page.locator(".page-head .state").getByText("Succeeded").waitFor();
   // The lanes still show jobs that were deleted, and whose names are asked for in vain.
   assert.deepEqual(
-    problems.filter((text) => !text.includes("status of 404")),
+    problems.filter((text) => !text.includes("status of 410")),
     [],
   );
   await context.close();
