@@ -60,7 +60,8 @@ install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}" >&2
   fi
   if [[ ! services/node_modules -nt services/package-lock.json ]]; then
-    (cd services && npm ci --no-fund --no-audit --loglevel=error >&2)
+    # What the lock file says; `npm ci` also wants those packages there that are for other platforms only.
+    (cd services && npm install --no-save --no-fund --no-audit --loglevel=error >&2)
     touch services/node_modules
   fi
 }
