@@ -109,6 +109,43 @@ async fn when_too_much_waits_more_is_put_off_and_comes_in_later() {
     client.post("/v1/jobs", one).await.expect(429);
 }
 
+/// An answer that was lost is there to be had again: full or not, its job is one of those that fill it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_is_answered_again_however_much_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = Bounds { waiting_subtasks: 3, ..Bounds::default() };
+    let service = service(folder.path(), bounds).await;
+    let (_server, client) = serve(&service).await;
+    let json = ("content-type", "application/json");
+    let lines = ("content-type", "application/x-ndjson");
+    let key = ("idempotency-key", "answer-lost");
+    let mine = "/v1/jobs/mine";
+    let one = r#"{"kind":"hang","payload":1}"#;
+    let other = r#"{"kind":"hang","payload":2}"#;
+    let line = "{\"kind\":\"hang\"}\n{\"payload\":1}\n";
+    let asked = [
+        ("POST", "/v1/jobs", vec![json, key], one),
+        ("POST", "/v1/jobs", vec![lines, ("idempotency-key", "lines")], line),
+        ("PUT", mine, vec![json], one),
+    ];
+    let mut ids = Vec::new();
+    for (method, path, headers, body) in &asked {
+        ids.push(client.send(method, path, headers, body).await.expect(202).json()["id"].clone());
+    }
+    client.send("POST", "/v1/jobs", &[json], one).await.expect(429);
+    for ((method, path, headers, body), id) in asked.iter().zip(&ids) {
+        let again = client.send(method, path, headers, body).await;
+        assert_eq!(&again.json()["id"], id, "{method} {path}");
+    }
+    // What was not accepted is refused, with a name as without; and other words under a used name are not room's fault.
+    for (key, body, status) in [("new", one, 429), ("answer-lost", other, 422)] {
+        let headers = [json, ("idempotency-key", key)];
+        client.send("POST", "/v1/jobs", &headers, body).await.expect(status);
+    }
+    client.send("PUT", "/v1/jobs/yours", &[json], one).await.expect(429);
+    client.send("PUT", mine, &[json], other).await.expect(409);
+}
+
 /// Everything that comes until the server ends the connection. The test ends when it does.
 async fn until_let_go(client: &Client, request: &str) -> String {
     let mut stream = TcpStream::connect(client.address).await.unwrap();

@@ -33,6 +33,7 @@ impl Core {
                 return Ok(before);
             }
         }
+        self.may_take_more()?;
         let expires_ms = self.idempotency_ends();
         let (mut jobs, mut all) = (Vec::new(), Vec::new());
         for (place, intake) in intakes.into_iter().enumerate() {

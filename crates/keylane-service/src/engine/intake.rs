@@ -163,13 +163,14 @@ impl KeyList {
 }
 
 impl Core {
-    /// Begins to take a job in. With `more` its subtasks follow, a line each.
+    /// Begins to take a job in. With `more` its subtasks follow, a line each. Whether there is room for it is asked
+    /// when it is whole and known not to have been submitted before: who asks again for what was accepted gets
+    /// that, however full it is by then.
     pub(crate) fn begin_intake(
         self: &Arc<Self>,
         job: SubmitJob,
         more: bool,
     ) -> Result<Intake, Refused> {
-        self.may_take_more()?;
         let now = self.clock.now();
         let Checked { kind, head, subtasks } =
             head::check(job, more, &self.kinds, &self.settings.bounds, now)?;
@@ -191,7 +192,7 @@ impl Core {
     }
 
     /// Whether there is room for another job.
-    fn may_take_more(&self) -> Result<(), Refused> {
+    pub(crate) fn may_take_more(&self) -> Result<(), Refused> {
         match &*self.health() {
             super::StoreHealth::Well => {}
             super::StoreHealth::Full => return Err(Refused::StoreFull),
@@ -393,6 +394,7 @@ impl Intake {
         if let Some(before) = before {
             return Ok(HandedOver::Before(before.into()));
         }
+        core.may_take_more()?;
         if let Some(name) = name {
             also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
         }

@@ -133,6 +133,25 @@ impl With {
         self.scope.is_some() || self.client_id.is_some()
     }
 
+    /// Begins to take a job in, whose words are these. One that cannot be asked for again is refused at once if there
+    /// is no room, before anything of it is on the way to the disk.
+    fn begin(
+        &self,
+        state: &State,
+        words: &[u8],
+        job: SubmitJob,
+        more: bool,
+    ) -> Result<Intake, Refusal> {
+        if !self.is_hashed() {
+            state.core.may_take_more()?;
+        }
+        let mut intake = state.core.begin_intake(job, more)?;
+        if self.is_hashed() {
+            intake.hash(words);
+        }
+        Ok(intake)
+    }
+
     async fn finish(self, mut intake: Intake) -> Result<Submitted, Refusal> {
         intake.flush().await?;
         if let Some(client_id) = self.client_id {
@@ -195,29 +214,25 @@ pub(super) fn idempotency_key(bytes: &[u8], place: &str) -> Result<String, Refus
 async fn take_json(state: &State, body: Body, with: With) -> Result<Submitted, Refusal> {
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
-    let mut intake = state.core.begin_intake(job, false)?;
-    if with.is_hashed() {
-        intake.hash(&bytes);
-    }
+    let intake = with.begin(state, &bytes, job, false)?;
     with.finish(intake).await
 }
 
 /// The first line is the job, each other a subtask. Nothing of it is accepted before all of it is there.
 async fn take_lines(state: &State, body: Body, with: With) -> Result<Submitted, Refusal> {
     let (intake, rest) = (None, Vec::new());
-    let mut lines = Lines { state, is_hashed: with.is_hashed(), intake, rest, number: 0 };
+    let mut lines = Lines { state, with, intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| broken_off(&error))?;
         lines.take(&part).await?;
     }
-    lines.end(with).await
+    lines.end().await
 }
 
 struct Lines<'a> {
     state: &'a State,
-    /// Whether it will be asked if the same was sent before.
-    is_hashed: bool,
+    with: With,
     /// After the first line.
     intake: Option<Intake>,
     /// The beginning of a line whose end has not come.
@@ -256,14 +271,10 @@ impl Lines<'_> {
         }
         let Some(intake) = &mut self.intake else {
             let job: SubmitJob = json(line)?;
-            let mut intake = self.state.core.begin_intake(job, true)?;
-            if self.is_hashed {
-                intake.hash(line);
-            }
-            self.intake = Some(intake);
+            self.intake = Some(self.with.begin(self.state, line, job, true)?);
             return Ok(());
         };
-        if self.is_hashed {
+        if self.with.is_hashed() {
             intake.hash(b"\n");
             intake.hash(line);
         }
@@ -274,13 +285,13 @@ impl Lines<'_> {
         Ok(())
     }
 
-    async fn end(mut self, with: With) -> Result<Submitted, Refusal> {
+    async fn end(mut self) -> Result<Submitted, Refusal> {
         let last = std::mem::take(&mut self.rest);
         self.line(&last).await?;
         let Some(intake) = self.intake else {
             return Err(Refusal::new("bad-syntax", "there is no line: the first is the job"));
         };
-        with.finish(intake).await
+        self.with.finish(intake).await
     }
 }
 
