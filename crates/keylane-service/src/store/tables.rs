@@ -11,7 +11,7 @@ use crate::ids::{JobId, JobNumber};
 
 /// `KLS1`. A later version is one more migration, which new stores go through, too.
 pub(super) const LAYOUT: Layout =
-    Layout { application: 0x4b4c_5331, tables: FIRST, migrations: &[SECOND, THIRD] };
+    Layout { application: 0x4b4c_5331, tables: FIRST, migrations: &[SECOND, THIRD, FOURTH] };
 
 /// The tables of version 1. The columns are explained in `README.md`. Small ones come before large ones, so that they are read
 /// without the pages of these.
@@ -96,6 +96,19 @@ const THIRD: &str = "
         seal BLOB NOT NULL
     ) STRICT;
     CREATE INDEX alias_by_job ON alias (job);
+";
+
+/// Version 4 has the log of what operators have done. No number of it is given twice.
+const FOURTH: &str = "
+    CREATE TABLE audit (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms INTEGER NOT NULL,
+        who TEXT NOT NULL,
+        what TEXT NOT NULL,
+        job TEXT,
+        body BLOB NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
 ";
 
 /// What the store knows of itself: one row, which every transaction writes.
