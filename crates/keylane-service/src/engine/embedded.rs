@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::audit::{Act, Action, Answered};
 use super::{Core, Refused, Service};
 use crate::JobId;
 use crate::wire::{CancelMode, CancelRequest, Job, OutcomeView, Page, SubmitJob};
@@ -61,7 +62,11 @@ impl Service {
     /// If there is none of this id, or it is over.
     pub async fn cancel(&self, id: JobId) -> Result<Job, Refused> {
         let request = CancelRequest { mode: CancelMode::Graceful, reason: None };
-        self.core.cancel_job(id, &request).await
+        let act = Act::in_process(Action::CancelJob);
+        act.on_job(id);
+        let job = self.core.cancel_job(id, &request, &act).await?;
+        self.core.log_rest(&act, Answered::Well).await?;
+        Ok(job)
     }
 }
 
