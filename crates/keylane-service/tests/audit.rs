@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::{Answered, Client, Log, builder, builder_with, serve_with, settings};
 use futures_util::{SinkExt, StreamExt};
 use keylane_service::http::{self, Server, Tokens};
+use keylane_service::store::{self, Store};
 use keylane_service::{Service, Settings};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -636,6 +637,61 @@ async fn the_log_is_bounded() {
     for entry in last["items"].as_array().unwrap() {
         assert_eq!(entry["number"], 23);
     }
+    scene.stop().await;
+}
+
+/// What there is no room for is neither done nor in the log; or both, as soon as there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_full_disk_there_is_no_action_without_its_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store::Settings { most_bytes: Some(1_000_000), ..store::Settings::default() };
+    let full = Settings { store: store.clone(), ..settings(folder.path()) };
+    let scene = Scene::with(folder, full).await;
+    let job =
+        |delay: u64| json!({"kind": "echo", "payload": "x".repeat(150_000), "delay_ms": delay});
+    let over = scene.submit(&job(0).to_string()).await;
+    scene.wait(&over).await;
+    while scene.ask("POST /v1/jobs", &job(3_600_000).to_string()).await.status == 202 {}
+    let mut answered = 0;
+    let refused = loop {
+        let answer = scene.ask(&format!("POST /v1/keys/k{answered}/pause"), "").await;
+        if answer.status != 200 {
+            break answer;
+        }
+        answered += 1;
+    };
+    assert_eq!(refused.expect(507).json()["code"], "disk-full");
+    let keys = |log: &[Value]| -> BTreeSet<String> {
+        let keys = log.iter().filter(|entry| entry["what"] == "key.pause");
+        keys.map(|entry| entry["key"].as_str().unwrap().to_owned()).collect()
+    };
+    let expected: BTreeSet<String> = (0..answered).map(|number| format!("k{number}")).collect();
+    assert_eq!(keys(&scene.log("").await), expected);
+    // What makes room has its entry, too; and then the last pause is written, which is in force all the while.
+    scene.ask(&format!("DELETE /v1/jobs/{over}"), "").await.expect(204);
+    assert_eq!(scene.log("&what=job.purge").await.len(), 1);
+    let last = format!("k{answered}");
+    while !keys(&scene.log("").await).contains(&last) {}
+    let log = keys(&scene.log("").await);
+    let folder = scene.stop().await;
+    let (store, _) = Store::open(folder.path().join("store"), &store).unwrap();
+    let paused = store.keys().unwrap().into_iter();
+    let paused: BTreeSet<_> =
+        paused.map(|(key, _)| String::from_utf8(key.0.to_vec()).unwrap()).collect();
+    assert_eq!(paused, log);
+    assert_eq!(store.check().unwrap().damage, []);
+}
+
+/// The routes of operators are in routers of their own, and paths that others have, too, have all their methods.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_has_the_methods_of_all_its_routers() {
+    let scene = Scene::new().await;
+    let refused = scene.ask("POST /v1/jobs/job_0000000000", "").await.expect(405);
+    let allowed = refused.headers["allow"].to_str().unwrap();
+    for method in ["GET", "PUT", "PATCH", "DELETE"] {
+        assert!(allowed.contains(method), "{allowed}");
+    }
+    assert!(scene.log("").await.is_empty());
     scene.stop().await;
 }
 

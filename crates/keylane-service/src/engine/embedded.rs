@@ -57,6 +57,7 @@ impl Service {
     }
 
     /// Cancels a job, and returns when that is on the disk. What runs may end by itself.
+    /// It is in the log of what operators have done as that of `in-process`.
     ///
     /// # Errors
     /// If there is none of this id, or it is over.
