@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::calibrate::CalibrateArgs;
 use crate::client::{
-    CancelArgs, KeysArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs, SchedulesArgs, StatusArgs,
-    SubmitArgs, TopArgs, WatchArgs,
+    AuditArgs, CancelArgs, KeysArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs, SchedulesArgs,
+    StatusArgs, SubmitArgs, TopArgs, WatchArgs,
 };
 use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs};
 use crate::input::Format;
@@ -47,6 +47,7 @@ pub(crate) enum Command {
     Retry(RetryArgs),
     Keys(KeysArgs),
     Schedules(SchedulesArgs),
+    Audit(AuditArgs),
     Top(TopArgs),
 }
 

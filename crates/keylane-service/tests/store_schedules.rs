@@ -3,9 +3,11 @@
 
 mod store_support;
 
-use keylane_service::store::{Changes, Damage, OpenError, Settings, Store, WriteError};
+use keylane_service::store::{
+    AuditFilter, AuditRecord, Changes, Damage, OpenError, Settings, Store, WriteError,
+};
 use rusqlite::Connection;
-use store_support::{accepted, new_job, new_store, open, place, upload};
+use store_support::{NOW, accepted, new_job, new_store, open, place, upload};
 
 fn set(store: &Store, name: &str, was: Option<u64>, then: Option<u64>) -> Result<(), WriteError> {
     let mut changes = Changes::new();
@@ -171,7 +173,9 @@ fn a_store_of_the_first_layout_is_brought_forward() {
     drop(store);
     let connection = Connection::open(&path).unwrap();
     connection
-        .execute_batch("DROP TABLE schedule; DROP TABLE alias; PRAGMA user_version = 1")
+        .execute_batch(
+            "DROP TABLE schedule; DROP TABLE alias; DROP TABLE audit; PRAGMA user_version = 1",
+        )
         .unwrap();
     drop(connection);
     // Who only looks changes nothing, and says so.
@@ -180,8 +184,18 @@ fn a_store_of_the_first_layout_is_brought_forward() {
     let (store, _) = Store::open(&path, &Settings::default()).unwrap();
     assert_eq!(store.job(job).unwrap().unwrap().total, 3);
     set(&store, "a", None, Some(1)).unwrap();
+    let (who, what, body) = ("ann".to_owned(), "pause".to_owned(), b"{}".to_vec());
+    let done = AuditRecord { at_ms: NOW, who, what, job: None, body };
+    let mut changes = Changes::new();
+    changes.audit(done.clone());
+    store.submit(changes).wait().unwrap();
     assert_eq!(store.check().unwrap().damage, []);
     drop(store);
-    assert_eq!(listed(&open(&path).0), [("a".into(), 1)]);
+    let (store, _) = open(&path);
+    assert_eq!(listed(&store), [("a".into(), 1)]);
+    let page = store.audit(&AuditFilter::default(), None, 9).unwrap();
+    let rows: Vec<_> = page.rows.into_iter().map(|row| (row.number, row.record)).collect();
+    assert_eq!(rows, [(1, done)]);
+    drop(store);
     assert_eq!(Store::inspect(&path).unwrap().damage, []);
 }

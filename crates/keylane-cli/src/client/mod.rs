@@ -1,14 +1,15 @@
-//! `keylane submit`, `status`, `watch`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and
-//! `top`: what asks a running `keylane serve`, and knows nothing but its public API.
+//! `keylane submit`, `status`, `watch`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`,
+//! `audit` and `top`: what asks a running `keylane serve`, and knows nothing but its public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, steer, keys, schedules, top
+//! options ─▶ server ─▶ submit, status, results, steer, keys, schedules, audit, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ board
 //!                      (events, else polls)  (bars, else lines)
 //! ```
 
+mod audit;
 mod board;
 mod follow;
 mod keys;
@@ -27,6 +28,7 @@ mod upload;
 mod watch;
 mod words;
 
+pub(crate) use audit::{AuditArgs, run as audit};
 pub(crate) use keys::{KeysArgs, run as keys};
 pub(crate) use results::{ResultsArgs, run as results};
 pub(crate) use schedules::{SchedulesArgs, run as schedules};

@@ -1,7 +1,7 @@
 //! The lines of an export, one JSON object each.
 //!
 //! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
-//! missing. Between them are `key`, `idempotency`, `alias` and `schedule`, and for each job, in the order of acceptance, `job`, its
+//! missing. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`, and for each job, in the order of acceptance, `job`, its
 //! `subtask`s in their order, its `outcome`s in theirs, and `status`, which ends it. Bytes are base64 with
 //! padding, times milliseconds since 1970.
 
@@ -10,14 +10,16 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::alias::Alias;
+use super::audit::{AuditRecord, AuditRow};
 use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
 use super::outcome::{Outcome, OutcomeKind};
 use super::schedules::ScheduleRecord;
 use super::status::{Counts, JobState, JobStatus};
 use crate::ids::{JobId, Key};
 
-/// Which lines these are. Those of version 1 have no `schedule`, and before version 3 there was no `alias`.
-pub(super) const VERSION: u32 = 3;
+/// Which lines these are. Those of version 1 have no `schedule`, before version 3 there was no `alias`, and before
+/// version 4 no `audit`.
+pub(super) const VERSION: u32 = 4;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -46,6 +48,14 @@ pub(super) enum Line {
     Schedule {
         name: String,
         version: u64,
+        body: String,
+    },
+    Audit {
+        number: u64,
+        at_ms: u64,
+        who: String,
+        what: String,
+        job: Option<String>,
         body: String,
     },
     Job {
@@ -138,6 +148,18 @@ impl Line {
     pub(super) fn of_schedule(record: &ScheduleRecord) -> Self {
         let ScheduleRecord { name, version, body } = record;
         Line::Schedule { name: name.clone(), version: *version, body: encode(body) }
+    }
+
+    pub(super) fn of_audit(row: &AuditRow) -> Self {
+        let AuditRecord { at_ms, who, what, job, body } = &row.record;
+        Line::Audit {
+            number: row.number,
+            at_ms: *at_ms,
+            who: who.clone(),
+            what: what.clone(),
+            job: job.clone(),
+            body: encode(body),
+        }
     }
 
     pub(super) fn of_outcome(outcome: &Outcome) -> Self {
