@@ -10,8 +10,12 @@ use super::status::JobStatus;
 use crate::ids::{JobId, JobNumber};
 
 /// `KLS1`. A later version gets the next number and a migration.
-pub(super) const LAYOUT: Layout =
-    Layout { application: 0x4b4c_5331, version: 3, tables: TABLES, migrations: &[SECOND, THIRD] };
+pub(super) const LAYOUT: Layout = Layout {
+    application: 0x4b4c_5331,
+    version: 4,
+    tables: TABLES,
+    migrations: &[SECOND, THIRD, FOURTH],
+};
 
 /// The columns are explained in `README.md`. Small ones come before large ones, so that they are read
 /// without the pages of these.
@@ -88,6 +92,12 @@ const TABLES: &str = "
         seal BLOB NOT NULL
     ) STRICT;
     CREATE INDEX alias_by_job ON alias (job);
+    CREATE TABLE log (
+        place INTEGER NOT NULL,
+        nth INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (place, nth)
+    ) STRICT;
 ";
 
 /// From version 1, which had no schedules.
@@ -110,6 +120,16 @@ const THIRD: &str = "
         seal BLOB NOT NULL
     ) STRICT;
     CREATE INDEX alias_by_job ON alias (job);
+";
+
+/// From version 3, which kept nothing of what attempts said.
+const FOURTH: &str = "
+    CREATE TABLE log (
+        place INTEGER NOT NULL,
+        nth INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (place, nth)
+    ) STRICT;
 ";
 
 /// What the store knows of itself: one row, which every transaction writes.
