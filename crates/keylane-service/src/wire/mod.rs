@@ -12,6 +12,7 @@ mod event;
 mod job;
 mod key;
 mod lease;
+mod log;
 mod page;
 mod problem;
 mod schedule;
@@ -31,6 +32,7 @@ pub use key::{KeyHead, KeyState, KeyView};
 pub use lease::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,
 };
+pub use log::AttemptLog;
 pub use page::Page;
 pub use problem::{FieldError, Problem};
 pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedule};
