@@ -1,8 +1,8 @@
-//! `keylane submit`, `status`, `watch`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and
+//! `keylane submit`, `status`, `watch`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and
 //! `top`: what asks a running `keylane serve`, and knows nothing but its public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, steer, keys, schedules, top
+//! options ─▶ server ─▶ submit, status, results, logs, steer, keys, schedules, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ board
@@ -12,6 +12,7 @@
 mod board;
 mod follow;
 mod keys;
+mod logs;
 mod options;
 mod refusal;
 mod results;
@@ -28,6 +29,7 @@ mod watch;
 mod words;
 
 pub(crate) use keys::{KeysArgs, run as keys};
+pub(crate) use logs::{LogsArgs, run as logs};
 pub(crate) use results::{ResultsArgs, run as results};
 pub(crate) use schedules::{SchedulesArgs, run as schedules};
 pub(crate) use status::{StatusArgs, run as status};

@@ -12,7 +12,7 @@ use super::extract::Reader;
 use super::jobs::{OfJob, blocking};
 use super::problem::Refusal;
 use crate::schedule::Step;
-use crate::wire::{AttemptLog, SubtaskState};
+use crate::wire::AttemptLog;
 
 pub(super) async fn logs(
     Shared(state): Shared<State>,
@@ -39,12 +39,7 @@ pub(super) async fn logs(
 
 /// An attempt, and what it said: each begins on a line of its own.
 fn as_text(log: &AttemptLog) -> String {
-    let state = match log.state {
-        SubtaskState::Running => "running",
-        SubtaskState::Succeeded => "succeeded",
-        SubtaskState::Cancelled => "cancelled",
-        _ => "failed",
-    };
+    let state = log.state.as_str();
     let at = log.ended_at.unwrap_or(log.started_at);
     let mut text = format!("==> attempt {}, {state}, {at} <==\n", log.attempt);
     if log.left_out_bytes > 0 {
