@@ -68,6 +68,16 @@ fn whoever_follows_a_job_is_let_go_when_it_stops() {
     server.end().expect(0, &[]);
 }
 
+/// A server that starts again does what was broken off a second time, and then what is behind it.
+fn both_are_done_from_the_first_on(place: &mut Place, id: &str) {
+    let server = Served::start(place, &[]);
+    assert_eq!(place.next(), "0 2");
+    place.let_end("again");
+    assert_eq!(place.next(), "1 1");
+    place.let_end("then");
+    assert_eq!(results(&server, id), [("again".into(), 2), ("then".into(), 1)]);
+}
+
 #[test]
 fn the_second_signal_ends_it_at_once_with_all_that_runs() {
     // By whichever signal it is asked, the shell learns of that one.
@@ -81,13 +91,7 @@ fn the_second_signal_ends_it_at_once_with_all_that_runs() {
         server.end().expect(code, &["stopped at once"]);
         // No command goes on behind its back, for it will be tried again.
         place.wait_until_nobody_is_left();
-
-        let server = Served::start(&place, &[]);
-        assert_eq!(place.next(), "0 2");
-        place.let_end("again");
-        assert_eq!(place.next(), "1 1");
-        place.let_end("then");
-        assert_eq!(results(&server, &id), [("again".into(), 2), ("then".into(), 1)]);
+        both_are_done_from_the_first_on(&mut place, &id);
     }
 }
 
@@ -99,13 +103,7 @@ fn what_does_not_end_in_time_is_ended_and_tried_again() {
     server.signal(Signal::TERM);
     server.end().expect(0, &["stopping"]);
     place.wait_until_nobody_is_left();
-
-    let server = Served::start(&place, &[]);
-    assert_eq!(place.next(), "0 2");
-    place.let_end("again");
-    assert_eq!(place.next(), "1 1");
-    place.let_end("then");
-    assert_eq!(results(&server, &id), [("again".into(), 2), ("then".into(), 1)]);
+    both_are_done_from_the_first_on(&mut place, &id);
 }
 
 #[test]

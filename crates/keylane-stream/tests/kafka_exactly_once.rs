@@ -14,7 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 use consuming::Dice;
-use kafka_support::{Driven, admin, committed, create_topic, end_of, settings, until, wait, write};
+use kafka_support::{
+    Driven, admin, committed, create_copied_topic, create_topic, end_of, settings, until, wait,
+    write,
+};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
 use keylane_stream::kafka::{Client, KafkaSource, Protocol, Settings};
 use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
@@ -32,17 +35,31 @@ const KEYS: u64 = 24;
 const BROKERS: &str = "KEYLANE_TEST_BROKERS";
 const PROTOCOL: &str = "KEYLANE_TEST_PROTOCOL";
 
-/// A broker that notices quickly when a producer is gone.
+/// What has a broker notice quickly when a producer is gone.
+const SOON: [(&str, &str); 1] =
+    [("transaction.abort.timed.out.transaction.cleanup.interval.ms", "200")];
+
 fn broker() -> Option<Broker> {
-    let soon = [("transaction.abort.timed.out.transaction.cleanup.interval.ms", "200")];
-    let broker = or_skip(Broker::start_with(&soon))?;
+    let broker = or_skip(Broker::start_with(&SOON))?;
     create_topic(&broker.address(), ORDERS, PARTITIONS as i32);
     create_topic(&broker.address(), BILLS, 3);
     Some(broker)
 }
 
+/// Two brokers with a copy each of everything.
+fn brokers() -> Option<[Broker; 2]> {
+    let brokers = or_skip(Broker::start_pair(&SOON))?;
+    create_copied_topic(&brokers[0].address(), ORDERS, PARTITIONS as i32, 2);
+    create_copied_topic(&brokers[0].address(), BILLS, 3, 2);
+    Some(brokers)
+}
+
 fn member(brokers: &str) -> Settings {
-    let settings = settings(brokers, ORDERS, "copiers");
+    member_of("copiers", brokers)
+}
+
+fn member_of(group: &str, brokers: &str) -> Settings {
+    let settings = settings(brokers, ORDERS, group);
     let client = settings.client.set("transaction.timeout.ms", "3000");
     Settings { client, ..settings }
 }
@@ -162,8 +179,10 @@ fn what_is_made_of_records_is_seen_with_their_progress() {
 
 #[test]
 fn a_broker_that_is_killed_in_the_middle_leaves_one_result_for_each_record() {
-    let Some(mut broker) = broker() else { return };
-    let brokers = broker.address();
+    // Of two, for Kafka itself breaks this promise when a partition has no leader while a transaction ends: it takes
+    // that for deleted and does not tell it how (4.3, TransactionMarkerChannelManager); what comes next decides then.
+    let Some([first, mut second]) = self::brokers() else { return };
+    let brokers = first.address();
     write_orders(&brokers, 0, 1_500);
     let (source, output) = KafkaSource::join_exactly_once(member(&brokers), BILLS).unwrap();
     let consumer = builder(source).start_producing(output, copier(2)).unwrap();
@@ -171,9 +190,10 @@ fn a_broker_that_is_killed_in_the_middle_leaves_one_result_for_each_record() {
         until("some are handled", || (consumer.survey()?.counts.handled > least).then_some(()));
     };
     handled(500);
-    broker.kill();
-    // Perhaps it goes on for a moment; nothing of that is committed.
-    broker.restart();
+    second.kill();
+    // What the second one led is led by the first as soon as that has noticed.
+    handled(1_000);
+    second.restart();
     wait_until_all_is_done(&brokers, 1_500);
     consumer.stop(Duration::from_secs(20));
     assert_eq!(bills(&brokers), expected(1_500));
@@ -201,7 +221,8 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
     };
     // The topic takes less than the client thinks.
     create_topic_with(&brokers, "small", &[("max.message.bytes", "2000")]);
-    let ended = start(member(&brokers), "small").wait();
+    // In a group of its own: what it could write before is done there.
+    let ended = start(member_of("others", &brokers), "small").wait();
     assert!(matches!(ended.why, Why::Source(_)), "{}", ended.why);
 
     let settings = member(&brokers);

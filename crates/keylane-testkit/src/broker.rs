@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use process::{Process, Started};
 use rustix::process::Signal;
-use settings::Settings;
+use settings::{Ports, Role, Settings};
 use tempfile::TempDir;
 
 use crate::Missing;
@@ -29,6 +29,7 @@ const ATTEMPTS: usize = 3;
 #[derive(Debug)]
 pub struct Broker {
     settings: Settings,
+    ports: Ports,
     classpath: String,
     /// None while it is killed.
     process: Option<Process>,
@@ -57,18 +58,45 @@ impl Broker {
     /// As for [`start`](Self::start).
     pub fn start_with(overrides: &[(&str, &str)]) -> Result<Broker, Missing> {
         let classpath = jars::classpath()?;
+        Ok(Self::start_as(Role::Alone, &classpath, overrides, two_free_ports))
+    }
+
+    /// Starts two brokers of one cluster, which each have a copy of what Kafka itself stores. The second can be killed:
+    /// the first then leads all that has a copy there. Clients find both by the address of either.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    ///
+    /// # Panics
+    /// As for [`start`](Self::start).
+    pub fn start_pair(overrides: &[(&str, &str)]) -> Result<[Broker; 2], Missing> {
+        let classpath = jars::classpath()?;
+        let first = Self::start_as(Role::First, &classpath, overrides, two_free_ports);
+        let controller = first.ports.controller;
+        let second = Self::start_as(Role::Second, &classpath, overrides, || {
+            Ok(Ports { controller, ..two_free_ports()? })
+        });
+        Ok([first, second])
+    }
+
+    fn start_as(
+        role: Role,
+        classpath: &str,
+        overrides: &[(&str, &str)],
+        mut ports: impl FnMut() -> io::Result<Ports>,
+    ) -> Broker {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::Builder::new()
                 .prefix("keylane-broker-")
                 .tempdir()
                 .expect("a temporary folder can be made");
-            let ports = two_free_ports().expect("there are free ports");
-            let settings = Settings::new(folder.path(), ports, overrides);
-            settings.format(&classpath);
-            let mut broker =
-                Broker { settings, classpath: classpath.clone(), process: None, folder };
+            let ports = ports().expect("there are free ports");
+            let settings = Settings::new(folder.path(), role, ports, overrides);
+            settings.format(classpath);
+            let classpath = classpath.to_owned();
+            let mut broker = Broker { settings, ports, classpath, process: None, folder };
             match broker.run() {
-                Started::Ready => return Ok(broker),
+                Started::Ready => return broker,
                 Started::PortTaken => continue,
                 Started::Ended(said) => panic!("the broker did not start; it said:\n{said}"),
             }
@@ -137,8 +165,8 @@ impl Drop for Broker {
 }
 
 /// Ports that nobody uses now. They are told apart by being held at the same time.
-fn two_free_ports() -> io::Result<[u16; 2]> {
+fn two_free_ports() -> io::Result<Ports> {
     let any = || TcpListener::bind(("127.0.0.1", 0));
     let (one, other) = (any()?, any()?);
-    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+    Ok(Ports { broker: one.local_addr()?.port(), controller: other.local_addr()?.port() })
 }

@@ -290,6 +290,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// For lanes that all have much to do, and slow tasks: they get on evenly, so that none of them is
     /// left in the end with the others' workers idle. A lane that is far longer than all others ends later.
+    /// Turns go round all lanes; so all workers share one lock, which costs nothing that can be measured where tasks
+    /// take some 100 µs or more.
     ///
     /// ```
     /// use std::time::Duration;

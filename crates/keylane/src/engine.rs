@@ -294,7 +294,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         hasher: S,
         executor: X,
     ) -> Self {
-        let shards = shard_count(settings.workers);
+        let shards = shard_count(&settings);
         let clock = Clock::new();
         let checker = settings.self_check.then(Box::default);
         let keys = settings.per_key.map(|most| KeyBound::new(most, shards));
@@ -400,7 +400,11 @@ impl<K: Key, W> Shard<K, W> {
 /// So that workers seldom meet in a shard, but a visit is worth while. In a model they shall meet.
 const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// A power of two, so that a mask picks one.
-fn shard_count(workers: usize) -> usize {
-    (SHARDS_PER_WORKER * workers).next_power_of_two().min(MAX_SHARDS)
+/// A power of two, so that a mask picks one. Turns go round the lanes of a shard, so where lanes are to get on evenly
+/// there is one shard, which slow tasks can afford.
+fn shard_count(settings: &Settings) -> usize {
+    if settings.strict_quantum {
+        return 1;
+    }
+    (SHARDS_PER_WORKER * settings.workers).next_power_of_two().min(MAX_SHARDS)
 }

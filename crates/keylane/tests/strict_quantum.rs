@@ -1,4 +1,4 @@
-//! Where the quantum is strict, no key keeps a worker beyond it while others are ready.
+//! Where the quantum is strict, no key keeps a worker beyond it while others are ready, and keys get on evenly.
 
 mod common;
 
@@ -12,7 +12,7 @@ use keylane::Pool;
 const KEYS: u32 = 6;
 const ROUNDS: u32 = 120;
 
-/// Each key is in another part of the pool than all others.
+/// One key is where no other is in the pool, if it has parts.
 #[derive(Clone)]
 struct Spread(u64);
 
@@ -30,7 +30,7 @@ impl Hasher for Spread {
     }
 
     fn write_u32(&mut self, key: u32) {
-        self.0 = u64::from(key) | u64::from(key) << 61;
+        self.0 = u64::from(key) | u64::from(key.min(1)) << 32;
     }
 
     fn finish(&self) -> u64 {
@@ -69,7 +69,9 @@ fn in_rounds(strict: bool) -> HashMap<u32, u32> {
 #[test]
 fn no_key_keeps_a_worker_beyond_a_strict_quantum() {
     let ran = in_rounds(true);
-    assert!(ran.values().all(|ran| *ran <= ROUNDS * 3 / 4), "{ran:?}");
+    // Turns go round all keys, so each has had as many as all others; but for the turns that are under way.
+    let even = 2 * ROUNDS / KEYS;
+    assert!(ran.values().all(|ran| ran.abs_diff(even) <= 2), "{ran:?}");
     assert_eq!(ran.len(), KEYS as usize, "{ran:?}");
 }
 

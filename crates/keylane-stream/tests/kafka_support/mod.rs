@@ -48,8 +48,13 @@ pub(crate) fn admin(brokers: &str) -> AdminClient<DefaultClientContext> {
 }
 
 pub(crate) fn create_topic(brokers: &str, topic: &str, partitions: i32) {
+    create_copied_topic(brokers, topic, partitions, 1);
+}
+
+/// The same with so many copies of each partition, on a broker each.
+pub(crate) fn create_copied_topic(brokers: &str, topic: &str, partitions: i32, copies: i32) {
     let admin = admin(brokers);
-    let new = [NewTopic::new(topic, partitions, TopicReplication::Fixed(1))];
+    let new = [NewTopic::new(topic, partitions, TopicReplication::Fixed(copies))];
     // A topic of the name may still be on its way out. But if an answer was lost, or the broker is slow, it may
     // have been made all the same.
     let mut may_be_made = false;

@@ -34,6 +34,12 @@ num.network.threads=2
 num.io.threads=4
 ";
 
+/// What each broker of a pair has a copy of.
+const COPIED: &str = "\
+offsets.topic.replication.factor=2
+transaction.state.log.replication.factor=2
+";
+
 /// Where a broker listens, and the file that it reads its settings from.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -41,18 +47,48 @@ pub(super) struct Settings {
     port: u16,
 }
 
+/// The ports of a broker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    /// Its own.
+    pub(super) broker: u16,
+    /// The controller's.
+    pub(super) controller: u16,
+}
+
+/// What a broker is to others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    /// It has the controller and is alone.
+    Alone,
+    /// It has the controller, and there is another broker.
+    First,
+    /// The other one.
+    Second,
+}
+
 impl Settings {
-    pub(super) fn new(folder: &Path, ports: [u16; 2], overrides: &[(&str, &str)]) -> Self {
-        let [port, controller] = ports;
+    pub(super) fn new(folder: &Path, role: Role, ports: Ports, overrides: &[(&str, &str)]) -> Self {
+        let Ports { broker, controller } = ports;
         let mut text = BASE.to_owned();
-        let logs = folder.join("logs");
+        if !matches!(role, Role::Alone) {
+            text.push_str(COPIED);
+        }
+        let own = format!("PLAINTEXT://127.0.0.1:{broker}");
+        let listeners = match role {
+            Role::Alone | Role::First => format!("{own},CONTROLLER://127.0.0.1:{controller}"),
+            Role::Second => {
+                text.push_str("process.roles=broker\nnode.id=2\n");
+                own.clone()
+            }
+        };
         writeln!(
             text,
             "log.dirs={}\n\
              controller.quorum.voters=1@127.0.0.1:{controller}\n\
-             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{port}",
-            logs.display()
+             listeners={listeners}\n\
+             advertised.listeners={own}",
+            folder.join("logs").display()
         )
         .expect("a string takes what is written to it");
         // Of a name that comes twice, the last value counts.
@@ -61,7 +97,7 @@ impl Settings {
         }
         let file = folder.join("server.properties");
         fs::write(&file, text).expect("the broker's folder can be written to");
-        Settings { file, port }
+        Settings { file, port: broker }
     }
 
     pub(super) fn address(&self) -> String {
