@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::calibrate::CalibrateArgs;
 use crate::client::{
-    AuditArgs, CancelArgs, KeysArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs, SchedulesArgs,
-    StatusArgs, SubmitArgs, TopArgs, WatchArgs,
+    AuditArgs, CancelArgs, KeysArgs, LogsArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs,
+    SchedulesArgs, StatusArgs, SubmitArgs, TopArgs, WatchArgs,
 };
 use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs};
 use crate::input::Format;
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     Watch(WatchArgs),
     Results(ResultsArgs),
+    Logs(LogsArgs),
     Cancel(CancelArgs),
     Pause(PauseArgs),
     Resume(ResumeArgs),

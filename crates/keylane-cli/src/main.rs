@@ -60,6 +60,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Status(args) => Ok(client::status(&args)?.into()),
         Command::Watch(args) => Ok(client::watch(&args)?.into()),
         Command::Results(args) => Ok(client::results(&args)?.into()),
+        Command::Logs(args) => Ok(client::logs(&args)?.into()),
         Command::Cancel(args) => Ok(client::cancel(&args)?.into()),
         Command::Pause(args) => Ok(client::pause(&args)?.into()),
         Command::Resume(args) => Ok(client::resume(&args)?.into()),

@@ -1,4 +1,4 @@
-//! `keylane status`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and `audit`: what they ask, and what they print.
+//! `keylane status`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and `audit`: what they ask, and what they print.
 
 mod common;
 mod mock;
@@ -112,6 +112,36 @@ fn results_are_printed_page_by_page() {
             format!("{path}?order=key&limit=1000&cursor=2"),
         ]
     );
+}
+
+/// What an attempt said as the server says it.
+fn log(attempt: u32, state: &str, left_out: u64, text: &str) -> Value {
+    json!({"attempt": attempt, "fence": attempt, "state": state, "started_at": "2026-01-31T12:00:00.000Z",
+           "left_out_bytes": left_out, "text": text, "of_the_future": 1})
+}
+
+#[test]
+fn logs_are_printed_by_attempt_as_text_and_no_more() {
+    let mock = Mock::start(|request| match request.path.contains("/3/") {
+        // With a colour, a bell, a tab, and no line end.
+        true => Answer::ok(&json!({"items": [
+            log(1, "failed", 12, "a \u{1b}[31mred\u{7} line\r\n\tan indented one\n"), log(2, "running", 0, "so far"),
+        ]})),
+        false => Answer::ok(&json!({"items": []})),
+    });
+    let outcome = run(&mock, &["logs", ID, "3"]);
+    let said = "==> attempt 1, failed, 2026-01-31T12:00:00.000Z <==\n[12 bytes left out]\n\
+                a \\u{1b}[31mred\\u{7} line\n\tan indented one\n\
+                ==> attempt 2, running, 2026-01-31T12:00:00.000Z <==\nso far\n";
+    assert_eq!(outcome.expect(0, &[]).stdout, said);
+    let outcome = run(&mock, &["logs", ID, "3", "--json"]);
+    let lines: Vec<_> = outcome.expect(0, &[]).stdout.lines().collect();
+    assert_eq!(lines[1], log(2, "running", 0, "so far").to_string());
+    // Of a job of one subtask its number goes without saying.
+    let outcome = run(&mock, &["logs", ID]);
+    assert_eq!(outcome.expect(0, &["no attempt at it has said anything"]).stdout, "");
+    let path = |number: u32| format!("GET /v1/jobs/{ID}/subtasks/{number}/logs");
+    assert_eq!(mock.lines(), [path(3), path(3), path(0)]);
 }
 
 #[test]
@@ -477,6 +507,7 @@ fn the_help_says_what_the_exit_codes_mean() {
         "status",
         "watch",
         "results",
+        "logs",
         "cancel",
         "pause",
         "resume",

@@ -35,6 +35,9 @@ pub struct Kind {
     pub on_error: OnErrorChoice,
     /// What becomes of its key. Default: it goes on.
     pub on_fail: OnFailChoice,
+    /// How many bytes of what an attempt [says](crate::handle::Log) are kept: the last ones; 0 for nothing, and at
+    /// most [`Log::MOST_BYTES`](crate::handle::Log::MOST_BYTES). Default: 8 KiB.
+    pub log_bytes: usize,
 }
 
 /// What does the work of a kind.
@@ -87,6 +90,7 @@ impl Kind {
             rate: None,
             on_error: OnErrorChoice::default(),
             on_fail: OnFailChoice::default(),
+            log_bytes: 8 * 1024,
         }
     }
 

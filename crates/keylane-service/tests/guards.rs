@@ -33,6 +33,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("get /v1/jobs/{id}/results", "read"),
     ("get /v1/jobs/{id}/subtasks", "read"),
     ("get /v1/jobs/{id}/subtasks/{number}", "read"),
+    ("get /v1/jobs/{id}/subtasks/{number}/logs", "read"),
     ("get /v1/jobs/{id}/explain", "read"),
     ("post /v1/jobs/{id}/cancel", "operate"),
     ("post /v1/jobs/{id}/pause", "operate"),

@@ -6,8 +6,8 @@ mod store_support;
 use std::collections::{BTreeMap, HashMap};
 
 use keylane_service::store::{
-    Changes, Counts, Idempotency, JobState, JobStatus, KeyRecord, KeyState, Outcome, OutcomeKind,
-    Recovered, Settings, Store, Upload, WriteError,
+    AttemptLog, Changes, Counts, Idempotency, JobState, JobStatus, KeyRecord, KeyState, Outcome,
+    OutcomeKind, Recovered, Settings, Store, Upload, WriteError,
 };
 use keylane_service::{JobId, JobNumber, Key, SubtaskId};
 use proptest::prelude::*;
@@ -34,6 +34,8 @@ struct ModelJob {
     attempts: BTreeMap<u32, u32>,
     /// The highest attempt of each there ever was.
     ever: BTreeMap<u32, u32>,
+    /// What they said.
+    logs: BTreeMap<u32, Vec<AttemptLog>>,
 }
 
 impl ModelJob {
@@ -71,6 +73,10 @@ enum Step {
         numbers: Vec<u32>,
         kind: usize,
     },
+    Say {
+        job: prop::sample::Index,
+        number: u32,
+    },
     Status {
         job: prop::sample::Index,
         state: usize,
@@ -104,6 +110,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (index(), 0u32..8).prop_map(|(job, number)| Step::Start { job, number }),
         4 => (index(), prop::collection::vec(0u32..8, 1..6), 0usize..4)
             .prop_map(|(job, numbers, kind)| Step::End { job, numbers, kind }),
+        2 => (index(), 0u32..4).prop_map(|(job, number)| Step::Say { job, number }),
         3 => (index(), 0usize..6).prop_map(|(job, state)| Step::Status { job, state }),
         1 => index().prop_map(|job| Step::Reopen { job }),
         1 => index().prop_map(|job| Step::Purge { job }),
@@ -160,6 +167,7 @@ impl Both {
             Step::DropUpload => self.open = None,
             Step::Start { job, number } => self.start(job, number),
             Step::End { job, numbers, kind } => self.end(job, &numbers, OutcomeKind::ALL[kind]),
+            Step::Say { job, number } => self.say(job, number),
             Step::Status { job, state } => self.status(job, JobState::ALL[state]),
             Step::Reopen { job } => self.reopen(job),
             Step::Purge { job } => self.purge(job),
@@ -198,6 +206,7 @@ impl Both {
             ended: BTreeMap::new(),
             attempts: BTreeMap::new(),
             ever: BTreeMap::new(),
+            logs: BTreeMap::new(),
         };
         self.model.jobs.insert(job, known);
         self.model.accepted.push(job);
@@ -263,6 +272,27 @@ impl Both {
                 known.recorded.push(one);
             }
         }
+    }
+
+    /// Of a subtask that there is not, nothing is kept.
+    fn say(&mut self, index: prop::sample::Index, number: u32) {
+        let Some(job) = self.job(index) else { return };
+        let known = self.model.jobs.get_mut(&job).unwrap();
+        let fence = known.logs.values().map(Vec::len).sum::<usize>() as u64;
+        let log = AttemptLog {
+            number,
+            fence,
+            attempt: 1,
+            kind: OutcomeKind::Failed,
+            started_ms: NOW,
+            ended_ms: NOW + fence,
+            left_out: fence,
+            text: format!("<said {number} {fence}>").into(),
+        };
+        if number < known.total {
+            known.logs.entry(number).or_default().push(log.clone());
+        }
+        self.write(|changes| changes.said(job, log), Ok(()));
     }
 
     fn status(&mut self, index: prop::sample::Index, state: JobState) {
@@ -405,6 +435,10 @@ impl Both {
             let by_number = store.outcomes_of(*number, 0..known.total).unwrap();
             let expected = (0..known.total).map(|number| known.ended.get(&number).cloned());
             assert!(by_number.into_iter().eq(expected));
+            for subtask in 0..known.total.min(4) {
+                let said = known.logs.get(&subtask).cloned().unwrap_or_default();
+                assert_eq!(store.logs(*number, subtask).unwrap(), said);
+            }
             if let Some(last) = known.total.checked_sub(1) {
                 let chunk = store.chunk(*number, last).unwrap();
                 let subtask = chunk.subtask(last).unwrap();

@@ -1,8 +1,8 @@
-//! `keylane submit`, `status`, `watch`, `results`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`,
+//! `keylane submit`, `status`, `watch`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`,
 //! `audit` and `top`: what asks a running `keylane serve`, and knows nothing but its public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, steer, keys, schedules, audit, top
+//! options ─▶ server ─▶ submit, status, results, logs, steer, keys, schedules, audit, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ board
@@ -13,6 +13,7 @@ mod audit;
 mod board;
 mod follow;
 mod keys;
+mod logs;
 mod options;
 mod refusal;
 mod results;
@@ -30,6 +31,7 @@ mod words;
 
 pub(crate) use audit::{AuditArgs, run as audit};
 pub(crate) use keys::{KeysArgs, run as keys};
+pub(crate) use logs::{LogsArgs, run as logs};
 pub(crate) use results::{ResultsArgs, run as results};
 pub(crate) use schedules::{SchedulesArgs, run as schedules};
 pub(crate) use status::{StatusArgs, run as status};

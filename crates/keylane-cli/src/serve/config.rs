@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use keylane_service::handle::{Command, Handler, Limits, Post, Workers};
+use keylane_service::handle::{Command, Handler, Limits, Log, Post, Workers};
 use keylane_service::http::{Tls, Tokens};
 use keylane_service::wire::{OnErrorChoice, OnFailChoice};
 use keylane_service::{Bounds, Kind, Rate, Settings, Work, http};
@@ -101,6 +101,7 @@ struct KindTable {
     burst: Option<u32>,
     on_error: Option<OnErrorChoice>,
     on_fail: Option<OnFailChoice>,
+    log_bytes: Option<Size>,
     split: Option<Doing>,
     fan_in: Option<Doing>,
 }
@@ -338,6 +339,21 @@ impl KindTable {
             rate: self.rate.map(|rate| Rate { per_second: rate.0, burst: self.burst.unwrap_or(1) }),
             on_error: self.on_error.unwrap_or_default(),
             on_fail: self.on_fail.unwrap_or_default(),
+            log_bytes: self.log_bytes(plain.log_bytes)?,
+        })
+    }
+
+    /// How much of what an attempt says is kept.
+    fn log_bytes(&self, default: usize) -> anyhow::Result<usize> {
+        let Some(size) = self.log_bytes else { return Ok(default) };
+        let steps = [&self.split, &self.fan_in].into_iter().flatten();
+        let commands = steps.map(|step| &step.command).chain([&self.command]);
+        if self.lease.is_none() && commands.flatten().next().is_none() {
+            bail!("`log_bytes` is for a `command` or a `lease`: leave it out");
+        }
+        let bytes = usize::try_from(size.0).ok().filter(|bytes| *bytes <= Log::MOST_BYTES);
+        bytes.with_context(|| {
+            format!("`log_bytes` is at most {} bytes of each attempt", Log::MOST_BYTES)
         })
     }
 }
@@ -437,6 +453,7 @@ mod tests {
             concurrency = 4
             rate = "30/m"
             on_fail = "stop_key"
+            log_bytes = "64K"
             limits = { memory = "512M", cpu = "60s", files = 256 }
             env = ["PATH"]
             split = { command = ["./split"] }
@@ -459,6 +476,7 @@ mod tests {
         assert!(resize.split.is_some() && resize.fan_in.is_some());
         assert_eq!(resize.rate.unwrap().per_second, 0.5);
         assert_eq!(resize.backoff.longest, Duration::from_secs(10));
+        assert_eq!((resize.log_bytes, kinds[0].1.log_bytes), (64 * 1024, 8 * 1024));
     }
 
     #[test]
@@ -475,6 +493,8 @@ mod tests {
         assert!(of_kinds("[kinds.a]\ncommand = []").contains("a program"));
         assert!(of_kinds("[kinds.a]\nhttp = \"ftp://a\"").contains("not http"));
         assert!(of_kinds("[kinds.a]\ncommand = [\"a\"]\nsplit = {}").contains("split"));
+        let large = of_kinds("[kinds.a]\ncommand = [\"a\"]\nlog_bytes = \"257K\"");
+        assert!(large.contains("262144"), "{large}");
     }
 
     #[test]
@@ -493,6 +513,8 @@ mod tests {
             (format!("{http}\nenv = []"), ["kinds.a: `env`", "leave it out"]),
             (format!("{http}\nlimits = {{ cpu = \"1s\" }}"), ["kinds.a: `limits`", "no process"]),
             (format!("{command}\nworkers = 2"), ["kinds.a: `workers`", "for a `worker`"]),
+            (format!("{http}\nlog_bytes = \"8K\""), ["kinds.a: `log_bytes`", "leave it out"]),
+            (format!("{worker}\nlog_bytes = \"8K\""), ["kinds.a: `log_bytes`", "leave it out"]),
             (format!("{http}\ntasks_per_worker = 2"), ["kinds.a: `tasks_per_worker`", "leave"]),
             (
                 format!("{lease}\nfan_in = {{ http = \"http://a/\", env = [] }}"),
@@ -505,7 +527,10 @@ mod tests {
         for text in [
             format!("{command}\nrate = \"1/s\"\nburst = 5\nenv = []\nlimits = {{ files = 9 }}"),
             format!("{worker}\nworkers = 2\ntasks_per_worker = 5\nconcurrency = 3\nenv = []"),
-            format!("{lease}\nconcurrency = 3\nfan_in = {{ command = [\"a\"], env = [] }}"),
+            format!("{http}\nlog_bytes = \"8K\"\nfan_in = {{ command = [\"a\"] }}"),
+            format!(
+                "{lease}\nlog_bytes = \"0\"\nconcurrency = 3\nfan_in = {{ command = [\"a\"], env = [] }}"
+            ),
         ] {
             assert_eq!(of_kinds(&text), Ok(()), "{text}");
         }

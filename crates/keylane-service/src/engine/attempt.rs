@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Core;
 use super::books::{Books, Effect, Live, Recorded, Running};
+use super::logs::note_log;
 use super::made::Made;
 use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
 use crate::kind::Work;
@@ -157,6 +158,7 @@ impl Core {
         let ended = books.scheduler.ended(running.job, running.step, fence, end, now.0);
         let ended = ended.expect("a run is in the books as long as it is in the scheduler");
         self.draw(books, &running, ended.fate, now);
+        note_log(books, &running, fence, ended.fate, now);
         let (error, result) = match answer {
             Ok(result) => (None, result),
             Err(failure) => (Some(failure.error), None),

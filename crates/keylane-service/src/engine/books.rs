@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use super::lease::Claimers;
 use super::plan::Plan;
 use super::timeline::Slots;
+use crate::handle::Log;
 use crate::head::Head;
 use crate::refused::Refused;
 use crate::schedule::{Scheduler, Step};
@@ -230,6 +231,8 @@ pub(super) struct Running {
     pub(super) keys: Vec<Key>,
     /// Tells its handler to give up.
     pub(super) cancel: CancellationToken,
+    /// What it says.
+    pub(super) log: Log,
     /// If a worker elsewhere has it.
     pub(super) lease: Option<super::lease::Held>,
 }

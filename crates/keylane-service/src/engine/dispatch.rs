@@ -111,6 +111,7 @@ impl Core {
             since: now,
             keys,
             cancel: CancellationToken::new(),
+            log: self.log_of(kind, start.step),
             lease: None,
         };
         if let Some(live) = books.live.get_mut(&start.job) {
@@ -169,6 +170,7 @@ impl Core {
             fence,
             payload: Bytes::new(),
             trace: live.head.trace.clone(),
+            log: running.log.clone(),
             cancelled: running.cancel.clone(),
         };
         Some(Begin { fence, attempt, number: running.number, kind: running.kind, timeout })

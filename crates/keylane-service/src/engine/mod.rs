@@ -24,6 +24,7 @@ mod embedded;
 mod events;
 mod intake;
 mod lease;
+mod logs;
 mod made;
 mod metrics;
 mod plan;

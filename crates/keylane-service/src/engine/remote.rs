@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::books::{Books, Running};
 use super::dispatch::millis;
 use super::{Core, Refused};
-use crate::handle::Failure;
+use crate::handle::{Failure, Log};
 use crate::kind::Work;
 use crate::schedule::{End, Step};
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
@@ -160,15 +160,33 @@ impl Core {
         self: &Arc<Self>,
         id: &str,
         result: Option<Box<RawValue>>,
+        log: Option<String>,
     ) -> Result<(), Refused> {
-        let fence = Core::held(&self.books(), id)?;
+        let fence = self.held_saying(id, log)?;
         self.end_lease(fence, Ok(result)).await
     }
 
     /// A worker has failed at it.
-    pub(crate) async fn fail(self: &Arc<Self>, id: &str, failure: Failure) -> Result<(), Refused> {
-        let fence = Core::held(&self.books(), id)?;
+    pub(crate) async fn fail(
+        self: &Arc<Self>,
+        id: &str,
+        failure: Failure,
+        log: Option<String>,
+    ) -> Result<(), Refused> {
+        let fence = self.held_saying(id, log)?;
         self.end_lease(fence, Err(failure)).await
+    }
+
+    /// The fence of a lease that somebody has, and what they say of it.
+    fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, Refused> {
+        let mut books = self.books();
+        let fence = Core::held(&books, id)?;
+        if let Some(said) = log {
+            let running = books.running.get_mut(&fence).expect("it was found just now");
+            running.log = Log::keeping(self.kinds.get(running.kind).log_bytes);
+            running.log.say(said.as_bytes());
+        }
+        Ok(fence)
     }
 
     async fn end_lease(

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
-use super::{Answer, Attempt, BoxFuture, Failure, Handler, as_json};
+use super::{Answer, Attempt, BoxFuture, Failure, Handler, Log, as_json};
 
 /// The exit status of a command that refuses a subtask for good: `EX_DATAERR` of BSD's sysexits.
 const REFUSED: i32 = 65;
@@ -24,6 +24,9 @@ const MOST_SAID_BYTES: usize = 2048;
 /// How long a process that was told to end has for it.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long what a process that was killed has said before may take to be read: it lies in the pipe.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Runs a command for each subtask. No shell is involved.
 ///
 /// - The payload comes on the standard input, as JSON; `{}` in an argument stands for it as well, and
@@ -34,6 +37,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// - What it prints is the result: JSON, or else a text.
 /// - Exit status 0 is success, 65 a failure that lasts, all else one that passes; the end of what it
 ///   said on its standard error is the reason.
+/// - What it says on its standard error goes into the attempt's [log](Attempt::log) as well.
 /// - It leads a process group of its own. When time is up, or the job is killed, the group gets SIGTERM,
 ///   and SIGKILL five seconds later; when it has ended, what is left of the group gets SIGKILL.
 #[derive(Clone, Debug)]
@@ -158,6 +162,10 @@ impl Handler for Command {
         "command"
     }
 
+    fn keeps_log(&self) -> bool {
+        true
+    }
+
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
         let mut command = self.prepare(Some(&attempt));
         command
@@ -195,7 +203,7 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
     };
     let (mut result, mut said) = (Some(Vec::new()), Vec::new());
     let mut prints = Box::pin(async {
-        tokio::join!(read_result(stdout, &mut result), read_end(stderr, &mut said));
+        tokio::join!(read_result(stdout, &mut result), read_end(stderr, &mut said, &attempt.log));
     });
     let mut is_read = false;
     let status = {
@@ -217,16 +225,17 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
     };
     // What it left running goes with it, and with that what kept its output open.
     group.end();
+    if !is_read {
+        // What has left the group may still have it open. It was not printed by the command.
+        let time = if status.is_some() { GRACE } else { LAST_WORDS };
+        let _ = tokio::time::timeout(time, &mut prints).await;
+    }
+    drop(prints);
     let Some(status) = status else {
         return Err(Failure::passing("it was killed, as it did not end when it was told to"));
     };
     let status =
         status.map_err(|error| Failure::passing(format!("its end is unknown: {error}")))?;
-    if !is_read {
-        // What has left the group may still have it open. It was not printed by the command.
-        let _ = tokio::time::timeout(GRACE, &mut prints).await;
-    }
-    drop(prints);
     answer(status, result, &said)
 }
 
@@ -311,11 +320,12 @@ async fn read_result(mut from: impl AsyncRead + Unpin, all: &mut Option<Vec<u8>>
     }
 }
 
-/// The end of what is said.
-async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>) {
+/// The end of what is said, for the reason of a failure; and what the log has room for.
+async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>, log: &Log) {
     let mut part = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut part).await {
         end.extend(&part[..count]);
+        log.say(&part[..count]);
         let surplus = end.len().saturating_sub(MOST_SAID_BYTES);
         end.drain(..surplus);
     }

@@ -6,6 +6,7 @@
 
 mod command;
 mod function;
+mod log;
 mod post;
 mod worker;
 
@@ -22,6 +23,7 @@ use crate::{JobId, Key, SubtaskNumber, TraceContext};
 pub use command::{Command, Limits};
 pub(crate) use function::panicked;
 pub use function::{Blocking, Function};
+pub use log::{Log, Said};
 pub use post::{NoAddress, Post};
 pub use worker::Workers;
 
@@ -35,6 +37,12 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub trait Handler: Send + Sync + 'static {
     /// What sort of handler it is, in a word: `command`, `function`.
     fn sort(&self) -> &'static str;
+
+    /// Whether its attempts say something to people, which goes into their [logs](Attempt::log). Unless it says
+    /// so they have none.
+    fn keeps_log(&self) -> bool {
+        false
+    }
 
     /// Does one attempt. The future is polled on the service's runtime and must not block it.
     ///
@@ -69,6 +77,8 @@ pub struct Attempt {
     pub payload: Bytes,
     /// Where the job is in its client's trace: the parent of what the handler does.
     pub trace: Option<TraceContext>,
+    /// Where it puts what it says for people, as its kind allows.
+    pub log: Log,
     /// When somebody has cancelled the job and wants it to end now, or the time is up.
     pub cancelled: CancellationToken,
 }

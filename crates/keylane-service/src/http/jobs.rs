@@ -43,6 +43,7 @@ pub(super) fn router() -> Router<State> {
         .route("/v1/jobs/{id}/results", get(results))
         .route("/v1/jobs/{id}/subtasks", get(subtasks))
         .route("/v1/jobs/{id}/subtasks/{number}", get(subtask))
+        .route("/v1/jobs/{id}/subtasks/{number}/logs", get(super::logs::logs))
         .route("/v1/jobs/{id}/explain", get(explain))
 }
 

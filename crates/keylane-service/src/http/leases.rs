@@ -12,7 +12,7 @@ use super::State;
 use super::extract::{Leaser, json, small, whole};
 use super::problem::Refusal;
 use crate::engine::{LONGEST_WAIT, MOST_LEASES};
-use crate::handle::Failure;
+use crate::handle::{Failure, Log};
 use crate::wire::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse,
 };
@@ -27,6 +27,9 @@ pub(super) fn router() -> Router<State> {
 
 /// Bytes of a result: what handlers on the server may return.
 const MOST_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of a failure: its reason, and the longest log that is kept, however that is written as JSON.
+const MOST_FAILURE_BYTES: usize = 64 * 1024 + 6 * Log::MOST_BYTES;
 
 async fn claim(
     Shared(state): Shared<State>,
@@ -66,7 +69,7 @@ async fn complete(
 ) -> Result<StatusCode, Refusal> {
     let bytes = whole(request.into_body(), MOST_RESULT_BYTES).await?;
     let asked: CompleteRequest = super::extract::json_or_default(&bytes)?;
-    state.core.complete(&id, asked.result).await?;
+    state.core.complete(&id, asked.result, asked.log).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -76,7 +79,7 @@ async fn fail(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, Refusal> {
-    let bytes = whole(request.into_body(), 64 * 1024).await?;
+    let bytes = whole(request.into_body(), MOST_FAILURE_BYTES).await?;
     let asked: FailRequest = json(&bytes)?;
     let failure = if asked.retry.unwrap_or(true) {
         Failure::passing(asked.error)
@@ -84,6 +87,6 @@ async fn fail(
         Failure::lasting(asked.error)
     };
     let failure = Failure { after: asked.after_ms.map(Duration::from_millis), ..failure };
-    state.core.fail(&id, failure).await?;
+    state.core.fail(&id, failure, asked.log).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -12,6 +12,7 @@ mod guard;
 mod jobs;
 mod keys;
 mod leases;
+mod logs;
 mod openapi;
 mod pause;
 mod problem;

@@ -25,6 +25,7 @@ use crate::wire;
         wire::RetryRequest,
         wire::SubtaskView,
         wire::OutcomeView,
+        wire::AttemptLog,
         wire::KeyView,
         wire::ClaimRequest,
         wire::Claim,
@@ -49,6 +50,7 @@ use crate::wire;
         wire::Page<wire::OutcomeView>,
         wire::Page<wire::SubtaskView>,
         wire::Page<wire::KeyView>,
+        wire::Page<wire::AttemptLog>,
         wire::Page<wire::Schedule>,
         super::jobs::Explained,
         super::server::Kinds,
@@ -120,6 +122,8 @@ const OPERATIONS: &[Operation] = operations! {
         query &[("state", "string"), ("key", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_SubtaskView"))]; problems [404, 410, 422];
     get "/v1/jobs/{id}/subtasks/{number}" "One of its subtasks" answers [(200, Some("SubtaskView"))]; problems [404, 410];
+    get "/v1/jobs/{id}/subtasks/{number}/logs" "What its attempts said; `split` and `fan-in` are those steps"
+        answers [(200, Some("Page_AttemptLog"))]; problems [404, 410];
     get "/v1/jobs/{id}/explain" "Why its subtasks wait" answers [(200, Some("Explained"))]; problems [404, 410];
     post "/v1/jobs/{id}/cancel" "Cancel it" body "CancelRequest" false;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 410, 413, 415, 422, 503, 507];
@@ -253,6 +257,9 @@ impl Operation {
             }
             if self.path.ends_with("/results") {
                 response["content"]["application/x-ndjson"] = json!({"schema": {}});
+            }
+            if self.path.ends_with("/logs") {
+                response["content"]["text/plain"] = json!({"schema": {"type": "string"}});
             }
             responses.insert(status.to_string(), response);
         }

@@ -9,6 +9,7 @@ use super::alias::Alias;
 use super::audit::{self, AuditKept, AuditRecord};
 use super::chunk::Chunk;
 use super::error::WriteError;
+use super::logs::AttemptLog;
 use super::outcome::{Outcome, OutcomeKind};
 use super::parts::UploadState;
 use super::schedules::ScheduleChange;
@@ -68,6 +69,12 @@ impl Changes {
     /// A subtask has ended for good. All of a job's in a transaction make up one row.
     pub fn ended(&mut self, job: JobNumber, outcome: Outcome) {
         self.push(Change::Outcome { job, outcome });
+    }
+
+    /// What an attempt said, whatever became of it. If its job is gone, nothing is kept of it; it keeps no other change
+    /// from being made.
+    pub fn said(&mut self, job: JobNumber, log: AttemptLog) {
+        self.push(Change::Log { job, log: Box::new(log) });
     }
 
     /// A job is paused, resumed, scheduled, being cancelled, or over. Once it is over, only
@@ -218,6 +225,10 @@ pub(super) enum Change {
         job: JobNumber,
         outcome: Outcome,
     },
+    Log {
+        job: JobNumber,
+        log: Box<AttemptLog>,
+    },
     Status {
         job: JobNumber,
         status: JobStatus,
@@ -284,6 +295,7 @@ impl Change {
                 accept.new.head.len() + accept.new.kind.len() + inline + ROW
             }
             Change::Outcome { outcome, .. } => outcome.result.len(),
+            Change::Log { log, .. } => log.text.len(),
             Change::Reform { head, .. } => head.as_ref().map_or(0, Vec::len),
             Change::Key { key, record } => {
                 key.0.len() + record.as_ref().map_or(0, |record| record.reason.len())

@@ -11,6 +11,7 @@ use super::chunk::Chunk;
 use super::ended::Ended;
 use super::error::{Damage, OpenError, ReadError};
 use super::handle::{Store, examine};
+use super::logs;
 use super::marks;
 use super::outcome::OutcomePlace;
 use super::read::{self, StoredJob};
@@ -123,7 +124,8 @@ fn check_job(
     if is_known && job.status.state.is_final() && job.status.counts != ended.counts {
         report.damage.push(Damage::Counts { job: number });
     }
-    check_outcomes(connection, number, report)
+    check_outcomes(connection, number, report)?;
+    logs::for_each_of(connection, number, |log| note(report, log.map(drop)))
 }
 
 /// Each chunk, and then whether they are all there.
@@ -175,7 +177,7 @@ fn check_outcomes(
 
 /// Parts of jobs that are not there, and are not about to be removed.
 fn check_orphans(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
-    for table in ["chunk", "outcome"] {
+    for table in ["chunk", "outcome", "log"] {
         let mut next = connection.prepare(&format!(
             "SELECT place FROM {table} WHERE place >= ?1 ORDER BY place LIMIT 1"
         ))?;

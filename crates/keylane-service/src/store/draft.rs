@@ -11,6 +11,7 @@ use super::audit;
 use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, KeyState, Request};
 use super::chunk::Chunk;
 use super::error::WriteError;
+use super::logs::{self, AttemptLog};
 use super::outcome::{Outcome, Row};
 use super::schedules;
 use super::seal::{self, place, rows_of, seal};
@@ -24,6 +25,9 @@ const CHUNKS_REMOVED: usize = 64;
 
 /// How many rows of its outcomes.
 const ROWS_REMOVED: usize = 512;
+
+/// How many logs: of most kinds these are fewer bytes than so many chunks.
+const LOGS_REMOVED: usize = 256;
 
 /// How many idempotency keys.
 const KEYS_REMOVED: usize = 1024;
@@ -123,6 +127,7 @@ impl<'a> Draft<'a> {
                 Change::Schedule(change) => schedules::refusal(self.connection, change)?,
                 Change::Alias(alias) => alias::refusal(self.connection, alias)?,
                 Change::Abandon(_)
+                | Change::Log { .. }
                 | Change::Key { .. }
                 | Change::Idempotency { .. }
                 | Change::ForgetIdempotency { .. }
@@ -186,6 +191,7 @@ impl<'a> Draft<'a> {
                 Change::Abandon(job) => self.loose.push(*job),
                 Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
                 Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
+                Change::Log { job, log } => self.put_log(*job, log)?,
                 Change::Status { job, status }
                 | Change::Reopen { job, status }
                 | Change::SetAside { job, status } => self.put_status(*job, status)?,
@@ -265,6 +271,14 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    fn put_log(&mut self, job: JobNumber, log: &AttemptLog) -> rusqlite::Result<()> {
+        let known = self.state.job(self.connection, job)?;
+        if known.is_some_and(|known| log.number < known.total) {
+            self.bytes += logs::put(self.connection, job, log)?;
+        }
+        Ok(())
+    }
+
     /// Writes the outcomes of a job that are in no row yet.
     fn put_row(&mut self, job: JobNumber) -> rusqlite::Result<()> {
         let Entry::Occupied(row) = self.rows.entry(job) else { return Ok(()) };
@@ -326,6 +340,11 @@ impl<'a> Draft<'a> {
                 "DELETE FROM outcome WHERE place IN
                  (SELECT place FROM outcome WHERE place BETWEEN ?1 AND ?2 ORDER BY place LIMIT ?3)",
                 ROWS_REMOVED,
+            ),
+            (
+                "DELETE FROM log WHERE rowid IN
+                 (SELECT rowid FROM log WHERE place BETWEEN ?1 AND ?2 LIMIT ?3)",
+                LOGS_REMOVED,
             ),
         ] {
             let mut delete = self.connection.prepare_cached(sql)?;

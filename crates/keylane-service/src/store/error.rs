@@ -235,7 +235,14 @@ pub enum Damage {
         /// The subtask.
         number: SubtaskNumber,
     },
-    /// Chunks or outcomes of a job that is not there.
+    /// What an attempt at a subtask said.
+    Log {
+        /// The job.
+        job: JobNumber,
+        /// The subtask.
+        number: SubtaskNumber,
+    },
+    /// Chunks, outcomes or logs of a job that is not there.
     Orphans {
         /// The job.
         job: JobNumber,
@@ -304,6 +311,7 @@ impl Damage {
             | Damage::Outcomes { job, .. }
             | Damage::Counts { job }
             | Damage::Twice { job, .. }
+            | Damage::Log { job, .. }
             | Damage::Orphans { job } => Some(*job),
             _ => None,
         }
@@ -328,6 +336,9 @@ impl std::fmt::Display for Damage {
             }
             Damage::Twice { job, number } => {
                 write!(f, "subtask {number} of job {} has ended twice", job.0)
+            }
+            Damage::Log { job, number } => {
+                write!(f, "what an attempt at subtask {number} of job {} said", job.0)
             }
             Damage::Orphans { job } => write!(f, "parts of job {}, which is not there", job.0),
             Damage::Marks { row } => write!(f, "row {row} of the attempts that have begun"),

@@ -7,6 +7,7 @@ use super::audit;
 use super::error::{ExportError, ReadError};
 use super::handle::Store;
 use super::line::{self, Line, Status};
+use super::logs;
 use super::read;
 use super::schedules;
 use super::seal::rows_of;
@@ -120,6 +121,7 @@ fn put_job(
         next = chunk.numbers().end;
     }
     put_outcomes(connection, number, to)?;
+    put_logs(connection, number, to)?;
     put(to, &Line::Status(status()))
 }
 
@@ -139,4 +141,21 @@ fn put_outcomes(
         }
     }
     Ok(())
+}
+
+fn put_logs(
+    connection: &Connection,
+    job: JobNumber,
+    to: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let mut put_all = Ok(());
+    logs::for_each_of(connection, job, |log| {
+        let log = log?;
+        // After one that was not written nothing is.
+        if put_all.is_ok() {
+            put_all = put(to, &Line::of_log(&log));
+        }
+        Ok(())
+    })?;
+    put_all
 }

@@ -6,13 +6,14 @@ use super::change::{Change, Changes, Idempotency, NewJob};
 use super::error::ImportError;
 use super::handle::Store;
 use super::line::{self, Line, Status};
+use super::logs::AttemptLog;
 use super::outcome::Outcome;
 use super::read;
 use super::status::JobStatus;
 use super::upload::Upload;
 use crate::ids::{JobId, JobNumber};
 
-/// How many outcomes are handed over at once.
+/// How many outcomes or logs are handed over at once.
 const OUTCOMES_AT_ONCE: usize = 1024;
 
 /// How many entries of the audit log are.
@@ -111,7 +112,7 @@ enum At {
     Between,
     /// The subtasks of a job, `total` in all.
     Subtasks { upload: Box<Upload>, new: Box<NewJob>, total: u32 },
-    /// The outcomes of a job, and its end.
+    /// The outcomes of a job, its logs, and its end.
     Outcomes { job: JobNumber, changes: Changes },
 }
 
@@ -177,12 +178,31 @@ impl Import<'_> {
                 self.add(upload, new, total, &keys, &payload)?
             }
             (
-                At::Outcomes { job, changes },
+                At::Outcomes { job, mut changes },
                 Line::Outcome { number, attempt, kind, started_ms, ended_ms, result },
             ) => {
                 let (kind, result) = (line::kind(&kind)?, line::decode(&result)?);
                 let outcome = Outcome { number, attempt, kind, started_ms, ended_ms, result };
-                self.record(job, changes, outcome)?
+                changes.ended(job, outcome);
+                self.record(job, changes)?
+            }
+            (
+                At::Outcomes { job, mut changes },
+                Line::Log { number, fence, attempt, kind, started_ms, ended_ms, left_out, text },
+            ) => {
+                let (kind, text) = (line::kind(&kind)?, line::decode(&text)?.into());
+                let log = AttemptLog {
+                    number,
+                    fence,
+                    attempt,
+                    kind,
+                    started_ms,
+                    ended_ms,
+                    left_out,
+                    text,
+                };
+                changes.said(job, log);
+                self.record(job, changes)?
             }
             (At::Outcomes { job, changes }, Line::Status(status)) => {
                 self.end(job, changes, &status)?
@@ -255,13 +275,8 @@ impl Import<'_> {
         Ok(At::Outcomes { job, changes: Changes::new() })
     }
 
-    fn record(
-        &self,
-        job: JobNumber,
-        mut changes: Changes,
-        outcome: Outcome,
-    ) -> Result<At, Trouble> {
-        changes.ended(job, outcome);
+    /// Hands over what there is of a job, if it is much.
+    fn record(&self, job: JobNumber, mut changes: Changes) -> Result<At, Trouble> {
         if changes.len() == OUTCOMES_AT_ONCE {
             self.write(std::mem::take(&mut changes))?;
         }

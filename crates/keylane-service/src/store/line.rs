@@ -2,7 +2,7 @@
 //!
 //! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
 //! missing. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`, and for each job, in the order of acceptance, `job`, its
-//! `subtask`s in their order, its `outcome`s in theirs, and `status`, which ends it. Bytes are base64 with
+//! `subtask`s in their order, its `outcome`s in theirs, the `log`s of its attempts, and `status`, which ends it. Bytes are base64 with
 //! padding, times milliseconds since 1970.
 
 use base64::Engine;
@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use super::alias::Alias;
 use super::audit::{AuditRecord, AuditRow};
 use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
+use super::logs::AttemptLog;
 use super::outcome::{Outcome, OutcomeKind};
 use super::schedules::ScheduleRecord;
 use super::status::{Counts, JobState, JobStatus};
 use crate::ids::{JobId, Key};
 
 /// Which lines these are. Those of version 1 have no `schedule`, before version 3 there was no `alias`, and before
-/// version 4 no `audit`.
-pub(super) const VERSION: u32 = 4;
+/// version 4 no `audit`, and before version 5 no `log`.
+pub(super) const VERSION: u32 = 5;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -77,6 +78,16 @@ pub(super) enum Line {
         started_ms: u64,
         ended_ms: u64,
         result: String,
+    },
+    Log {
+        number: u32,
+        fence: u64,
+        attempt: u32,
+        kind: String,
+        started_ms: u64,
+        ended_ms: u64,
+        left_out: u64,
+        text: String,
     },
     Status(Status),
     End {
@@ -170,6 +181,19 @@ impl Line {
             started_ms: outcome.started_ms,
             ended_ms: outcome.ended_ms,
             result: encode(&outcome.result),
+        }
+    }
+
+    pub(super) fn of_log(log: &AttemptLog) -> Self {
+        Line::Log {
+            number: log.number,
+            fence: log.fence,
+            attempt: log.attempt,
+            kind: log.kind.word().to_owned(),
+            started_ms: log.started_ms,
+            ended_ms: log.ended_ms,
+            left_out: log.left_out,
+            text: encode(&log.text),
         }
     }
 }

@@ -62,7 +62,7 @@ impl OutcomeKind {
         }
     }
 
-    fn of_code(code: u8) -> Option<Self> {
+    pub(super) fn of_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 

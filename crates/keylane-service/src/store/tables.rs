@@ -11,7 +11,7 @@ use crate::ids::{JobId, JobNumber};
 
 /// `KLS1`. A later version is one more migration, which new stores go through, too.
 pub(super) const LAYOUT: Layout =
-    Layout { application: 0x4b4c_5331, tables: FIRST, migrations: &[SECOND, THIRD, FOURTH] };
+    Layout { application: 0x4b4c_5331, tables: FIRST, migrations: &[SECOND, THIRD, FOURTH, FIFTH] };
 
 /// The tables of version 1. The columns are explained in `README.md`. Small ones come before large ones, so that they are read
 /// without the pages of these.
@@ -108,6 +108,16 @@ const FOURTH: &str = "
         job TEXT,
         body BLOB NOT NULL,
         seal BLOB NOT NULL
+    ) STRICT;
+";
+
+/// Version 5 has what attempts said.
+const FIFTH: &str = "
+    CREATE TABLE log (
+        place INTEGER NOT NULL,
+        nth INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (place, nth)
     ) STRICT;
 ";
 

@@ -84,6 +84,9 @@ pub struct CompleteRequest {
     #[serde(default)]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
+    /// What it has to say for people: the end of it is kept, as its kind allows.
+    #[serde(default)]
+    pub log: Option<String>,
 }
 
 /// `POST /v1/leases/{id}/fail`.
@@ -98,4 +101,7 @@ pub struct FailRequest {
     /// Not before so long; by the kind's backoff unless said.
     #[serde(default)]
     pub after_ms: Option<u64>,
+    /// What it has to say for people, besides what went wrong: the end of it is kept, as its kind allows.
+    #[serde(default)]
+    pub log: Option<String>,
 }

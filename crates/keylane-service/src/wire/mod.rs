@@ -13,6 +13,7 @@ mod event;
 mod job;
 mod key;
 mod lease;
+mod log;
 mod page;
 mod problem;
 mod schedule;
@@ -33,6 +34,7 @@ pub use key::{KeyHead, KeyState, KeyView};
 pub use lease::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,
 };
+pub use log::AttemptLog;
 pub use page::Page;
 pub use problem::{FieldError, Problem};
 pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedule};

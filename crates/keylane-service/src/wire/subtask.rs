@@ -26,6 +26,23 @@ pub enum SubtaskState {
     Skipped,
 }
 
+impl SubtaskState {
+    /// Its word in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SubtaskState::Waiting => "waiting",
+            SubtaskState::Ready => "ready",
+            SubtaskState::Running => "running",
+            SubtaskState::BackingOff => "backing_off",
+            SubtaskState::Succeeded => "succeeded",
+            SubtaskState::Failed => "failed",
+            SubtaskState::Cancelled => "cancelled",
+            SubtaskState::Skipped => "skipped",
+        }
+    }
+}
+
 /// A subtask.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubtaskView {

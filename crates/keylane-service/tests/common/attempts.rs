@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use keylane_service::handle::{Answer, Attempt, Failure, Handler, Step};
+use keylane_service::handle::{Answer, Attempt, Failure, Handler, Log, Step};
 use keylane_service::{JobId, Key, TraceContext};
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ pub(crate) fn attempt(payload: &str) -> Attempt {
         fence: 99,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         trace: None,
+        log: Log::default(),
         cancelled: CancellationToken::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! What people ask: how jobs, subtasks, keys and the whole stand, as it is said in the API.
 
 mod job;
+mod logs;
 mod results;
 mod subtask;
 mod whole;

@@ -1,0 +1,88 @@
+//! What the attempts at a subtask said.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::subtask::outcome_state;
+use crate::engine::Core;
+use crate::engine::books::Books;
+use crate::engine::plan::Plan;
+use crate::handle::Said;
+use crate::refused::Refused;
+use crate::schedule::Step;
+use crate::store;
+use crate::wire::{AttemptLog, Page, SubtaskState, Timestamp};
+use crate::{JobId, JobNumber};
+
+impl Core {
+    /// What the attempts at a step said, in their order: those that have ended as it is on the disk, and one that
+    /// runs as far as it has got.
+    pub(crate) fn logs(&self, id: JobId, step: Step) -> Result<Page<AttemptLog>, Refused> {
+        let plan = self.plan(id)?;
+        if !has(plan, step) {
+            return Err(Refused::Unknown { what: format!("subtask {} of {id}", name(step)) });
+        }
+        let job = id.number();
+        // Before the disk is looked at: one that ends in between is found there.
+        let running = running(&self.books(), job, step);
+        let ended = self.store.logs(job, plan.number(step));
+        let ended = ended.map_err(|error| self.read_refused(error))?;
+        let running = running.filter(|log| ended.iter().all(|ended| ended.fence != log.fence));
+        let items = ended.into_iter().map(of_ended).chain(running).collect();
+        Ok(Page { items, next_cursor: None })
+    }
+}
+
+fn has(plan: Plan, step: Step) -> bool {
+    match step {
+        Step::Subtask(number) => number < plan.total(),
+        Step::Split | Step::FanIn => plan.steps().any(|own| own == step),
+    }
+}
+
+/// As it is called in paths, and for handlers.
+fn name(step: Step) -> String {
+    match step {
+        Step::Split => "split".into(),
+        Step::Subtask(number) => number.to_string(),
+        Step::FanIn => "fan-in".into(),
+    }
+}
+
+fn running(books: &Books, job: JobNumber, step: Step) -> Option<AttemptLog> {
+    let all = books.running.iter();
+    let (fence, running) =
+        all.into_iter().find(|(_, running)| running.job == job && running.step == step)?;
+    let said = running.log.so_far()?;
+    let (state, started, attempt) = (SubtaskState::Running, running.since, running.attempt);
+    Some(view(*fence, attempt, state, started, None, said))
+}
+
+fn of_ended(log: store::AttemptLog) -> AttemptLog {
+    let state = outcome_state(log.kind);
+    let [started, ended] = [log.started_ms, log.ended_ms].map(Timestamp);
+    let said = Said { text: log.text, left_out: log.left_out };
+    view(log.fence, log.attempt, state, started, Some(ended), said)
+}
+
+fn view(
+    fence: u64,
+    attempt: u32,
+    state: SubtaskState,
+    started_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    said: Said,
+) -> AttemptLog {
+    let text = String::from_utf8_lossy(&said.text);
+    let is_text = matches!(text, std::borrow::Cow::Borrowed(_));
+    AttemptLog {
+        attempt,
+        fence,
+        state,
+        started_at,
+        ended_at,
+        left_out_bytes: said.left_out,
+        base64: (!is_text).then(|| STANDARD.encode(&said.text)),
+        text: text.into_owned(),
+    }
+}

@@ -1,0 +1,53 @@
+//! `/v1/jobs/{id}/subtasks/{number}/logs`: what its attempts said, as JSON or as text for people.
+
+use std::fmt::Write;
+
+use axum::Json;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+
+use super::State;
+use super::extract::Reader;
+use super::jobs::{OfJob, blocking};
+use super::problem::Refusal;
+use crate::schedule::Step;
+use crate::wire::AttemptLog;
+
+pub(super) async fn logs(
+    Shared(state): Shared<State>,
+    _: Reader,
+    OfJob(id): OfJob,
+    Path((_, number)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let step = match number.as_str() {
+        "split" => Step::Split,
+        "fan-in" => Step::FanIn,
+        _ => Step::Subtask(
+            number.parse().map_err(|_| Refusal::unknown(format!("subtask {number} of {id}")))?,
+        ),
+    };
+    let page = blocking(move || state.core.logs(id, step)).await?;
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if accept.is_some_and(|accept| accept.contains("text/plain")) {
+        // A text is what axum says is `text/plain; charset=utf-8`.
+        return Ok(page.items.iter().map(as_text).collect::<String>().into_response());
+    }
+    Ok(Json(page).into_response())
+}
+
+/// An attempt, and what it said: each begins on a line of its own.
+fn as_text(log: &AttemptLog) -> String {
+    let state = log.state.as_str();
+    let at = log.ended_at.unwrap_or(log.started_at);
+    let mut text = format!("==> attempt {}, {state}, {at} <==\n", log.attempt);
+    if log.left_out_bytes > 0 {
+        let _ = writeln!(text, "[{} bytes left out]", log.left_out_bytes);
+    }
+    text.push_str(&log.text);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,206 @@
+//! What attempts said while they ran: a row for each that said something, as long as its job is there.
+//!
+//! `nth` counts the rows of a subtask. The blob `body` has, LEB128: the fence; eight times the attempt plus the
+//! code of how it has ended (`outcome.rs`); when it began and when it ended, in milliseconds since 1970; how many
+//! bytes it said before what is kept. Then comes what is kept, and a seal for the row's place and `nth`.
+//!
+//! A log refuses nothing: one of a job that is not there, or of a subtask that it does not have, is left out,
+//! so that no end is lost for what was said before it.
+
+use bytes::Bytes;
+use keylane_stream::leb128;
+use rusqlite::{Connection, Row, params};
+
+use super::error::{Damage, ReadError};
+use super::handle::Store;
+use super::outcome::OutcomeKind;
+use super::seal::{at, place, rows_of, seal, unseal};
+use crate::ids::{JobNumber, SubtaskNumber};
+
+/// Of how many attempts at a subtask the logs are kept: the last ones. A subtask may be tried for ever, and
+/// what it says in that time must not fill the disk.
+const MOST_ATTEMPTS: i64 = 32;
+
+/// What an attempt said while it ran: all of it, or the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptLog {
+    /// Which subtask of its job.
+    pub number: SubtaskNumber,
+    /// Higher than that of any earlier attempt at it.
+    pub fence: u64,
+    /// Which attempt it was, from 1.
+    pub attempt: u32,
+    /// How it has ended, whether another one followed or not.
+    pub kind: OutcomeKind,
+    /// When it was started, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// How many bytes it said before those that are kept.
+    pub left_out: u64,
+    /// What is kept of what it said.
+    pub text: Bytes,
+}
+
+impl Store {
+    /// What the attempts at a subtask said, in their order: of those that have ended, and have said something.
+    /// Of the last 32 of these, for others are not kept.
+    ///
+    /// # Errors
+    /// If one of them is not what was written.
+    pub fn logs(
+        &self,
+        job: JobNumber,
+        number: SubtaskNumber,
+    ) -> Result<Vec<AttemptLog>, ReadError> {
+        let place = place(job, number).cast_signed();
+        self.with_reader(|reader| {
+            let mut logs = Vec::new();
+            between(reader, place, place, |log| {
+                logs.push(log?);
+                Ok(())
+            })?;
+            Ok(logs)
+        })
+    }
+}
+
+/// Reads the logs of a job one after another, by subtask and attempt, and goes on behind one that is not what
+/// was written.
+pub(super) fn for_each_of(
+    connection: &Connection,
+    job: JobNumber,
+    then: impl FnMut(Result<AttemptLog, ReadError>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let (first, last) = rows_of(job);
+    between(connection, first, last, then)
+}
+
+fn between(
+    connection: &Connection,
+    first: i64,
+    last: i64,
+    mut then: impl FnMut(Result<AttemptLog, ReadError>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let mut find = connection.prepare_cached(
+        "SELECT place, nth, body FROM log WHERE place BETWEEN ?1 AND ?2 ORDER BY place, nth",
+    )?;
+    let mut rows = find.query([first, last])?;
+    while let Some(row) = rows.next()? {
+        then(read(row))?;
+    }
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
+    let [place, nth] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
+    decode(place, nth, row.get_ref(2)?.as_blob()?).ok_or_else(|| {
+        let (job, number) = at(place);
+        ReadError::Damaged(Damage::Log { job, number })
+    })
+}
+
+/// Writes a log behind those that its subtask has, and removes what is too old. How many bytes that wrote.
+pub(super) fn put(
+    connection: &Connection,
+    job: JobNumber,
+    log: &AttemptLog,
+) -> rusqlite::Result<u64> {
+    let place = place(job, log.number);
+    let key = place.cast_signed();
+    let mut last = connection.prepare_cached("SELECT max(nth) FROM log WHERE place = ?1")?;
+    let last: Option<i64> = last.query_row([key], |row| row.get(0))?;
+    let nth = last.map_or(0, |last| last + 1);
+    let mut put =
+        connection.prepare_cached("INSERT INTO log (place, nth, body) VALUES (?1, ?2, ?3)")?;
+    let body = encode(place, nth.cast_unsigned(), log);
+    put.execute(params![key, nth, body])?;
+    if nth >= MOST_ATTEMPTS {
+        let mut old =
+            connection.prepare_cached("DELETE FROM log WHERE place = ?1 AND nth <= ?2")?;
+        old.execute([key, nth - MOST_ATTEMPTS])?;
+    }
+    Ok(body.len() as u64 + 32)
+}
+
+fn encode(place: u64, nth: u64, log: &AttemptLog) -> Vec<u8> {
+    let mut body = Vec::with_capacity(log.text.len() + 48);
+    let attempt = u64::from(log.attempt) << 3 | u64::from(log.kind.code());
+    for number in [log.fence, attempt, log.started_ms, log.ended_ms, log.left_out] {
+        leb128::put(&mut body, number & NUMBER);
+    }
+    body.extend(&log.text);
+    seal(&mut body, &[place, nth]);
+    body
+}
+
+/// Numbers have 63 bits: what is beyond is nobody's clock, and no server starts so often.
+const NUMBER: u64 = (1 << 63) - 1;
+
+/// None if it is not what was written.
+fn decode(place: u64, nth: u64, sealed: &[u8]) -> Option<AttemptLog> {
+    let mut rest = unseal(sealed, &[place, nth])?;
+    let fence = leb128::take(&mut rest)?;
+    let packed = leb128::take(&mut rest)?;
+    Some(AttemptLog {
+        number: at(place).1,
+        fence,
+        attempt: u32::try_from(packed >> 3).ok()?,
+        kind: OutcomeKind::of_code((packed & 7) as u8)?,
+        started_ms: leb128::take(&mut rest)?,
+        ended_ms: leb128::take(&mut rest)?,
+        left_out: leb128::take(&mut rest)?,
+        text: Bytes::copy_from_slice(rest),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLACE: u64 = (5 << 24) | 7;
+
+    fn log() -> impl Strategy<Value = AttemptLog> {
+        let kind = prop::sample::select(&OutcomeKind::ALL[..]);
+        let number = || 0..=NUMBER;
+        let times = (number(), number(), number());
+        let text = prop::collection::vec(any::<u8>(), 0..100);
+        (number(), any::<u32>(), kind, times, text).prop_map(
+            |(fence, attempt, kind, (started_ms, ended_ms, left_out), text)| AttemptLog {
+                number: 7,
+                fence,
+                attempt,
+                kind,
+                started_ms,
+                ended_ms,
+                left_out,
+                text: text.into(),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_packed_is_unpacked_where_it_belongs(log in log()) {
+            let body = encode(PLACE, 3, &log);
+            prop_assert_eq!(decode(PLACE + 1, 3, &body), None);
+            prop_assert_eq!(decode(PLACE, 2, &body), None);
+            prop_assert_eq!(decode(PLACE, 3, &body), Some(log));
+        }
+
+        #[test]
+        fn a_flipped_bit_anywhere_is_noticed(log in log(), bit in any::<prop::sample::Index>()) {
+            let mut body = encode(PLACE, 3, &log);
+            let bit = bit.index(body.len() * 8);
+            body[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(decode(PLACE, 3, &body), None);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(mut body in prop::collection::vec(any::<u8>(), 0..60)) {
+            seal(&mut body, &[PLACE, 3]);
+            decode(PLACE, 3, &body);
+        }
+    }
+}
