@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::calibrate::CalibrateArgs;
 use crate::client::{
-    CancelArgs, KeysArgs, LogsArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs, SchedulesArgs,
-    StatusArgs, SubmitArgs, TopArgs, WatchArgs,
+    AuditArgs, CancelArgs, KeysArgs, LogsArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs,
+    SchedulesArgs, StatusArgs, SubmitArgs, TopArgs, WatchArgs,
 };
 use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs};
 use crate::input::Format;
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Retry(RetryArgs),
     Keys(KeysArgs),
     Schedules(SchedulesArgs),
+    Audit(AuditArgs),
     Top(TopArgs),
 }
 

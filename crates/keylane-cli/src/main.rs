@@ -67,6 +67,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Retry(args) => Ok(client::retry(&args)?.into()),
         Command::Keys(args) => Ok(client::keys(&args)?.into()),
         Command::Schedules(args) => Ok(client::schedules(&args)?.into()),
+        Command::Audit(args) => Ok(client::audit(&args)?.into()),
         Command::Top(args) => Ok(client::top(&args)?.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! `keylane status`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys` and `schedules`: what they ask, and what they print.
+//! `keylane status`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and `audit`: what they ask, and what they print.
 
 mod common;
 mod mock;
@@ -272,6 +272,65 @@ fn a_key_is_steered_whatever_is_in_it() {
     assert_eq!(mock.lines(), expected);
     // In a path these would be somewhere else.
     run(&mock, &["keys", "pause", ".."]).expect(255, &["cannot be named"]);
+}
+
+#[test]
+fn what_operators_have_done_is_listed_page_by_page_up_to_the_limit() {
+    let at = "2026-01-31T12:00:00.000Z";
+    let mock = Mock::start(move |request| {
+        let entry = match request.path.contains("cursor=2") {
+            false => {
+                json!({"number": 3, "at": at, "who": "ann", "from": "10.0.0.7", "what": "job.cancel",
+                "job": "job_1", "reason": "it\u{1b}[2J hangs", "parameters": {"mode": "kill"}, "outcome": "done"})
+            }
+            true => {
+                json!({"number": 1, "at": at, "who": "bob", "what": "schedule.run", "schedule": "s",
+                "outcome": "refused", "problem": "unknown", "unknown_to_us": 12345678901234567890_u64})
+            }
+        };
+        match request.path.contains("cursor=") {
+            false => Answer::ok(&json!({"items": [entry], "next_cursor": "4"})),
+            // One on which nothing was found.
+            true if request.path.contains("cursor=4") => {
+                Answer::ok(&json!({"items": [], "next_cursor": "2"}))
+            }
+            true => Answer::ok(&json!({"items": [entry]})),
+        }
+    });
+    let outcome = run(&mock, &["audit", "--limit", "5"]);
+    let expected = "\
+AT                        WHO  FROM      WHAT          TO     OUTCOME           HOW AND WHY
+2026-01-31T12:00:00.000Z  ann  10.0.0.7  job.cancel    job_1  done              {\"mode\":\"kill\"} it\\u{1b}[2J hangs
+2026-01-31T12:00:00.000Z  bob            schedule.run  s      refused: unknown
+";
+    assert_eq!(outcome.expect(0, &[]).stdout, expected);
+    let all = [
+        "--who",
+        "a&b",
+        "--what",
+        "job.cancel",
+        "--job",
+        "j",
+        "--since",
+        at,
+        "--limit",
+        "1",
+        "--json",
+    ];
+    let outcome = run(&mock, &[&["audit"][..], &all].concat());
+    outcome.expect(0, &["there are more; --limit shows more than 1"]);
+    assert!(outcome.stdout.contains("\"number\":3"), "{outcome:?}");
+    let asked = "what=job.cancel&job=j&since=2026-01-31T12%3A00%3A00.000Z";
+    assert_eq!(
+        mock.lines(),
+        [
+            "GET /v1/audit?limit=5".to_owned(),
+            "GET /v1/audit?limit=4&cursor=4".to_owned(),
+            "GET /v1/audit?limit=4&cursor=2".to_owned(),
+            format!("GET /v1/audit?limit=1&who=a%26b&{asked}"),
+        ]
+    );
+    run(&mock, &["audit", "--limit", "0"]).expect(255, &["--limit is one at least"]);
 }
 
 /// A schedule as the server says it.

@@ -30,7 +30,7 @@ fn named(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_page_describes_the_metrics_that_the_service_has() {
-    let sources = ["metrics.rs", "schedules/mod.rs"];
+    let sources = ["metrics.rs", "schedules/mod.rs", "audit.rs"];
     let source = sources.map(|name| read(&format!("crates/keylane-service/src/engine/{name}")));
     // By a function with their names, or as they are written.
     let metric = Regex::new(r##"metric\(\s*"([a-z_]+)"|"# TYPE keylane_([a-z_]+) "##).unwrap();

@@ -50,6 +50,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("post /v1/leases/{id}/heartbeat", "worker"),
     ("post /v1/leases/{id}/complete", "worker"),
     ("post /v1/leases/{id}/fail", "worker"),
+    ("get /v1/audit", "operate"),
     ("get /v1/kinds", "read"),
     ("get /v1/scheduler", "read"),
     ("get /v1/schedules", "read"),

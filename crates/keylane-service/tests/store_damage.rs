@@ -230,9 +230,9 @@ fn what_is_no_store_or_a_later_one_is_refused() {
     let (_, other) = place();
     fs::create_dir_all(other.parent().unwrap()).unwrap();
     fs::copy(&path, &other).unwrap();
-    change_header(&other, "PRAGMA user_version = 5");
+    change_header(&other, "PRAGMA user_version = 1000");
     let error = Store::open(&other, &Settings::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Later { version: 5, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { version: 1000, .. }), "{error}");
     change_header(&other, "PRAGMA application_id = 5");
     let error = Store::open(&other, &Settings::default()).unwrap_err();
     assert!(matches!(error, OpenError::NotAStore { .. }), "{error}");

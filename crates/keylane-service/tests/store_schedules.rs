@@ -3,9 +3,11 @@
 
 mod store_support;
 
-use keylane_service::store::{Changes, Damage, OpenError, Settings, Store, WriteError};
+use keylane_service::store::{
+    AuditFilter, AuditRecord, Changes, Damage, OpenError, Settings, Store, WriteError,
+};
 use rusqlite::Connection;
-use store_support::{accepted, new_job, new_store, open, place, upload};
+use store_support::{NOW, accepted, new_job, new_store, open, place, upload};
 
 fn set(store: &Store, name: &str, was: Option<u64>, then: Option<u64>) -> Result<(), WriteError> {
     let mut changes = Changes::new();
@@ -138,7 +140,7 @@ fn copies_have_them() {
     // An export of a time before there were schedules.
     let text = String::from_utf8(export).unwrap();
     let old: Vec<_> = text.lines().filter(|line| !line.starts_with("{\"schedule\"")).collect();
-    let old = old.join("\n").replacen("\"version\":4", "\"version\":1", 1) + "\n";
+    let old = old.join("\n").replacen("\"version\":5", "\"version\":1", 1) + "\n";
     let (_folder, path) = place();
     let imported = new_store(&path);
     assert_eq!(imported.import(&mut old.as_bytes()).unwrap(), 1);
@@ -172,7 +174,7 @@ fn a_store_of_the_first_layout_is_brought_forward() {
     let connection = Connection::open(&path).unwrap();
     connection
         .execute_batch(
-            "DROP TABLE schedule; DROP TABLE alias; DROP TABLE log; PRAGMA user_version = 1",
+            "DROP TABLE schedule; DROP TABLE alias; DROP TABLE audit; DROP TABLE log; PRAGMA user_version = 1",
         )
         .unwrap();
     drop(connection);
@@ -182,8 +184,18 @@ fn a_store_of_the_first_layout_is_brought_forward() {
     let (store, _) = Store::open(&path, &Settings::default()).unwrap();
     assert_eq!(store.job(job).unwrap().unwrap().total, 3);
     set(&store, "a", None, Some(1)).unwrap();
+    let (who, what, body) = ("ann".to_owned(), "pause".to_owned(), b"{}".to_vec());
+    let done = AuditRecord { at_ms: NOW, who, what, job: None, body };
+    let mut changes = Changes::new();
+    changes.audit(done.clone());
+    store.submit(changes).wait().unwrap();
     assert_eq!(store.check().unwrap().damage, []);
     drop(store);
-    assert_eq!(listed(&open(&path).0), [("a".into(), 1)]);
+    let (store, _) = open(&path);
+    assert_eq!(listed(&store), [("a".into(), 1)]);
+    let page = store.audit(&AuditFilter::default(), None, 9).unwrap();
+    let rows: Vec<_> = page.rows.into_iter().map(|row| (row.number, row.record)).collect();
+    assert_eq!(rows, [(1, done)]);
+    drop(store);
     assert_eq!(Store::inspect(&path).unwrap().damage, []);
 }

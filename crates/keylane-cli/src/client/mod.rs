@@ -1,14 +1,15 @@
-//! `keylane submit`, `status`, `watch`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules` and
-//! `top`: what asks a running `keylane serve`, and knows nothing but its public API.
+//! `keylane submit`, `status`, `watch`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`,
+//! `audit` and `top`: what asks a running `keylane serve`, and knows nothing but its public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, steer, keys, schedules, top
+//! options ─▶ server ─▶ submit, status, results, logs, steer, keys, schedules, audit, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ board
 //!                      (events, else polls)  (bars, else lines)
 //! ```
 
+mod audit;
 mod board;
 mod follow;
 mod keys;
@@ -28,6 +29,7 @@ mod upload;
 mod watch;
 mod words;
 
+pub(crate) use audit::{AuditArgs, run as audit};
 pub(crate) use keys::{KeysArgs, run as keys};
 pub(crate) use logs::{LogsArgs, run as logs};
 pub(crate) use results::{ResultsArgs, run as results};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ struct Server {
     read_only: bool,
     environment: Option<String>,
     keep: Option<Age>,
+    keep_audit: Option<Age>,
+    most_audit: Option<NonZeroU64>,
     most_connections: Option<usize>,
     most_websockets: Option<usize>,
     most_body: Option<Size>,
@@ -224,6 +227,8 @@ impl Config {
                 waiting_subtasks: server.most_waiting.unwrap_or(bounds.waiting_subtasks),
             },
             keep: server.keep.map_or(plain.keep, |keep| keep.0),
+            keep_audit: server.keep_audit.map_or(plain.keep_audit, |keep| keep.0),
+            most_audit: server.most_audit.map_or(plain.most_audit, NonZeroU64::get),
             store: keylane_service::store::Settings {
                 most_bytes: server.most_store.map(|size| size.0),
                 ..plain.store.clone()
@@ -436,6 +441,8 @@ mod tests {
             slots = 8
             order = "balanced"
             keep = "30d"
+            keep_audit = "forever"
+            most_audit = 5000
             most_payload = "64K"
 
             [kinds.resize]
@@ -461,6 +468,7 @@ mod tests {
         assert_eq!((settings.slots, settings.bounds.payload_bytes), (8, 64 * 1024));
         assert_eq!(settings.path, Path::new("tasks.db"));
         assert_eq!(settings.keep, Some(Duration::from_secs(30 * 24 * 3600)));
+        assert_eq!((settings.keep_audit, settings.most_audit), (None, 5000));
         let kinds = config.kinds().unwrap();
         let names: Vec<_> = kinds.iter().map(|(name, kind)| (*name, kind.sort())).collect();
         assert_eq!(names, [("remote", "lease"), ("resize", "command")]);

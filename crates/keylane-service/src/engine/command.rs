@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::audit::Act;
 use super::begin::{new_job, new_subtask};
-use super::books::{Live, first_version, last_version};
+use super::books::{Books, Live, first_version, last_version};
 use super::plan::Plan;
 use super::{Core, Refused};
 use crate::head::Head;
@@ -27,14 +28,16 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         request: &CancelRequest,
+        act: &Act,
     ) -> Result<Job, Refused> {
         if self.is_live(id)? {
             {
                 let now = self.clock.now();
                 let mut books = self.books();
                 match self.cancel(&mut books, id.number(), request.mode, now) {
+                    Ok(()) => self.log_in(&mut books, act),
                     // It has ended just now, which is as well.
-                    Ok(()) | Err(Refused::Conflict(_)) => {}
+                    Err(Refused::Conflict(_)) => {}
                     Err(refused) => return Err(refused),
                 }
                 self.write_next(&mut books);
@@ -50,12 +53,14 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         paused: bool,
+        act: &Act,
     ) -> Result<Job, Refused> {
         self.is_live(id)?;
         {
             let now = self.clock.now();
             let mut books = self.books();
             self.set_paused(&mut books, id.number(), paused, now)?;
+            self.log_in(&mut books, act);
             self.write_next(&mut books);
         }
         self.bell.ring();
@@ -69,12 +74,14 @@ impl Core {
         id: JobId,
         patch: JobPatch,
         version: Option<u64>,
+        act: &Act,
     ) -> Result<Job, Refused> {
         self.is_live(id)?;
         {
             let now = self.clock.now();
             let mut books = self.books();
             self.patch(&mut books, id.number(), patch, version, now)?;
+            self.log_in(&mut books, act);
             self.write_next(&mut books);
         }
         self.bell.ring();
@@ -83,14 +90,16 @@ impl Core {
     }
 
     /// Removes a job that is over, and all about it.
-    pub(crate) async fn purge_job(self: &Arc<Self>, id: JobId) -> Result<(), Refused> {
+    pub(crate) async fn purge_job(self: &Arc<Self>, id: JobId, act: &Act) -> Result<(), Refused> {
         if self.is_live(id)? {
             return Err(Refused::Conflict("the job is not over; cancel it first".into()));
         }
         let last = self.job(id)?;
         let mut changes = Changes::new();
         changes.purge(id.number());
+        self.log(act, &mut changes);
         self.store.submit(changes).await.map_err(|error| self.write_refused(error))?;
+        self.was_done(act);
         self.found_room();
         let now = self.clock.now();
         self.events.publish(|event| crate::wire::Event {
@@ -105,6 +114,7 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         only: RetryOnly,
+        act: &Act,
     ) -> Result<Job, Refused> {
         if self.is_live(id)? {
             let why = "the job is not over; what fails in it is tried again by itself, or when it is over";
@@ -119,6 +129,7 @@ impl Core {
         let mut changes = Changes::new();
         let status = JobStatus { started_ms: again.started, ..JobStatus::of(Stored::Waiting) };
         changes.reopen(id.number(), again.reopened.iter().copied(), now.0, status);
+        self.log(act, &mut changes);
         let (tell, told) = tokio::sync::oneshot::channel();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
@@ -130,6 +141,7 @@ impl Core {
             let _ = tell.send(answer);
         });
         told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        self.was_done(act);
         self.job(id)
     }
 
@@ -220,11 +232,18 @@ impl Core {
         self.bell.ring();
     }
 
+    /// Puts the entry of what was done just now beside its changes: they go to the disk together.
+    fn log_in(&self, books: &mut Books, act: &Act) {
+        self.log(act, &mut books.unwritten.changes);
+        self.was_done(act);
+    }
+
     /// What somebody asks to be done with a key.
     pub(crate) async fn steer_key(
         self: &Arc<Self>,
         key: &str,
         what: KeyCommand,
+        act: &Act,
     ) -> Result<Option<KeyView>, Refused> {
         let key = Key::new(key);
         {
@@ -236,6 +255,7 @@ impl Core {
                 KeyCommand::RetryHead => self.retry_head(&mut books, &key, now)?,
                 KeyCommand::SkipHead => self.skip_head(&mut books, &key, now)?,
             }
+            self.log_in(&mut books, act);
             self.write_next(&mut books);
         }
         self.bell.ring();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::audit::{Act, Action, Answered};
 use super::{Core, Refused, Service};
 use crate::JobId;
 use crate::wire::{CancelMode, CancelRequest, Job, OutcomeView, Page, SubmitJob};
@@ -56,12 +57,17 @@ impl Service {
     }
 
     /// Cancels a job, and returns when that is on the disk. What runs may end by itself.
+    /// It is in the log of what operators have done as that of `in-process`.
     ///
     /// # Errors
     /// If there is none of this id, or it is over.
     pub async fn cancel(&self, id: JobId) -> Result<Job, Refused> {
         let request = CancelRequest { mode: CancelMode::Graceful, reason: None };
-        self.core.cancel_job(id, &request).await
+        let act = Act::in_process(Action::CancelJob);
+        act.on_job(id);
+        let job = self.core.cancel_job(id, &request, &act).await?;
+        self.core.log_rest(&act, Answered::Well).await?;
+        Ok(job)
     }
 }
 

@@ -11,6 +11,7 @@ impl Core {
         let mut text = String::with_capacity(4096);
         self.write_metrics(&mut text).expect("a string takes everything");
         self.schedules.write_metrics(&mut text).expect("a string takes everything");
+        self.audit.write_metrics(&mut text).expect("a string takes everything");
         text
     }
 

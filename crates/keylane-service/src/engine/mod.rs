@@ -10,6 +10,7 @@
 
 mod ask;
 mod attempt;
+mod audit;
 mod batch;
 mod begin;
 mod books;
@@ -52,6 +53,7 @@ use crate::refused::Refused;
 use crate::store::Store;
 
 pub(crate) use ask::{ResultOrder, Wanted};
+pub(crate) use audit::{Act, Action, Answered};
 pub(crate) use batch::key_in_batch;
 pub use calendar::ManualClock;
 pub(crate) use client_id::check as check_client_id;
@@ -78,6 +80,11 @@ pub struct Settings {
     pub keep: Option<Duration>,
     /// How long an idempotency key is. Default: a day.
     pub keep_idempotency: Duration,
+    /// How long it is kept in the log what operators have done; as long as there is room for it without. Default: 90
+    /// days.
+    pub keep_audit: Option<Duration>,
+    /// How many entries that log has at most: the newest ones, one at least. Default: 100,000, which are about 40 MB.
+    pub most_audit: u64,
     /// The store's own settings.
     pub store: crate::store::Settings,
     /// The clock of schedules, for tests. Default: the system's.
@@ -95,6 +102,8 @@ impl Settings {
             bounds: Bounds::default(),
             keep: Some(7 * DAY),
             keep_idempotency: DAY,
+            keep_audit: Some(90 * DAY),
+            most_audit: 100_000,
             store: crate::store::Settings::default(),
             clock: None,
         }
@@ -133,6 +142,8 @@ pub(crate) struct Core {
     /// The time by which schedules fire.
     pub(crate) calendar: calendar::Calendar,
     pub(crate) schedules: schedules::Schedules,
+    /// What operators have done, in numbers.
+    audit: audit::Audit,
     pub(crate) events: Arc<events::Events>,
     pub(crate) timeline: timeline::Recorder,
     pub(crate) runtime: tokio::runtime::Handle,

@@ -1,4 +1,4 @@
-//! What is too old goes: jobs that are over, and idempotency keys.
+//! What is too old goes: jobs that are over, idempotency keys, and entries of the audit log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,6 +59,15 @@ impl Core {
             self.store.submit(changes).await?;
             self.found_room();
             is_wanted = false;
+        }
+        let kept = self.kept_audit();
+        while !self.stopped.is_cancelled()
+            && self.read(move |core| core.store.has_old_audit(kept)).await?
+        {
+            let mut changes = Changes::new();
+            changes.forget_audit(kept);
+            self.store.submit(changes).await?;
+            self.found_room();
         }
         let Some(keep) = self.settings.keep else { return Ok(()) };
         let before = now.saturating_sub(millis(keep));

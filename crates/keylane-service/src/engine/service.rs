@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::audit::Audit;
 use super::books::{Batch, Books, Totals};
 use super::calendar::Calendar;
 use super::events::Events;
@@ -119,6 +120,7 @@ impl Service {
         let core = Arc::new(Core {
             calendar,
             schedules: Schedules::default(),
+            audit: Audit::default(),
             settings,
             kinds,
             store,

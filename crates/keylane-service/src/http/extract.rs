@@ -137,8 +137,8 @@ callers! {
     Submitter: Submit,
     /// Somebody who may take leases.
     Leaser: Worker,
-    /// Somebody who may change how things go.
-    Operator: Operate,
+    /// Somebody who may see what operators have done.
+    Overseer: Operate,
 }
 
 #[cfg(test)]

@@ -9,17 +9,16 @@ use axum::extract::{FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::State;
+use super::audit::Operator;
 use super::auth::Caller;
-use super::extract::{
-    Format, Operator, Reader, Submitter, broken_off, format, json, query, small, whole,
-};
+use super::extract::{Format, Reader, Submitter, broken_off, format, json, query, small, whole};
 use super::problem::Refusal;
-use crate::engine::{Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted, check_client_id};
+use crate::engine::{Act, Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted, check_client_id};
 use crate::wire::{
     Because, CancelRequest, Job, JobPatch, JobState, OutcomeView, Page, RetryRequest, SubmitJob,
     SubtaskState, SubtaskView,
@@ -40,12 +39,18 @@ const MOST_ON_A_PAGE: usize = 1000;
 pub(super) fn router() -> Router<State> {
     Router::new()
         .route("/v1/jobs", get(list).post(submit))
-        .route("/v1/jobs/{id}", get(show).put(put).patch(patch).delete(purge))
+        .route("/v1/jobs/{id}", get(show).put(put))
         .route("/v1/jobs/{id}/results", get(results))
         .route("/v1/jobs/{id}/subtasks", get(subtasks))
         .route("/v1/jobs/{id}/subtasks/{number}", get(subtask))
         .route("/v1/jobs/{id}/subtasks/{number}/logs", get(super::logs::logs))
         .route("/v1/jobs/{id}/explain", get(explain))
+}
+
+/// What operators do with jobs.
+pub(super) fn operator_router() -> Router<State> {
+    Router::new()
+        .route("/v1/jobs/{id}", delete(purge).patch(patch))
         .route("/v1/jobs/{id}/cancel", post(cancel))
         .route("/v1/jobs/{id}/pause", post(pause))
         .route("/v1/jobs/{id}/resume", post(resume))
@@ -68,7 +73,12 @@ impl FromRequestParts<State> for OfJob {
             return Ok(OfJob(id));
         }
         let core = std::sync::Arc::clone(&state.core);
-        blocking(move || core.resolve(&text)).await.map(OfJob)
+        let id = blocking(move || core.resolve(&text)).await?;
+        // Its name may be another job's some day.
+        if let Some(act) = parts.extensions.get::<std::sync::Arc<Act>>() {
+            act.on_job(id);
+        }
+        Ok(OfJob(id))
     }
 }
 
@@ -383,7 +393,7 @@ pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
     }
 }
 
-fn cursor_of(cursor: Option<&String>) -> Result<Option<u64>, Refusal> {
+pub(super) fn cursor_of(cursor: Option<&String>) -> Result<Option<u64>, Refusal> {
     let parse = |text: &String| {
         text.parse().map_err(|_| {
             let why = "it is what `next_cursor` of the page before says";
@@ -587,47 +597,46 @@ fn steered(job: &Job) -> Response {
 
 async fn cancel(
     axum::extract::State(state): axum::extract::State<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     OfJob(id): OfJob,
     request: Request,
 ) -> Result<Response, Refusal> {
     let asked: CancelRequest = small(request).await?;
-    tracing::info!(caller = caller.name, job = %id, mode = ?asked.mode, reason = asked.reason, "cancel");
-    Ok(steered(&state.core.cancel_job(id, &asked).await?))
+    act.because(asked.reason.as_deref());
+    act.with(serde_json::json!({"mode": asked.mode}));
+    Ok(steered(&state.core.cancel_job(id, &asked, &act).await?))
 }
 
 async fn pause(
     axum::extract::State(state): axum::extract::State<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     OfJob(id): OfJob,
 ) -> Result<Response, Refusal> {
-    tracing::info!(caller = caller.name, job = %id, "pause");
-    Ok(Json(state.core.pause_job(id, true).await?).into_response())
+    Ok(Json(state.core.pause_job(id, true, &act).await?).into_response())
 }
 
 async fn resume(
     axum::extract::State(state): axum::extract::State<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     OfJob(id): OfJob,
 ) -> Result<Response, Refusal> {
-    tracing::info!(caller = caller.name, job = %id, "resume");
-    Ok(Json(state.core.pause_job(id, false).await?).into_response())
+    Ok(Json(state.core.pause_job(id, false, &act).await?).into_response())
 }
 
 async fn retry(
     axum::extract::State(state): axum::extract::State<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     OfJob(id): OfJob,
     request: Request,
 ) -> Result<Response, Refusal> {
     let asked: RetryRequest = small(request).await?;
-    tracing::info!(caller = caller.name, job = %id, only = ?asked.only, "retry");
-    Ok(steered(&state.core.retry_job(id, asked.only).await?))
+    act.with(serde_json::json!({"only": asked.only}));
+    Ok(steered(&state.core.retry_job(id, asked.only, &act).await?))
 }
 
 async fn patch(
     axum::extract::State(state): axum::extract::State<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     OfJob(id): OfJob,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -647,8 +656,12 @@ async fn patch(
         }
     };
     let asked: JobPatch = small(request).await?;
-    tracing::info!(caller = caller.name, job = %id, "patch");
-    let job = state.core.patch_job(id, asked, version).await?;
+    act.with(serde_json::json!({
+        "name": asked.name,
+        "weight": asked.weight,
+        "labels": asked.labels,
+    }));
+    let job = state.core.patch_job(id, asked, version, &act).await?;
     let mut response = Json(&job).into_response();
     put_tag(&mut response, &job);
     Ok(response)
@@ -656,11 +669,10 @@ async fn patch(
 
 async fn purge(
     axum::extract::State(state): axum::extract::State<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     OfJob(id): OfJob,
 ) -> Result<StatusCode, Refusal> {
-    tracing::info!(caller = caller.name, job = %id, "purge");
-    state.core.purge_job(id).await?;
+    state.core.purge_job(id, &act).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -8,17 +8,20 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 
 use super::State;
-use super::extract::{Operator, Reader, query};
+use super::audit::Operator;
+use super::extract::{Reader, query};
 use super::problem::Refusal;
-use crate::engine::KeyCommand;
+use crate::engine::{Act, Action, KeyCommand};
 use crate::schedule::KeySort;
 use crate::wire::{KeyState, KeyView, Page};
 
 pub(super) fn router() -> Router<State> {
-    Router::new()
-        .route("/v1/keys", get(list).post(steer_asked))
-        .route("/v1/keys/{key}", get(show))
-        .route("/v1/keys/{key}/{what}", post(steer))
+    Router::new().route("/v1/keys", get(list)).route("/v1/keys/{key}", get(show))
+}
+
+/// What operators do with keys.
+pub(super) fn operator_router() -> Router<State> {
+    Router::new().route("/v1/keys", post(steer_asked)).route("/v1/keys/{key}/{what}", post(steer))
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -73,7 +76,7 @@ async fn show(
 
 async fn steer(
     Shared(state): Shared<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     Path((key, what)): Path<(String, String)>,
 ) -> Result<Json<KeyView>, Refusal> {
     let command = match &*what {
@@ -83,8 +86,7 @@ async fn steer(
         "skip-head" => KeyCommand::SkipHead,
         _ => return Err(Refusal::unknown("such path")),
     };
-    tracing::info!(caller = caller.name, key, what, "key");
-    tell(&state, key, command).await
+    tell(&state, key, command, &act).await
 }
 
 /// As a path would say it, for keys that don't come through one whole: proxies take `%2F`, `.` and `..` apart.
@@ -106,22 +108,33 @@ enum What {
 
 async fn steer_asked(
     Shared(state): Shared<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     parts: Parts,
 ) -> Result<Json<KeyView>, Refusal> {
     let SteerQuery { key, what } = query(&parts)?;
-    tracing::info!(caller = caller.name, key, ?what, "key");
     let command = match what {
         What::Pause => KeyCommand::Pause,
         What::Resume => KeyCommand::Resume,
         What::RetryHead => KeyCommand::RetryHead,
         What::SkipHead => KeyCommand::SkipHead,
     };
-    tell(&state, key, command).await
+    tell(&state, key, command, &act).await
 }
 
-async fn tell(state: &State, key: String, command: KeyCommand) -> Result<Json<KeyView>, Refusal> {
-    let view = state.core.steer_key(&key, command).await?;
+async fn tell(
+    state: &State,
+    key: String,
+    command: KeyCommand,
+    act: &Act,
+) -> Result<Json<KeyView>, Refusal> {
+    act.on_key(&key);
+    act.is(match command {
+        KeyCommand::Pause => Action::PauseKey,
+        KeyCommand::Resume => Action::ResumeKey,
+        KeyCommand::RetryHead => Action::RetryHead,
+        KeyCommand::SkipHead => Action::SkipHead,
+    });
+    let view = state.core.steer_key(&key, command, act).await?;
     // Nothing of it may be left.
     let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None };
     Ok(Json(view.unwrap_or(nothing)))

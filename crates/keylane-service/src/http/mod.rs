@@ -3,6 +3,7 @@
 //! Handlers are thin: they take a request apart, ask the engine, and put the answer together. What a request
 //! must pass before is in `guard.rs`, which status code a reason gets in `problem.rs`.
 
+mod audit;
 mod auth;
 mod batch;
 mod events;
@@ -51,7 +52,15 @@ fn router(state: State) -> Router {
     let guard =
         guard::Guard::new(settings.tokens.clone(), settings.hosts.clone(), settings.read_only);
     let guard = Arc::new(guard);
+    // By these operators act, and each is written down.
+    let operated = Router::new()
+        .merge(jobs::operator_router())
+        .merge(keys::operator_router())
+        .merge(schedules::operator_router())
+        .layer(from_fn_with_state(state.clone(), audit::write_down));
     let guarded = Router::new()
+        .merge(operated)
+        .merge(audit::router())
         .merge(jobs::router())
         .merge(batch::router())
         .merge(keys::router())

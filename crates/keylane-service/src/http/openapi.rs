@@ -33,6 +33,7 @@ use crate::wire;
         wire::HeartbeatResponse,
         wire::CompleteRequest,
         wire::FailRequest,
+        wire::AuditEntry,
         wire::Event,
         wire::SubmitBatch,
         wire::Batch,
@@ -44,6 +45,7 @@ use crate::wire;
         wire::Health,
         wire::Version,
         wire::Problem,
+        wire::Page<wire::AuditEntry>,
         wire::Page<wire::Job>,
         wire::Page<wire::OutcomeView>,
         wire::Page<wire::SubtaskView>,
@@ -162,6 +164,9 @@ const OPERATIONS: &[Operation] = operations! {
     post "/v1/schedules/{name}/resume" "Go on with it" answers [(200, Some("Schedule"))]; problems [404, 409, 503, 507];
     post "/v1/schedules/{name}/run" "Make its job now" headers &["Idempotency-Key", "Prefer"];
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [404, 409, 413, 422, 429, 503, 507];
+    get "/v1/audit" "What operators have done, the newest first"
+        query &[("who", "string"), ("what", "string"), ("job", "string"), ("since", "string"), ("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_AuditEntry"))]; problems [422];
     get "/v1/kinds" "The kinds of jobs that there are" answers [(200, Some("Kinds"))]; problems [];
     get "/v1/scheduler" "How slots are shared" answers [(200, Some("SchedulerView"))]; problems [];
     get "/v1/summary" "The server in numbers" answers [(200, Some("Summary"))]; problems [];

@@ -1,16 +1,17 @@
 //! `/v1/schedules`: jobs that are made again and again.
 
-use axum::Json;
-use axum::Router;
 use axum::extract::{Path, Request, State as Shared};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
+use axum::{Extension, Json, Router};
 use serde::Deserialize;
 
 use super::State;
-use super::extract::{Format, Operator, Reader, format, json, query, whole};
+use super::audit::Operator;
+use super::auth::Caller;
+use super::extract::{Format, Reader, format, json, query, whole};
 use super::jobs;
 use super::problem::Refusal;
 use crate::wire::{Page, Schedule, SetSchedule};
@@ -19,9 +20,13 @@ use crate::wire::{Page, Schedule, SetSchedule};
 const MOST_BYTES: usize = 256 * 1024;
 
 pub(super) fn router() -> Router<State> {
+    Router::new().route("/v1/schedules", get(list)).route("/v1/schedules/{name}", get(show))
+}
+
+/// What operators do with schedules.
+pub(super) fn operator_router() -> Router<State> {
     Router::new()
-        .route("/v1/schedules", get(list))
-        .route("/v1/schedules/{name}", get(show).put(set).delete(remove))
+        .route("/v1/schedules/{name}", put(set).delete(remove))
         .route("/v1/schedules/{name}/pause", post(pause))
         .route("/v1/schedules/{name}/resume", post(resume))
         .route("/v1/schedules/{name}/run", post(run))
@@ -57,7 +62,7 @@ async fn show(
 /// 201 if it is new, 200 if there was one.
 async fn set(
     Shared(state): Shared<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<(StatusCode, Json<Schedule>), Refusal> {
@@ -66,49 +71,53 @@ async fn set(
         return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
     }
     let asked: SetSchedule = json(&whole(body, MOST_BYTES).await?)?;
-    tracing::info!(caller = caller.name, schedule = name, "set schedule");
-    let (schedule, is_new) = state.core.set_schedule(name, asked).await?;
+    // Not the job, whose payload is nobody's but its handler's.
+    act.with(serde_json::json!({
+        "cron": asked.cron,
+        "time_zone": asked.time_zone,
+        "overlap": asked.overlap,
+        "missed": asked.missed,
+        "paused": asked.paused,
+    }));
+    let (schedule, is_new) = state.core.set_schedule(name, asked, act).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(schedule)))
 }
 
 async fn remove(
     Shared(state): Shared<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    tracing::info!(caller = caller.name, schedule = name, "remove schedule");
-    state.core.remove_schedule(name).await?;
+    state.core.remove_schedule(name, act).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn pause(
     Shared(state): Shared<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, Refusal> {
-    tracing::info!(caller = caller.name, schedule = name, "pause schedule");
-    Ok(Json(state.core.pause_schedule(name, true).await?))
+    Ok(Json(state.core.pause_schedule(name, true, act).await?))
 }
 
 async fn resume(
     Shared(state): Shared<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, Refusal> {
-    tracing::info!(caller = caller.name, schedule = name, "resume schedule");
-    Ok(Json(state.core.pause_schedule(name, false).await?))
+    Ok(Json(state.core.pause_schedule(name, false, act).await?))
 }
 
 /// Answered as a job that was submitted.
 async fn run(
     Shared(state): Shared<State>,
-    Operator(caller): Operator,
+    Operator(act): Operator,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    tracing::info!(caller = caller.name, schedule = name, "run schedule");
     let scope = jobs::scope_of(&headers, &caller)?;
-    let submitted = state.core.run_schedule(name, scope).await?;
+    let submitted = state.core.run_schedule(name, scope, act).await?;
     Ok(jobs::answer(&state, submitted, &headers).await?.into_response())
 }

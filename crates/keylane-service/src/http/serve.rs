@@ -1,11 +1,16 @@
 //! The server: connections are accepted, bounded, and ended well.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::response::Response;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -202,26 +207,53 @@ async fn connection(
 ) {
     // Answers are small, and somebody waits for each.
     let _ = stream.set_nodelay(true);
+    let peer = stream.peer_addr().ok();
     match &settings.tls {
-        None => serve(TokioIo::new(stream), routes, settings, stopping).await,
+        None => serve(TokioIo::new(stream), peer, routes, settings, stopping).await,
         Some(tls) => {
             let shaken = tokio::time::timeout(settings.head_timeout, tls.accept(stream)).await;
             if let Ok(Ok(stream)) = shaken {
-                serve(TokioIo::new(stream), routes, settings, stopping).await;
+                serve(TokioIo::new(stream), peer, routes, settings, stopping).await;
             }
         }
     }
 }
 
-async fn serve<I>(io: I, routes: Router, settings: &Settings, stopping: CancellationToken)
-where
+/// The routes, for what comes from one peer.
+struct ForPeer {
+    routes: TowerToHyperService<Router>,
+    peer: Option<SocketAddr>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for ForPeer {
+    type Response = Response;
+    type Error = Infallible;
+    type Future =
+        <TowerToHyperService<Router> as hyper::service::Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(ConnectInfo(peer));
+        }
+        self.routes.call(request)
+    }
+}
+
+async fn serve<I>(
+    io: I,
+    peer: Option<SocketAddr>,
+    routes: Router,
+    settings: &Settings,
+    stopping: CancellationToken,
+) where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     // HTTP/1 and nothing else: finding out which version a client speaks would wait for its first bytes
     // without end.
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
-    let connection = builder.serve_connection(io, TowerToHyperService::new(routes));
+    let routes = ForPeer { routes: TowerToHyperService::new(routes), peer };
+    let connection = builder.serve_connection(io, routes);
     let connection = connection.with_upgrades();
     let mut connection = std::pin::pin!(connection);
     tokio::select! {

@@ -21,6 +21,7 @@
 //! is too large, 1013 when there are too many connections.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State as Shared;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::get;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -37,12 +39,13 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::State;
+use super::audit;
 use super::auth::{Caller, Role};
 use super::extract::Reader;
 use super::guard::{need, read_only};
 use super::problem::Refusal;
 use crate::JobId;
-use crate::engine::{Core, Followed, Follower};
+use crate::engine::{Act, Action, Answered, Core, Followed, Follower};
 use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
 
 /// How many messages wait for a client that does not read.
@@ -99,20 +102,23 @@ enum Said<'a> {
 async fn upgrade(
     Shared(state): Shared<State>,
     Reader(caller): Reader,
+    parts: Parts,
     upgrade: WebSocketUpgrade,
 ) -> Response {
+    let from = audit::peer(&parts.extensions);
     let most = state.core.settings.bounds.body_bytes;
     let upgrade = upgrade.max_message_size(most).max_frame_size(most).protocols(["keylane.v1"]);
     upgrade.on_upgrade(move |socket| async move {
         let streams = state.streams.clone();
         // Tracked, so that a stop waits for its goodbye.
-        let _ = streams.spawn(Client::serve(state, caller, socket)).await;
+        let _ = streams.spawn(Client::serve(state, caller, from, socket)).await;
     })
 }
 
 struct Client {
     state: State,
     caller: Caller,
+    from: Option<IpAddr>,
     followed: HashSet<JobId>,
     /// Changed when `followed` is.
     follow: mpsc::Sender<Follow>,
@@ -126,7 +132,7 @@ enum Follow {
 }
 
 impl Client {
-    async fn serve(state: State, caller: Caller, mut socket: WebSocket) {
+    async fn serve(state: State, caller: Caller, from: Option<IpAddr>, mut socket: WebSocket) {
         let connected = state.core.websockets.fetch_add(1, Relaxed) + 1;
         let _leaving = Leaving(Arc::clone(&state.core));
         if connected > state.settings.most_websockets as u64 {
@@ -141,7 +147,7 @@ impl Client {
         let events = tokio::spawn(forward(Arc::clone(&state.core), following, say.clone()));
         let closing = state.closing.clone();
         let mut client =
-            Client { state, caller, followed: HashSet::new(), follow, say: say.clone() };
+            Client { state, caller, from, followed: HashSet::new(), follow, say: say.clone() };
         let goodbye = tokio::select! {
             goodbye = client.listen(incoming) => goodbye,
             () = closing.cancelled() => Some(close(1001, "the server stops")),
@@ -214,11 +220,14 @@ impl Client {
         if let Op::Submit = op {
             return self.submit(seq, &job.ok_or_else(|| missing("job"))?, idempotency_key).await;
         }
-        let id = self.named(id.ok_or_else(|| missing("id"))?).await?;
+        let id = id.ok_or_else(|| missing("id"))?;
+        if let Op::Cancel = op {
+            return self.cancel(seq, id, mode).await;
+        }
+        let id = self.named(id).await?;
         match op {
-            Op::Submit => unreachable!("it was done above"),
+            Op::Submit | Op::Cancel => unreachable!("it was done above"),
             Op::Status => Ok(message(&Said::Job { seq, job: &self.job(id).await? })),
-            Op::Cancel => self.cancel(seq, id, mode).await,
             Op::Follow => self.follow(seq, id).await,
             Op::Unfollow => {
                 self.followed.remove(&id);
@@ -258,11 +267,30 @@ impl Client {
         Ok(job.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??)
     }
 
-    async fn cancel(&self, seq: u64, id: JobId, mode: CancelMode) -> Result<Message, Refusal> {
-        self.may_change(Role::Operate)?;
+    /// Cancels a job. What came of it is in the log before it is answered.
+    async fn cancel(&self, seq: u64, id: String, mode: CancelMode) -> Result<Message, Refusal> {
+        if self.state.settings.read_only {
+            return Err(read_only());
+        }
+        let act = Act::new(&self.caller.name, self.from, Action::CancelJob);
+        act.on_job(&id);
+        act.with(serde_json::json!({"mode": mode}));
+        let cancelled = self.cancel_as(&act, id, mode).await;
+        let answered = match &cancelled {
+            Ok(_) => Answered::Well,
+            Err(refusal) if refusal.code == "forbidden" => Answered::Denied,
+            Err(refusal) => Answered::Refused(refusal.code),
+        };
+        self.state.core.log_rest(&act, answered).await?;
+        Ok(message(&Said::Job { seq, job: &cancelled? }))
+    }
+
+    async fn cancel_as(&self, act: &Act, id: String, mode: CancelMode) -> Result<Job, Refusal> {
+        need(&self.caller, Role::Operate)?;
+        let id = self.named(id).await?;
+        act.on_job(id);
         let request = CancelRequest { mode, reason: None };
-        let job = self.state.core.cancel_job(id, &request).await?;
-        Ok(message(&Said::Job { seq, job: &job }))
+        Ok(self.state.core.cancel_job(id, &request, act).await?)
     }
 
     async fn follow(&mut self, seq: u64, id: JobId) -> Result<Message, Refusal> {

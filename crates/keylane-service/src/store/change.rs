@@ -6,6 +6,7 @@ use std::sync::Arc;
 use keylane::admit::OwnedPermit;
 
 use super::alias::Alias;
+use super::audit::{self, AuditKept, AuditRecord};
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::logs::AttemptLog;
@@ -131,6 +132,16 @@ impl Changes {
         self.push(Change::Alias(alias));
     }
 
+    /// What somebody has done: an entry of the log, with the next number.
+    pub fn audit(&mut self, record: AuditRecord) {
+        self.push(Change::Audit { number: None, record: Box::new(record) });
+    }
+
+    /// The oldest entries of the log go that are not to be kept, some of them if they are many.
+    pub fn forget_audit(&mut self, kept: AuditKept) {
+        self.push(Change::ForgetAudit(kept));
+    }
+
     pub(super) fn push(&mut self, change: Change) {
         self.list.push(change);
     }
@@ -253,6 +264,12 @@ pub(super) enum Change {
     },
     Schedule(Box<ScheduleChange>),
     Alias(Alias),
+    Audit {
+        /// The next one, unless it has one already: then that is beyond all others.
+        number: Option<u64>,
+        record: Box<AuditRecord>,
+    },
+    ForgetAudit(AuditKept),
 }
 
 /// A job whose subtasks are there.
@@ -283,6 +300,7 @@ impl Change {
             Change::Key { key, record } => {
                 key.0.len() + record.as_ref().map_or(0, |record| record.reason.len())
             }
+            Change::Audit { record, .. } => audit::bytes(record),
             Change::Schedule(change) => change.then.as_ref().map_or(0, |(_, body)| body.len()),
             _ => 0,
         }

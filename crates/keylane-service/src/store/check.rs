@@ -6,6 +6,7 @@ use keylane_stream::ledger::{self, Lock};
 use rusqlite::Connection;
 
 use super::alias;
+use super::audit;
 use super::chunk::Chunk;
 use super::ended::Ended;
 use super::error::{Damage, OpenError, ReadError};
@@ -61,6 +62,7 @@ fn check(connection: &Connection) -> Result<Report, ReadError> {
     read::for_each_idempotency(&snapshot, |entry| note(&mut report, entry.map(drop)))?;
     alias::for_each(&snapshot, |alias| note(&mut report, alias.map(drop)))?;
     schedules::for_each(&snapshot, |record| note(&mut report, record.map(drop)))?;
+    audit::for_each(&snapshot, |row| note(&mut report, row.map(drop)))?;
     check_file(&snapshot, &mut report)?;
     Ok(report)
 }

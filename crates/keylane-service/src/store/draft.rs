@@ -7,6 +7,7 @@ use keylane_stream::ledger::Trouble;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::alias;
+use super::audit;
 use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, KeyState, Request};
 use super::chunk::Chunk;
 use super::error::WriteError;
@@ -129,7 +130,9 @@ impl<'a> Draft<'a> {
                 | Change::Log { .. }
                 | Change::Key { .. }
                 | Change::Idempotency { .. }
-                | Change::ForgetIdempotency { .. } => None,
+                | Change::ForgetIdempotency { .. }
+                | Change::Audit { .. }
+                | Change::ForgetAudit(_) => None,
             };
             if refused.is_some() {
                 return Ok(refused);
@@ -203,6 +206,10 @@ impl<'a> Draft<'a> {
                     self.bytes += schedules::put(self.connection, change)?;
                 }
                 Change::Alias(alias) => self.bytes += alias::put(self.connection, alias)?,
+                Change::Audit { number, record } => {
+                    self.bytes += audit::put(self.connection, *number, record)?;
+                }
+                Change::ForgetAudit(kept) => audit::forget(self.connection, *kept)?,
             }
         }
         Ok(accepted)

@@ -274,6 +274,18 @@ pub enum Damage {
         /// Its name.
         name: String,
     },
+    /// An entry of the log of what operators have done.
+    Audit {
+        /// Its number.
+        number: u64,
+    },
+    /// Entries of that log that are not there.
+    MissingAudit {
+        /// The first one.
+        from: u64,
+        /// The one after the last.
+        until: u64,
+    },
     /// What the store knows of itself.
     Meta,
     /// The file that says how much was acknowledged.
@@ -336,6 +348,10 @@ impl std::fmt::Display for Damage {
             }
             Damage::Alias { name } => write!(f, "the job's name {name:?}"),
             Damage::Schedule { name } => write!(f, "the schedule {name:?}"),
+            Damage::Audit { number } => write!(f, "entry {number} of the audit log"),
+            Damage::MissingAudit { from, until } => {
+                write!(f, "entries {from} to before {until} of the audit log are missing")
+            }
             Damage::Meta => f.write_str("what the store knows of itself"),
             Damage::Mark { path } => write!(f, "{} is not its mark", path.display()),
             Damage::File { why } => write!(f, "the file: {why}"),
@@ -385,7 +401,7 @@ pub enum ExportError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// There are jobs in the store already.
+    /// There are jobs in the store already, or entries of its log.
     #[error("an import needs an empty store")]
     NotEmpty,
     /// A line is not what an export has there.

@@ -3,6 +3,7 @@ use std::io::Write;
 use rusqlite::Connection;
 
 use super::alias;
+use super::audit;
 use super::error::{ExportError, ReadError};
 use super::handle::Store;
 use super::line::{self, Line, Status};
@@ -54,6 +55,16 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     for record in schedules::all(&snapshot)? {
         put(to, &Line::of_schedule(&record))?;
     }
+    // There may be many of them, so none is kept.
+    let mut written = Ok(());
+    audit::for_each(&snapshot, |row| {
+        let row = row?;
+        if written.is_ok() {
+            written = put(to, &Line::of_audit(&row));
+        }
+        Ok(())
+    })?;
+    written?;
     let jobs = in_order(&snapshot)?;
     for job in &jobs {
         put_job(&snapshot, *job, to)?;

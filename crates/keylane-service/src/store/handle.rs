@@ -463,7 +463,7 @@ pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenEr
     let path = path.to_owned();
     match LAYOUT.examine(connection).map_err(sqlite(&path))? {
         Ok(()) => Ok(()),
-        Err(LayoutError::Later(version)) if version < LAYOUT.version => {
+        Err(LayoutError::Later(version)) if version < LAYOUT.version() => {
             Err(OpenError::Earlier { path, version })
         }
         Err(LayoutError::Later(version)) => Err(OpenError::Later { path, version }),

@@ -1,6 +1,7 @@
 use std::io::BufRead;
 
 use super::alias::Alias;
+use super::audit::AuditRecord;
 use super::change::{Change, Changes, Idempotency, NewJob};
 use super::error::ImportError;
 use super::handle::Store;
@@ -15,22 +16,26 @@ use crate::ids::{JobId, JobNumber};
 /// How many outcomes or logs are handed over at once.
 const OUTCOMES_AT_ONCE: usize = 1024;
 
+/// How many entries of the audit log are.
+const ENTRIES_AT_ONCE: usize = 1024;
+
 /// How long a line can be: that of the largest subtask or result.
 const MOST_LINE_BYTES: u64 = 256 * 1024 * 1024;
 
 impl Store {
-    /// Reads what [`export`](Self::export) has written into a store that has no jobs, with the same
+    /// Reads what [`export`](Self::export) has written into a store that has no jobs and no log, with the same
     /// numbers and ids. Returns how many jobs there were.
     ///
     /// # Errors
-    /// If there are jobs in the store, if a line is not what an export has there, if the end of the
+    /// If there are jobs or entries of the log in the store, if a line is not what an export has there, if the end of the
     /// export is missing, or if it cannot be written. What was read until then stays: import into a new
     /// file, and remove that if it fails.
     pub fn import(&self, from: &mut dyn BufRead) -> Result<u64, ImportError> {
         if !self.with_reader(|reader| Ok(read::is_empty(reader)?))? {
             return Err(ImportError::NotEmpty);
         }
-        let mut import = Import { store: self, at: At::Begin, jobs: 0 };
+        let mut import =
+            Import { store: self, at: At::Begin, jobs: 0, log: Changes::new(), entry: None };
         let mut lines = Lines { from, number: 0 };
         while let Some(parsed) = lines.next()? {
             match import.take(parsed).map_err(|error| error.at(lines.number))? {
@@ -115,11 +120,18 @@ struct Import<'a> {
     store: &'a Store,
     at: At,
     jobs: u64,
+    /// Entries of the audit log that are not written yet.
+    log: Changes,
+    /// The number of the last one.
+    entry: Option<u64>,
 }
 
 impl Import<'_> {
     /// Takes a line. How many jobs there were, if it was the last.
     fn take(&mut self, line: Line) -> Result<Option<u64>, Trouble> {
+        if !matches!(line, Line::Audit { .. }) {
+            self.write_log()?;
+        }
         let at = std::mem::replace(&mut self.at, At::Between);
         self.at = match (at, line) {
             (At::Begin, Line::Store { version: 1..=line::VERSION }) => At::Between,
@@ -147,6 +159,11 @@ impl Import<'_> {
                 let mut changes = Changes::new();
                 changes.schedule(&name, None, Some((version, line::decode(&body)?)));
                 self.write(changes)?;
+                At::Between
+            }
+            (At::Between, Line::Audit { number, at_ms, who, what, job, body }) => {
+                let record = AuditRecord { at_ms, who, what, job, body: line::decode(&body)? };
+                self.log(number, record)?;
                 At::Between
             }
             (At::Between, Line::Job { id, kind, created_ms, total, head, status }) => {
@@ -198,6 +215,23 @@ impl Import<'_> {
     fn write(&self, changes: Changes) -> Result<(), Trouble> {
         self.store.submit(changes).wait()?;
         Ok(())
+    }
+
+    /// An entry of the log comes right behind the one before, or is the first.
+    fn log(&mut self, number: u64, record: AuditRecord) -> Result<(), Trouble> {
+        let follows = self.entry.map_or(number >= 1, |last| number == last + 1);
+        // So many nobody has written, and above are numbers that SQLite does not have.
+        if !follows || number >= 1 << 53 {
+            return Err(format!("{number} does not follow in the audit log").into());
+        }
+        self.entry = Some(number);
+        self.log.push(Change::Audit { number: Some(number), record: Box::new(record) });
+        if self.log.len() == ENTRIES_AT_ONCE { self.write_log() } else { Ok(()) }
+    }
+
+    fn write_log(&mut self) -> Result<(), Trouble> {
+        let log = std::mem::take(&mut self.log);
+        if log.is_empty() { Ok(()) } else { self.write(log) }
     }
 
     fn put(&self, entry: Idempotency, id: JobId) -> Result<(), Trouble> {

@@ -1,7 +1,7 @@
 //! The lines of an export, one JSON object each.
 //!
 //! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
-//! missing. Between them are `key`, `idempotency`, `alias` and `schedule`, and for each job, in the order of acceptance, `job`, its
+//! missing. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`, and for each job, in the order of acceptance, `job`, its
 //! `subtask`s in their order, its `outcome`s in theirs, the `log`s of its attempts, and `status`, which ends it. Bytes are base64 with
 //! padding, times milliseconds since 1970.
 
@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::alias::Alias;
+use super::audit::{AuditRecord, AuditRow};
 use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
 use super::logs::AttemptLog;
 use super::outcome::{Outcome, OutcomeKind};
@@ -18,8 +19,8 @@ use super::status::{Counts, JobState, JobStatus};
 use crate::ids::{JobId, Key};
 
 /// Which lines these are. Those of version 1 have no `schedule`, before version 3 there was no `alias`, and before
-/// version 4 no `log`.
-pub(super) const VERSION: u32 = 4;
+/// version 4 no `audit`, and before version 5 no `log`.
+pub(super) const VERSION: u32 = 5;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -48,6 +49,14 @@ pub(super) enum Line {
     Schedule {
         name: String,
         version: u64,
+        body: String,
+    },
+    Audit {
+        number: u64,
+        at_ms: u64,
+        who: String,
+        what: String,
+        job: Option<String>,
         body: String,
     },
     Job {
@@ -150,6 +159,18 @@ impl Line {
     pub(super) fn of_schedule(record: &ScheduleRecord) -> Self {
         let ScheduleRecord { name, version, body } = record;
         Line::Schedule { name: name.clone(), version: *version, body: encode(body) }
+    }
+
+    pub(super) fn of_audit(row: &AuditRow) -> Self {
+        let AuditRecord { at_ms, who, what, job, body } = &row.record;
+        Line::Audit {
+            number: row.number,
+            at_ms: *at_ms,
+            who: who.clone(),
+            what: what.clone(),
+            job: job.clone(),
+            body: encode(body),
+        }
     }
 
     pub(super) fn of_outcome(outcome: &Outcome) -> Self {

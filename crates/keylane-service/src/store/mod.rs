@@ -7,6 +7,7 @@
 //! layout, the protocol and its reasons are in `README.md` beside this file. [`Store`] has an example.
 
 mod alias;
+mod audit;
 mod backup;
 mod cache;
 mod change;
@@ -38,6 +39,7 @@ mod upload;
 mod writer;
 
 pub use alias::Alias;
+pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
 pub use chunk::{Chunk, Keys, MOST_SUBTASKS, Subtask};
 pub use error::{BackupError, Damage, ExportError, ImportError, OpenError, ReadError, WriteError};

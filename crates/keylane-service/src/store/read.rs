@@ -536,5 +536,5 @@ pub(super) fn for_each_idempotency(
 /// How many jobs there are, up to one.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let job = connection.query_row("SELECT 1 FROM job LIMIT 1", [], |_| Ok(())).optional()?;
-    Ok(job.is_none())
+    Ok(job.is_none() && super::audit::is_unused(connection)?)
 }

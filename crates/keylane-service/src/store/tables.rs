@@ -9,17 +9,13 @@ use super::seal::{seal, unseal};
 use super::status::JobStatus;
 use crate::ids::{JobId, JobNumber};
 
-/// `KLS1`. A later version gets the next number and a migration.
-pub(super) const LAYOUT: Layout = Layout {
-    application: 0x4b4c_5331,
-    version: 4,
-    tables: TABLES,
-    migrations: &[SECOND, THIRD, FOURTH],
-};
+/// `KLS1`. A later version is one more migration, which new stores go through, too.
+pub(super) const LAYOUT: Layout =
+    Layout { application: 0x4b4c_5331, tables: FIRST, migrations: &[SECOND, THIRD, FOURTH, FIFTH] };
 
-/// The columns are explained in `README.md`. Small ones come before large ones, so that they are read
+/// The tables of version 1. The columns are explained in `README.md`. Small ones come before large ones, so that they are read
 /// without the pages of these.
-const TABLES: &str = "
+const FIRST: &str = "
     CREATE TABLE meta (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         id BLOB NOT NULL,
@@ -78,29 +74,9 @@ const TABLES: &str = "
         PRIMARY KEY (scope, key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX idempotency_by_end ON idempotency (expires_ms);
-    CREATE TABLE schedule (
-        name TEXT PRIMARY KEY,
-        version INTEGER NOT NULL,
-        body BLOB NOT NULL,
-        seal BLOB NOT NULL
-    ) STRICT;
-    CREATE TABLE alias (
-        name TEXT PRIMARY KEY,
-        job INTEGER NOT NULL,
-        id BLOB NOT NULL,
-        body_hash BLOB NOT NULL,
-        seal BLOB NOT NULL
-    ) STRICT;
-    CREATE INDEX alias_by_job ON alias (job);
-    CREATE TABLE log (
-        place INTEGER NOT NULL,
-        nth INTEGER NOT NULL,
-        body BLOB NOT NULL,
-        PRIMARY KEY (place, nth)
-    ) STRICT;
 ";
 
-/// From version 1, which had no schedules.
+/// Version 2 has schedules.
 const SECOND: &str = "
     CREATE TABLE schedule (
         name TEXT PRIMARY KEY,
@@ -110,7 +86,7 @@ const SECOND: &str = "
     ) STRICT;
 ";
 
-/// From version 2, in which clients had no names for jobs.
+/// Version 3 has clients' names for jobs.
 const THIRD: &str = "
     CREATE TABLE alias (
         name TEXT PRIMARY KEY,
@@ -122,8 +98,21 @@ const THIRD: &str = "
     CREATE INDEX alias_by_job ON alias (job);
 ";
 
-/// From version 3, which kept nothing of what attempts said.
+/// Version 4 has the log of what operators have done. No number of it is given twice.
 const FOURTH: &str = "
+    CREATE TABLE audit (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms INTEGER NOT NULL,
+        who TEXT NOT NULL,
+        what TEXT NOT NULL,
+        job TEXT,
+        body BLOB NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
+";
+
+/// Version 5 has what attempts said.
+const FIFTH: &str = "
     CREATE TABLE log (
         place INTEGER NOT NULL,
         nth INTEGER NOT NULL,

@@ -7,6 +7,7 @@
 //! Times are RFC 3339 in UTC with milliseconds, durations whole milliseconds whose names end in `_ms`,
 //! counters whole numbers below 2^53.
 
+mod audit;
 mod batch;
 mod event;
 mod job;
@@ -22,6 +23,7 @@ mod subtask;
 mod time;
 mod timeline;
 
+pub use audit::{AuditEntry, AuditOutcome};
 pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
 pub use job::{

@@ -11,8 +11,7 @@ use crate::Position;
 use crate::ledger::{self, Carry, Layout, LayoutError, Trouble};
 
 /// `KLJ1`. A later version gets the next number and a way from here to there.
-const LAYOUT: Layout =
-    Layout { application: 0x4b4c_4a31, version: 1, tables: TABLES, migrations: &[] };
+const LAYOUT: Layout = Layout { application: 0x4b4c_4a31, tables: TABLES, migrations: &[] };
 
 const TABLES: &str = "
     CREATE TABLE journal (

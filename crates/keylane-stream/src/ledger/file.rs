@@ -124,12 +124,10 @@ pub fn checkpoint(connection: &Connection, carry: Carry) -> rusqlite::Result<()>
 pub struct Layout {
     /// What `file` and SQLite's own tools show as the application of the file.
     pub application: i32,
-    /// The version of `tables`. A later one gets the next number.
-    pub version: i32,
-    /// SQL that makes a new file.
+    /// SQL that makes a file of version 1.
     pub tables: &'static str,
     /// SQL that makes a file of version 1 one of version 2, and so on: one for each version but the
-    /// first.
+    /// first. A new file goes through all of them, so it is what an older one becomes.
     pub migrations: &'static [&'static str],
 }
 
@@ -143,6 +141,12 @@ pub enum LayoutError {
 }
 
 impl Layout {
+    /// The number of the version that all migrations lead to.
+    #[must_use]
+    pub const fn version(&self) -> i32 {
+        self.migrations.len() as i32 + 1
+    }
+
     /// Makes the tables of a new file, or brings those of an older version forward: each step is whole
     /// and on the disk before the next.
     ///
@@ -152,13 +156,16 @@ impl Layout {
         if is_new(connection)? {
             let creation = connection.transaction()?;
             creation.execute_batch(self.tables)?;
+            for migration in self.migrations {
+                creation.execute_batch(migration)?;
+            }
             creation.pragma_update(None, "application_id", self.application)?;
-            creation.pragma_update(None, "user_version", self.version)?;
+            creation.pragma_update(None, "user_version", self.version())?;
             creation.commit()?;
             return checkpoint(connection, Carry::All);
         }
         let (application, version) = numbers(connection)?;
-        if application != self.application || !(1..self.version).contains(&version) {
+        if application != self.application || !(1..self.version()).contains(&version) {
             return Ok(());
         }
         for (from, migration) in (1..).zip(self.migrations).skip(version as usize - 1) {
@@ -177,7 +184,7 @@ impl Layout {
     pub fn examine(&self, connection: &Connection) -> rusqlite::Result<Result<(), LayoutError>> {
         Ok(match numbers(connection)? {
             (application, version)
-                if (application, version) == (self.application, self.version) =>
+                if (application, version) == (self.application, self.version()) =>
             {
                 Ok(())
             }
@@ -250,14 +257,11 @@ mod tests {
 
     const FIRST: Layout = Layout {
         application: 77,
-        version: 1,
         tables: "CREATE TABLE a (x); INSERT INTO a VALUES (1)",
         migrations: &[],
     };
 
     const THIRD: Layout = Layout {
-        version: 3,
-        tables: "CREATE TABLE a (x, y, z)",
         migrations: &["ALTER TABLE a ADD COLUMN y", "ALTER TABLE a ADD COLUMN z"],
         ..FIRST
     };
@@ -294,5 +298,22 @@ mod tests {
         let other = Layout { application: 78, ..THIRD };
         other.prepare(&mut connection).unwrap();
         assert_eq!(other.examine(&connection), Ok(Err(LayoutError::Foreign)));
+    }
+
+    #[test]
+    fn a_new_file_is_what_an_older_one_becomes() {
+        let folder = tempfile::tempdir().unwrap();
+        let columns = |name: &str, layouts: &[Layout]| -> Vec<String> {
+            let mut connection = writer(&folder.path().join(name), None).unwrap();
+            for layout in layouts {
+                layout.prepare(&mut connection).unwrap();
+            }
+            assert_eq!(THIRD.examine(&connection), Ok(Ok(())));
+            let mut all = connection.prepare("SELECT name FROM pragma_table_info('a')").unwrap();
+            let all = all.query_map([], |row| row.get(0)).unwrap();
+            all.collect::<Result<_, _>>().unwrap()
+        };
+        assert_eq!(columns("new", &[THIRD]), ["x", "y", "z"]);
+        assert_eq!(columns("old", &[FIRST, THIRD]), ["x", "y", "z"]);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::fire::job_of;
 use super::when::Times;
 use super::{Entry, Kept, Passing, Reason};
+use crate::engine::audit::Act;
 use crate::engine::intake::Submitted;
 use crate::engine::{Core, Refused};
 use crate::head;
@@ -73,6 +74,7 @@ impl Core {
         self: &Arc<Self>,
         name: String,
         asked: SetSchedule,
+        act: Arc<Act>,
     ) -> Result<(Schedule, bool), Refused> {
         let core = Arc::clone(self);
         to_its_end(async move {
@@ -89,7 +91,7 @@ impl Core {
             let now = core.calendar.now();
             let kept = Kept::set(asked, before.as_deref(), now);
             if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
-                core.change_by_hand(&name, before.as_deref(), kept, now).await?;
+                core.change_by_hand(&name, before.as_deref(), kept, now, &act).await?;
             }
             Ok((core.schedule(&name)?, is_new))
         })
@@ -103,10 +105,12 @@ impl Core {
         before: Option<&Entry>,
         mut kept: Kept,
         now: Timestamp,
+        act: &Act,
     ) -> Result<(), Refused> {
         let left = before.and_then(|before| before.left_by(&kept, now));
         left.iter().for_each(|left| kept.pass(left));
-        self.change_schedule(name, before.map(|before| before.version), Some(kept)).await?;
+        let was = before.map(|before| before.version);
+        self.change_schedule(name, was, Some(kept), Some(act)).await?;
         left.iter().for_each(|left| self.tell_passed(name, left));
         self.tell_changed(name);
         Ok(())
@@ -147,6 +151,7 @@ impl Core {
         self: &Arc<Self>,
         name: String,
         paused: bool,
+        act: Arc<Act>,
     ) -> Result<Schedule, Refused> {
         let core = Arc::clone(self);
         to_its_end(async move {
@@ -158,7 +163,7 @@ impl Core {
                 let mut kept = (*entry.kept).clone();
                 kept.pause(paused, now);
                 kept.changed = now;
-                core.change_by_hand(&name, Some(&entry), kept, now).await?;
+                core.change_by_hand(&name, Some(&entry), kept, now, &act).await?;
             }
             core.schedule(&name)
         })
@@ -166,12 +171,16 @@ impl Core {
     }
 
     /// Removes a schedule. Its jobs stay.
-    pub(crate) async fn remove_schedule(self: &Arc<Self>, name: String) -> Result<(), Refused> {
+    pub(crate) async fn remove_schedule(
+        self: &Arc<Self>,
+        name: String,
+        act: Arc<Act>,
+    ) -> Result<(), Refused> {
         let core = Arc::clone(self);
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
             let entry = core.known(&name)?;
-            core.change_schedule(&name, Some(entry.version), None).await?;
+            core.change_schedule(&name, Some(entry.version), None, Some(&act)).await?;
             core.tell_changed(&name);
             Ok(())
         })
@@ -183,12 +192,13 @@ impl Core {
         self: &Arc<Self>,
         name: String,
         scope: Option<(String, String)>,
+        act: Arc<Act>,
     ) -> Result<Submitted, Refused> {
         let core = Arc::clone(self);
         to_its_end(async move {
             let _turn = core.schedules.turn(&name).await;
             let entry = core.usable(&name)?;
-            core.make_scheduled(&name, &entry, None, scope).await
+            core.make_scheduled(&name, &entry, None, scope, Some(&act)).await
         })
         .await
     }

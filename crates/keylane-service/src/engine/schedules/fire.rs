@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
+use super::super::audit::Act;
 use super::super::intake::{Also, Submitted};
 use super::when::{Next, Span};
 use super::{Entry, Kept, Passing, Reason};
@@ -130,7 +131,7 @@ impl Core {
         missed: Option<Span>,
     ) -> Result<(), Refused> {
         let missed = missed.map(Passing::missed);
-        match self.make_scheduled(name, entry, Some((at, missed.clone())), None).await {
+        match self.make_scheduled(name, entry, Some((at, missed.clone())), None, None).await {
             Ok(_) => {
                 self.schedules.fired.fetch_add(1, Relaxed);
                 Ok(())
@@ -154,6 +155,7 @@ impl Core {
         entry: &Entry,
         time: Option<(u64, Option<Passing>)>,
         scope: Option<(String, String)>,
+        act: Option<&Act>,
     ) -> Result<Submitted, Refused> {
         let (at, missed) = time.map_or((None, None), |(at, missed)| (Some(Timestamp(at)), missed));
         let job = job_of(name, entry.kept.job.get(), at)?;
@@ -168,9 +170,17 @@ impl Core {
             (kept.decided, kept.last_fired) = (at, Some(at));
             kept.fired += 1;
         }
-        let (changes, changing) = self.changing(name, Some(entry.version), Some(kept));
+        let (mut changes, changing) = self.changing(name, Some(entry.version), Some(kept));
+        if let Some(act) = act {
+            act.on_job(intake.id());
+            self.log(act, &mut changes);
+        }
         let also = Also::new(changes, move |core| changing.done(core));
-        let submitted = intake.finish_with(scope, also).await?;
+        let submitted = intake.finish_with(scope, also).await;
+        if let Some(act) = act {
+            self.made(act, &submitted);
+        }
+        let submitted = submitted?;
         missed.iter().for_each(|missed| self.tell_passed(name, missed));
         if !submitted.replayed {
             let job = submitted.job.clone();
@@ -183,6 +193,15 @@ impl Core {
         Ok(submitted)
     }
 
+    /// What came of a run by hand: one that had been asked for before is no other action.
+    fn made(&self, act: &Act, submitted: &Result<Submitted, Refused>) {
+        match submitted {
+            Ok(submitted) if submitted.replayed => act.settle(),
+            Ok(_) => self.was_done(act),
+            Err(_) => act.on_no_job(),
+        }
+    }
+
     /// These times make no job.
     async fn pass_over(
         self: &Arc<Self>,
@@ -192,7 +211,7 @@ impl Core {
     ) -> Result<(), Refused> {
         let mut kept = (*entry.kept).clone();
         kept.pass(&passing);
-        self.change_schedule(name, Some(entry.version), Some(kept)).await?;
+        self.change_schedule(name, Some(entry.version), Some(kept), None).await?;
         self.tell_passed(name, &passing);
         Ok(())
     }

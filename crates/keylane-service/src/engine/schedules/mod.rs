@@ -27,6 +27,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::audit::Act;
 use super::{Core, Refused};
 use crate::store::{Changes, ScheduleRow};
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
@@ -322,14 +323,19 @@ impl Core {
         (changes, Changing { name: name.to_owned(), then })
     }
 
-    /// Changes a schedule, and returns when that is on the disk. The caller has its turn.
+    /// Changes a schedule, because of `act` if somebody has asked, and returns when that is on the disk. The caller has
+    /// its turn.
     async fn change_schedule(
         self: &Arc<Self>,
         name: &str,
         was: Option<u64>,
         kept: Option<Kept>,
+        act: Option<&Act>,
     ) -> Result<(), Refused> {
-        let (changes, changing) = self.changing(name, was, kept);
+        let (mut changes, changing) = self.changing(name, was, kept);
+        if let Some(act) = act {
+            self.log(act, &mut changes);
+        }
         let (tell, told) = oneshot::channel();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
@@ -337,6 +343,10 @@ impl Core {
             // Whoever has asked waits for it, unless the runtime ends.
             let _ = tell.send(answer.map_err(|error| core.write_refused(error)));
         });
-        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        if let Some(act) = act {
+            self.was_done(act);
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,156 @@
+//! `/v1/audit`: what operators have done; and how each of their requests gets its entry.
+//!
+//! Routes by which operators act are in routers of their own, behind [`write_down`]. It makes the request's [`Act`],
+//! which the handler gets as its [`Operator`], and writes what came of it where the engine has not. A handler that
+//! asks for an `Operator` anywhere else is refused as a mistake, so that no such route can be forgotten.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{
+    ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State as Shared,
+};
+use axum::http::request::Parts;
+use axum::http::{Extensions, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+
+use super::State;
+use super::auth::{Caller, Role};
+use super::extract::{Overseer, query};
+use super::guard::need;
+use super::jobs::{blocking, cursor_of, limit_of};
+use super::problem::Refusal;
+use crate::engine::{Act, Action, Answered};
+use crate::store::AuditFilter;
+use crate::wire::{AuditEntry, Page, Problem, Timestamp};
+
+pub(super) fn router() -> Router<State> {
+    Router::new().route("/v1/audit", get(list))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    who: Option<String>,
+    what: Option<String>,
+    /// An id, or what its client calls it.
+    job: Option<String>,
+    since: Option<Timestamp>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn list(
+    Shared(state): Shared<State>,
+    _: Overseer,
+    parts: Parts,
+) -> Result<Json<Page<AuditEntry>>, Refusal> {
+    let ListQuery { who, what, job, since, cursor, limit } = query(&parts)?;
+    let (limit, cursor) = (limit_of(limit)?, cursor_of(cursor.as_ref())?);
+    let what = what.map(known).transpose()?;
+    let page = blocking(move || {
+        let job = job.map(|job| state.core.audited_job(&job));
+        let filter = AuditFilter { who, what, job, since_ms: since.map(|since| since.0) };
+        state.core.audit_page(&filter, cursor, limit)
+    });
+    Ok(Json(page.await?))
+}
+
+/// A word that no entry has is a mistake.
+fn known(what: String) -> Result<String, Refusal> {
+    if Action::ALL.iter().any(|action| action.word() == what) {
+        return Ok(what);
+    }
+    let all = Action::ALL.map(Action::word).join(", ");
+    let why = format!("there is no `{what}`; it is one of {all}");
+    Err(Refusal::new("invalid", format!("what: {why}")).at("?what", why))
+}
+
+/// What each of the operators' routes does.
+const ACTIONS: &[(&str, &str, Action)] = &[
+    ("POST", "/v1/jobs/{id}/cancel", Action::CancelJob),
+    ("POST", "/v1/jobs/{id}/pause", Action::PauseJob),
+    ("POST", "/v1/jobs/{id}/resume", Action::ResumeJob),
+    ("POST", "/v1/jobs/{id}/retry", Action::RetryJob),
+    ("PATCH", "/v1/jobs/{id}", Action::PatchJob),
+    ("DELETE", "/v1/jobs/{id}", Action::PurgeJob),
+    ("POST", "/v1/keys", Action::SteerKey),
+    ("POST", "/v1/keys/{key}/{what}", Action::SteerKey),
+    ("PUT", "/v1/schedules/{name}", Action::PutSchedule),
+    ("DELETE", "/v1/schedules/{name}", Action::DeleteSchedule),
+    ("POST", "/v1/schedules/{name}/pause", Action::PauseSchedule),
+    ("POST", "/v1/schedules/{name}/resume", Action::ResumeSchedule),
+    ("POST", "/v1/schedules/{name}/run", Action::RunSchedule),
+];
+
+/// Sees to it that what an operator asks for has its entry before it is answered.
+pub(super) async fn write_down(
+    Shared(state): Shared<State>,
+    names: Result<RawPathParams, RawPathParamsRejection>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(act) = act_of(&request, names.ok().as_ref()) else {
+        return next.run(request).await;
+    };
+    let act = Arc::new(act);
+    request.extensions_mut().insert(Arc::clone(&act));
+    let response = next.run(request).await;
+    let problem = response.extensions().get::<Problem>().map(|problem| &*problem.code);
+    let answered = match response.status() {
+        StatusCode::FORBIDDEN => Answered::Denied,
+        status if status.is_success() => Answered::Well,
+        // What the framework refuses by itself cannot be read.
+        _ => Answered::Refused(problem.unwrap_or("bad-syntax")),
+    };
+    match state.core.log_rest(&act, answered).await {
+        Ok(()) => response,
+        Err(refused) => Refusal::from(refused).into_response(),
+    }
+}
+
+fn act_of(request: &Request, names: Option<&RawPathParams>) -> Option<Act> {
+    let path = request.extensions().get::<MatchedPath>()?.as_str();
+    let method = request.method().as_str();
+    let found = ACTIONS.iter().find(|(one, other, _)| (*one, *other) == (method, path));
+    let (_, _, action) = *found?;
+    let caller = request.extensions().get::<Caller>()?;
+    let act = Act::new(&caller.name, peer(request.extensions()), action);
+    for (name, value) in names.into_iter().flatten() {
+        match name {
+            "id" => act.on_job(value),
+            "key" => act.on_key(value),
+            "name" => act.on_schedule(value),
+            _ => {}
+        }
+    }
+    Some(act)
+}
+
+/// Where a request is from, if the server knows.
+pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    let ConnectInfo(address) = extensions.get::<ConnectInfo<SocketAddr>>()?;
+    Some(address.ip().to_canonical())
+}
+
+/// Somebody who may change how things go, and the entry of what they do.
+#[derive(Debug)]
+pub(super) struct Operator(pub(super) Arc<Act>);
+
+impl FromRequestParts<State> for Operator {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Refusal> {
+        let caller = parts.extensions.get::<Caller>();
+        let caller = caller.ok_or_else(|| Refusal::new("unauthorized", "nobody has asked"))?;
+        need(caller, Role::Operate)?;
+        let act = parts.extensions.get::<Arc<Act>>().cloned();
+        let forgotten = || Refusal::new("internal", "nobody would write down who has done this");
+        act.map(Operator).ok_or_else(forgotten)
+    }
+}
