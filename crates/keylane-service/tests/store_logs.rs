@@ -164,7 +164,7 @@ fn what_was_exported_is_imported_and_older_exports_have_none() {
     assert_eq!((rows(&other), copy.check().unwrap().damage), (1504, vec![]));
     let text = String::from_utf8(export).unwrap();
     let old: Vec<_> = text.lines().filter(|line| !line.starts_with("{\"log\"")).collect();
-    let old = old.join("\n").replacen("\"version\":4", "\"version\":3", 1) + "\n";
+    let old = old.join("\n").replacen("\"version\":5", "\"version\":4", 1) + "\n";
     let (_old_folder, path) = place();
     let imported = new_store(&path);
     assert_eq!(imported.import(&mut old.as_bytes()).unwrap(), 2);
@@ -209,18 +209,18 @@ fn one_that_is_not_what_was_written_is_named_and_nothing_else_is_lost() {
     assert_eq!(Store::inspect(&path).unwrap().damage, [Damage::Orphans { job }]);
 }
 
-/// A file of the third layout, which kept nothing of what attempts said, is brought forward with all it has.
+/// A file of the fourth layout, which kept nothing of what attempts said, is brought forward with all it has.
 #[test]
-fn a_store_of_the_third_layout_is_brought_forward() {
+fn a_store_of_the_fourth_layout_is_brought_forward() {
     let (_folder, path) = place();
     let store = new_store(&path);
     let job = accepted(&store, 3);
     drop(store);
     let connection = Connection::open(&path).unwrap();
-    connection.execute_batch("DROP TABLE log; PRAGMA user_version = 3").unwrap();
+    connection.execute_batch("DROP TABLE log; PRAGMA user_version = 4").unwrap();
     drop(connection);
     let error = Store::inspect(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Earlier { version: 3, .. }), "{error}");
+    assert!(matches!(error, OpenError::Earlier { version: 4, .. }), "{error}");
     let (store, _) = Store::open(&path, &Settings::default()).unwrap();
     assert_eq!(store.job(job).unwrap().unwrap().total, 3);
     say(&store, job, [log(1, 4)]);

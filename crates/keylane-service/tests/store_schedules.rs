@@ -140,7 +140,7 @@ fn copies_have_them() {
     // An export of a time before there were schedules.
     let text = String::from_utf8(export).unwrap();
     let old: Vec<_> = text.lines().filter(|line| !line.starts_with("{\"schedule\"")).collect();
-    let old = old.join("\n").replacen("\"version\":4", "\"version\":1", 1) + "\n";
+    let old = old.join("\n").replacen("\"version\":5", "\"version\":1", 1) + "\n";
     let (_folder, path) = place();
     let imported = new_store(&path);
     assert_eq!(imported.import(&mut old.as_bytes()).unwrap(), 1);
