@@ -52,7 +52,9 @@ export function showJobs(view) {
     } else if (Object.values(filters()).some(Boolean)) {
       fill(place, empty("No job is like that", h("p", null, h("a", { href: href(["jobs"]) }, "Show all jobs"))));
     } else {
-      fill(place, firstJob(await firstKind(signal)));
+      const kind = await firstKind(signal);
+      // What is shown may have changed meanwhile: then that was shown.
+      if (jobs.size === 0 && !Object.values(filters()).some(Boolean)) fill(place, firstJob(kind));
     }
   };
 
