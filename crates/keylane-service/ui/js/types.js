@@ -64,6 +64,16 @@
  * @property {Outcome} [outcome]
  * @property {Because} [waiting_because]
  *
+ * @typedef {object} AttemptLog
+ * @property {number} attempt
+ * @property {number} fence
+ * @property {SubtaskState} state
+ * @property {string} started_at
+ * @property {string} [ended_at]
+ * @property {number} left_out_bytes
+ * @property {string} text
+ * @property {string} [base64]
+ *
  * @typedef {object} KeyHead
  * @property {string} job
  * @property {number} number

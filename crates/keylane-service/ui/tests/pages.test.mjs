@@ -190,6 +190,25 @@ describe("jobs", () => {
       await page.locator("[data-job]", { hasText: "Just now" }).getByText("Succeeded").waitFor();
     }));
 
+  test("a job stays in the list whose page was still being put together when it came", () =>
+    on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
+      await page.getByText("Live", { exact: true }).waitFor();
+      await page.getByRole("searchbox").fill("nothing like it");
+      await page.getByText("No job is like that").waitFor();
+      const job = page.getByRole("link", { name: "Meanwhile" });
+      // The empty list asks for a kind, to say how a job is submitted.
+      await page.route("**/v1/kinds", async (route) => {
+        mock.engine.submit({ kind: "work", name: "Meanwhile", delay_ms: 3_600_000, payload: {} });
+        await job.waitFor();
+        await route.continue();
+      });
+      const answered = page.waitForResponse("**/v1/kinds");
+      await page.getByRole("searchbox").fill("");
+      await (await answered).finished();
+      await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))));
+      assert.equal(await job.count(), 1);
+    }));
+
   test("a long list has pages", () =>
     on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
       for (let n = 0; n < 60; n += 1)
@@ -304,6 +323,27 @@ describe("a job", () => {
       await page.getByRole("link", { name: "Subtasks" }).click();
       await page.getByRole("link", { name: "#9" }).click();
       await page.getByText("3 subtasks of key k0 come before it.").waitFor();
+    }));
+
+  test("a subtask shows what each of its attempts said", () =>
+    on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
+      const payload = { ms: 1, say: "no such <b>picture</b>\n", left_out: 2048, fail_times: 1, backoff_ms: 1 };
+      mock.engine.submit({ kind: "work", name: "Talks", attempts: 2, subtasks: [{ payload }, { payload: { ms: 1 } }] });
+      await until(() => jobNamed(mock.engine, "Talks").state === "succeeded", "it is over");
+      await open(page, "Talks");
+      await page.getByRole("link", { name: "Subtasks" }).click();
+      await page.getByRole("link", { name: "#0" }).click();
+      const logs = page.getByRole("region", { name: /Log of attempt/ });
+      await until(async () => (await logs.count()) === 2, "one for each attempt");
+      // The newest is on top, and nothing in it is taken for a part of the page.
+      const [second, first] = await logs.allInnerTexts();
+      for (const text of [second, first]) assert.match(text, /without the first 2.0 KiB[^]*no such <b>picture<\/b>/);
+      assert.match(second, /Log of attempt 2\s+Succeeded/);
+      assert.match(first, /Log of attempt 1\s+Failed/);
+      await page.goBack();
+      await page.getByRole("link", { name: "#1" }).click();
+      await page.getByText("About it").waitFor();
+      assert.equal(await logs.count(), 0);
     }));
 
   test("results come in three orders", () =>

@@ -101,13 +101,16 @@ test("what failed is found by its reason, and deleted with its job", async () =>
   const job = await submit({
     name: `${run} failing`,
     attempts: 1,
-    subtasks: [0, 1].map((n) => ({ payload: { fail: true, ms: 1, n } })),
+    subtasks: [0, 1].map((n) => ({ payload: { fail: true, ms: 1, n, say: `${run} looks\n` } })),
   });
   const { page, context, problems } = await open("failures");
   await page.getByRole("link", { name: `${run} failing` }).click();
   await page.locator(".page-head .state").getByText("Failed").waitFor();
   await page.getByRole("link", { name: "Failed" }).click();
   await until(async () => (await page.locator(".failed-group tbody tr").count()) === 2, "both");
+  await page.goto(`${server}#/jobs/${job.id}/subtasks/0`);
+  await page.getByRole("region", { name: "Log of attempt 1" }).getByText(`${run} looks`).waitFor();
+  await page.goto(`${server}#/jobs/${job.id}`);
   await page.locator("[data-action=Delete]").click();
   await page.getByRole("button", { name: "Delete the job" }).click();
   await page.getByRole("heading", { level: 1, name: "Jobs" }).waitFor();

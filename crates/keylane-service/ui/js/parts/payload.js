@@ -1,4 +1,4 @@
-// A payload or result as it was sent, indented, with every digit of its numbers.
+// A payload or result as it was sent, indented, with every digit of its numbers; and other long texts.
 
 import { h } from "../dom.js";
 import { printExact } from "../exact.js";
@@ -10,7 +10,16 @@ import { copy } from "./toast.js";
  * @param {string} title
  */
 export function payload(value, title) {
-  const text = printExact(value);
+  return longText(printExact(value), title);
+}
+
+/**
+ * A text as it is, with a way to copy it.
+ * @param {string} text
+ * @param {string} title
+ * @param {import("../dom.js").Child[]} beside
+ */
+export function longText(text, title, ...beside) {
   return h(
     "div",
     null,
@@ -21,6 +30,7 @@ export function payload(value, title) {
       h(
         "div",
         { class: "panel-side" },
+        ...beside,
         button("Copy", "copy", () => copy(text, title), {
           class: "button is-small",
           "aria-label": `Copy ${title.toLowerCase()}`,

@@ -1,9 +1,10 @@
-// One subtask: how it is, why it waits, what it was given, and what came of it.
+// One subtask: how it is, why it waits, what it was given, what came of it, and what its attempts said.
 
 import { get, jobPath } from "../api.js";
 import { every, fill, h, refill } from "../dom.js";
 import { duration, jobTitle } from "../format.js";
 import { becauseList } from "../parts/because.js";
+import { attemptLogs } from "../parts/log.js";
 import { pageHead } from "../parts/page.js";
 import { payload } from "../parts/payload.js";
 import { ago, failure, keyLink, panel, skeleton, stateBadge } from "../parts/small.js";
@@ -11,6 +12,7 @@ import { href } from "../route.js";
 import { isFinal } from "../words.js";
 
 /** @typedef {import("../types.js").Subtask} Subtask */
+/** @typedef {import("../types.js").AttemptLog} AttemptLog */
 
 const ASK_EVERY_MS = 2_000;
 
@@ -27,14 +29,17 @@ export function showSubtask(view) {
   });
   const body = h("div", { class: "stack" }, panel("Subtask", {}, skeleton()));
   fill(root, head.element, body);
+  const at = `${jobPath(job)}/subtasks/${encodeURIComponent(number)}`;
   let isOver = false;
   const load = async () => {
     if (isOver || app.live.isPaused || app.live.connection === "lost") return;
     try {
-      const subtask = await get(`${jobPath(job)}/subtasks/${encodeURIComponent(number)}`, {}, signal);
+      const subtask = await get(at, {}, signal);
+      // Asked for afterwards, so that of an attempt that is over nothing is missing.
+      const logs = (await get(`${at}/logs`, {}, signal)).items;
       isOver = isFinal(subtask.state) || subtask.state === "skipped";
       state.update(subtask.state);
-      refill(body, JSON.stringify(subtask), () => parts(app, subtask));
+      refill(body, JSON.stringify([subtask, logs]), () => parts(app, subtask, logs));
     } catch (error) {
       if (!signal.aborted && !("shown" in body)) fill(body, failure(/** @type {Error} */ (error), load));
     }
@@ -53,8 +58,9 @@ export function showSubtask(view) {
 /**
  * @param {import("../main.js").App} app
  * @param {Subtask} subtask
+ * @param {AttemptLog[]} logs
  */
-function parts(app, { keys, attempts, payload: given, outcome, waiting_because: because }) {
+function parts(app, { keys, attempts, payload: given, outcome, waiting_because: because }, logs) {
   const took = outcome?.started_at && duration(Date.parse(outcome.ended_at) - Date.parse(outcome.started_at));
   /** @type {[string, import("../dom.js").Child | import("../dom.js").Child[] | undefined][]} */
   const rows = [
@@ -75,5 +81,6 @@ function parts(app, { keys, attempts, payload: given, outcome, waiting_because: 
     outcome && outcome.result !== undefined
       ? h("section", { class: "panel", "aria-label": "Result" }, payload(outcome.result, "Result"))
       : null,
+    ...attemptLogs(logs),
   ];
 }

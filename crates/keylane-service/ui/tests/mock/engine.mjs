@@ -407,10 +407,26 @@ export class Engine extends EventEmitter {
     this.free.push(subtask.slot);
     this.free.sort((a, b) => a - b);
     this.#keepSlice({ ...this.#slice(run), end: iso(Date.now()), outcome });
+    this.#keepLog(subtask, run, outcome);
     if (outcome === "retry") this.#backOff(subtask);
     else this.#end(subtask, outcome, run);
     this.#mayBeOver(subtask.job);
     this.#serve();
+  }
+
+  /** What the payload has it say, unless that is nothing. */
+  #keepLog(subtask, run, outcome) {
+    if (!subtask.payload?.say) return;
+    subtask.logs ??= [];
+    subtask.logs.push({
+      attempt: run.attempt,
+      fence: subtask.logs.length + 1,
+      state: outcome === "retry" ? "failed" : outcome,
+      started_at: iso(run.since),
+      ended_at: iso(Date.now()),
+      left_out_bytes: subtask.payload.left_out ?? 0,
+      text: subtask.payload.say,
+    });
   }
 
   #backOff(subtask) {

@@ -144,7 +144,7 @@ function route(state, method, url, body) {
     return [200, { name: "keylane", version: "0.1.0", environment: state.environment, read_only: state.readOnly }];
   if (parts[0] === "readyz" || parts[0] === "livez") return health(engine);
   if (method !== "GET" && state.readOnly) throw new Refused(403, "read-only", "This server takes no changes.");
-  const [, name, id, verb, number] = parts;
+  const [, name, id, verb, number, what] = parts;
   if (name === "summary") return [200, engine.summary()];
   if (name === "scheduler") return [200, engine.scheduler()];
   if (name === "kinds") return [200, { items: engine.kinds }];
@@ -153,7 +153,7 @@ function route(state, method, url, body) {
   if (name === "keys") return keys(engine, method, url, id, verb);
   if (name === "jobs" && !id && method === "POST") return submit(engine, body);
   if (name === "jobs" && !id) return [200, page(listed(engine, url.searchParams), url, (job) => engine.view(job))];
-  if (name === "jobs" && method === "GET") return read(engine, url, id, verb, number);
+  if (name === "jobs" && method === "GET") return read(engine, url, id, verb, number, what);
   if (name === "jobs") return change(engine, method, id, verb, body);
   throw new Refused(404, "not-found", "There is nothing here.");
 }
@@ -211,11 +211,12 @@ function listed(engine, query) {
   });
 }
 
-function read(engine, url, id, verb, number) {
+function read(engine, url, id, verb, number, what) {
   const job = engine.job(id);
   const query = url.searchParams;
   if (verb === undefined) return [200, engine.view(job)];
   if (verb === "explain") return [200, { because: engine.because(job) }];
+  if (verb === "subtasks" && what === "logs") return [200, { items: engine.subtask(id, number).logs ?? [] }];
   if (verb === "subtasks" && number !== undefined) return [200, engine.subtaskView(engine.subtask(id, number))];
   if (verb === "subtasks") {
     const found = job.subtasks.filter(
