@@ -1,7 +1,7 @@
 // The parts that need no page: they are told what is, and say what is shown.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { mock, test } from "node:test";
 
 import { jobsOf, pointsFromBars, sharesOf } from "../js/allocation/history.js";
 import { ExactNumber, parseExact, printExact } from "../js/exact.js";
@@ -9,6 +9,7 @@ import { groupByError } from "../js/failed.js";
 import { age, bytes, count, duration, newer, newestFirst, percent, plural, short } from "../js/format.js";
 import { barAt, gapAt, rowsByKey, rowsBySlot, sharesKey, stepFrom } from "../js/lanes/rows.js";
 import { KEPT_MS, Slices } from "../js/lanes/slices.js";
+import { soon } from "../js/pace.js";
 import { href, parseRoute } from "../js/route.js";
 import { EventParser } from "../js/sse.js";
 import { reasonWord, ruleWord, stateWord } from "../js/words.js";
@@ -292,4 +293,36 @@ test("failures that differ only in numbers are one reason", () => {
       ["no reason given", [4]],
     ],
   );
+});
+
+test("what is asked for without end is done now and then, and never twice at a time", async () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  /** @type {(() => void)[]} */
+  const begun = [];
+  const ask = soon(() => new Promise((resolve) => begun.push(() => resolve(null))), 100);
+  const settle = () => new Promise((resolve) => setImmediate(resolve));
+  const pass = async (/** @type {number} */ ms) => {
+    for (let at = 0; at < ms; at += 10) {
+      ask();
+      mock.timers.tick(10);
+      await settle();
+    }
+  };
+  await pass(90);
+  assert.equal(begun.length, 0);
+  await pass(10);
+  assert.equal(begun.length, 1, "although it was asked for all the time");
+  await pass(500);
+  assert.equal(begun.length, 1, "the first is not done");
+  begun[0]();
+  await settle();
+  mock.timers.tick(100);
+  await settle();
+  assert.equal(begun.length, 2, "it was asked for meanwhile");
+  begun[1]();
+  await settle();
+  mock.timers.tick(1_000);
+  await settle();
+  assert.equal(begun.length, 2, "nobody has asked since");
+  mock.timers.reset();
 });

@@ -58,16 +58,3 @@ export function pager(load) {
     },
   };
 }
-
-/**
- * Calls `work` once, a moment after the last of many calls.
- * @param {() => void} work
- * @param {number} ms
- */
-export function later(work, ms) {
-  let timer = 0;
-  return () => {
-    clearTimeout(timer);
-    timer = setTimeout(work, ms);
-  };
-}

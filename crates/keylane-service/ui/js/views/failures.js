@@ -4,9 +4,10 @@ import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { failedOf, groupByError } from "../failed.js";
 import { count, jobTitle, newestFirst, plural } from "../format.js";
+import { soon } from "../pace.js";
 import { retryJob } from "../parts/actions.js";
 import { failedGroup } from "../parts/failedgroup.js";
-import { later, pageHead } from "../parts/page.js";
+import { pageHead } from "../parts/page.js";
 import { button, empty, failure, jobLink, panel, skeleton, stateBadge } from "../parts/small.js";
 import { href } from "../route.js";
 
@@ -52,8 +53,8 @@ export function showFailures({ app, root, signal, title }) {
     }
   };
   // Under load much fails at once, and is shown at once.
-  const soon = later(() => !signal.aborted && load(), 1_000);
-  for (const event of ["subtask_failed", "job_ended", "job_purged", "job_changed"]) app.live.on(event, soon, signal);
+  const reload = soon(() => !signal.aborted && load(), 1_000);
+  for (const event of ["subtask_failed", "job_ended", "job_purged", "job_changed"]) app.live.on(event, reload, signal);
   app.live.on("reset", load, signal);
   load();
 }

@@ -3,9 +3,9 @@
 import { fill, h } from "../dom.js";
 import { failedOf, groupByError } from "../failed.js";
 import { plural } from "../format.js";
+import { soon } from "../pace.js";
 import { retryJob } from "../parts/actions.js";
 import { failedGroup } from "../parts/failedgroup.js";
-import { later } from "../parts/page.js";
 import { button, empty, failure, panel, skeleton } from "../parts/small.js";
 
 /**
@@ -44,7 +44,7 @@ export function showFailedPart({ app, signal }, job, body, reload) {
   fill(body, panel("Failed for good", { side }, place));
   app.live.on(
     "*",
-    later(() => !signal.aborted && load(), 700),
+    soon(() => !signal.aborted && load(), 700),
     signal,
   );
   load();

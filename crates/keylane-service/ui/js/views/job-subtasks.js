@@ -2,7 +2,8 @@
 
 import { get, jobPath } from "../api.js";
 import { fill, h, KeyedList, refill, setText } from "../dom.js";
-import { later, pager } from "../parts/page.js";
+import { later, soon } from "../pace.js";
+import { pager } from "../parts/page.js";
 import { payloadLine } from "../parts/payload.js";
 import { cell, empty, failure, keyLink, panel, skeleton, stateBadge, table } from "../parts/small.js";
 import { href, parseRoute, setQuery } from "../route.js";
@@ -51,7 +52,7 @@ export function showSubtasksPart({ app, signal }, job, body) {
   fill(body, panel("Subtasks", { side: filters(again) }, place, pages.element));
   app.live.on(
     "*",
-    later(() => !signal.aborted && load(), 700),
+    soon(() => !signal.aborted && load(), 700),
     signal,
   );
   load();
