@@ -61,13 +61,13 @@ export async function pointAtBar(page) {
   const lanes = page.locator(".lanes-scroll");
   await lanes.scrollIntoViewIfNeeded();
   const box = /** @type {{x: number, y: number, width: number, height: number}} */ (await lanes.boundingBox());
-  // From the right edge on, where the newest are, in one row after the other.
+  // From near the right edge on, where the newest are that have got some width, in all of the first rows.
   let step = 0;
   return until(async () => {
-    const at = (step * 3) % Math.floor(box.width - 8);
-    const row = Math.floor((step * 3) / Math.floor(box.width - 8)) % 4;
+    const at = (Math.floor(step / 4) * 3) % Math.floor(box.width - 64);
+    const row = step % 4;
     step += 1;
-    const [x, y] = [box.x + box.width - 4 - at, box.y + 33 + 22 * row];
+    const [x, y] = [box.x + box.width - 60 - at, box.y + 33 + 22 * row];
     await page.mouse.move(x, y);
     await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
     const text = (await page.locator(".lanes-info").textContent()) ?? "";
