@@ -28,6 +28,8 @@ export class Refused extends Error {
 
 export class Engine extends EventEmitter {
   jobs = new Map();
+  /** Ids of jobs that were. @type {Set<string>} */
+  removed = new Set();
   keys = new Map();
   running = new Map();
   decisions = [];
@@ -146,6 +148,7 @@ export class Engine extends EventEmitter {
 
   job(id) {
     const job = this.jobs.get(id);
+    if (this.removed.has(id)) throw new Refused(410, "gone", "There was such a job, and it was removed.");
     if (!job) throw new Refused(404, "not-found", "There is no such job.");
     return job;
   }
@@ -223,6 +226,7 @@ export class Engine extends EventEmitter {
     const job = this.job(id);
     if (!FINAL.has(job.state)) throw new Refused(409, "job-not-over", "The job is not over: cancel it first.");
     this.jobs.delete(id);
+    this.removed.add(id);
     this.#emit("job_purged", { job: this.view(job) });
   }
 
