@@ -1,19 +1,14 @@
 //! `keylane audit`: what operators have done, the newest first.
 
-use std::io::{self, Write};
-
 use clap::Args;
-use keylane_service::wire::{AuditEntry, AuditOutcome, Page};
-use serde_json::value::RawValue;
+use keylane_service::wire::{AuditEntry, AuditOutcome};
 
+use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::{say, settle};
-use super::server::{Server, block_on};
-use super::words::{one_line, plain, table};
+use super::refusal::settle;
+use super::server::Server;
+use super::words::{plain, table};
 use crate::exit::Ending;
-
-/// How many entries are asked for at once: what the server gives at most.
-const MOST_ON_A_PAGE: usize = 1000;
 
 /// Shows what operators have done, and what came of it, the newest first.
 #[derive(Debug, Args)]
@@ -56,48 +51,13 @@ impl AuditArgs {
     fn show(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.limit > 0, "--limit is one at least");
         let server = Server::new(&self.server)?;
-        let (entries, more) = block_on(self.read(&server))?;
-        let mut out = io::stdout().lock();
-        if self.json {
-            for entry in &entries {
-                out.write_all(&one_line(entry.get().as_bytes()))?;
-                out.write_all(b"\n")?;
-            }
-        } else {
-            let entries = entries.iter().map(|entry| serde_json::from_str(entry.get()));
-            let entries: Vec<AuditEntry> = entries.collect::<Result<_, _>>()?;
-            let rows: Vec<_> = entries.iter().map(row).collect();
-            out.write_all(table(&COLUMNS, &[], &rows).as_bytes())?;
-        }
-        out.flush()?;
-        if more {
-            say(format_args!("there are more; --limit shows more than {}", self.limit));
-        }
-        Ok(())
-    }
-
-    /// Page after page, up to the limit; and whether there are more.
-    async fn read(&self, server: &Server) -> anyhow::Result<(Vec<Box<RawValue>>, bool)> {
-        let mut entries = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let limit = (self.limit - entries.len()).min(MOST_ON_A_PAGE).to_string();
-            let mut query = vec![("limit", limit.as_str())];
-            let given = [
-                ("who", &self.who),
-                ("what", &self.what),
-                ("job", &self.job),
-                ("since", &self.since),
-                ("cursor", &cursor),
-            ];
-            query.extend(given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
-            let page: Page<Box<RawValue>> = server.read(&["v1", "audit"], &query).await?;
-            entries.extend(page.items);
-            cursor = page.next_cursor;
-            if cursor.is_none() || entries.len() >= self.limit {
-                return Ok((entries, cursor.is_some()));
-            }
-        }
+        let given =
+            [("who", &self.who), ("what", &self.what), ("job", &self.job), ("since", &self.since)];
+        let asked: Vec<_> =
+            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+        list::show(&server, &["v1", "audit"], &asked, self.limit, self.json, |entries| {
+            table(&COLUMNS, &[], &entries.iter().map(row).collect::<Vec<_>>())
+        })
     }
 }
 

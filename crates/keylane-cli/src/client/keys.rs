@@ -1,16 +1,15 @@
 //! `keylane keys`: which keys wait, the one whose head has waited longest first, and what becomes of one.
 
-use std::io::{self, Write};
-
 use clap::{Args, Subcommand, ValueEnum};
 use keylane_service::wire::{KeyState, KeyView, Page};
 use reqwest::Method;
 use serde_json::value::RawValue;
 
+use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::refusal::settle;
 use super::server::{Server, block_on};
-use super::words::{one_line, plain, table};
+use super::words::{plain, table};
 use crate::exit::Ending;
 use crate::progress::clock;
 
@@ -113,18 +112,9 @@ impl One {
 
 impl How {
     fn print(&self, keys: &[Box<RawValue>]) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
-        if !self.json {
-            let keys = keys.iter().map(|key| serde_json::from_str(key.get()));
-            let keys: Vec<KeyView> = keys.collect::<Result<_, _>>()?;
-            let rows: Vec<_> = keys.iter().map(row).collect();
-            return Ok(out.write_all(table(&COLUMNS, &[2, 3], &rows).as_bytes())?);
-        }
-        for key in keys {
-            out.write_all(&one_line(key.get().as_bytes()))?;
-            out.write_all(b"\n")?;
-        }
-        Ok(())
+        list::print(keys, self.json, |keys| {
+            table(&COLUMNS, &[2, 3], &keys.iter().map(row).collect::<Vec<_>>())
+        })
     }
 }
 

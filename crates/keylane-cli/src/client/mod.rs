@@ -13,6 +13,7 @@ mod audit;
 mod board;
 mod follow;
 mod keys;
+mod list;
 mod logs;
 mod options;
 mod refusal;

@@ -6,22 +6,20 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use keylane_service::wire::{Job, MissedChoice, OverlapChoice, Page, Schedule};
+use keylane_service::wire::{Job, MissedChoice, OverlapChoice, Schedule};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::{say, settle};
+use super::refusal::settle;
 use super::server::{ANSWER_WITHIN, Answer, Server, block_on};
 use super::submit::read_payload;
 use super::subtasks::json;
 use super::words::{one_line, plain, table};
 use crate::exit::Ending;
-
-/// How many schedules are asked for at once: what the server gives at most.
-const MOST_ON_A_PAGE: usize = 1000;
 
 /// Shows the jobs that are made again and again, or sets, removes, pauses, resumes or runs one.
 #[derive(Debug, Args)]
@@ -210,41 +208,9 @@ pub(crate) fn run(args: &SchedulesArgs) -> anyhow::Result<Ending> {
 impl List {
     fn show(&self) -> anyhow::Result<()> {
         let server = Server::new(&self.how.server)?;
-        let (schedules, more) = block_on(self.read(&server))?;
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        if self.how.json {
-            for schedule in &schedules {
-                out.write_all(&one_line(schedule.get().as_bytes()))?;
-                out.write_all(b"\n")?;
-            }
-        } else {
-            let read = schedules.iter().map(|schedule| serde_json::from_str(schedule.get()));
-            let schedules: Vec<Schedule> = read.collect::<Result<_, _>>()?;
-            let rows: Vec<_> = schedules.iter().map(row).collect();
-            out.write_all(table(&COLUMNS, &[], &rows).as_bytes())?;
-        }
-        out.flush()?;
-        if more {
-            say(format_args!("there are more; --limit shows more than {}", self.limit));
-        }
-        Ok(())
-    }
-
-    /// Page after page, up to the limit; and whether there are more.
-    async fn read(&self, server: &Server) -> anyhow::Result<(Vec<Box<RawValue>>, bool)> {
-        let mut schedules = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let limit = (self.limit - schedules.len()).min(MOST_ON_A_PAGE).to_string();
-            let mut query = vec![("limit", limit.as_str())];
-            query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
-            let page: Page<Box<RawValue>> = server.read(&["v1", "schedules"], &query).await?;
-            schedules.extend(page.items);
-            cursor = page.next_cursor;
-            if cursor.is_none() || schedules.len() >= self.limit {
-                return Ok((schedules, cursor.is_some()));
-            }
-        }
+        list::show(&server, &["v1", "schedules"], &[], self.limit, self.how.json, |schedules| {
+            table(&COLUMNS, &[], &schedules.iter().map(row).collect::<Vec<_>>())
+        })
     }
 }
 
