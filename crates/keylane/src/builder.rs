@@ -285,11 +285,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Has every lane yield after its quantum while other tasks are ready, also where half of the workers are
-    /// busy with others: [`quantum`](Self::quantum) has the rule without this.
+    /// Has a lane yield after its quantum while other tasks are ready, unless more waits in it than in the lane
+    /// whose turn it would be, and it stays on no more than half of the workers with others like it:
+    /// [`quantum`](Self::quantum) has the rule without this.
     ///
-    /// For lanes that all have much to do, and slow tasks: they get on evenly, so that none of them is
-    /// left in the end with the others' workers idle. A lane that is far longer than all others ends later.
+    /// For lanes that all have much to do, and slow tasks: what is left of them gets evenly less, so that none of
+    /// them is left in the end with the others' workers idle.
     /// Turns go round all lanes; so all workers share one lock, which costs nothing that can be measured where tasks
     /// take some 100 µs or more.
     ///

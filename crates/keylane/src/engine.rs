@@ -222,6 +222,8 @@ pub(crate) struct Wish {
     pub(crate) stay: bool,
     /// The lane of the ended task may go on.
     pub(crate) quantum_left: bool,
+    /// It may go on if more waits in it than in the lane whose turn it would be.
+    pub(crate) while_longer: bool,
     /// How many tasks the lane has run in this turn.
     pub(crate) ran: usize,
 }

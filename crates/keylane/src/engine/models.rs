@@ -335,6 +335,7 @@ impl Shift {
                 go_on: !engine.stopping(),
                 stay: !engine.stopping(),
                 quantum_left: true,
+                while_longer: false,
                 ran: 1,
             };
             let Some(next) = engine.step(shard, ended.take(), wish, &mut hand) else { return };
@@ -352,7 +353,7 @@ impl Shift {
 
     /// A single step of a worker in the first shard, and the body of the task that it has found.
     fn step(&self, ended: Option<OnTask>, stay: bool) -> Option<OnTask> {
-        let wish = Wish { go_on: stay, stay, quantum_left: true, ran: 1 };
+        let wish = Wish { go_on: stay, stay, quantum_left: true, while_longer: false, ran: 1 };
         let mut hand = Hand::default();
         let ended = ended.map(|on| on.held);
         let next = self.engine.step(0, ended, wish, &mut hand);

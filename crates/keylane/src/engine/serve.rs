@@ -191,7 +191,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let &Held::Lane(slot) = ended else { return false };
         // The shard's own bit counts, too: its inbox may have what was told, behind a backlog that is all
         // the lane's.
-        let quantum_left = wish.quantum_left || !(lanes.others_wait() || self.board.any());
+        let quantum_left = wish.quantum_left
+            || !(lanes.others_wait() || self.board.any())
+            || wish.while_longer && lanes.is_longer_than_next(slot);
         if lanes.next_in_lane(slot, quantum_left, hand) {
             // In the place of another lane it would have to answer for what the inbox has of that
             // one's, and of which nobody was told.
@@ -282,7 +284,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         match held {
             Held::Rollup(rollup) => self.end_rollup(&rollup),
             held => {
-                let wish = Wish { go_on: false, stay: false, quantum_left: true, ran: 0 };
+                let wish = Wish {
+                    go_on: false,
+                    stay: false,
+                    quantum_left: true,
+                    while_longer: false,
+                    ran: 0,
+                };
                 self.step(shard, Some(held), wish, &mut Hand::default());
             }
         }

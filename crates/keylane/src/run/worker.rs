@@ -232,10 +232,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let mut ended = None;
         let mut stay = true;
         loop {
+            let stays = self.within_quantum() || self.overtime();
+            let while_longer = stays && self.on_overtime && self.engine.settings.strict_quantum;
             let wish = Wish {
                 go_on: stay || !self.must_leave(),
                 stay,
-                quantum_left: self.quantum_left(),
+                quantum_left: stays && !while_longer,
+                while_longer,
                 ran: self.turn.tasks,
             };
             let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
@@ -335,11 +338,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     /// Whether the lane may stay on although its quantum is used up: as long as that is so on no
-    /// more than half of the workers, or never if the quantum is strict. The others are for everybody else.
+    /// more than half of the workers. The others are for everybody else.
     #[cold]
     fn overtime(&mut self) -> bool {
-        let Engine { settings, crew, .. } = &*self.engine;
-        self.on_overtime = self.on_overtime || !settings.strict_quantum && crew.try_overtime();
+        self.on_overtime = self.on_overtime || self.engine.crew.try_overtime();
         self.on_overtime
     }
 
@@ -352,10 +354,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     #[inline]
-    fn quantum_left(&mut self) -> bool {
-        let within = self.turn.tasks < self.engine.settings.quantum_tasks
-            && self.pace.now() - self.turn.started < self.quantum_nanos;
-        within || self.overtime()
+    fn within_quantum(&self) -> bool {
+        self.turn.tasks < self.engine.settings.quantum_tasks
+            && self.pace.now() - self.turn.started < self.quantum_nanos
     }
 
     /// At the end of a slice: whether to stay on the shard.

@@ -84,6 +84,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.has_offer()
     }
 
+    /// Whether more waits in a lane than in that of the task whose turn it would be. Who has not got a lane yet
+    /// counts as longer: nobody knows how much there is behind it.
+    #[cold]
+    pub(crate) fn is_longer_than_next(&self, slot: usize) -> bool {
+        let waits_in = |slot: usize| self.lanes[slot].waiting.len();
+        match self.ready.front() {
+            Some(Ready { held: Held::Lane(next), .. }) if self.backlog.is_empty() => {
+                waits_in(slot) > 1 + waits_in(*next)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the task just taken was the last of a small delivery, so that a moment's patience
     /// would bring a larger one.
     #[inline]
