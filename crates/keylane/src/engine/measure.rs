@@ -1,5 +1,8 @@
 //! What takes a look at the clock: how long tasks wait, and how long kept turns last.
 
+#[cfg(all(test, loom))]
+mod models;
+
 use super::*;
 use crate::observe::Began;
 use crate::order::Scope;

@@ -351,12 +351,12 @@ impl Shift {
         }
     }
 
-    /// A single step of a worker in the first shard, and the body of the task that it has found.
-    fn step(&self, ended: Option<OnTask>, stay: bool) -> Option<OnTask> {
+    /// A single step of a worker in a shard, and the body of the task that it has found.
+    pub(super) fn step(&self, shard: usize, ended: Option<OnTask>, stay: bool) -> Option<OnTask> {
         let wish = Wish { go_on: stay, stay, quantum_left: true, while_longer: false, ran: 1 };
         let mut hand = Hand::default();
         let ended = ended.map(|on| on.held);
-        let next = self.engine.step(0, ended, wish, &mut hand);
+        let next = self.engine.step(shard, ended, wish, &mut hand);
         if next.is_some() {
             hand.take()();
         }
@@ -465,16 +465,16 @@ fn a_resident_answers_for_its_own_key_alone() {
         let shift = Shift::new(1, usize::MAX);
         let submit = |key| assert!(shift.submit(Claims::exclusive(key), || {}));
         submit(1);
-        let on_one = shift.step(None, true);
+        let on_one = shift.step(0, None, true);
         submit(1);
-        let on_one = shift.step(on_one, true);
+        let on_one = shift.step(0, on_one, true);
         assert!(on_one.is_some());
-        assert!(shift.step(None, true).is_none(), "the key is taken");
+        assert!(shift.step(0, None, true).is_none(), "the key is taken");
         submit(1);
         assert_eq!(shift.engine.board.first_from(0), None, "nobody else has a use for it");
         submit(2);
         assert_eq!(shift.engine.board.first_from(0), Some(0));
-        assert!(shift.step(None, true).is_some());
+        assert!(shift.step(0, None, true).is_some());
     });
 }
 
@@ -492,16 +492,16 @@ fn a_new_resident_hides_no_task_of_the_last() {
         let submit = |key| assert!(shift.submit(Claims::exclusive(key), || {}));
         submit(1);
         submit(1);
-        let on_one = shift.step(None, true);
-        let on_one = shift.step(on_one, true);
+        let on_one = shift.step(0, None, true);
+        let on_one = shift.step(0, on_one, true);
         submit(2);
         submit(2);
-        let on_two = shift.step(None, true);
-        assert!(shift.step(None, true).is_none(), "both keys are taken");
+        let on_two = shift.step(0, None, true);
+        assert!(shift.step(0, None, true).is_none(), "both keys are taken");
         submit(1);
-        let on_two = shift.step(on_two, true);
+        let on_two = shift.step(0, on_two, true);
         assert!(on_two.is_some());
-        assert!(shift.step(on_one, false).is_none());
+        assert!(shift.step(0, on_one, false).is_none());
         assert_eq!(shift.engine.board.first_from(0), Some(0), "the first key has no worker");
     });
 }
