@@ -109,6 +109,31 @@ async fn when_too_much_waits_more_is_put_off_and_comes_in_later() {
     client.post("/v1/jobs", one).await.expect(429);
 }
 
+/// None of them has an end of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_dropped_with_a_job_makes_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = Bounds { waiting_subtasks: 3, ..Bounds::default() };
+    let service = service(folder.path(), bounds).await;
+    let (_server, client) = serve(&service).await;
+    let three = r#"{"kind":"echo","delay_ms":3600000,"subtasks":[{"key":"a"},{"key":"a"},{}]}"#;
+    for _ in 0..3 {
+        let id = client.submit(three).await;
+        client.post("/v1/jobs", three).await.expect(429);
+        client.post(&format!("/v1/jobs/{id}/cancel"), "{}").await;
+        client.wait(&id).await;
+    }
+    // Tried again they take it once more.
+    let id = client.submit(three).await;
+    client.post(&format!("/v1/jobs/{id}/cancel"), "{}").await;
+    client.wait(&id).await;
+    client.post(&format!("/v1/jobs/{id}/retry"), r#"{"only":"unsuccessful"}"#).await.expect(202);
+    let ended = client.wait(&id).await;
+    assert_eq!(ended["counts"]["succeeded"], 3);
+    client.submit(three).await;
+    client.post("/v1/jobs", three).await.expect(429);
+}
+
 /// An answer that was lost is there to be had again: full or not, its job is one of those that fill it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_accepted_is_answered_again_however_much_waits() {
@@ -186,7 +211,8 @@ async fn who_sends_half_a_request_is_let_go() {
 async fn who_comes_when_all_places_are_taken_waits_for_one() {
     let folder = tempfile::tempdir().unwrap();
     let service = service(folder.path(), Bounds::default()).await;
-    let one = Settings { most_connections: 1, ..Settings::default() };
+    let head_timeout = Duration::from_secs(600);
+    let one = Settings { most_connections: 1, head_timeout, ..Settings::default() };
     let (_server, client) = serve_with(&service, one).await;
     let mut first = TcpStream::connect(client.address).await.unwrap();
     ask_whether_it_lives(&mut first).await;

@@ -252,10 +252,14 @@ impl Core {
     ) {
         let Some(live) = books.live.get_mut(&job) else { return };
         live.is_closing = true;
+        let counts = live.final_counts();
+        // What is dropped with the job has no end of its own.
+        let dropped = counts.cancelled.saturating_sub(live.ended.cancelled);
+        books.unfinished = books.unfinished.saturating_sub(dropped.into());
         let (stored, state) = super::begin::states(outcome);
         let status = crate::store::JobStatus {
             ended_ms: Some(now.0),
-            counts: live.final_counts(),
+            counts,
             ..crate::store::JobStatus { state: stored, ..live.status() }
         };
         books.unwritten.changes.status(job, status);
