@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::Core;
 use super::attempt::Begin;
 use super::books::{Books, Effect, Running};
 use super::lease::Held;
+use super::{Core, StoreHealth};
 use crate::handle::{Attempt, Failure, Step as Handled};
 use crate::kind::Work;
 use crate::schedule::{KindId, Start, Step};
@@ -74,8 +74,9 @@ impl Core {
             self.note_begun(books, &begun, now);
         }
         self.admit_held_back(books, starts);
-        // A batch that was not written must be, before there is more.
-        let may_start = books.refused.is_none() && books.unwritten.effects.len() < MOST_UNWRITTEN;
+        // A batch that was not written must be, before there is more; while it is tried once more it is nowhere else.
+        let is_full = books.refused.is_some() || *self.health() == StoreHealth::Full;
+        let may_start = !is_full && books.unwritten.effects.len() < MOST_UNWRITTEN;
         while may_start && starts.len() < AT_ONCE {
             let Some(start) = books.scheduler.poll_start(now.0) else { break };
             if let Some(begin) = self.register(books, start, now) {
