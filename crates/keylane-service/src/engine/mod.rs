@@ -21,7 +21,7 @@ mod clock;
 mod command;
 mod dispatch;
 mod embedded;
-mod events;
+pub(crate) mod events;
 mod intake;
 mod lease;
 mod logs;

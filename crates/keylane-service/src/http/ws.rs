@@ -125,9 +125,9 @@ struct Client {
     say: mpsc::Sender<Message>,
 }
 
-#[derive(Debug)]
 enum Follow {
-    Begin(JobId),
+    /// With what comes from then on.
+    Begin(JobId, Follower),
     End(JobId),
 }
 
@@ -144,7 +144,7 @@ impl Client {
         let (say, said) = mpsc::channel(WAITING);
         let (follow, following) = mpsc::channel(WAITING);
         let writer = tokio::spawn(write(out, said));
-        let events = tokio::spawn(forward(Arc::clone(&state.core), following, say.clone()));
+        let events = tokio::spawn(forward(following, say.clone()));
         let closing = state.closing.clone();
         let mut client =
             Client { state, caller, from, followed: HashSet::new(), follow, say: say.clone() };
@@ -302,7 +302,9 @@ impl Client {
             ));
         }
         self.followed.insert(id);
-        let _ = self.follow.send(Follow::Begin(id)).await;
+        // From here on, and not from when the other task gets to it.
+        let from = self.state.core.events.follow(None).0;
+        let _ = self.follow.send(Follow::Begin(id, from)).await;
         Ok(message(&Said::Following { seq }))
     }
 }
@@ -316,35 +318,55 @@ impl Drop for Leaving {
     }
 }
 
+/// What is followed, and how far it was sent.
+#[derive(Default)]
+struct Following {
+    jobs: HashSet<JobId>,
+    /// Who follows nothing is woken by nothing.
+    events: Option<Follower>,
+}
+
+impl Following {
+    fn change(&mut self, change: Follow) {
+        match change {
+            Follow::Begin(id, from) => {
+                self.jobs.insert(id);
+                self.events.get_or_insert(from);
+            }
+            Follow::End(id) => {
+                self.jobs.remove(&id);
+                if self.jobs.is_empty() {
+                    self.events = None;
+                }
+            }
+        }
+    }
+}
+
 /// Sends events of the followed jobs. It waits for room, and so is told to begin anew when it has waited for
-/// too long. Who follows nothing is woken by nothing.
-async fn forward(core: Arc<Core>, mut changes: mpsc::Receiver<Follow>, say: mpsc::Sender<Message>) {
-    let mut followed = HashSet::new();
-    let mut follower: Option<Follower> = None;
+/// too long.
+async fn forward(mut changes: mpsc::Receiver<Follow>, say: mpsc::Sender<Message>) {
+    let mut following = Following::default();
     loop {
         let next = async {
-            match &mut follower {
-                Some(follower) => follower.next().await,
+            match &mut following.events {
+                Some(events) => events.next().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            change = changes.recv() => {
-                match change {
-                    Some(Follow::Begin(id)) => _ = followed.insert(id),
-                    Some(Follow::End(id)) => _ = followed.remove(&id),
-                    None => return,
-                }
-                follower = match follower.take() {
-                    _ if followed.is_empty() => None,
-                    None => Some(core.events.follow(None).0),
-                    following => following,
-                };
-            }
+            change = changes.recv() => match change {
+                Some(change) => following.change(change),
+                None => return,
+            },
             next = next => {
+                // Who was told to follow a job was told before anything that they have done to it since.
+                while let Ok(change) = changes.try_recv() {
+                    following.change(change);
+                }
                 let said = match &next {
-                    Followed::Event(event) if is_followed(&followed, event) => {
+                    Followed::Event(event) if is_followed(&following.jobs, event) => {
                         message(&Said::Event { event })
                     }
                     Followed::Event(_) => continue,
@@ -384,4 +406,47 @@ fn close(code: u16, reason: &'static str) -> Message {
 /// The number of a message that is not understood otherwise.
 fn seq_of(text: &str) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(text).ok()?.get("seq")?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::events::{Events, event};
+    use crate::wire::{EventKind, Timestamp};
+
+    fn ended(events: &Events, job: JobId) {
+        let counts = json!({"total": 1, "waiting": 0, "ready": 0, "running": 0, "backing_off": 0,
+            "succeeded": 1, "failed": 0, "cancelled": 0, "skipped": 0});
+        let job: Job = serde_json::from_value(json!({
+            "id": job.to_string(), "kind": "work", "labels": {}, "state": "succeeded", "weight": 1,
+            "counts": counts, "progress": 1.0, "created_at": "2026-05-04T10:10:00.000Z", "version": 1,
+        }))
+        .unwrap();
+        events.publish(|id| Event {
+            job: Some(Box::new(job)),
+            ..event(id, EventKind::JobEnded, Timestamp(0))
+        });
+    }
+
+    /// Who was told that they follow a job learns of its end, however late the task that sends it comes to it.
+    #[tokio::test]
+    async fn one_follows_from_when_one_was_told_so() {
+        let events = Arc::new(Events::new(7));
+        let (follow, changes) = mpsc::channel(8);
+        let (say, mut said) = mpsc::channel(8);
+        for job in [JobId([1; 16]), JobId([2; 16])] {
+            follow.send(Follow::Begin(job, events.follow(None).0)).await.unwrap();
+            ended(&events, job);
+        }
+        ended(&events, JobId([3; 16]));
+        drop(tokio::spawn(forward(changes, say)));
+        for job in [JobId([1; 16]), JobId([2; 16])] {
+            let Some(Message::Text(text)) = said.recv().await else { panic!("it is not told") };
+            assert!(text.contains(&job.to_string()), "{text}");
+        }
+        drop(follow);
+        assert!(said.recv().await.is_none(), "nobody follows the third");
+    }
 }
