@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Config {
 struct Server {
     listen: Option<SocketAddr>,
     store: Option<PathBuf>,
-    slots: Option<usize>,
+    slots: Option<NonZeroUsize>,
     order: Option<Order>,
     tokens: Option<PathBuf>,
     tls_certificates: Option<PathBuf>,
@@ -42,13 +42,13 @@ struct Server {
     keep: Option<Age>,
     keep_audit: Option<Age>,
     most_audit: Option<NonZeroU64>,
-    most_connections: Option<usize>,
+    most_connections: Option<NonZeroUsize>,
     most_websockets: Option<usize>,
     most_body: Option<Size>,
     body_timeout: Option<Span>,
     most_payload: Option<Size>,
-    most_subtasks: Option<u32>,
-    most_waiting: Option<u64>,
+    most_subtasks: Option<NonZeroU32>,
+    most_waiting: Option<NonZeroU64>,
     most_store: Option<Size>,
 }
 
@@ -66,8 +66,8 @@ enum Order {
 struct Doing {
     command: Option<Vec<String>>,
     worker: Option<Vec<String>>,
-    workers: Option<usize>,
-    tasks_per_worker: Option<u64>,
+    workers: Option<NonZeroUsize>,
+    tasks_per_worker: Option<NonZeroU64>,
     http: Option<String>,
     env: Option<Vec<String>>,
     limits: LimitsTable,
@@ -87,18 +87,18 @@ struct LimitsTable {
 struct KindTable {
     command: Option<Vec<String>>,
     worker: Option<Vec<String>>,
-    workers: Option<usize>,
-    tasks_per_worker: Option<u64>,
+    workers: Option<NonZeroUsize>,
+    tasks_per_worker: Option<NonZeroU64>,
     http: Option<String>,
     lease: Option<Span>,
     env: Option<Vec<String>>,
     limits: LimitsTable,
-    attempts: Option<u32>,
+    attempts: Option<NonZeroU32>,
     backoff: Option<BackoffRange>,
     timeout: Option<Span>,
-    concurrency: Option<usize>,
+    concurrency: Option<NonZeroUsize>,
     rate: Option<RateText>,
-    burst: Option<u32>,
+    burst: Option<NonZeroU32>,
     on_error: Option<OnErrorChoice>,
     on_fail: Option<OnFailChoice>,
     log_bytes: Option<Size>,
@@ -214,7 +214,7 @@ impl Config {
             size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
         Settings {
-            slots: server.slots.unwrap_or(plain.slots),
+            slots: server.slots.map_or(plain.slots, NonZeroUsize::get),
             order: match server.order {
                 None | Some(Order::Arrival) => keylane::allocate::Order::Arrival,
                 Some(Order::Balanced) => keylane::allocate::Order::Balanced,
@@ -223,8 +223,10 @@ impl Config {
             bounds: Bounds {
                 body_bytes: size(server.most_body, bounds.body_bytes),
                 payload_bytes: size(server.most_payload, bounds.payload_bytes),
-                job_subtasks: server.most_subtasks.unwrap_or(bounds.job_subtasks),
-                waiting_subtasks: server.most_waiting.unwrap_or(bounds.waiting_subtasks),
+                job_subtasks: server.most_subtasks.map_or(bounds.job_subtasks, NonZeroU32::get),
+                waiting_subtasks: server
+                    .most_waiting
+                    .map_or(bounds.waiting_subtasks, NonZeroU64::get),
             },
             keep: server.keep.map_or(plain.keep, |keep| keep.0),
             keep_audit: server.keep_audit.map_or(plain.keep_audit, |keep| keep.0),
@@ -260,7 +262,9 @@ impl Config {
             hosts: server.hosts.clone(),
             read_only: server.read_only,
             environment: server.environment.clone(),
-            most_connections: server.most_connections.unwrap_or(plain.most_connections),
+            most_connections: server
+                .most_connections
+                .map_or(plain.most_connections, NonZeroUsize::get),
             most_websockets: server.most_websockets.unwrap_or(plain.most_websockets),
             body_timeout: server.body_timeout.map_or(plain.body_timeout, |span| span.0),
             ..plain
@@ -323,24 +327,44 @@ impl KindTable {
                 "`burst` is a part of a rate: add `rate`, such as rate = \"100/s\", or leave it out"
             );
         }
+        self.check_times()?;
         let plain = Kind::leased(Duration::ZERO);
         Ok(Kind {
             work,
             split: step(&self.split, "split")?,
             fan_in: step(&self.fan_in, "fan_in")?,
-            attempts: self.attempts.unwrap_or(plain.attempts).max(1),
+            attempts: self.attempts.map_or(plain.attempts, NonZeroU32::get),
             backoff: self.backoff.map_or(plain.backoff, |range| Backoff {
                 first: range.0,
                 longest: range.1,
                 ..plain.backoff
             }),
             timeout: self.timeout.map(|span| span.0),
-            concurrency: self.concurrency,
-            rate: self.rate.map(|rate| Rate { per_second: rate.0, burst: self.burst.unwrap_or(1) }),
+            concurrency: self.concurrency.map(NonZeroUsize::get),
+            rate: self.rate.map(|rate| Rate {
+                per_second: rate.0,
+                burst: self.burst.map_or(1, NonZeroU32::get),
+            }),
             on_error: self.on_error.unwrap_or_default(),
             on_fail: self.on_fail.unwrap_or_default(),
             log_bytes: self.log_bytes(plain.log_bytes)?,
         })
+    }
+
+    fn check_times(&self) -> anyhow::Result<()> {
+        if self.lease.is_some_and(|lasts| lasts.0.is_zero()) {
+            bail!("`lease` is how long a task is lent for; write 30s");
+        }
+        let Some(timeout) = self.timeout else { return Ok(()) };
+        if timeout.0.is_zero() {
+            bail!("`timeout` is how long an attempt may take; write 5m, or leave it out");
+        }
+        if self.lease.is_some() && self.split.is_none() && self.fan_in.is_none() {
+            bail!(
+                "`timeout` is for what is done here, and a lease ends by its own time: leave it out"
+            );
+        }
+        Ok(())
     }
 
     /// How much of what an attempt says is kept.
@@ -360,7 +384,10 @@ impl KindTable {
 
 impl Doing {
     /// What does it, if anything is named; a worker's processes are as many as `concurrency` unless said.
-    fn handler(&self, concurrency: Option<usize>) -> anyhow::Result<Option<Arc<dyn Handler>>> {
+    fn handler(
+        &self,
+        concurrency: Option<NonZeroUsize>,
+    ) -> anyhow::Result<Option<Arc<dyn Handler>>> {
         let ways = [self.command.is_some(), self.worker.is_some(), self.http.is_some()];
         if ways.iter().filter(|way| **way).count() > 1 {
             bail!("one of `command`, `worker` and `http`");
@@ -372,8 +399,8 @@ impl Doing {
         if let Some(words) = &self.worker {
             let workers = Workers::new(
                 self.process(words)?,
-                self.workers.or(concurrency).unwrap_or(1),
-                self.tasks_per_worker,
+                self.workers.or(concurrency).map_or(1, NonZeroUsize::get),
+                self.tasks_per_worker.map(NonZeroU64::get),
             );
             return Ok(Some(Arc::new(workers)));
         }
@@ -486,6 +513,11 @@ mod tests {
         assert!(of_file("[kinds.a]\nrate = \"fast\"").contains("100/s"));
         assert!(of_file("[kinds.a]\nbackoff = \"1m..1s\"").contains("longer than the longest"));
         assert!(of_file("[server]\nkeep = \"a while\"").contains("forever"));
+        for line in ["[server]\nslots = 0", "[kinds.a]\nattempts = 0", "[kinds.a]\nconcurrency = 0"]
+        {
+            let refused = of_file(line);
+            assert!(refused.contains("line 2") && refused.contains("nonzero"), "{refused}");
+        }
         let of_kinds = |text: &str| format!("{:#}", config(text).unwrap().kinds().unwrap_err());
         assert!(of_kinds("").contains("there is no kind"));
         assert!(of_kinds("[kinds.a]").contains("kinds.a: say what does it"));
@@ -508,6 +540,9 @@ mod tests {
         for (text, said) in [
             (format!("{command}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
             (format!("{lease}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
+            (format!("{lease}\ntimeout = \"1s\""), ["kinds.a: `timeout`", "leave it out"]),
+            (format!("{command}\ntimeout = \"0s\""), ["kinds.a: `timeout`", "write 5m"]),
+            ("lease = \"0s\"".to_owned(), ["kinds.a: `lease`", "write 30s"]),
             (format!("{lease}\nenv = [\"PATH\"]"), ["kinds.a: `env`", "elsewhere"]),
             (format!("{lease}\nlimits = {{ files = 9 }}"), ["kinds.a: `limits`", "leave it out"]),
             (format!("{http}\nenv = []"), ["kinds.a: `env`", "leave it out"]),
@@ -529,7 +564,7 @@ mod tests {
             format!("{worker}\nworkers = 2\ntasks_per_worker = 5\nconcurrency = 3\nenv = []"),
             format!("{http}\nlog_bytes = \"8K\"\nfan_in = {{ command = [\"a\"] }}"),
             format!(
-                "{lease}\nlog_bytes = \"0\"\nconcurrency = 3\nfan_in = {{ command = [\"a\"], env = [] }}"
+                "{lease}\nlog_bytes = \"0\"\nconcurrency = 3\ntimeout = \"1s\"\nfan_in = {{ command = [\"a\"], env = [] }}"
             ),
         ] {
             assert_eq!(of_kinds(&text), Ok(()), "{text}");
