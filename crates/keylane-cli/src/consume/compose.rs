@@ -74,6 +74,8 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let builder = builder(source, &plan, &keys, &mut journals, &output)?;
     let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
+    // Before anything is handled: who sees that may ask for the end at once.
+    signals::watch(sender.clone())?;
     let mut workers = None;
     let (consumer, children) = match &plan.handler {
         Handler::Command(words) if let Some(batch) = plan.batch => {
@@ -111,7 +113,6 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
         let at = endpoint::listen(runtime.handle(), address, remote, plan.stalled_after)?;
         output.say(format_args!("listening at http://{at}"));
     }
-    signals::watch(sender.clone())?;
     let remote = consumer.remote();
     let watch = workers.as_ref().map(Workers::watch);
     let (done, ended) = mpsc::channel();
