@@ -62,7 +62,8 @@ fn a_command_is_measured_with_its_own_processes() {
 
 #[test]
 fn a_reader_that_has_had_enough_ends_it_quietly() {
-    let words = ["--workload", "cpu", "--seconds", "0.01", "--max", "4096"];
+    // All sizes together take far longer than anybody needs to go.
+    let words = ["--workload", "cpu", "--seconds", "0.3", "--max", "4096"];
     let mut child = subcommand("calibrate", words).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

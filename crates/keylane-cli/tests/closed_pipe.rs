@@ -18,7 +18,10 @@ fn ends_quietly(words: &[&str]) {
     assert_eq!(line, "record\n");
     drop(stdout);
     let outcome = finish(child);
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (141, ""));
+    // A machine that stands still for seconds may have it wonder about its workers.
+    let said =
+        outcome.stderr.lines().find(|line| !line.contains("note: a worker has not answered"));
+    assert_eq!((outcome.code, said), (141, None));
     source.join().unwrap();
 }
 

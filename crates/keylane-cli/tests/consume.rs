@@ -79,8 +79,10 @@ fn failures_are_tried_again_and_then_go_where_they_should() {
     // Everything stops, and nothing is lost.
     let outcome = run(&folder, "consume", &[&base[..], &fails].concat(), "");
     outcome.expect(255, &["attempt 3: exit status 1; everything stops"]);
+    // The other keys need not have come as far when it stops.
     let lag = run(&folder, "lag", &["journal:j", "--group", "g"], "");
-    assert!(lag.expect(0, &[]).stdout.contains("committed 5,"), "{lag:?}");
+    let said = &lag.expect(0, &[]).stdout;
+    assert!((0..=5).any(|at| said.contains(&format!("committed {at},"))), "{lag:?}");
     // The key stops, and the others go on.
     let stops = ["--on-fail", "stop-key"];
     let outcome = run(&folder, "consume", &[&base[..], &stops, &fails].concat(), "");
@@ -301,11 +303,10 @@ fn what_a_service_answers_is_appended() {
 #[test]
 fn a_service_that_does_not_answer_is_asked_again() {
     let folder = with_journal();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", taken.local_addr().unwrap());
-    drop(taken);
+    // Nobody is given this port by chance.
+    let address = "http://127.0.0.1:1";
     let words =
-        ["journal:j", "--group", "g", "--backoff", "1ms", "--attempts", "2", "--http", &address];
+        ["journal:j", "--group", "g", "--backoff", "1ms", "--attempts", "2", "--http", address];
     let outcome = run(&folder, "consume", &words, "");
     outcome.expect(255, &["attempt 1: no answer", "attempt 2: no answer", "0 handled"]);
 }
@@ -349,9 +350,11 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     stderr.read_line(&mut line).unwrap();
     let address = line.trim().rsplit("http://").next().unwrap().to_owned();
 
-    eventually(|| get(&address, "/healthz").0 == 503);
-    let (_, why) = get(&address, "/healthz");
-    assert!(why.contains("has made no progress for"), "{why}");
+    // In one answer: where handlers are slow, a record may be done between two.
+    eventually(|| {
+        let (status, why) = get(&address, "/healthz");
+        status == 503 && why.contains("has made no progress for")
+    });
     let says = |metrics: &str, name: &str, value: u32| {
         let begin = format!("keylane_partition_{name}{{");
         let mut lines = metrics.lines().filter(|line| line.starts_with(&begin));
@@ -365,9 +368,10 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
         status == 200 && values.into_iter().all(|(name, value)| says(&metrics, name, value))
     });
     assert_eq!(get(&address, "/nowhere").0, 404);
-    let lag = run(&folder, "lag", &[&format!("http://{address}")], "");
-    let lag = lag.expect(0, &[]).stdout.clone();
-    assert!(lag.contains("stalled for") && lag.contains("end 20"), "{lag}");
+    eventually(|| {
+        let lag = run(&folder, "lag", &[&format!("http://{address}")], "").stdout;
+        lag.contains("stalled for") && lag.contains("end 20")
+    });
 
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());

@@ -173,6 +173,15 @@ fn what_is_no_line_and_who_is_no_worker_is_refused() {
     feed(command, b"").expect(255, &["an address is no worker"]);
 }
 
+/// Waits for a line with this in it; a note that the worker is slow may come before.
+fn hears(stderr: &mut impl BufRead, part: &str) {
+    let mut line = String::new();
+    while !line.contains(part) {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "{part:?} was never said");
+    }
+}
+
 /// What is ended by force has not failed: whatever the policy says about failures, it comes again.
 #[test]
 fn what_is_ended_by_the_second_signal_is_not_skipped() {
@@ -193,21 +202,18 @@ fn what_is_ended_by_the_second_signal_is_not_skipped() {
         }
         let mut child = waiting.stdin(Stdio::null()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
         if worker {
-            stderr.read_line(&mut line).unwrap();
+            hears(&mut stderr, "it waits");
         } else {
-            line = std::fs::read_to_string(folder.path().join("said")).unwrap();
+            let said = std::fs::read_to_string(folder.path().join("said")).unwrap();
+            assert_eq!(said, "it waits\n");
         }
-        assert_eq!(line, "it waits\n");
         let interrupt = || {
             let pid = child.id().to_string();
             assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         };
         interrupt();
-        line.clear();
-        stderr.read_line(&mut line).unwrap();
-        assert!(line.contains("interrupt again to end it"), "{line}");
+        hears(&mut stderr, "interrupt again to end it");
         interrupt();
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();

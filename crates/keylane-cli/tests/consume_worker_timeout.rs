@@ -21,7 +21,8 @@ done";
 
 #[test]
 fn a_worker_that_never_answers_is_ended_and_another_one_goes_on() {
-    let outcome = consume(&["--worker-timeout", "300ms", "--attempts", "2"], HANGS);
+    // Where a shell is slow to start, others may be ended as well.
+    let outcome = consume(&["--worker-timeout", "300ms", "--attempts", "50"], HANGS);
     outcome.expect(0, &["has not answered the record at 1 in time; it is ended", "3 handled"]);
     assert_eq!(outcome.sorted(), ["one", "three", "two"]);
 }

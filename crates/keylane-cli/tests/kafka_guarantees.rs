@@ -158,21 +158,23 @@ impl Stage {
     /// Waits until all is done and stored, and returns what has happened until then.
     fn wait_for_all(&self) -> Ledger {
         let records = self.written.values().sum::<u64>();
-        until("all is done and stored", || (self.committed() == records).then_some(()));
+        until("all is done and stored", || (self.committed() == Some(records)).then_some(()));
         let ledger = Ledger::read(&self.log());
         assert_eq!(ledger.last, self.written, "records are missing");
         ledger
     }
 
-    /// How many records are done, by what is stored.
-    fn committed(&self) -> u64 {
+    /// How many records are done, by what is stored; none if the brokers were too slow to say.
+    fn committed(&self) -> Option<u64> {
         let lag = feed(subcommand("lag", [&self.topic, "--group", "g", "--json"]), b"");
-        let lags = lag.expect(0, &[]).stdout.clone();
-        let committed = lags.split("\"committed\":").skip(1).map(|rest| {
+        if lag.code != 0 {
+            return None;
+        }
+        let committed = lag.stdout.split("\"committed\":").skip(1).map(|rest| {
             let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap();
             digits.parse::<u64>().unwrap()
         });
-        committed.sum()
+        Some(committed.sum())
     }
 }
 
@@ -385,13 +387,14 @@ fn g13_a_wedged_partition_turns_the_health_red_until_it_goes_on() {
 
     let (_, why) = until("the health is red", || {
         let answer = get(&address, "/healthz");
-        (answer.0 == 503).then_some(answer)
+        // If it was too slow to say why, it is asked again.
+        (answer.0 == 503 && answer.1.contains("wedged[")).then_some(answer)
     });
-    assert!(why.contains("wedged[") && why.contains("has made no progress for"), "{why}");
+    assert!(why.contains("has made no progress for"), "{why}");
     assert_eq!(why.lines().count(), 1, "the other partitions have nothing to do: {why}");
     File::options().write(true).open(&pipe).unwrap().write_all(b"go\n").unwrap();
     until("the health is good again", || (get(&address, "/healthz").0 == 200).then_some(()));
     member.end();
     rest.join().unwrap();
-    assert_eq!(stage.committed(), 2);
+    until("both are stored", || (stage.committed() == Some(2)).then_some(()));
 }

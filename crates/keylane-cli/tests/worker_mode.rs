@@ -3,9 +3,10 @@
 
 mod common;
 
-use std::fs::File;
+use std::fs;
+use std::io::Write;
 
-use common::{numbers, run};
+use common::{finish, keylane, numbers, run};
 
 fn worker<'w>(options: &[&'w str], command: &[&'w str]) -> Vec<&'w str> {
     [&["--worker", "-j3"], options, &["--"], command].concat()
@@ -150,20 +151,26 @@ fn records_in_a_slow_child_do_not_wait_behind_it_while_another_is_free() {
     // The first child to get the slow record answers it only when all others
     // have been answered, which the file tells it.
     let folder = tempfile::tempdir().unwrap();
-    let pipe = folder.path().join("pipe");
-    common::named_pipe(&pipe);
-    // The slow record may come last to a child, for nothing orders keys: what it waits for is in the pipe then.
-    let _open = File::options().read(true).write(true).open(&pipe).unwrap();
+    let [pipe, begun] = ["pipe", "begun"].map(|name| folder.path().join(name));
+    for path in [&pipe, &begun] {
+        common::named_pipe(path);
+    }
     let program = r#"
         while read -r x; do
             case $x in
-                slow) read -r word < "$1" ;;
+                slow) echo begun > "$2"; read -r word < "$1" ;;
                 last) echo go > "$1" ;;
             esac
             echo "$x"
         done"#;
-    let input = "slow\n1\n2\n3\n4\n5\nlast\n";
-    let words =
-        ["--worker", "-j2", "--key", "1", "--", "sh", "-c", program, "sh", pipe.to_str().unwrap()];
-    assert_eq!(run(&words, input).expect(0, &[]).stdout.lines().count(), 7);
+    let paths = [&pipe, &begun].map(|path| path.to_str().unwrap());
+    let words = ["--worker", "-j2", "--key", "1", "--", "sh", "-c", program, "sh"];
+    let mut child = keylane([&words[..], &paths].concat()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"slow\n").unwrap();
+    // The others come when a child is at it: nothing orders keys, and the last one must not be before it.
+    assert_eq!(fs::read_to_string(&begun).unwrap(), "begun\n");
+    stdin.write_all(b"1\n2\n3\n4\n5\nlast\n").unwrap();
+    drop(stdin);
+    assert_eq!(finish(child).expect(0, &[]).stdout.lines().count(), 7);
 }

@@ -143,8 +143,10 @@ async fn operate(
     answered: &Arc<Mutex<Vec<u64>>>,
     count: &Arc<AtomicU64>,
 ) {
-    let all = things.iter().enumerate().map(|(index, thing)| async move {
-        let mut number = thing.number(client).await;
+    // All of them before the first change: after that the server may be gone at any moment.
+    let numbers = futures_util::future::join_all(things.iter().map(|thing| thing.number(client)));
+    let all = things.iter().zip(numbers.await).enumerate();
+    let all = all.map(|(index, (thing, mut number))| async move {
         // A day has no more minutes.
         while number < 1439 && thing.change(client, number + 1).await {
             number += 1;

@@ -63,7 +63,11 @@ impl Follower {
     }
 
     async fn next(&mut self) -> Event {
-        let block = self.block().await;
+        // One without data only shows that the connection lives.
+        let mut block = self.block().await;
+        while !block.contains("data: ") {
+            block = self.block().await;
+        }
         let field =
             |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         Event {
@@ -191,6 +195,8 @@ async fn who_prefers_to_wait_is_answered_at_the_end_in_time_or_at_the_stop() {
     assert!(!waiting.is_finished());
     server.stop(Duration::from_secs(30)).await;
     let answer = waiting.await.unwrap().expect(202);
-    assert_eq!(answer.json()["state"], "running");
+    // As it was when the request looked at it last, which may be before it began.
+    let job = answer.json();
+    assert!(matches!(job["state"].as_str(), Some("queued" | "running")), "{job}");
     service.stop(Duration::ZERO).await;
 }

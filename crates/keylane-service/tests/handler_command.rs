@@ -249,7 +249,7 @@ async fn a_daemon_that_it_starts_does_not_cost_it_its_result() {
 async fn a_time_out_tells_the_command_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let late = Kind {
-        timeout: Some(Duration::from_millis(300)),
+        timeout: Some(Duration::from_secs(1)),
         backoff: keylane_stream::retry::Backoff {
             first: Duration::from_millis(1),
             ..Default::default()

@@ -135,9 +135,10 @@ async fn a_redirect_is_not_followed() {
 
 #[tokio::test]
 async fn no_answer_may_be_one_next_time() {
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Bound, so that nobody else has the port, and not listening.
+    let closed = tokio::net::TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let post = Post::new(&format!("http://{}/", closed.local_addr().unwrap())).unwrap();
-    drop(closed);
     let said = passing(ask(&post, attempt("null")).await);
     assert!(said.starts_with("no answer: ") && said.contains("refused"), "{said}");
     // Nor is half of one an answer.

@@ -31,7 +31,7 @@ fn kinds(settings: &Settings) -> ServiceBuilder {
         Command::new(["sh", "-c", "echo splits >&2; echo '[{\"payload\":\"echo it >&2\"}]'"]);
     let sum = Command::new(["sh", "-c", "echo sums up >&2; cat"]);
     let steps = Kind { split: Some(Arc::new(split)), fan_in: Some(Arc::new(sum)), ..scripts() };
-    let time = Duration::from_millis(300);
+    let time = Duration::from_secs(1);
     let hurried = Kind { timeout: Some(time), attempts: 1_000_000, ..scripts() };
     builder_with(settings.clone(), &Log::default())
         .kind("script", scripts())
@@ -321,6 +321,10 @@ async fn server_to_be_killed() {
     let (_service, _server, client) = start(Path::new(&folder)).await;
     let id = submit(&client, "script", FAILS_THEN_WAITS).await;
     while brief(&logs(&client, &id, "0").await).len() < 2 {}
+    // That the second one has begun is on the disk, too, by what is answered only then.
+    for what in ["pause", "resume"] {
+        client.post(&format!("/v1/jobs/{id}/{what}"), "").await.expect(200);
+    }
     std::fs::write(Path::new(&folder).join("pipe"), &id).unwrap();
     std::future::pending::<()>().await;
 }
@@ -356,9 +360,13 @@ async fn what_was_said_before_a_kill_is_there_after_it() {
 
 /// Claims a subtask for a worker elsewhere, and returns its lease.
 async fn claim(client: &Client) -> String {
-    let claim = r#"{"kinds":["remote"],"wait_ms":10000}"#;
-    let claimed = client.post("/v1/leases", claim).await.expect(200).json();
-    claimed["leases"][0]["id"].as_str().unwrap().to_owned()
+    let claim = r#"{"kinds":["remote"],"wait_ms":60000}"#;
+    loop {
+        let claimed = client.post("/v1/leases", claim).await.expect(200).json();
+        if let Some(lease) = claimed["leases"].get(0) {
+            return lease["id"].as_str().unwrap().to_owned();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

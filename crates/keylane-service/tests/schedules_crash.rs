@@ -2,7 +2,7 @@
 //! that its books don't say.
 //!
 //! The server is this test's own binary in another process, killed by `SIGKILL`. Its clock runs through an hour in
-//! about two seconds, also while it is down, so that there are times to be decided at every moment. `KEYLANE_KILLS`
+//! seven seconds, also while it is down, so that there are times to be decided at every moment. `KEYLANE_KILLS`
 //! says how many kills there are.
 
 mod common;
@@ -23,7 +23,7 @@ const BEGIN: &str = "KEYLANE_SCHEDULES_BEGIN";
 const MINUTE: u64 = 60_000;
 
 /// How many times as fast the clock of the server is.
-const FASTER: u64 = 2000;
+const FASTER: u64 = 500;
 
 /// The server, if this process was started to be one.
 #[tokio::test(flavor = "multi_thread")]
@@ -139,8 +139,11 @@ async fn each_time_has_one_job_at_most_over_kills() {
 /// The jobs that there are, the books of the schedule, and the times that there were: they say the same.
 async fn check(asking: &Asking, name: &str) -> (u64, u64) {
     let schedule = asking.get(&format!("/v1/schedules/{name}")).await;
-    let at =
-        |value: &Value| -> u64 { serde_json::from_value::<Timestamp>(value.clone()).unwrap().0 };
+    // On a slow machine none may have been in time.
+    let at = |value: &Value| -> u64 {
+        let at: Option<Timestamp> = serde_json::from_value(value.clone()).unwrap();
+        at.map_or(0, |at| at.0)
+    };
     let mut times = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -157,13 +160,13 @@ async fn check(asking: &Asking, name: &str) -> (u64, u64) {
     let (fired, passed) =
         (schedule["fired"].as_u64().unwrap(), schedule["passed"].as_u64().unwrap());
     assert_eq!(times.len() as u64, fired, "{schedule}");
-    assert_eq!(*times.last().unwrap(), at(&schedule["last_fired"]));
+    assert_eq!(times.last().copied().unwrap_or(0), at(&schedule["last_fired"]));
     let last_passed = match &schedule["last_passed"] {
         Value::Null => 0,
         last => at(&last["at"]),
     };
     let decided = at(&schedule["last_fired"]).max(last_passed);
     let before = at(&schedule["created_at"]) / MINUTE;
-    assert_eq!(fired + passed, decided / MINUTE - before, "{schedule}");
+    assert_eq!(fired + passed, (decided / MINUTE).saturating_sub(before), "{schedule}");
     (fired, passed)
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use common::{Client, Log, builder, serve};
 use futures_util::{SinkExt, StreamExt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -36,6 +37,9 @@ async fn hear(socket: &mut Socket) -> Value {
 async fn a_thousand_clients_are_each_answered_in_order() {
     const CLIENTS: usize = 1000;
     const MESSAGES: usize = 5;
+    // Both ends of each are in this process: more files than many systems allow at first.
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let log = Log::default();
     let service = builder(folder.path(), &log).start().await.unwrap();

@@ -109,7 +109,8 @@ pub(crate) fn waiting(
 /// written.
 pub(crate) fn copy_as_is(path: &Path) -> (TempDir, PathBuf) {
     let (folder, copy) = place();
-    for suffix in ["", "-wal", "-mark"] {
+    // The mark first: it may be behind the log, and never ahead of it.
+    for suffix in ["-mark", "", "-wal"] {
         let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
         if with(path).exists() {
             fs::copy(with(path), with(&copy)).unwrap();

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts what follows its first word in the background, says its process id, and waits for the end of its
+/// Starts what follows its first word in the background, which says its process id, and waits for the end of its
 /// own input: then the test has no more use for it, or is no more. `keep` on the input keeps the folder,
 /// its first word, for another start.
 const GUARD: &str = r#"
 folder=$1
 shift
-"$@" < /dev/null 2>&1 &
-echo "$!"
+# It says its number itself, before it becomes the program, which may say something at once.
+sh -c 'echo "$$"; exec "$@"' sh "$@" < /dev/null 2>&1 &
 read -r word
 kill -9 "$!" 2> /dev/null
 wait "$!" 2> /dev/null
