@@ -92,6 +92,8 @@ describe("overview", () => {
       await page.getByRole("button", { name: "10 s" }).click();
       await barsFor(page);
       await page.getByRole("button", { name: "Pause live updates" }).click();
+      // It is drawn once more, as it stands still from now on.
+      await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
       const before = await opaque(page);
       await pointAtBar(page);
       const lit = await opaque(page);
@@ -206,6 +208,35 @@ describe("jobs", () => {
       await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))));
       assert.equal(await job.count(), 1);
     }));
+
+  for (const { path, questions } of [
+    { path: "jobs", questions: 1 },
+    { path: "", questions: 2 },
+  ])
+    test(`a job that the stream tells of before an older answer comes stays: ${path || "overview"}`, () =>
+      on({ scene: "still", path: "server" }, async ({ page, mock }) => {
+        const job = page.locator("[data-job] .job-link", { hasText: "Meanwhile" });
+        let fetched = 0;
+        let release = () => {};
+        const released = new Promise((resolve) => (release = () => resolve(null)));
+        await page.route(/\/v1\/jobs\?/, async (route) => {
+          const response = await route.fetch();
+          fetched += 1;
+          if (fetched === questions) {
+            mock.engine.submit({ kind: "work", name: "Meanwhile", delay_ms: 3_600_000, payload: {} });
+            await job.waitFor();
+            release();
+          }
+          await released;
+          await route.fulfill({ response });
+        });
+        await page.locator(".connection[data-is=live]").waitFor();
+        await page.evaluate((hash) => {
+          location.hash = hash;
+        }, `#/${path}`);
+        await page.locator("[data-job] .job-link", { hasText: "Long" }).waitFor();
+        assert.equal(await job.count(), 1);
+      }));
 
   test("a long list has pages", () =>
     on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {

@@ -12,7 +12,10 @@ import { empty, failure, panel, skeleton } from "../parts/small.js";
 import { href, parseRoute, setQuery } from "../route.js";
 import { JOB_STATES, stateWord } from "../words.js";
 
-/** @typedef {import("../types.js").Job} Job */
+/**
+ * @typedef {import("../types.js").Job} Job
+ * @typedef {{event: string, job: Job}} Told
+ */
 
 const PAGE = 50;
 
@@ -26,25 +29,41 @@ export function showJobs(view) {
   /** @type {Map<string, Job>} */
   let jobs = new Map();
   let asked = 0;
+  /** What the stream has said since the newest question: its answer may be older. @type {Told[] | null} */
+  let heard = null;
 
   const load = async () => {
     const mine = (asked += 1);
+    heard = [];
     try {
       const page = await get("v1/jobs", { ...filters(), cursor: pages.cursor, limit: PAGE }, signal);
       // An answer to an older question is of no interest.
       if (mine !== asked) return;
       jobs = new Map(page.items.map((/** @type {Job} */ job) => [job.id, newer(jobs.get(job.id), job)]));
       for (const job of jobs.values()) app.model.learn(job);
+      heard?.forEach(note);
+      heard = null;
       pages.show(page.next_cursor);
       await show();
     } catch (error) {
-      if (!signal.aborted && mine === asked) fill(place, failure(/** @type {Error} */ (error), load));
+      if (signal.aborted || mine !== asked) return;
+      heard = null;
+      fill(place, failure(/** @type {Error} */ (error), load));
     }
   };
   /** Only what is newer than the end of the page: what is older is on another one. @param {Job} job */
   const add = (job) => {
     const all = [...jobs.values(), job].sort(newestFirst);
     jobs = new Map(all.slice(0, PAGE).map((one) => [one.id, one]));
+  };
+  /** Whether it changed anything. @param {Told} told */
+  const note = ({ event, job }) => {
+    const { state } = filters();
+    if (event === "job_purged" || (state && job.state !== state)) jobs.delete(job.id);
+    else if (jobs.has(job.id)) jobs.set(job.id, newer(jobs.get(job.id), job));
+    else if (pages.isFirst && fits(job)) add(job);
+    else return false;
+    return true;
   };
   const show = async () => {
     if (jobs.size > 0) {
@@ -70,12 +89,8 @@ export function showJobs(view) {
     "*",
     ({ event, job }) => {
       if (!job) return;
-      const { state } = filters();
-      if (event === "job_purged" || (state && job.state !== state)) jobs.delete(job.id);
-      else if (jobs.has(job.id)) jobs.set(job.id, newer(jobs.get(job.id), job));
-      else if (pages.isFirst && fits(job)) add(job);
-      else return;
-      show();
+      heard?.push({ event, job });
+      if (note({ event, job })) show();
     },
     signal,
   );

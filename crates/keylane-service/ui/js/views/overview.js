@@ -13,7 +13,10 @@ import { sparkline } from "../parts/spark.js";
 import { href } from "../route.js";
 import { isFinal } from "../words.js";
 
-/** @typedef {import("../types.js").Job} Job */
+/**
+ * @typedef {import("../types.js").Job} Job
+ * @typedef {{event: string, job: Job}} Told
+ */
 
 const SHOWN_JOBS = 8;
 const SHOWN_KEYS = 7;
@@ -133,17 +136,29 @@ async function followJobs({ app, signal }, place) {
     if (!shown.element.isConnected) fill(place, shown.element);
     shown.show(order([...jobs.values()]).slice(0, SHOWN_JOBS));
   };
+  /** What the stream has said since the newest question: its answers may be older. @type {Told[]} */
+  let heard = [];
+  const note = (/** @type {Told} */ { event, job }) => {
+    if (event === "job_purged") jobs.delete(job.id);
+    else jobs.set(job.id, newer(jobs.get(job.id), job));
+  };
+  let isAsking = false;
   const load = async () => {
+    isAsking = true;
+    heard = [];
     try {
       const [running, newest] = await Promise.all([
         get("v1/jobs", { state: "running", limit: SHOWN_JOBS }, signal),
         get("v1/jobs", { limit: SHOWN_JOBS }, signal),
       ]);
       jobs = new Map([...running.items, ...newest.items].map((job) => [job.id, newer(jobs.get(job.id), job)]));
+      heard.forEach(note);
       for (const job of jobs.values()) app.model.learn(job);
       if (jobs.size === 0) fill(place, firstJob(await anyKind(signal)));
     } catch (error) {
       if (!signal.aborted && jobs.size === 0) fill(place, failure(/** @type {Error} */ (error), load));
+    } finally {
+      isAsking = false;
     }
     show();
   };
@@ -151,8 +166,8 @@ async function followJobs({ app, signal }, place) {
     "*",
     ({ event, job }) => {
       if (!job) return;
-      if (event === "job_purged") jobs.delete(job.id);
-      else jobs.set(job.id, newer(jobs.get(job.id), job));
+      if (isAsking) heard.push({ event, job });
+      note({ event, job });
       if (jobs.size > 200)
         jobs = new Map(
           order([...jobs.values()])
