@@ -184,7 +184,9 @@ mod models {
                 model::spawn(move || *lock.lock() += 1)
             });
             *lock.lock() += 1;
-            others.map(|other| other.join().expect("no thread panics"));
+            for other in others {
+                other.join().expect("no thread panics");
+            }
             assert_eq!(*lock.lock(), 3);
         });
     }
