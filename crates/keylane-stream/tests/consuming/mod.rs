@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use keylane_stream::consumer::{Attempt, Consumer, PartitionSurvey};
+use keylane_stream::consumer::{Attempt, Consumer, PartitionSurvey, Survey};
 use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Rule};
 use keylane_stream::{Partition, Position, Record};
 
@@ -56,11 +56,16 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// How a consumer stands, however long it takes to say so.
+pub(crate) fn survey(consumer: &Consumer) -> Survey {
+    consumer.remote().survey(PATIENCE).expect("it answers")
+}
+
 /// How a partition stands, once it is the consumer's.
 pub(crate) fn held(consumer: &Consumer, partition: u32) -> PartitionSurvey {
     let mut found = None;
     eventually(|| {
-        let held = consumer.survey().unwrap().partitions;
+        let held = survey(consumer).partitions;
         found = held.into_iter().find(|held| held.partition.number() == partition);
         found.is_some()
     });
