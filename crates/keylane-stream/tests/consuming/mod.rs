@@ -32,9 +32,14 @@ impl<T> Watched<T> {
     }
 
     /// Waits until it is as wanted, and looks at it then.
-    pub(crate) fn until(&self, mut wanted: impl FnMut(&T) -> bool) {
+    pub(crate) fn until(&self, wanted: impl FnMut(&T) -> bool) {
+        self.until_within(PATIENCE, wanted);
+    }
+
+    /// The same for what may take so long.
+    pub(crate) fn until_within(&self, patience: Duration, mut wanted: impl FnMut(&T) -> bool) {
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.changed.wait_timeout_while(value, PATIENCE, |value| !wanted(value));
+        let waiting = self.changed.wait_timeout_while(value, patience, |value| !wanted(value));
         let (value, timeout) = waiting.unwrap_or_else(PoisonError::into_inner);
         drop(value);
         assert!(!timeout.timed_out(), "it did not come");
