@@ -35,7 +35,7 @@ fn records_go_to_a_topic_and_come_from_it_in_order_per_key() {
 
     // What the client is told reaches it, and what it does not know is named.
     let echo = ["--", "sh", "-c", "echo $KEYLANE_KEY $KEYLANE_POSITION {n}"];
-    let group = ["--group", "billing", "--ndjson", "-j", "4", "-X", "session.timeout.ms=6000"];
+    let group = ["--group", "billing", "--ndjson", "-j", "4", "-X", "session.timeout.ms=60000"];
     let unknown = [&[&*topic, "-X", "no.such=1"], &group[..], &echo].concat();
     feed(subcommand("consume", &unknown), b"").expect(255, &["no.such"]);
     let to_the_end = [&[&*topic, "--to-the-end"], &group[..], &echo].concat();

@@ -127,7 +127,7 @@ fn what_a_command_prints_goes_to_a_topic_in_order_per_key() {
     outcome.expect(0, &["20 handled"]);
     assert_eq!(outcome.stdout, "", "it goes to the topic, and nowhere else");
 
-    let words = [&topic, "--group", "mail", "-j", "4", "-X", "session.timeout.ms=6000"];
+    let words = [&topic, "--group", "mail", "-j", "4"];
     let echo = ["--", "sh", "-c", "echo $KEYLANE_KEY $0", "{}"];
     let mut child = subcommand("consume", [&words[..], &echo].concat())
         .stdin(Stdio::null())

@@ -6,7 +6,7 @@ mod consuming;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consuming::{Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick};
+use consuming::{Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, survey};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, HeldBy, WaitsFor};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{Last, Policy};
@@ -40,7 +40,7 @@ fn a_stuck_key_holds_up_no_other() {
         let stuck = (progress.watermark(), progress.incomplete());
         progress.end() == Position::new(2_000) && stuck == (Position::ZERO, &[Position::new(1)])
     });
-    let survey = consumer.survey().unwrap();
+    let survey = survey(&consumer);
     let oldest = survey.partitions[0].oldest.as_ref().unwrap();
     assert_eq!((oldest.position, oldest.key.as_deref()), (Position::ZERO, Some(&b"stuck"[..])));
     assert_eq!(survey.partitions[0].end, Some(Position::new(2_000)));
@@ -60,14 +60,14 @@ fn too_many_behind_a_stuck_key_hold_up_their_partition_alone() {
     eventually(|| first().held_by == Some(HeldBy::Records));
     assert_eq!((first().incomplete, first().held), (20, 30));
     stream.push_all(1, (0..500).map(|number| keyed(number, number)));
-    eventually(|| consumer.survey().unwrap().counts.handled == 500);
+    eventually(|| survey(&consumer).counts.handled == 500);
     // Held back, nothing more of it is fetched.
     stream.push_all(0, (50..90).map(|number| keyed("stuck", number)));
     stream.push(1, keyed("another", 500));
-    eventually(|| consumer.survey().unwrap().counts.handled == 501);
+    eventually(|| survey(&consumer).counts.handled == 501);
     assert_eq!((first().incomplete, first().held), (20, 30));
     door.open();
-    eventually(|| consumer.survey().unwrap().counts.handled == 591);
+    eventually(|| survey(&consumer).counts.handled == 591);
     assert_eq!(first().held_by, None);
     consumer.stop(PATIENCE);
 }
@@ -84,7 +84,7 @@ fn bytes_are_bounded_and_one_record_always_goes() {
     assert_eq!(first().incomplete, 2);
     assert!(first().bytes <= 250_000);
     door.open();
-    eventually(|| consumer.survey().unwrap().counts.handled == 10);
+    eventually(|| survey(&consumer).counts.handled == 10);
     assert_eq!(first().bytes, 0);
     consumer.stop(PATIENCE);
 
@@ -106,7 +106,7 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
     let first = || held(&consumer, 0);
     // The map with a single stuck record always fits, however much is done behind it.
-    eventually(|| consumer.survey().unwrap().counts.handled == 4_999);
+    eventually(|| survey(&consumer).counts.handled == 4_999);
     eventually(|| stream.committed(0).end() == Position::new(5_000));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::LEAST);
     door.open();
@@ -130,7 +130,7 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     eventually(|| first().held_by == Some(HeldBy::Map));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::LEAST);
     door.open();
-    eventually(|| consumer.survey().unwrap().counts.handled == 5_000);
+    eventually(|| survey(&consumer).counts.handled == 5_000);
     consumer.stop(PATIENCE);
 }
 
@@ -142,7 +142,7 @@ fn a_destination_with_less_room_than_it_said_gets_a_shorter_map() {
     stream.refuse_commits(Some(CommitError::TooLong));
     let door = Door::closed();
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
-    eventually(|| consumer.survey().unwrap().counts.failed_commits >= 8);
+    eventually(|| survey(&consumer).counts.failed_commits >= 8);
     stream.refuse_commits(None);
     eventually(|| stream.committed(0).end() == Position::new(100));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::LEAST);
@@ -195,7 +195,7 @@ fn a_partition_without_progress_is_seen() {
     let stream = MemoryStream::new("t", 2);
     let door = Door::closed();
     let consumer = builder(&stream).start(stuck_at(&door)).unwrap();
-    eventually(|| consumer.survey().unwrap().partitions.len() == 2);
+    eventually(|| survey(&consumer).partitions.len() == 2);
     let idle = |partition| held(&consumer, partition).without_progress;
     assert_eq!((idle(0), idle(1)), (Duration::ZERO, Duration::ZERO));
     stream.push(0, keyed("stuck", 0));
@@ -220,8 +220,12 @@ fn a_survey_says_what_each_record_waits_for() {
     eventually(|| held(&consumer, 0).blocked_count == 2);
     // One that comes when its key has stopped already.
     stream.push(0, keyed("bad", 3));
-    eventually(|| held(&consumer, 0).blocked_count == 3);
-    let survey = consumer.survey().unwrap();
+    // And when the good one is done.
+    eventually(|| {
+        let held = held(&consumer, 0);
+        held.blocked_count == 3 && held.incomplete == 3
+    });
+    let survey = survey(&consumer);
     let waits: Vec<_> = survey.partitions[0].blocked.iter().map(|record| &record.why).collect();
     let behind = WaitsFor::BehindStopped(Position::ZERO);
     assert_eq!(waits, [&WaitsFor::Stopped, &behind, &behind]);

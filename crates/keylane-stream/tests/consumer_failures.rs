@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use consuming::{Watched, eventually, held, keyed, number, quick};
+use consuming::{Watched, eventually, held, keyed, number, quick, survey};
 use keylane_stream::consumer::{
     Attempt, Builder, Consumer, Failure, PartitionSurvey, StartError, WaitsFor, Why,
 };
@@ -188,8 +188,7 @@ fn a_record_that_waits_for_its_next_attempt_holds_its_key_and_no_worker() {
     let consumer = consumer.unwrap();
     others.until(|others| *others == 98);
     eventually(|| held(&consumer, 0).incomplete == 2);
-    let [PartitionSurvey { blocked, oldest, watermark, .. }] =
-        &consumer.survey().unwrap().partitions[..]
+    let [PartitionSurvey { blocked, oldest, watermark, .. }] = &survey(&consumer).partitions[..]
     else {
         panic!("there is one")
     };
@@ -267,9 +266,11 @@ fn a_record_is_not_done_while_nobody_takes_its_letter() {
     let consumer = consumer.commit(Duration::ZERO, 1).start(handler(&seen)).unwrap();
     grave.refused.until(|refused| *refused >= 2);
     eventually(|| held(&consumer, 0).incomplete == 7);
-    eventually(|| stream.committed(0).end() == Position::new(40));
-    assert_eq!(stream.committed(0).watermark(), Position::new(BAD));
-    let survey = consumer.survey().unwrap();
+    eventually(|| {
+        let stored = stream.committed(0);
+        (stored.end(), stored.watermark()) == (Position::new(40), Position::new(BAD))
+    });
+    let survey = survey(&consumer);
     let refused = Some("no room".to_owned());
     assert_eq!(survey.partitions[0].blocked[0].why, WaitsFor::DeadLetter { refused });
     grave.closed.store(false, Ordering::SeqCst);
@@ -285,6 +286,8 @@ fn a_letter_that_nobody_takes_is_given_up_at_the_end() {
     let consumer = builder(&stream, Last::DeadLetter).dead_letters(grave.clone());
     let consumer = consumer.start(handler(&seen)).unwrap();
     grave.refused.until(|refused| *refused >= 1);
+    // Nothing else is under way any more.
+    eventually(|| held(&consumer, 0).incomplete == 7);
     let ended = consumer.stop(Duration::from_millis(50));
     assert_eq!((ended.abandoned, ended.counts.dead_lettered), (1, 0));
     assert!(!stream.committed(0).is_done(Position::new(BAD)));

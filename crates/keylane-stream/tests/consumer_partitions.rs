@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use consuming::{Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick};
+use consuming::{
+    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, survey,
+};
 use keylane_stream::Position;
 use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, Why};
 use keylane_stream::memory::MemoryStream;
@@ -56,8 +58,8 @@ fn what_runs_is_awaited_before_a_partition_is_given_back() {
     stream.move_to(0, 1);
     // The other partition goes on meanwhile.
     stream.push(1, keyed("quick", 0));
-    eventually(|| first.survey().unwrap().counts.handled == 1);
-    eventually(|| first.survey().unwrap().partitions.len() == 2);
+    eventually(|| survey(&first).counts.handled == 1);
+    eventually(|| survey(&first).partitions.len() == 2);
     assert_eq!(stream.owner(0), Some(0));
     assert_eq!(second.change(|book| book.attempts), 0);
 
@@ -65,7 +67,7 @@ fn what_runs_is_awaited_before_a_partition_is_given_back() {
     second.until(|book| book.done.len() == 1);
     // The one that ran was done, and the one behind it was not begun.
     assert_eq!(began.get(), 1);
-    assert_eq!(first.survey().unwrap().counts.handled, 2);
+    assert_eq!(survey(&first).counts.handled, 2);
     assert_eq!(first.stop(PATIENCE).counts.fenced, 0);
     let ended = next.stop(PATIENCE);
     assert_eq!((ended.counts.handled, ended.counts.repeated), (1, 0));
@@ -102,7 +104,7 @@ fn what_runs_too_long_is_fenced() {
     // The zombie comes back: its answer changes nothing.
     door.open();
     current.until(|current| *current == Some(false));
-    eventually(|| first.survey().unwrap().counts.fenced == 1);
+    eventually(|| survey(&first).counts.fenced == 1);
     assert_eq!(first.stop(PATIENCE).counts.handled, 0);
     assert_eq!(second.stop(PATIENCE).counts.handled, 1);
     assert_eq!(stream.committed(0).watermark(), Position::new(1));
@@ -117,15 +119,15 @@ fn a_lost_partition_commits_nothing_more() {
     let hour = Duration::from_secs(3600);
     let first = builder(&stream).commit(hour, u64::MAX).start(waits_at(&door, &began)).unwrap();
     began.until(|began| *began == 1);
-    eventually(|| first.survey().unwrap().counts.handled == 1);
+    eventually(|| survey(&first).counts.handled == 1);
     stream.steal_for(0, 1);
-    eventually(|| first.survey().unwrap().partitions.is_empty());
+    eventually(|| survey(&first).partitions.is_empty());
     door.open();
-    eventually(|| first.survey().unwrap().counts.fenced == 1);
+    eventually(|| survey(&first).counts.fenced == 1);
     assert_eq!(stream.committed(0).end(), Position::ZERO);
     // Both come again for the one who has it now.
     let second = builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
-    eventually(|| second.survey().unwrap().counts.handled == 2);
+    eventually(|| survey(&second).counts.handled == 2);
     drop((first, second));
 }
 
@@ -147,7 +149,7 @@ fn a_partition_that_comes_back_begins_anew() {
     let consumer = consumer.unwrap();
     began.until(|began| began.len() == 1);
     stream.steal_for(0, 0);
-    eventually(|| consumer.survey().unwrap().partitions.iter().any(|held| held.epoch == 2));
+    eventually(|| survey(&consumer).partitions.iter().any(|held| held.epoch == 2));
     // What still runs of the first stretch keeps its key from the second one.
     assert_eq!(began.get(), [(0, 1)]);
     door.open();
@@ -170,9 +172,9 @@ fn what_waits_for_an_attempt_does_not_keep_its_key_from_a_partition_that_comes_b
         _ => Ok(()),
     });
     let consumer = consumer.unwrap();
-    eventually(|| consumer.survey().unwrap().partitions.iter().any(|held| held.blocked_count == 1));
+    eventually(|| survey(&consumer).partitions.iter().any(|held| held.blocked_count == 1));
     stream.steal_for(0, 0);
-    eventually(|| consumer.survey().unwrap().counts.handled == 1);
+    eventually(|| survey(&consumer).counts.handled == 1);
     assert_eq!(consumer.stop(PATIENCE).counts.handled, 1);
 }
 
@@ -183,7 +185,7 @@ fn a_consumer_stops_in_time_and_says_what_it_left() {
     let (door, began) = (Door::closed(), Watched::new(0));
     let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
     began.until(|began| *began == 1);
-    eventually(|| consumer.survey().unwrap().counts.handled == 1);
+    eventually(|| survey(&consumer).counts.handled == 1);
     let start = Instant::now();
     let ended = consumer.stop(Duration::from_millis(50));
     assert!(start.elapsed() < Duration::from_secs(20), "the handler never ends");
@@ -275,8 +277,9 @@ fn commits_that_are_refused_for_now_are_tried_again() {
     stream.push_all(0, (0..10).map(|number| keyed(number, number)));
     let consumer = builder(&stream).commit(Duration::ZERO, 1);
     let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
-    eventually(|| consumer.survey().unwrap().counts.failed_commits >= 3);
-    assert_eq!(consumer.survey().unwrap().counts.handled, 10, "handling goes on");
+    eventually(|| survey(&consumer).counts.failed_commits >= 3);
+    // Handling goes on.
+    eventually(|| survey(&consumer).counts.handled == 10);
     stream.refuse_commits(None);
     eventually(|| stream.committed(0).watermark() == Position::new(10));
     assert_eq!(consumer.stop(PATIENCE).abandoned, 0);

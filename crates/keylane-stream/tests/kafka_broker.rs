@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use kafka_support::{
-    Driven, PATIENCE, at, commit_by_hand, committed, create_topic, delete_topic, settings,
-    try_commit_by_hand, until, write_numbers,
+    Driven, PATIENCE, at, commit_by_hand, committed, create_topic, delete_topic, fleeting,
+    settings, try_commit_by_hand, until, write_numbers,
 };
 use keylane_stream::Record;
 use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Protocol, Renewed, Settings, lag};
@@ -24,7 +24,9 @@ use rdkafka::types::RDKafkaErrorCode;
 /// The address of a broker that tests share which do it no harm. It ends with the process.
 fn shared() -> Option<String> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
-    let broker = BROKER.get_or_init(|| or_skip(Broker::start()));
+    // Under its own protocol it is the broker who says when a member is given up: not because the machine is busy.
+    let patient = [("group.consumer.session.timeout.ms", "45000")];
+    let broker = BROKER.get_or_init(|| or_skip(Broker::start_with(&patient)));
     broker.as_ref().map(Broker::address)
 }
 
@@ -159,7 +161,7 @@ fn g9_a_broker_that_dies_and_comes_back_costs_neither_records_nor_progress() {
     let (brokers, name) = (broker.address(), "comes-back");
     create_topic(&brokers, name, 1);
     write_numbers(&brokers, name, 0, 0..100);
-    let mut driven = join(&brokers, name);
+    let mut driven = Driven::with(fleeting(&brokers, name, name));
     driven.poll_records(&partition(name), 100);
     let done = Progress::with_map(at(10), at(90), vec![at(40)]);
     driven.commit(&partition(name), done.clone()).expect("it is stored");

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use consuming::Dice;
 use kafka_support::{
-    Driven, admin, committed, create_copied_topic, create_topic, end_of, settings, until, wait,
-    write,
+    Driven, admin, committed, create_copied_topic, create_topic, end_of, fleeting, settings, until,
+    wait, write,
 };
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
 use keylane_stream::kafka::{Client, KafkaSource, Protocol, Settings};
@@ -58,8 +58,16 @@ fn member(brokers: &str) -> Settings {
     member_of("copiers", brokers)
 }
 
+/// One whose transactions are not ended because the machine is busy: what was in them is handled again.
 fn member_of(group: &str, brokers: &str) -> Settings {
     let settings = settings(brokers, ORDERS, group);
+    let client = settings.client.set("transaction.timeout.ms", "30000");
+    Settings { client, ..settings }
+}
+
+/// One that nobody waits for long, whatever dies.
+fn fleeting_member(brokers: &str) -> Settings {
+    let settings = fleeting(brokers, ORDERS, "copiers");
     let client = settings.client.set("transaction.timeout.ms", "3000");
     Settings { client, ..settings }
 }
@@ -114,12 +122,14 @@ fn bills(brokers: &str) -> HashMap<String, Vec<u64>> {
 fn written(brokers: &str) -> Vec<Record> {
     let mut driven = Driven::join(brokers, BILLS, "readers");
     let all: Vec<_> = (0..3).map(|number| Partition::new(BILLS, number)).collect();
+    let end = |partition: &Partition| end_of(brokers, BILLS, partition.number() as i32) as u64;
+    let ends: Vec<_> = all.iter().map(end).collect();
     driven.poll_until("the output is read to its end", |driven| {
-        let is_read = |partition: &Partition| {
-            let end = end_of(brokers, BILLS, partition.number() as i32) as u64;
-            end == 0 || driven.reached.get(partition).is_some_and(|reached| reached.get() >= end)
+        let is_read = |(partition, end): (&Partition, &u64)| {
+            let reached = driven.reached.get(partition);
+            *end == 0 || reached.is_some_and(|reached| reached.get() >= *end)
         };
-        all.iter().all(is_read).then_some(())
+        all.iter().zip(&ends).all(is_read).then_some(())
     });
     let delivered = all.iter().flat_map(|it| driven.records.remove(it).unwrap_or_default());
     delivered.map(|delivered| delivered.record).collect()
@@ -184,7 +194,8 @@ fn a_broker_that_is_killed_in_the_middle_leaves_one_result_for_each_record() {
     let Some([first, mut second]) = self::brokers() else { return };
     let brokers = first.address();
     write_orders(&brokers, 0, 1_500);
-    let (source, output) = KafkaSource::join_exactly_once(member(&brokers), BILLS).unwrap();
+    let member = fleeting_member(&brokers);
+    let (source, output) = KafkaSource::join_exactly_once(member, BILLS).unwrap();
     let consumer = builder(source).start_producing(output, copier(2)).unwrap();
     let handled = |least: u64| {
         until("some are handled", || (consumer.survey()?.counts.handled > least).then_some(()));
@@ -288,7 +299,7 @@ fn copies_until_its_input_ends() {
     let Ok(brokers) = env::var(BROKERS) else { return };
     let settings = match env::var(PROTOCOL).expect("a child has both").as_str() {
         "broker" => member_by_broker(&brokers),
-        _ => member(&brokers),
+        _ => fleeting_member(&brokers),
     };
     let (source, output) = KafkaSource::join_exactly_once(settings, BILLS).unwrap();
     let seed = u64::from(std::process::id());

@@ -5,7 +5,7 @@ mod kafka_support;
 
 use std::time::Duration;
 
-use kafka_support::{Driven, at, committed, settings, write_numbers};
+use kafka_support::{Driven, at, committed, fleeting, mocked, write_numbers};
 use keylane_stream::kafka::{Client, KafkaSource, Settings};
 use keylane_stream::source::{Commit, CommitError, Event, Partition, Source as _};
 use keylane_stream::tracker::Progress;
@@ -20,6 +20,15 @@ fn cluster(partitions: i32) -> MockCluster<'static, DefaultProducerContext> {
     cluster
 }
 
+fn join(brokers: &str) -> Driven {
+    Driven::with(mocked(brokers, "orders", "billing"))
+}
+
+/// One in whose test a group is joined again, for which the mock has it wait for most of a session.
+fn rejoining(brokers: &str) -> Driven {
+    Driven::with(fleeting(brokers, "orders", "billing"))
+}
+
 fn orders(number: u32) -> Partition {
     Partition::new("orders", number)
 }
@@ -29,7 +38,7 @@ fn records_come_in_order_with_all_their_parts() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..500);
-    let mut driven = Driven::join(&brokers, "orders", "billing");
+    let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 500);
     assert_eq!(driven.payloads(&orders(0)), Vec::from_iter(0..500));
     let last = &driven.records[&orders(0)][499];
@@ -48,14 +57,14 @@ fn what_is_done_out_of_order_is_not_delivered_as_open_after_a_restart() {
     write_numbers(&brokers, "orders", 0, 0..20);
     let done = Progress::with_map(at(3), at(15), vec![at(7), at(9)]);
 
-    let mut first = Driven::join(&brokers, "orders", "billing");
+    let mut first = rejoining(&brokers);
     first.poll_records(&orders(0), 20);
     first.commit(&orders(0), done.clone()).expect("it is stored");
     first.source.close(Duration::from_secs(10)).expect("it leaves");
     let (offset, _) = committed(&brokers, "billing", "orders", 0).expect("something is stored");
     assert_eq!(offset, 3);
 
-    let mut second = Driven::join(&brokers, "orders", "billing");
+    let mut second = rejoining(&brokers);
     second.poll_records(&orders(0), 17);
     assert_eq!(second.assigned[&orders(0)].progress, done);
     assert_eq!(second.payloads(&orders(0)), Vec::from_iter(3..20));
@@ -66,7 +75,7 @@ fn a_partition_that_is_held_back_goes_on_where_it_was_and_others_never_stop() {
     let cluster = cluster(2);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..10);
-    let mut driven = Driven::join(&brokers, "orders", "billing");
+    let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 10);
     driven.source.pause(&orders(0));
     // Far more than is kept: the client is told to fetch no more, and later fetches again.
@@ -84,7 +93,7 @@ fn a_poll_never_adds_more_records_than_asked_for() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..100);
-    let mut source = KafkaSource::join(settings(&brokers, "orders", "billing")).unwrap();
+    let mut source = KafkaSource::join(mocked(&brokers, "orders", "billing")).unwrap();
     let mut seen = 0;
     while seen < 100 {
         let mut events = Vec::new();
@@ -104,7 +113,7 @@ fn a_poll_that_wants_no_records_hears_of_commits_and_loses_no_record() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..10);
-    let mut driven = Driven::join(&brokers, "orders", "billing");
+    let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 10);
     write_numbers(&brokers, "orders", 0, 10..3_000);
     // As a consumer does that is about to end: it wants nothing but to know what is stored.
@@ -131,7 +140,8 @@ fn members_that_insist_on_handing_over_all_at_once_can() {
     write_numbers(&brokers, "orders", 0, 0..20);
     write_numbers(&brokers, "orders", 1, 0..20);
     let eager = || {
-        let settings = settings(&brokers, "orders", "billing");
+        // As in `rejoining`.
+        let settings = fleeting(&brokers, "orders", "billing");
         let client = settings.client.clone().set("partition.assignment.strategy", "range");
         Driven::with(Settings { client, ..settings })
     };
@@ -159,7 +169,7 @@ fn failing_commits_are_answered_by_what_to_do_about_them() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..5);
-    let mut driven = Driven::join(&brokers, "orders", "billing");
+    let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 5);
     let fails = |driven: &mut Driven, code| {
         cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[code]);
@@ -178,7 +188,7 @@ fn a_member_that_the_group_has_forgotten_is_fenced() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..5);
-    let mut driven = Driven::join(&brokers, "orders", "billing");
+    let mut driven = rejoining(&brokers);
     driven.poll_records(&orders(0), 5);
     cluster.request_errors(
         RDKafkaApiKey::OffsetCommit,
@@ -198,7 +208,7 @@ fn a_broker_that_is_away_for_a_while_costs_nothing() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..5);
-    let mut driven = Driven::join(&brokers, "orders", "billing");
+    let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 5);
     cluster.broker_down(1).unwrap();
     driven.poll_until("a person is told", |driven| (!driven.notices.is_empty()).then_some(()));
@@ -213,7 +223,7 @@ fn metadata_of_somebody_else_is_refused_with_its_partition_named() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     kafka_support::commit_by_hand(&brokers, "billing", "orders", 0, 3, "somebody's own words");
-    let mut source = KafkaSource::join(settings(&brokers, "orders", "billing")).unwrap();
+    let mut source = KafkaSource::join(mocked(&brokers, "orders", "billing")).unwrap();
     let error = kafka_support::until("it is refused", || {
         source.poll(Duration::from_millis(50), 1, &mut Vec::new()).err()
     });
@@ -227,7 +237,7 @@ fn a_group_moves_over_from_the_parallel_consumer_without_repeating_what_it_has_d
     write_numbers(&brokers, "orders", 0, 0..10);
     // From there on 4, 6 and 7 are done.
     kafka_support::commit_by_hand(&brokers, "billing", "orders", 0, 3, kafka_support::TAKEN_OVER);
-    let mut driven = Driven::join(&brokers, "orders", "billing");
+    let mut driven = join(&brokers);
     driven.poll_until("it is assigned", |driven| driven.assigned.get(&orders(0)).map(|_| ()));
     let progress = &driven.assigned[&orders(0)].progress;
     let open: Vec<u64> = (0..10).filter(|number| !progress.is_done(at(*number))).collect();

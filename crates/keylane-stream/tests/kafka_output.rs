@@ -8,8 +8,8 @@ mod kafka_support;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use consuming::{Dice, Watched, eventually, held, keyed, number, quick};
-use kafka_support::{Driven, PATIENCE, committed, create_topic, end_of, settings, until};
+use consuming::{Dice, Watched, eventually, held, keyed, number, quick, survey};
+use kafka_support::{Driven, PATIENCE, committed, create_topic, end_of, mocked, settings, until};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure};
 use keylane_stream::kafka::{Client, KafkaOutput, KafkaSource};
 use keylane_stream::memory::MemoryStream;
@@ -53,7 +53,8 @@ fn client(brokers: &str) -> Client {
 
 /// What there is in a topic, of each key in its order; with all that a key has in one partition.
 fn written(brokers: &str, topic: &str, partitions: u32, count: usize) -> HashMap<String, Vec<u64>> {
-    let mut driven = Driven::join(brokers, topic, "readers");
+    // The brokers may be a mock cluster or not.
+    let mut driven = Driven::with(mocked(brokers, topic, "readers"));
     let all: Vec<_> = (0..partitions).map(|number| Partition::new(topic, number)).collect();
     driven.poll_until("all is read", |driven| {
         let read = all.iter().map(|partition| driven.payloads(partition).len());
@@ -171,7 +172,7 @@ fn brokers_that_are_away_hold_records_back_and_nothing_fails_or_is_lost() {
     // As many as may be under way come to wait, and no more.
     eventually(|| held(&consumer, 0).incomplete == 100);
     let so_far = made.get();
-    assert!(so_far <= consumer.survey().unwrap().counts.handled + 100);
+    assert!(so_far <= survey(&consumer).counts.handled + 100);
     broker.restart();
     let ended = consumer.wait().counts;
     assert_eq!((ended.handled, ended.failed_attempts, ended.skipped), (2_000, 0, 0));

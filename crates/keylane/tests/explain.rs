@@ -264,6 +264,7 @@ fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
     soon(|| {
         let pool = Pool::<u64>::builder().workers(2).capacity(1000).build().unwrap();
         let next = Arc::new(common::Log::new());
+        let asks = Gate::new();
         std::thread::scope(|scope| {
             let asker = scope.spawn(|| {
                 let mut asked = 0_u64;
@@ -273,9 +274,12 @@ fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
                     }
                     let _ = (pool.explain().to_string(), pool.stalled(Duration::ZERO).len());
                     asked += 1;
+                    asks.open();
                 }
                 asked
             });
+            // Otherwise all could be over before it has begun.
+            asks.pass();
             for task in 0..20_000_u64 {
                 let log = (*next).clone();
                 match task % 50 {

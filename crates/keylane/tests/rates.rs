@@ -654,7 +654,8 @@ fn there_is_one_more_thread_and_only_while_there_is_a_rate() {
     pool.set_rate(Some(Rate::per_second(1))).unwrap();
     eventually(|| threads() == 1);
     drop(pool);
-    assert_eq!(threads(), 0);
+    // The system may list it for a moment after it was joined.
+    eventually(|| threads() == 0);
     let pool = build().rate_per_key(Rate::per_second(1)).build().unwrap();
     eventually(|| threads() == 1);
     pool.stop_now();

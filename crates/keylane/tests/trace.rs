@@ -126,8 +126,9 @@ fn every_task_of_the_window_is_a_slice_with_its_key_and_time() {
         for statistics in [Statistics::Sampled, Statistics::Off] {
             let pool = Pool::<u64>::builder().workers(2).statistics(statistics).build().unwrap();
             joined(&pool, 2);
-            pool.record_trace(10_000);
+            // The trace counts from when it is begun.
             let start = Instant::now();
+            pool.record_trace(10_000);
             for task in 0..100 {
                 let body = || spin(Duration::from_micros(200));
                 pool.submit(task % 5, body).unwrap().wait().unwrap().unwrap();
@@ -280,11 +281,13 @@ fn a_kept_turn_and_a_job_s_subtasks_are_in_it() {
 fn a_trace_can_be_taken_while_everything_goes_on() {
     soon(|| {
         let pool = Pool::<u64>::builder().workers(4).capacity(1000).build().unwrap();
+        let records = Gate::new();
         std::thread::scope(|scope| {
             let tracer = scope.spawn(|| {
                 let mut slices = 0;
                 while pool.snapshot(0).finished < 100_000 {
                     pool.record_trace(500);
+                    records.open();
                     let before = pool.snapshot(0).finished;
                     eventually(|| {
                         let now = pool.snapshot(0).finished;
@@ -296,6 +299,8 @@ fn a_trace_can_be_taken_while_everything_goes_on() {
                 }
                 slices
             });
+            // Otherwise all could be over before it has begun.
+            records.pass();
             for task in 0..100_000_u64 {
                 match task % 64 {
                     0 => pool.execute([task % 7, task % 5], || {}).unwrap(),

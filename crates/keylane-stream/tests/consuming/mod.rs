@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use keylane_stream::consumer::{Attempt, Consumer, PartitionSurvey};
+use keylane_stream::consumer::{Attempt, Consumer, PartitionSurvey, Survey};
 use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Rule};
 use keylane_stream::{Partition, Position, Record};
 
@@ -32,9 +32,14 @@ impl<T> Watched<T> {
     }
 
     /// Waits until it is as wanted, and looks at it then.
-    pub(crate) fn until(&self, mut wanted: impl FnMut(&T) -> bool) {
+    pub(crate) fn until(&self, wanted: impl FnMut(&T) -> bool) {
+        self.until_within(PATIENCE, wanted);
+    }
+
+    /// The same for what may take so long.
+    pub(crate) fn until_within(&self, patience: Duration, mut wanted: impl FnMut(&T) -> bool) {
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.changed.wait_timeout_while(value, PATIENCE, |value| !wanted(value));
+        let waiting = self.changed.wait_timeout_while(value, patience, |value| !wanted(value));
         let (value, timeout) = waiting.unwrap_or_else(PoisonError::into_inner);
         drop(value);
         assert!(!timeout.timed_out(), "it did not come");
@@ -56,11 +61,16 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// How a consumer stands, however long it takes to say so.
+pub(crate) fn survey(consumer: &Consumer) -> Survey {
+    consumer.remote().survey(PATIENCE).expect("it answers")
+}
+
 /// How a partition stands, once it is the consumer's.
 pub(crate) fn held(consumer: &Consumer, partition: u32) -> PartitionSurvey {
     let mut found = None;
     eventually(|| {
-        let held = consumer.survey().unwrap().partitions;
+        let held = survey(consumer).partitions;
         found = held.into_iter().find(|held| held.partition.number() == partition);
         found.is_some()
     });

@@ -192,6 +192,7 @@ impl Driven {
             match event {
                 Event::Assigned(assigned) => {
                     self.records.remove(&assigned.partition);
+                    self.reached.remove(&assigned.partition);
                     self.assigned.insert(assigned.partition.clone(), assigned);
                 }
                 Event::Records { partition, records } => {
@@ -281,14 +282,30 @@ impl Driven {
     }
 }
 
-/// A member that notices quickly when something is amiss.
+/// A member that notices quickly when something is amiss, and that the group does not give up because the
+/// machine is busy.
 pub(crate) fn settings(brokers: &str, topic: &str, group: &str) -> Settings {
     let client = Client::new(brokers)
-        .set("session.timeout.ms", "3000")
+        .set("session.timeout.ms", "45000")
         .set("heartbeat.interval.ms", "300")
         .set("reconnect.backoff.max.ms", "300")
         .set("topic.metadata.refresh.interval.ms", "500");
     Settings::new(client, [topic], group)
+}
+
+/// One that the group gives up soon when it says nothing any more.
+pub(crate) fn fleeting(brokers: &str, topic: &str, group: &str) -> Settings {
+    let settings = settings(brokers, topic, group);
+    let client = settings.client.set("session.timeout.ms", "3000");
+    Settings { client, ..settings }
+}
+
+/// A member of a group in a mock cluster. That has who joins a group again wait for most of a session, so this is
+/// no longer than a busy machine needs.
+pub(crate) fn mocked(brokers: &str, topic: &str, group: &str) -> Settings {
+    let settings = settings(brokers, topic, group);
+    let client = settings.client.set("session.timeout.ms", "10000");
+    Settings { client, ..settings }
 }
 
 pub(crate) fn at(number: u64) -> Position {
@@ -337,10 +354,13 @@ pub(crate) fn commit_by_hand(
         .expect("the broker takes it");
 }
 
-/// One past the last record of a partition.
+/// One past the last record of a partition, those of open transactions among them.
 pub(crate) fn end_of(brokers: &str, topic: &str, partition: i32) -> i64 {
-    let consumer: BaseConsumer =
-        ClientConfig::new().set("bootstrap.servers", brokers).create().expect("a consumer starts");
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("isolation.level", "read_uncommitted")
+        .create()
+        .expect("a consumer starts");
     let bounds = consumer.fetch_watermarks(topic, partition, PATIENCE);
     bounds.expect("the broker answers").1
 }
