@@ -54,7 +54,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     let output = Output::new(progress.bar(), sender.clone())?;
     let ledger = Arc::new(Ledger::new(output));
     let engine = if args.worker {
-        workers(&args.command, jobs, &ledger, &sender)?
+        workers(&args.command, jobs, trace.is_some(), &ledger, &sender)?
     } else {
         processes(&plan, &ledger, &sender)?
     };
@@ -88,12 +88,14 @@ fn processes(plan: &Plan, ledger: &Arc<Ledger>, events: &Sender<Event>) -> anyho
 fn workers(
     words: &[OsString],
     jobs: usize,
+    is_traced: bool,
     ledger: &Arc<Ledger>,
     events: &Sender<Event>,
 ) -> anyhow::Result<Engine> {
     let books = Books { ledger: Arc::clone(ledger), events: events.clone() };
-    let crew =
-        Arc::new(Crew::new(jobs, worker::command(words)?, Arc::new(Children::new()?), books));
+    let crew = Crew::new(jobs, worker::command(words)?, Arc::new(Children::new()?), books);
+    // The trace is of turns.
+    let crew = Arc::new(if is_traced { crew.keep_turns() } else { crew });
     let attendants = crew.hire(jobs)?;
     Ok(Engine::Workers(crew, Mutex::new(attendants)))
 }

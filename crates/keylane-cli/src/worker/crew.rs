@@ -38,6 +38,8 @@ pub(crate) struct Crew<E: Employer> {
 pub(super) struct Table<T> {
     pub(super) slots: Vec<Slot<T>>,
     pub(super) homes: Homes,
+    /// Whether a key's next record may follow the last one into its child before that is answered.
+    follows: bool,
     /// Dispatchers that wait for room.
     pub(super) waiting: usize,
     /// True once no record will come any more.
@@ -54,6 +56,7 @@ impl<E: Employer> Crew<E> {
             table: Mutex::new(Table {
                 slots,
                 homes: Homes::default(),
+                follows: true,
                 waiting: 0,
                 over: false,
                 hinted: false,
@@ -70,6 +73,13 @@ impl<E: Employer> Crew<E> {
     /// Ends children that do not answer in time: whoever [looks after](Self::look_after) them does.
     pub(crate) fn answer_within(mut self, time: Option<Duration>) -> Self {
         self.answer_within = time;
+        self
+    }
+
+    /// Keeps the turn of each record until it is answered, so that whoever looks at turns sees how long records
+    /// take. A hot key is as slow as a round trip for each of its records then.
+    pub(crate) fn keep_turns(self) -> Self {
+        self.lock().follows = false;
         self
     }
 
@@ -267,7 +277,8 @@ impl<T> Table<T> {
         turn: Option<Turn>,
     ) -> Option<Turn> {
         let slot = &mut self.slots[index];
-        let is_at_home = turn.is_some() && slot.is_quick() && slot.has_room(line.len());
+        let is_at_home =
+            self.follows && turn.is_some() && slot.is_quick() && slot.has_room(line.len());
         let (turn, given_back) = if is_at_home { (None, turn) } else { (turn, None) };
         let (key_of, length) = (key.clone(), line.len());
         slot.enter(line, Pending { ticket, key: key_of, length, is_at_home, _turn: turn });
