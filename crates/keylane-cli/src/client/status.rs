@@ -4,17 +4,14 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use clap::Args;
-use keylane_service::wire::{Job, Page, Timestamp};
-use serde_json::value::RawValue;
+use keylane_service::wire::{Job, Timestamp};
 
+use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::{say, settle};
+use super::refusal::settle;
 use super::server::{Server, block_on};
 use super::words::{self, age, because, one_line, plain, table};
 use crate::exit::Ending;
-
-/// How many jobs are asked for at once at most: what the server gives at most.
-const MOST_ON_A_PAGE: usize = 1000;
 
 /// Shows how jobs are: those named, or all there are as a table.
 #[derive(Debug, Args)]
@@ -56,12 +53,10 @@ pub(crate) struct StatusArgs {
 /// Runs `keylane status`.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     settle(Server::new(&args.server).and_then(|server| {
-        block_on(async {
-            match args.ids.is_empty() {
-                true => list(args, &server).await,
-                false => show(args, &server).await,
-            }
-        })?;
+        match args.ids.is_empty() {
+            true => list(args, &server)?,
+            false => block_on(show(args, &server))?,
+        }
         Ok(Ending::Finished { failed: 0 })
     }))
 }
@@ -111,44 +106,15 @@ fn details(job: &Job, now: Timestamp) -> String {
     text
 }
 
-async fn list(args: &StatusArgs, server: &Server) -> anyhow::Result<()> {
+fn list(args: &StatusArgs, server: &Server) -> anyhow::Result<()> {
     let label = args.label.as_ref().map(|label| label.replacen('=', ":", 1));
     let filters =
         [("state", &args.state), ("kind", &args.kind), ("label", &label), ("q", &args.search)];
-    let mut jobs: Vec<Box<RawValue>> = Vec::new();
-    let mut cursor: Option<String> = None;
-    let more = loop {
-        let limit = (args.limit - jobs.len()).min(MOST_ON_A_PAGE).to_string();
-        let mut query = vec![("limit", limit.as_str())];
-        query.extend(filters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
-        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
-        let page: Page<Box<RawValue>> = server.read(&["v1", "jobs"], &query).await?;
-        jobs.extend(page.items);
-        cursor = page.next_cursor;
-        if cursor.is_none() || jobs.len() >= args.limit {
-            break cursor.is_some();
-        }
-    };
-    print(&jobs, args.json)?;
-    if more {
-        say(format_args!("there are more; --limit shows more than {}", args.limit));
-    }
-    Ok(())
-}
-
-fn print(jobs: &[Box<RawValue>], as_json: bool) -> anyhow::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if as_json {
-        for job in jobs {
-            out.write_all(&one_line(job.get().as_bytes()))?;
-            out.write_all(b"\n")?;
-        }
-    } else {
-        let read = jobs.iter().map(|job| serde_json::from_str(job.get()));
-        let jobs: Vec<Job> = read.collect::<Result<_, _>>()?;
-        out.write_all(overview(&jobs, Timestamp::now()).as_bytes())?;
-    }
-    Ok(out.flush()?)
+    let filters = filters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?)));
+    let asked: Vec<_> = filters.collect();
+    list::show(server, &["v1", "jobs"], &asked, args.limit, args.json, |jobs: &[Job]| {
+        overview(jobs, Timestamp::now())
+    })
 }
 
 /// The columns in which jobs are listed.
