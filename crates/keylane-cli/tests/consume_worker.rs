@@ -3,11 +3,11 @@
 mod common;
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Outcome, feed, finish, subcommand};
+use common::{Outcome, feed, finish, hears, subcommand};
 use keylane_stream::journal::Journal;
 use keylane_stream::{Delivered, Position, Record};
 use tempfile::TempDir;
@@ -173,15 +173,6 @@ fn what_is_no_line_and_who_is_no_worker_is_refused() {
     feed(command, b"").expect(255, &["an address is no worker"]);
 }
 
-/// Waits for a line with this in it; a note that the worker is slow may come before.
-fn hears(stderr: &mut impl BufRead, part: &str) {
-    let mut line = String::new();
-    while !line.contains(part) {
-        line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "{part:?} was never said");
-    }
-}
-
 /// What is ended by force has not failed: whatever the policy says about failures, it comes again.
 #[test]
 fn what_is_ended_by_the_second_signal_is_not_skipped() {
@@ -203,6 +194,7 @@ fn what_is_ended_by_the_second_signal_is_not_skipped() {
         let mut child = waiting.stdin(Stdio::null()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         if worker {
+            // A note that the worker is slow may come before.
             hears(&mut stderr, "it waits");
         } else {
             let said = std::fs::read_to_string(folder.path().join("said")).unwrap();

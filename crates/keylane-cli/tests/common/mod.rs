@@ -4,7 +4,7 @@
 pub(crate) mod served;
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -92,6 +92,15 @@ pub(crate) fn numbers(last: u32) -> String {
 
 /// Makes a named pipe: who opens it waits for the other side, so tests and
 /// commands can wait for each other without sleeping.
+/// Waits until a line with `part` in it is said.
+pub(crate) fn hears(said: &mut impl BufRead, part: &str) {
+    let mut line = String::new();
+    while !line.contains(part) {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "{part:?} was never said");
+    }
+}
+
 pub(crate) fn named_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Outcome, feed, finish, named_pipe, subcommand};
+use super::{Outcome, feed, finish, hears, named_pipe, subcommand};
 
 /// How long a test waits for what must come, on the slowest of machines.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -131,11 +131,7 @@ impl Served {
 
     /// Waits until the server says a line with `part` in it.
     pub(crate) fn hears(&mut self, part: &str) {
-        let mut line = String::new();
-        while !line.contains(part) {
-            line.clear();
-            assert!(self.said.read_line(&mut line).unwrap() > 0, "{part:?} was never said");
-        }
+        hears(&mut self.said, part);
     }
 
     /// Runs a client command.
