@@ -76,6 +76,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         let server = Server::start(&service, serving.clone()).await?;
         say(&server, &serving);
         let signal = stops.next().await;
+        // Before anybody is told so: what ends because of what we say must not make room for another.
+        service.drain();
         eprintln!("keylane: stopping; again to stop at once");
         tokio::select! {
             () = stop(server, service, args.stop_within.0) => {}

@@ -161,6 +161,13 @@ impl Service {
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
 
+    /// Takes nothing more and begins nothing more, from when this returns; what runs goes on. It cannot be undone.
+    ///
+    /// [`stop`](Self::stop) begins with it. Called before, others can be told that the end has begun when it has.
+    pub fn drain(&self) {
+        self.core.drain();
+    }
+
     /// Lets what runs end, for so long, begins nothing more, and closes the store. What has not ended by then
     /// goes on with the next start.
     pub async fn stop(mut self, within: Duration) {
