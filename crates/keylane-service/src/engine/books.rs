@@ -33,6 +33,7 @@ use keylane::allocate::Rule;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::lease::Claimers;
 use super::plan::Plan;
@@ -235,6 +236,9 @@ pub(super) struct Running {
     pub(super) log: Log,
     /// If a worker elsewhere has it.
     pub(super) lease: Option<super::lease::Held>,
+    /// Unless one has it, this is among what a stop waits for: from its start in the books, which is before its
+    /// handler has it, to its end in them.
+    pub(super) awaited: Option<TaskTrackerToken>,
 }
 
 /// What was counted since the start.

@@ -114,6 +114,7 @@ impl Core {
             cancel: CancellationToken::new(),
             log: self.log_of(kind, start.step),
             lease: None,
+            awaited: None,
         };
         if let Some(live) = books.live.get_mut(&start.job) {
             live.started.get_or_insert(now);
@@ -136,6 +137,7 @@ impl Core {
             self.admit_leases(books, kinds, now);
             return None;
         }
+        running.awaited = Some(self.tasks.token());
         // A fan-in reads the results, so it waits until all of them are there to be read.
         if books.is_careful || start.step == Step::FanIn {
             books.running.insert(start.fence, running);

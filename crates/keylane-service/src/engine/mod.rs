@@ -147,7 +147,7 @@ pub(crate) struct Core {
     pub(crate) events: Arc<events::Events>,
     pub(crate) timeline: timeline::Recorder,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// The attempts that run in handlers.
+    /// The attempts that have begun here, whether a handler has them yet or not, and their handlers.
     pub(crate) tasks: TaskTracker,
     /// Nothing is started any more, and nothing awaited.
     pub(crate) stopped: CancellationToken,

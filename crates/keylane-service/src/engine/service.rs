@@ -168,8 +168,8 @@ impl Service {
         self.core.drain();
     }
 
-    /// Lets what runs end, for so long, begins nothing more, and closes the store. What has not ended by then
-    /// goes on with the next start.
+    /// Lets what runs end, for so long, begins nothing more, and closes the store. What has not ended by then is told to
+    /// give up: an attempt like any other that fails, so it is tried again after the next start if it has one left.
     pub async fn stop(mut self, within: Duration) {
         self.core.drain();
         self.core.tasks.close();
