@@ -97,7 +97,8 @@ fn everything_stops_with_a_record_and_nothing_is_lost() {
     assert_eq!((partition, *position), (&Partition::new("t", 0), Position::new(BAD)));
     assert_eq!(failure.to_string(), "a bad record");
     let progress = stream.committed(0);
-    assert_eq!(progress.watermark(), Position::new(BAD));
+    // What had not begun by then is left, also what came before it with another key.
+    assert!(progress.watermark() <= Position::new(BAD) && !progress.is_done(Position::new(BAD)));
     assert!(!seen.get().iter().any(|(number, _)| *number > BAD && number % 4 == BAD % 4));
     let done = (0..40).filter(|number| progress.is_done(Position::new(*number))).count();
     assert_eq!(done as u64, ended.counts.handled);
