@@ -3,6 +3,8 @@
 #[cfg(feature = "tokio")]
 mod afloat;
 mod lot;
+#[cfg(all(test, loom))]
+mod models;
 mod run;
 
 use std::collections::VecDeque;

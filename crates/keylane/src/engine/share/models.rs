@@ -95,7 +95,8 @@ impl Pair {
         let left = std::mem::take(&mut lot.left);
         if relieves && left != 0 {
             lot.was_relieved = true;
-            self.untold.fetch_add(left as u64, Ordering::Relaxed);
+            *self.granted.lock() += left;
+            self.untold.fetch_add(left as u64, Ordering::AcqRel);
         }
         (left, std::mem::take(&mut lot.is_open))
     }
@@ -104,7 +105,9 @@ impl Pair {
 impl Crowd<u64, Work> for Pair {
     fn sit(&self, take: Take, _: usize, site: &mut dyn Site<u64, Work>) -> Option<Sat> {
         if take == Take::Ready {
-            *self.granted.lock() -= 1;
+            let mut granted = self.granted.lock();
+            *granted = granted.checked_sub(1).expect("what the rules say is ready was granted");
+            drop(granted);
             (self.run)();
             return Some(Sat::ended(End::Done));
         }
@@ -124,8 +127,7 @@ impl Crowd<u64, Work> for Pair {
     }
 
     fn relieve(&self) -> usize {
-        let (left, closes) = self.empty(true);
-        *self.granted.lock() += left;
+        let (_, closes) = self.empty(true);
         usize::from(closes)
     }
 

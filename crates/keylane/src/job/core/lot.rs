@@ -10,8 +10,8 @@
 //!    Whoever takes out its last subtask closes it, and counts it out: its worker, one that relieves
 //!    it, or its worker at the end of the sitting.
 //! 2. The rules know nothing of a batch but that its worker is busy; so who relieves it tells them that
-//!    so many have been split off and are ready. It raises `untold` under the lock of the lot, and takes
-//!    it to nothing in the section of the books that tells them.
+//!    so many have been split off and are ready. Under the lock of the lot it first grants them and then
+//!    raises `untold`; it takes that to nothing in the section of the books that tells them.
 //! 3. Before its worker says that its sitting has ended, it looks whether the lot was relieved, under
 //!    the same lock, and then tells what is untold itself.
 //!
@@ -19,6 +19,11 @@
 //! `untold` is taken by an exchange in a section, so nothing is told twice. What was relieved is either
 //! told by who did it, or was still untold when the lot's worker looked, which comes before that worker
 //! ends; in both cases the worker counts as running in that section, so the job is not over.
+//!
+//! # Why each is there when the rules give a worker for it
+//! Whoever takes `untold` has seen it raised, after the subtasks were granted. Were they granted when the
+//! lock is released, the lot's worker could tell the rules in between, a worker could be given and find
+//! nothing, and say that what it was to run waits: it would never run.
 
 use super::*;
 
@@ -102,15 +107,15 @@ where
         for lot in lots {
             let mut state = lot.state.lock();
             let subtasks = std::mem::take(&mut state.subtasks);
+            let count = subtasks.len() as u64;
             closed += usize::from(std::mem::take(&mut state.is_open));
-            if !subtasks.is_empty() {
+            let refused = self.try_grant(subtasks).err();
+            if count != 0 && refused.is_none() {
                 state.was_relieved = true;
-                self.untold.fetch_add(subtasks.len() as u64, Ordering::Relaxed);
+                self.untold.fetch_add(count, Ordering::AcqRel);
             }
             drop(state);
-            if !subtasks.is_empty() {
-                self.grant(subtasks);
-            }
+            refused.into_iter().flatten().for_each(drop_quietly);
         }
         closed
     }

@@ -131,21 +131,33 @@ where
     /// Puts subtasks without keys where any worker finds them. False if they were dropped instead,
     /// for the job is cancelled.
     pub(super) fn grant(&self, batch: VecDeque<Numbered<F>>) -> bool {
+        match self.try_grant(batch) {
+            Ok(()) => true,
+            Err(refused) => {
+                refused.into_iter().for_each(drop_quietly);
+                false
+            }
+        }
+    }
+
+    /// The same without dropping any, for who has a lock.
+    pub(super) fn try_grant(
+        &self,
+        batch: VecDeque<Numbered<F>>,
+    ) -> Result<(), VecDeque<Numbered<F>>> {
         let mut granted = self.granted.lock();
         if self.is_cancelled() {
-            drop(granted);
-            batch.into_iter().for_each(drop_quietly);
-            return false;
+            return Err(batch);
         }
         granted.extend(batch.into_iter().map(|subtask| Granted { subtask, place: None }));
-        true
+        Ok(())
     }
 
     /// Runs a subtask that waited for a worker only.
     pub(super) fn run_granted(&self, site: &mut dyn Site<K, Body>) -> Option<Sat> {
         let first = self.granted.lock().pop_front();
         let Some(Granted { subtask, place }) = first else {
-            // Cancelled.
+            debug_assert!(self.is_cancelled(), "what the rules say is ready was granted");
             return Some(Sat::ended(End::Waits));
         };
         let Some((turn, standing)) = place else {
