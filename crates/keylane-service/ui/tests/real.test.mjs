@@ -49,7 +49,7 @@ async function submit(job) {
   return answer.json();
 }
 
-/** The lanes still show jobs that were deleted, and whose names are asked for in vain. @param {string[]} problems */
+/** The lanes still show jobs that were deleted, also by a run before, whose names are asked for in vain. @param {string[]} problems */
 const complaints = (problems) => problems.filter((text) => !text.includes("status of 410"));
 
 test("a job is submitted, followed to its end, and its results are read", async () => {
@@ -67,7 +67,7 @@ test("a job is submitted, followed to its end, and its results are read", async 
   await until(async () => (await rows.count()) === 4, "four results");
   await rows.first().getByRole("link", { name: "#0" }).click();
   await page.getByRole("heading", { level: 1, name: "Subtask #0" }).waitFor();
-  assert.deepEqual(problems, []);
+  assert.deepEqual(complaints(problems), []);
   await context.close();
 });
 
@@ -96,7 +96,7 @@ test("a waiting job says behind whom, a key is paused and resumed, and a job is 
   await page.locator(".page-head .state").getByText("Cancelled").waitFor();
   await page.goto(`${server}#/jobs/${held.id}`);
   await page.locator(".page-head .state").getByText("Succeeded").waitFor();
-  assert.deepEqual(problems, []);
+  assert.deepEqual(complaints(problems), []);
   await context.close();
 });
 
