@@ -176,14 +176,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.section(|books, time| books.split(id, exhausted, time));
     }
 
-    /// The subtask that a worker was given for waits. If it still has the splitter, it says whether that
-    /// is exhausted, and others may ask it now.
+    /// The subtask that a worker was given for waits in the lanes. If it still has the splitter, it says whether
+    /// that is exhausted, and others may ask it now.
     pub(crate) fn waits(&self, id: JobId, take: Take, exhausted: Option<bool>) {
         self.section(|books, time| {
             books.take_back(Back { who: Claimant::Job(id), take, sat: Sat::ended(End::Waits) });
+            books.line_up(id);
             if let Some(exhausted) = exhausted {
                 books.split(id, exhausted, time);
             }
+        });
+    }
+
+    /// The subtask that a worker was given for goes on without it, and will be settled.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn goes_on(&self, id: JobId, take: Take) {
+        self.section(|books, _| {
+            books.take_back(Back { who: Claimant::Job(id), take, sat: Sat::ended(End::Waits) })
         });
     }
 
@@ -238,16 +247,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         any
     }
 
-    /// The workers are as many as the crew says.
+    /// The workers are as many as the crew says. Read again after it was told: another may have told what it had
+    /// read before.
     pub(crate) fn share_anew(&self) {
-        let workers = self.crew.size();
-        self.section(|books, time| {
-            if let Some(allocator) = &mut books.allocator
-                && allocator.workers() != workers
-            {
-                allocator.resize(workers, time);
+        loop {
+            let workers = self.crew.size();
+            self.section(|books, time| {
+                if let Some(allocator) = &mut books.allocator
+                    && allocator.workers() != workers
+                {
+                    allocator.resize(workers, time);
+                }
+            });
+            if self.crew.size() == workers {
+                break;
             }
-        });
+        }
         self.sharing.disturb();
     }
 

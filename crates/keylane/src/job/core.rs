@@ -240,7 +240,8 @@ where
         }
         granted.push_back(Granted { subtask, place });
         drop(granted);
-        if let (Some(office), Some(id)) = (self.office.upgrade(), *self.id.lock()) {
+        let id = *self.id.lock();
+        if let (Some(office), Some(id)) = (self.office.upgrade(), id) {
             office.ready(id);
         }
     }
@@ -302,7 +303,9 @@ where
     }
 
     fn ask(&self, ask: &mut dyn FnMut(&dyn Office, JobId) -> bool) -> bool {
-        match (self.office.upgrade(), *self.id.lock()) {
+        // Not under the lock: what follows may drop what is the user's.
+        let id = *self.id.lock();
+        match (self.office.upgrade(), id) {
             (Some(office), Some(id)) => ask(&*office, id),
             _ => false,
         }

@@ -78,6 +78,6 @@ impl<K, I: Iterator<Item = Piece<K, F>>, F> Source<K, I, F> {
     pub(super) fn expected(&self) -> Option<u64> {
         let (least, most) = self.iter.size_hint();
         let left = usize::from(self.next.is_some());
-        (most == Some(least)).then_some((least + left) as u64)
+        (most == Some(least)).then(|| least.saturating_add(left) as u64)
     }
 }

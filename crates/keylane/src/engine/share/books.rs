@@ -29,6 +29,9 @@ pub(super) struct Listed<K, W> {
     pub(super) crowd: Arc<dyn Crowd<K, W>>,
     /// A worker asks its splitter.
     pub(super) splitting: bool,
+    /// Subtasks that were said to wait in the lanes, and not to be ready. Futures that are under way wait for the
+    /// rules as well, and are never ready: they are not among them.
+    pub(super) lined: u64,
     /// Subtasks that became ready before the worker that entered them has said that they wait.
     pub(super) early: u64,
     /// What the allocator was last told of its splitter.
@@ -131,12 +134,17 @@ impl<K, W> Books<K, W> {
             let last = before.expect("a job with a worker is in the books");
             self.strike(id, ended(last, sat.end));
         } else {
-            if sat.end == End::Waits {
-                self.catch_up(id);
-            }
             self.hold(id);
         }
         sat.cancels
+    }
+
+    /// A subtask whose worker is back stands in line.
+    pub(super) fn line_up(&mut self, id: JobId) {
+        let Some(listed) = self.listed(id) else { return };
+        listed.lined += 1;
+        self.catch_up(id);
+        self.hold(id);
     }
 
     /// A job's splitter may be asked by others, unless it is known to have no more.
@@ -168,10 +176,12 @@ impl<K, W> Books<K, W> {
         let time = self.time;
         let Some(listed) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         let Some(allocator) = self.allocator.as_mut() else { return };
+        // None waits any more once it is cancelled.
         let waiting = allocator.progress(id).map_or(0, |progress| progress.waiting);
-        let known = listed.early.min(waiting);
+        let known = listed.early.min(listed.lined).min(waiting);
         if known != 0 {
             listed.early -= known;
+            listed.lined -= known;
             allocator.ready(id, known, time);
         }
     }
@@ -209,5 +219,76 @@ pub(super) fn ended(before: Progress, end: End) -> Progress {
         running: 0,
         to_come: Some(0),
         ..before
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Sat, Site};
+    use super::*;
+    use crate::allocate::Supply;
+    use crate::sync::AtomicU64;
+
+    /// A job of which only the rules are asked.
+    struct Nobody(Arc<str>);
+
+    impl Crowd<u64, ()> for Nobody {
+        fn sit(&self, _: Take, _: usize, _: &mut dyn Site<u64, ()>) -> Option<Sat> {
+            unreachable!("no worker comes")
+        }
+        fn relieve(&self) -> usize {
+            0
+        }
+        fn untold(&self) -> &AtomicU64 {
+            unreachable!("there are no batches")
+        }
+        fn is_full(&self) -> bool {
+            false
+        }
+        fn most_waiting(&self) -> u64 {
+            10
+        }
+        fn finish(&self, _: Progress) {}
+        fn stop(&self) {}
+        fn name(&self) -> &Arc<str> {
+            &self.0
+        }
+    }
+
+    /// A subtask that was ready before its worker had said that it waits was taken for a future that was under way:
+    /// when that one ended, the rules knew of none that waited, and its job never ended.
+    #[test]
+    fn a_subtask_that_is_early_is_not_taken_for_a_future() {
+        let mut books = Books::<u64, ()>::new();
+        let mut allocator = Box::new(JobRules::default().allocator(2));
+        let id = allocator.submit(Supply::Split { expected: Some(2) }, 1, 0);
+        books.allocator = Some(allocator);
+        let crowd: Arc<dyn Crowd<u64, ()>> = Arc::new(Nobody("job".into()));
+        let job = Listed { id, crowd, splitting: false, lined: 0, early: 0, held: false };
+        books.jobs = vec![Some(job)];
+        let mut desk = Desk::default();
+        let mut given = |books: &mut Books<u64, ()>| match books.give(false, &mut desk) {
+            Given::Job { take, .. } => take,
+            other => panic!("{other:?}"),
+        };
+        let back = |take| Back { who: Claimant::Job(id), take, sat: Sat::ended(End::Waits) };
+
+        // The first stands in line, is ready, and goes on as a future.
+        assert_eq!(given(&mut books), Take::Split);
+        books.take_back(back(Take::Split));
+        books.line_up(id);
+        books.split(id, false, 0);
+        books.ready(id);
+        assert_eq!(given(&mut books), Take::Ready);
+        books.take_back(back(Take::Ready));
+        // The second is ready at once. Before its worker says that it waits, the first ends.
+        assert_eq!(given(&mut books), Take::Split);
+        books.ready(id);
+        assert!(books.allocator.as_mut().unwrap().settled(id, false, 0));
+        books.take_back(back(Take::Split));
+        books.line_up(id);
+        books.split(id, true, 0);
+        let progress = books.allocator.as_ref().unwrap().progress(id).unwrap();
+        assert_eq!((progress.done, progress.ready, progress.waiting), (1, 1, 0));
     }
 }

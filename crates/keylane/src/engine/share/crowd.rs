@@ -46,6 +46,10 @@ pub(crate) trait Site<K, W> {
     /// then somebody may have said already that it is ready.
     fn waits(&mut self, exhausted: bool);
 
+    /// The subtask that the worker was given for is a future, which goes on elsewhere: the worker is free again.
+    #[cfg(feature = "tokio")]
+    fn goes_on(&mut self);
+
     /// Puts a task into the order of the pool, unless that is stopped: then the task is dropped.
     fn enter(&mut self, claims: Claims<K>, work: W);
 

@@ -53,9 +53,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
                 allocator
             });
-            if allocator.workers() != workers {
-                allocator.resize(workers, time);
-            }
             let supply = if books.closed { Supply::Ready(0) } else { supply };
             let id = allocator.submit(supply, weight, time);
             named(id);
@@ -65,11 +62,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if books.jobs.len() <= id.slot() {
                 books.jobs.resize_with(id.slot() + 1, || None);
             }
-            books.jobs[id.slot()] =
-                Some(Listed { id, crowd: crowd.clone(), splitting: false, early: 0, held: false });
+            books.jobs[id.slot()] = Some(Listed {
+                id,
+                crowd: crowd.clone(),
+                splitting: false,
+                lined: 0,
+                early: 0,
+                held: false,
+            });
             (id, false)
         });
         self.sharing.disturb();
+        // Whoever has changed it since may have found no allocator.
+        if self.crew.size() != workers {
+            self.share_anew();
+        }
         if over {
             if self.stopping() {
                 crowd.stop();

@@ -50,7 +50,7 @@ where
         standing: Standing,
         site: &mut dyn Site<K, Body>,
     ) {
-        site.waits(false);
+        site.goes_on();
         let mut afloat = self.afloat.lock();
         if self.is_cancelled() {
             drop(afloat);

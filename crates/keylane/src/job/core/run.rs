@@ -170,13 +170,13 @@ where
         }
         let (number, work) = subtask;
         let mut count = Count::default();
-        let outcome =
-            standing.visit(|| answering(self.cancelled.clone(), || self.attempt(work, site)));
-        count.add(&outcome);
-        let cancels =
-            self.deliver(&mut std::iter::once((number, outcome)), count.failed != 0, &|payload| {
-                site.panicked(payload)
-            });
+        // A fold stands where the subtask stood: its turn ends behind it.
+        let cancels = standing.visit(|| {
+            let outcome = answering(self.cancelled.clone(), || self.attempt(work, site));
+            count.add(&outcome);
+            let mut one = std::iter::once((number, outcome));
+            self.deliver(&mut one, count.failed != 0, &|payload| site.panicked(payload))
+        });
         drop(turn);
         Some(count.sat(cancels))
     }

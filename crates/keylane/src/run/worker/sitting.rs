@@ -88,8 +88,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// Serves work outside of jobs, for a slice.
     fn sit_outside(&mut self) -> Back {
         let before = self.tally.ran();
-        if let Some(shard) = self.choose() {
-            self.serve(shard);
+        match self.choose() {
+            Some(shard) => self.serve(shard),
+            // What it leaves to a worker that is at home there, and asleep, it takes if it comes again for it: nobody
+            // else may be woken for that.
+            None => self.eager = true,
         }
         let end = if self.tally.ran() == before { End::Nothing } else { End::Done };
         Back { who: Claimant::Loose, take: Take::Ready, sat: Sat::ended(end) }
@@ -97,6 +100,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<Back> {
         self.found_job();
+        // The splitter may be asked, which stands nowhere.
+        current::leave_rollup();
+        self.tally.stand_free();
         self.join_trace();
         let &(id, ref crowd) = self.desk.job().expect("the worker was given a job");
         let alone = alone && !self.engine.rates.limits_pool();
@@ -179,6 +185,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
     fn waits(&mut self, exhausted: bool) {
         let splits = std::mem::take(&mut self.splits);
         self.engine.waits(self.id, self.take, splits.then_some(exhausted));
+    }
+
+    #[cfg(feature = "tokio")]
+    fn goes_on(&mut self) {
+        self.engine.goes_on(self.id, self.take);
     }
 
     fn enter(&mut self, claims: Claims<K>, work: X::Work) {
