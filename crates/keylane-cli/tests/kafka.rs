@@ -32,6 +32,10 @@ fn records_go_to_a_topic_and_come_from_it_in_order_per_key() {
         (0..20).map(|n| format!("{{\"client\":\"c{}\",\"n\":{n}}}\n", n % 4)).collect();
     let produce = subcommand("produce", [&topic, "--ndjson", "--key", ".client"]);
     feed(produce, lines.as_bytes()).expect(0, &["20 records are in kafka://"]);
+    // One that the broker would not take ends it, with what came before it written.
+    let too_large = format!("small\n{}\nbehind it\n", "x".repeat(2 << 20));
+    let other = subcommand("produce", [format!("kafka://{}/large", broker.address())]);
+    feed(other, too_large.as_bytes()).expect(255, &["1 records are in", "cannot write to large"]);
 
     // What the client is told reaches it, and what it does not know is named.
     let echo = ["--", "sh", "-c", "echo $KEYLANE_KEY $KEYLANE_POSITION {n}"];

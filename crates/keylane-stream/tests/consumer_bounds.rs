@@ -190,6 +190,22 @@ fn what_is_committed_is_always_true() {
     }
 }
 
+/// What is behind a stopped key has more than half of the room: the others go on in the rest.
+#[test]
+fn a_stopped_key_holds_nobody_back_who_has_room() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push_all(0, (0..60).map(|number| keyed("bad", number)));
+    stream.push_all(0, (60..2_000).map(|number| keyed(number % 50, number)));
+    stream.exhaust();
+    let policy = Policy::new(quick(1, Last::StopKey)).unwrap();
+    let consumer = builder(&stream).most_incomplete(100, 1 << 20).retry(policy, |_| ());
+    let consumer = consumer.start(|attempt: &Attempt| match attempt.key() {
+        Some(b"bad") => Err(std::io::Error::other("bad")),
+        _ => Ok(()),
+    });
+    assert_eq!(consumer.unwrap().wait().counts.handled, 1_940);
+}
+
 #[test]
 fn a_partition_without_progress_is_seen() {
     let stream = MemoryStream::new("t", 2);

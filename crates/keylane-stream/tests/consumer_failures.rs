@@ -294,6 +294,33 @@ fn a_letter_that_nobody_takes_is_given_up_at_the_end() {
     assert!(!stream.committed(0).is_done(Position::new(BAD)));
 }
 
+/// Takes all letters but that of the first record.
+struct Picky(Grave);
+
+impl DeadLetters for Picky {
+    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+        if letters.iter().any(|letter| letter.position == Position::new(0)) {
+            self.0.refused.change(|refused| *refused += 1);
+            return Err(BuryError::new("too large"));
+        }
+        self.0.bury(letters)
+    }
+}
+
+#[test]
+fn a_letter_that_nobody_takes_keeps_no_later_one_back() {
+    let (stream, grave) = (MemoryStream::new("t", 1), Grave::default());
+    stream.push(0, keyed(0, 0));
+    let consumer = builder(&stream, Last::DeadLetter).dead_letters(Picky(grave.clone()));
+    let consumer =
+        consumer.start(|_: &Attempt| Err::<(), _>(std::io::Error::other("no good"))).unwrap();
+    grave.refused.until(|refused| *refused >= 1);
+    stream.push_all(0, (1..40).map(|number| keyed(number, number)));
+    grave.letters.until(|letters| letters.len() == 39);
+    eventually(|| survey(&consumer).counts.dead_lettered == 39);
+    assert_eq!(consumer.stop(Duration::from_millis(50)).abandoned, 1);
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn the_end_of_the_runtime_is_a_failure_of_what_runs_there() {
@@ -369,6 +396,29 @@ fn a_file_of_dead_letters_has_one_line_for_each() {
     );
     assert_eq!(lines[2].get("key"), None);
     assert_eq!(lines[2]["position"], 3);
+}
+
+/// Several consumers of a group on one machine have the same file.
+#[test]
+fn a_file_of_dead_letters_may_have_several_writers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dead.ndjson");
+    let mut writers = [0, 1].map(|_| FileLetters::open(&path).unwrap());
+    std::thread::scope(|scope| {
+        for (first, writer) in writers.iter_mut().enumerate() {
+            scope.spawn(move || {
+                for number in 0..50 {
+                    let number = 2 * number + first as u64;
+                    writer.bury(&[letter(number, Record::new("ann", "1 book"))]).unwrap();
+                }
+            });
+        }
+    });
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut found: Vec<_> = lines.map(|line| line["position"].as_u64().unwrap()).collect();
+    found.sort_unstable();
+    assert!(found.into_iter().eq(0..100));
 }
 
 #[test]

@@ -102,7 +102,8 @@ pub(super) struct Sends {
     sink: KafkaSink,
     topic: String,
     answers: (Sender<Answer>, Receiver<Answer>),
-    sent: u64,
+    /// How many have no answer yet.
+    pending: u64,
     pub(super) written: u64,
 }
 
@@ -110,7 +111,7 @@ impl Sends {
     pub(super) fn new(address: &str, settings: &[String]) -> anyhow::Result<Self> {
         let (client, address) = client(address, settings)?;
         let sink = KafkaSink::new(&client)?;
-        Ok(Sends { sink, topic: address.topic, answers: mpsc::channel(), sent: 0, written: 0 })
+        Ok(Sends { sink, topic: address.topic, answers: mpsc::channel(), pending: 0, written: 0 })
     }
 
     pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {
@@ -119,23 +120,25 @@ impl Sends {
             // Nobody asks any more if the command has failed.
             let _ = sender.send(result);
         });
-        self.sent += 1;
+        self.pending += 1;
         while let Ok(answer) = self.answers.1.try_recv() {
             self.take(answer)?;
         }
         Ok(())
     }
 
-    /// Waits until all are written.
+    /// Waits until each has an answer. What comes back is the first that could not be written.
     pub(super) fn settle(&mut self) -> anyhow::Result<()> {
-        while self.written < self.sent {
+        let mut settled = Ok(());
+        while self.pending > 0 {
             let answer = self.answers.1.recv().expect("one end of it is ours");
-            self.take(answer)?;
+            settled = settled.and(self.take(answer));
         }
-        Ok(())
+        settled
     }
 
     fn take(&mut self, answer: Answer) -> anyhow::Result<()> {
+        self.pending -= 1;
         answer.with_context(|| format!("cannot write to {}", self.topic))?;
         self.written += 1;
         Ok(())

@@ -1,5 +1,6 @@
 //! The one thread that writes dead letters. A record is done when its letter is acknowledged, and not
-//! before: while nobody takes the letter, the record keeps its key, and the letter is tried again.
+//! before: while nobody takes the letter, the record keeps its key, and the letter is tried again. Others
+//! do not wait for that.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +47,19 @@ pub(super) struct Burials {
 #[derive(Debug, Default)]
 struct Waiting {
     line: VecDeque<Burial>,
+    /// Some of those that were taken out may have been given up since.
+    given_up: bool,
     stopped: bool,
+}
+
+/// Those whose letters were not taken.
+#[derive(Debug, Default)]
+struct Refused {
+    burials: Vec<Burial>,
+    /// How often in a row some were not.
+    attempts: u32,
+    /// When they are tried again, if there are any.
+    due: Option<Instant>,
 }
 
 impl Burials {
@@ -77,60 +90,92 @@ impl Burials {
         drop(line);
     }
 
+    /// Partitions have been fenced: whatever is kept of them is let go.
+    pub(super) fn look_again(&self) {
+        self.waiting().given_up = true;
+        self.changed.notify_one();
+    }
+
     /// Writes letters until it is stopped.
     pub(super) fn run(shared: &Shared, letters: &mut dyn DeadLetters) {
-        while let Some(burials) = shared.burials.next() {
-            shared.bury(burials, letters);
+        let mut refused = Refused::default();
+        while let Some(came) = shared.burials.next(refused.due) {
+            shared.bury(came, &mut refused, letters);
         }
     }
 
-    fn next(&self) -> Option<Vec<Burial>> {
-        let idle = |waiting: &mut Waiting| waiting.line.is_empty() && !waiting.stopped;
-        let waiting = self.changed.wait_while(self.waiting(), idle);
-        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
-        if waiting.stopped {
-            return None;
-        }
-        let count = waiting.line.len().min(MOST_AT_ONCE);
-        Some(waiting.line.drain(..count).collect())
-    }
-
-    /// Waits before the next attempt. Whether there is to be one.
-    fn pause(&self, wait: Duration) -> bool {
-        let until = Instant::now() + wait;
+    /// Waits until some have come, some were given up, or others are due; none once it is stopped.
+    fn next(&self, due: Option<Instant>) -> Option<Vec<Burial>> {
         let mut waiting = self.waiting();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if waiting.stopped || left.is_zero() {
-                return !waiting.stopped;
+            if waiting.stopped {
+                return None;
             }
-            let waited = self.changed.wait_timeout(waiting, left);
-            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let given_up = std::mem::take(&mut waiting.given_up);
+            if given_up || !waiting.line.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                let count = waiting.line.len().min(MOST_AT_ONCE);
+                return Some(waiting.line.drain(..count).collect());
+            }
+            waiting = match left {
+                None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(waiting, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         }
     }
 }
 
-impl Shared {
-    /// Writes the letters of these: together, or, if they are not taken, one by one, so that one that
-    /// nobody takes keeps no other back.
-    fn bury(&self, burials: Vec<Burial>, letters: &mut dyn DeadLetters) {
-        let mut left = self.not_given_up(burials);
-        for attempt in 1.. {
-            if left.is_empty() {
-                return;
-            }
-            left = match write(&left, letters) {
-                Ok(()) => return left.into_iter().for_each(|burial| self.buried(burial)),
-                Err(error) if left.len() == 1 => self.not_buried(left, &error),
-                Err(_) => self.bury_singly(left, letters),
-            };
-            let random = left.len() as u64 ^ u64::from(attempt);
-            let wait = PATIENCE.wait(attempt, random.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            if !left.is_empty() && !self.burials.pause(wait) {
-                return;
-            }
-            left = self.not_given_up(left);
+impl Refused {
+    fn add(&mut self, burials: Vec<Burial>) {
+        if burials.is_empty() {
+            return;
         }
+        self.burials.extend(burials);
+        if self.due.is_none() {
+            self.attempts += 1;
+            let random = (self.burials.len() as u64 ^ u64::from(self.attempts))
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            self.due = Some(Instant::now() + PATIENCE.wait(self.attempts, random));
+        }
+    }
+
+    /// Takes out all, if it is time for them.
+    fn take_due(&mut self) -> Vec<Burial> {
+        if self.due.is_none_or(|due| due > Instant::now()) {
+            return Vec::new();
+        }
+        self.due = None;
+        std::mem::take(&mut self.burials)
+    }
+}
+
+impl Shared {
+    /// Writes the letters of those who came, and of those who are due.
+    fn bury(&self, came: Vec<Burial>, refused: &mut Refused, letters: &mut dyn DeadLetters) {
+        refused.burials = self.not_given_up(std::mem::take(&mut refused.burials));
+        for burials in [came, refused.take_due()] {
+            refused.add(self.bury_these(self.not_given_up(burials), letters));
+        }
+        if refused.burials.is_empty() {
+            *refused = Refused::default();
+        }
+    }
+
+    /// Together, or, if they are not taken, one by one, so that one that nobody takes keeps no other back. Returns
+    /// those that were not.
+    fn bury_these(&self, burials: Vec<Burial>, letters: &mut dyn DeadLetters) -> Vec<Burial> {
+        if burials.is_empty() {
+            return burials;
+        }
+        match write(&burials, letters) {
+            Ok(()) => burials.into_iter().for_each(|burial| self.buried(burial)),
+            Err(error) if burials.len() == 1 => return self.not_buried(burials, &error),
+            Err(_) => return self.bury_singly(burials, letters),
+        }
+        Vec::new()
     }
 
     fn bury_singly(&self, burials: Vec<Burial>, letters: &mut dyn DeadLetters) -> Vec<Burial> {

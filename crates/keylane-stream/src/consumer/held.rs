@@ -22,6 +22,9 @@ const RECORD_BYTES: usize = 256;
 /// How long a commit is left alone that was refused for now.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a source is held back at most while there is any room.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// How many of the blocked records a survey lists.
 const MOST_BLOCKED_LISTED: usize = 20;
 
@@ -53,8 +56,8 @@ pub(super) struct Held {
     turns: Vec<LaneTurn>,
     /// How many flights have stopped, or are behind one that has.
     pub(super) stuck: usize,
-    /// The source was told to hold it back.
-    pub(super) paused: bool,
+    /// Since when the source is told to hold it back.
+    pub(super) paused: Option<Instant>,
     /// Nothing more comes.
     pub(super) exhausted: bool,
     /// It is to be given up: nothing begins.
@@ -130,7 +133,7 @@ impl Held {
             stopped: HashMap::new(),
             turns: Vec::new(),
             stuck: 0,
-            paused: false,
+            paused: None,
             exhausted: false,
             closing: false,
             moved_at: now,
@@ -185,12 +188,15 @@ impl Held {
         }
     }
 
-    /// Whether so much is done that the source may go on: not at the first free place, for to hold
-    /// back and go on costs some sources more than a record.
-    pub(super) fn has_much_room(&self, room: Room) -> bool {
-        self.buffer.is_empty()
-            && self.flights.len() <= room.records / 2
-            && self.bytes <= room.bytes / 2
+    /// Whether so much is done that a source that holds back may go on: not at the first free place, for to hold
+    /// back and go on costs some sources more than a record. After a while at any: what waits behind a stopped
+    /// key, or for a late attempt, may take more than half of the room for ever.
+    pub(super) fn may_go_on(&self, room: Room, now: Instant) -> bool {
+        let Some(since) = self.paused else { return false };
+        let (records, bytes) = (self.flights.len(), self.bytes);
+        let much = records <= room.records / 2 && bytes <= room.bytes / 2;
+        let any = records < room.records && bytes < room.bytes;
+        self.buffer.is_empty() && (much || any && now - since >= LONGEST_PAUSE)
     }
 
     pub(super) fn has_buffered(&self) -> bool {

@@ -73,8 +73,10 @@ pub(super) struct Owner {
     stop_by: Option<Instant>,
     /// There is no use in waiting for it.
     source_is_dead: bool,
-    /// How many attempts were not awaited.
+    /// How many attempts were not awaited at the end.
     abandoned: usize,
+    /// What attempts may still run of that were not awaited before.
+    given_up: Vec<Arc<Assignment>>,
     stopped: Vec<Stopped>,
     /// Where commits have what handlers made with them: whether something is in the transaction whose record is
     /// not done here, so that it must not be committed.
@@ -111,6 +113,7 @@ impl Owner {
             stop_by: None,
             source_is_dead: false,
             abandoned: 0,
+            given_up: Vec::new(),
             stopped: Vec::new(),
             tainted: false,
             cut_after: Instant::now(),
@@ -141,10 +144,11 @@ impl Owner {
         if let Err(error) = self.source.close(LONGEST_CLOSE) {
             self.notice(&Notice::Source(error.to_string()));
         }
+        let still_running: usize = self.given_up.iter().map(|given_up| given_up.running()).sum();
         Ended {
             why: self.ending.expect("that is why it leaves"),
             counts: self.counts,
-            abandoned: self.abandoned,
+            abandoned: self.abandoned + still_running,
             stopped: self.stopped,
         }
     }
@@ -273,11 +277,11 @@ impl Owner {
                 Taking::Unfit(flight, why) => unfit.push((flight, why)),
             };
             self.counts.repeated += held.take_on((order, *no_key, *room), now, each);
-            if held.has_buffered() && !held.paused {
-                held.paused = true;
+            if held.has_buffered() && held.paused.is_none() {
+                held.paused = Some(now);
                 self.source.pause(&held.assignment.partition);
-            } else if held.paused && held.has_much_room(*room) {
-                held.paused = false;
+            } else if held.may_go_on(*room, now) {
+                held.paused = None;
                 self.source.resume(&held.assignment.partition);
             }
         }
@@ -400,11 +404,21 @@ impl Owner {
         self.read_reports();
         let now = Instant::now();
         for slot in slots {
-            let Some(held) = &self.slots[*slot] else { continue };
+            // One that is wanted back while all stops is among those who leave twice.
+            let Some(held) = self.slots[*slot].as_ref().filter(|held| !held.assignment.is_fenced())
+            else {
+                continue;
+            };
             held.assignment.fence();
             let running = held.assignment.running();
             self.shared.timer.purge(held.assignment.epoch);
-            self.abandoned += running;
+            self.shared.burials.look_again();
+            if self.ending.is_some() {
+                self.abandoned += running;
+            } else {
+                self.given_up.retain(|assignment| assignment.running() > 0);
+                self.given_up.push(held.assignment.clone());
+            }
             let partition = held.assignment.partition.clone();
             if self.ending.is_some() {
                 let stopped = held.stopped(now);
@@ -470,7 +484,7 @@ impl Owner {
     /// Whether the end of an attempt makes room that is wanted, makes a commit due, or is the last one.
     fn waits_for_ends(&self) -> bool {
         let wanted = |held: &Held| {
-            let waits = held.has_buffered() || held.exhausted;
+            let waits = held.has_buffered() || held.paused.is_some() || held.exhausted;
             !held.closing && (waits || held.can_be_due(self.plan.commit_after))
         };
         self.leaving.iter().any(Leaving::is_awaiting) || self.held().any(wanted)
@@ -478,7 +492,7 @@ impl Owner {
 
     fn waits_for_source(&self) -> bool {
         let takes = |held: &Held| {
-            let more = !held.paused && !held.exhausted && !held.closing;
+            let more = held.paused.is_none() && !held.exhausted && !held.closing;
             // What came of a commit is an event, and the next one waits for it.
             more || held.is_saving()
         };

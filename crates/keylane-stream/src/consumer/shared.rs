@@ -100,10 +100,7 @@ impl Shared {
         match verdict.next {
             Next::Retry { at, .. } => {
                 tell(&flight, Then::Retry(at));
-                // The owner purges what was scheduled before the attempt ends, and nothing after it.
-                if !flight.cargo.assignment.is_closed() {
-                    self.timer.schedule(at, flight);
-                }
+                self.timer.schedule(at, flight);
             }
             Next::Last(Last::Skip) => {
                 tell(&flight, Then::Skip);

@@ -37,10 +37,12 @@ impl Timer {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a flight until its time. One that comes after the stop is dropped.
+    /// Keeps a flight until its time. One that comes after the stop is dropped, and so is one whose assignment is
+    /// closed: that is asked under the lock, so that whatever is not dropped here is there for
+    /// [`purge`](Self::purge), which comes after the closing.
     pub(super) fn schedule(&self, at: Instant, flight: Flight) {
         let mut waiting = self.waiting();
-        if waiting.stopped {
+        if waiting.stopped || flight.cargo.assignment.is_closed() {
             drop(waiting);
             return drop(flight);
         }

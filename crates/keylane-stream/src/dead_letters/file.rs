@@ -1,6 +1,8 @@
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,36 +18,62 @@ use super::{BuryError, DeadLetters, Letter, millis};
 /// | `written`, `failed_at` | milliseconds since 1970 |
 /// | `attempts`, `failure` | how often it was tried, and what the last attempt failed of |
 /// | `key`, `payload`, and `value` in each of `headers` | text; if it is not UTF-8, it is in `key_base64`, `payload_base64` or `value_base64` instead |
+///
+/// Several consumers may write to one file, also from several processes: each has it to itself for a moment.
 #[derive(Debug)]
 pub struct FileLetters {
     file: File,
-    /// Where the last letter ends that was acknowledged.
-    end: u64,
 }
 
 impl FileLetters {
-    /// Goes on with a file, or makes it. What a dying process has left of a line is cut off.
+    /// Goes on with a file, or makes it. What a dying process has left of a line is cut off with the next letter.
     ///
     /// # Errors
-    /// If it cannot be opened, read or written.
+    /// If it cannot be opened or made.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
-        let end = end_of_lines(&mut file)?;
-        file.set_len(end)?;
-        Ok(FileLetters { file, end })
+        let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        // A file that was made is there after a power failure if its folder is synced.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(FileLetters { file })
     }
 
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        // A write that failed may have left something.
-        self.file.set_len(self.end)?;
-        self.file.seek(SeekFrom::Start(self.end))?;
-        self.file.write_all(lines)?;
-        self.file.sync_data()?;
-        self.end += lines.len() as u64;
-        Ok(())
+        lock(&self.file)?;
+        let appended = append(&mut self.file, lines);
+        self.file.unlock().and(appended)
     }
+}
+
+/// Waits until nobody else writes; an error after a while, for somebody may have been stopped in the middle. Letters
+/// that are not taken come again.
+fn lock(file: &File) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let begin = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if begin.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Behind the last whole line: what is behind that was never acknowledged.
+fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
+    let end = end_of_lines(file)?;
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    let written = file.write_all(lines).and_then(|()| file.sync_data());
+    if written.is_err() {
+        // They come again. If this fails as well, some may be there twice.
+        let _ = file.set_len(end);
+    }
+    written
 }
 
 impl DeadLetters for FileLetters {

@@ -193,12 +193,14 @@ impl KafkaSource {
         let Some(owned) = self.owned.get_mut(name).filter(|owned| owned.asking) else {
             return Ok(());
         };
+        let decided = self.rules.go_on(owned.id, owned.next, owned.stored, bounds);
         if self.revoked.iter().any(|names| names.contains(name)) {
-            // It is about to be somebody else's, who will notice the same.
+            // It is about to be somebody else's, who will notice the same. If what was done here still counts, it
+            // can be stored before that.
+            owned.asking = !matches!(&decided, Ok(Decided { what: GoOn::Seek(_), .. }));
             return Ok(());
         }
-        let Decided { what, notice } =
-            self.rules.go_on(owned.id, owned.next, owned.stored, bounds)?;
+        let Decided { what, notice } = decided?;
         if let Some(notice) = notice {
             self.consumer.context().add_notice(notice);
         }
