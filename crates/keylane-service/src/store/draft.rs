@@ -217,7 +217,14 @@ impl<'a> Draft<'a> {
 
     fn put_chunk(&mut self, chunk: &Chunk) -> rusqlite::Result<()> {
         let (job, first) = (chunk.job(), chunk.numbers().start);
-        if first == 0 {
+        let total = self.state.job(self.connection, job)?.map(|known| known.total);
+        if total == Some(first) {
+            // The first one of an extension. What one before has left that broke off may begin at other places.
+            let mut left = self
+                .connection
+                .prepare_cached("DELETE FROM chunk WHERE place BETWEEN ?1 AND ?2")?;
+            left.execute([place(job, first).cast_signed(), rows_of(job).1])?;
+        } else if first == 0 {
             self.state.use_number(job);
             let mut loose =
                 self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;
