@@ -192,9 +192,13 @@ impl<'a> Draft<'a> {
                 Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
                 Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
                 Change::Log { job, log } => self.put_log(*job, log)?,
-                Change::Status { job, status }
-                | Change::Reopen { job, status }
-                | Change::SetAside { job, status } => self.put_status(*job, status)?,
+                Change::Status { job, status } | Change::SetAside { job, status } => {
+                    self.put_status(*job, status)?;
+                }
+                Change::Reopen { job, status } => {
+                    self.state.marks.reopen();
+                    self.put_status(*job, status)?;
+                }
                 Change::Reform { job, head, total, .. } => {
                     self.reform(*job, head.as_deref(), *total)?;
                 }
