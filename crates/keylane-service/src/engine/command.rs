@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::audit::Act;
-use super::begin::{new_job, new_subtask};
+use super::begin::{ended_counts, new_job, new_subtask};
 use super::books::{Books, Live, first_version, last_version};
 use super::plan::Plan;
 use super::{Core, Refused};
 use crate::head::Head;
-use crate::schedule::{self, EndedCounts, Step};
+use crate::schedule::{self, Step};
 use crate::store::{Changes, Counts, JobState as Stored, JobStatus, OutcomeKind, StoredJob};
 use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
@@ -199,11 +199,7 @@ impl Core {
         let new = schedule::NewJob {
             split: again.split.then_some(0),
             start_at: None,
-            ended: EndedCounts {
-                succeeded: again.ended.succeeded.into(),
-                failed: again.ended.failed.into(),
-                cancelled: (again.ended.cancelled + again.ended.skipped).into(),
-            },
+            ended: ended_counts(&again.ended),
             ..new_job(number, again.kind, &again.head, subtasks)
         };
         let live = Live {
