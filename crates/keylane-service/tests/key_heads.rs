@@ -51,6 +51,18 @@ impl Place {
         let path = format!("/v1/leases/{}/complete", lease["id"].as_str().unwrap());
         self.client.post(&path, "").await.expect(204);
     }
+
+    /// Waits until the head of `k` has stopped it.
+    async fn wait_for_stop(&self) {
+        for _ in 0..2000 {
+            let key = self.client.get("/v1/keys/k").await.expect(200).json();
+            if key["state"] == "stopped" {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the key is not stopped");
+    }
 }
 
 async fn over(client: &Client, id: &str) -> Value {
@@ -93,4 +105,34 @@ async fn a_job_of_which_something_was_skipped_has_failed_also_after_a_restart() 
         let counts = &job["counts"];
         assert_eq!((&counts["succeeded"], &counts["cancelled"]), (&json!(2), &json!(1)), "{job}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_is_to_be_tried_again_is_also_after_a_restart() {
+    let (folder, log) = (tempfile::tempdir().unwrap(), Log::default());
+    let mut place = Place::start(folder.path(), &log).await;
+    let job = r#"{"kind":"fail","on_fail":"stop_key","key":"k","payload":1}"#;
+    let id = place.client.submit(job).await;
+    place.wait_for_stop().await;
+    assert_eq!(log.lines(), ["try 1 of 1", "try 2 of 1"]);
+    // One attempt beyond those it has, at once.
+    place.client.post("/v1/keys/k/retry-head", "").await.expect(200);
+    while log.lines().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    place.wait_for_stop().await;
+    for tries in [4, 5] {
+        place.client.post(&format!("/v1/jobs/{id}/pause"), "").await.expect(200);
+        place.client.post("/v1/keys/k/retry-head", "").await.expect(200);
+        place = place.restart(folder.path(), &log).await;
+        let key = place.client.get("/v1/keys/k").await.expect(200).json();
+        assert_eq!(key["state"], "open", "{key}");
+        place.client.post(&format!("/v1/jobs/{id}/resume"), "").await.expect(200);
+        place.wait_for_stop().await;
+        assert_eq!(log.lines().len(), tries);
+    }
+    // Nobody asked for more.
+    place = place.restart(folder.path(), &log).await;
+    place.wait_for_stop().await;
+    assert_eq!(log.lines().len(), 5);
 }
