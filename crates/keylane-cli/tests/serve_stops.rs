@@ -2,7 +2,9 @@
 
 mod common;
 
-use std::io::BufRead;
+use std::io::{BufRead, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use common::served::{Place, Served};
 use rustix::process::Signal;
@@ -104,6 +106,30 @@ fn what_does_not_end_in_time_is_ended_and_tried_again() {
     server.end().expect(0, &["stopping"]);
     place.wait_until_nobody_is_left();
     both_are_done_from_the_first_on(&mut place, &id);
+}
+
+#[test]
+fn a_client_and_a_command_that_do_not_end_have_one_time_together() {
+    const WITHIN: Duration = Duration::from_secs(5);
+    let mut place = Place::new("");
+    let mut server = Served::start(&place, &["--stop-within", "5s"]);
+    submit_two("wait", &mut place, &server);
+    // The rest of its body never comes.
+    let mut client = TcpStream::connect(&server.address).unwrap();
+    let begun = "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
+                 content-type: application/json\r\ncontent-length: 100\r\n\r\n";
+    client.write_all(begun.as_bytes()).unwrap();
+    // It is told to go on when somebody waits for that.
+    let mut line = String::new();
+    std::io::BufReader::new(&client).read_line(&mut line).unwrap();
+    assert!(line.contains("100"), "{line}");
+    server.signal(Signal::TERM);
+    server.hears("stopping");
+    let asked = Instant::now();
+    server.end().expect(0, &[]);
+    let took = asked.elapsed();
+    assert!((WITHIN..2 * WITHIN).contains(&(took + Duration::from_millis(100))), "{took:?}");
+    place.wait_until_nobody_is_left();
 }
 
 #[test]
