@@ -6,8 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Client, Log, builder, serve};
+use futures_util::StreamExt;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use keylane_service::Service;
-use keylane_service::http::Server;
+use keylane_service::http::{self, Server};
 use serde_json::{Value, json};
 
 async fn start(folder: &Path) -> (Service, Server, Client) {
@@ -199,4 +202,27 @@ async fn who_prefers_to_wait_is_answered_at_the_end_in_time_or_at_the_stop() {
     let job = answer.json();
     assert!(matches!(job["state"].as_str(), Some("queued" | "running")), "{job}");
     service.stop(Duration::ZERO).await;
+}
+
+/// Nothing that happens once the answer has begun is missed, however late its first part is read.
+#[tokio::test]
+async fn who_is_answered_follows_already() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = builder(folder.path(), &Log::default()).start().await.unwrap();
+    let routes = TowerToHyperService::new(http::routes(&service, http::Settings::default()));
+    let request = |method: &str, path: &str| {
+        let request = axum::http::Request::builder().method(method).uri(path);
+        request.header("host", "localhost").body(axum::body::Body::empty()).unwrap()
+    };
+    let followed = routes.call(request("GET", "/v1/events")).await.unwrap();
+    assert_eq!(followed.status(), 200);
+    let paused = routes.call(request("POST", "/v1/keys/k/pause")).await.unwrap();
+    assert_eq!(paused.status(), 200);
+    let mut said = String::new();
+    let mut parts = followed.into_body().into_data_stream();
+    while !said.contains("event: key_changed") {
+        let part = tokio::time::timeout(Duration::from_secs(10), parts.next()).await;
+        let part = part.unwrap_or_else(|_| panic!("it is missing in: {said}"));
+        said.push_str(std::str::from_utf8(&part.unwrap().unwrap()).unwrap());
+    }
 }

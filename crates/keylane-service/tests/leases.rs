@@ -6,9 +6,9 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Client, Log, builder, serve};
+use common::{Client, Log, builder, builder_with, serve, settings};
 use keylane_service::http::Server;
-use keylane_service::{Kind, Service};
+use keylane_service::{Kind, Service, Settings};
 use serde_json::{Value, json};
 
 async fn start(folder: &Path) -> (Service, Server, Client) {
@@ -154,4 +154,39 @@ async fn an_id_that_is_nobodys_ends_nothing() {
         client.post(&format!("/v1/leases/{odd}/complete"), "").await.expect(409);
     }
     client.post(&path(&lease, "complete"), "").await.expect(204);
+}
+
+/// What begins while a worker already takes what it was given is its own too: nothing is lost that nobody ever had, and
+/// one attempt is enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_to_a_worker_comes_to_it() {
+    const SUBTASKS: usize = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { slots: 64, ..settings(folder.path()) };
+    let once = Kind { attempts: 1, ..Kind::leased(Duration::from_secs(60)) };
+    let service = builder_with(settings, &Log::default()).kind("once", once).start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let workers: Vec<_> = (0..4).map(|_| tokio::spawn(work_off(client.clone()))).collect();
+    let subtasks: Vec<_> =
+        (0..SUBTASKS).map(|n| json!({"key": format!("k{n}"), "payload": n})).collect();
+    let id = client.submit(&json!({"kind": "once", "subtasks": subtasks}).to_string()).await;
+    let over = client.wait(&id).await;
+    workers.iter().for_each(tokio::task::JoinHandle::abort);
+    assert_eq!(over["counts"]["succeeded"], SUBTASKS, "{over}");
+    let metrics = client.get("/metrics").await.expect(200).text;
+    assert!(metrics.contains("keylane_lease_expired_total 0"), "{metrics}");
+}
+
+/// Asks for some at once, in short waits, and completes all it gets.
+async fn work_off(client: Client) {
+    loop {
+        let ask = r#"{"kinds":["once"],"max":8,"wait_ms":5}"#;
+        let claimed = client.post("/v1/leases", ask).await.expect(200).json();
+        let leases = claimed["leases"].as_array().unwrap();
+        let ends = leases.iter().map(|lease| {
+            let (client, path) = (client.clone(), path(lease, "complete"));
+            async move { client.post(&path, "").await.expect(204) }
+        });
+        futures_util::future::join_all(ends).await;
+    }
 }

@@ -521,3 +521,35 @@ fn a_flush_that_is_given_up_loses_no_chunk() {
     assert_eq!(store.check().unwrap().damage, []);
     assert_eq!(store.job(job).unwrap().unwrap().total, 20_000);
 }
+
+#[test]
+fn of_a_job_that_goes_on_again_no_attempt_has_begun() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    let (job, other) = (accepted(&store, 2), accepted(&store, 1));
+    // One transaction's marks, of which one is needed longer than the others.
+    submit(&store, |changes| {
+        changes.started(SubtaskId { job, number: 0 }, 5);
+        changes.started(SubtaskId { job, number: 1 }, 5);
+        changes.started(SubtaskId { job: other, number: 0 }, 2);
+    });
+    let failed = over(JobState::Failed, Counts { failed: 1, cancelled: 1, ..Counts::default() });
+    submit(&store, |changes| {
+        changes.ended(job, outcome(0, OutcomeKind::Failed));
+        changes.status(job, failed);
+    });
+    submit(&store, |changes| changes.reopen(job, [0], NOW, JobStatus::WAITING));
+    let begun = |path| {
+        let mut recovered = open(path).1;
+        [job, other].map(|_| waiting(&recovered.next_job().unwrap().unwrap()))
+    };
+    let (_copied, copy) = copy_as_is(&path);
+    assert_eq!(begun(&copy), [vec![(0, 0), (1, 0)], vec![(0, 2)]]);
+    // The marks that come later are right beside what was written anew.
+    submit(&store, |changes| {
+        changes.started(SubtaskId { job, number: 0 }, 1);
+        changes.started(SubtaskId { job: other, number: 0 }, 3);
+    });
+    drop(store);
+    assert_eq!(begun(&path), [vec![(0, 1), (1, 0)], vec![(0, 3)]]);
+}

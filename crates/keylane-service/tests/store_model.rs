@@ -32,8 +32,6 @@ struct ModelJob {
     ended: BTreeMap<u32, Outcome>,
     /// How often each was begun, of those that have not ended since.
     attempts: BTreeMap<u32, u32>,
-    /// The highest attempt of each there ever was.
-    ever: BTreeMap<u32, u32>,
     /// What they said.
     logs: BTreeMap<u32, Vec<AttemptLog>>,
 }
@@ -205,7 +203,6 @@ impl Both {
             recorded: Vec::new(),
             ended: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            ever: BTreeMap::new(),
             logs: BTreeMap::new(),
         };
         self.model.jobs.insert(job, known);
@@ -247,8 +244,6 @@ impl Both {
         if self.write(|changes| changes.started(subtask, attempt), expected) {
             let known = self.model.jobs.get_mut(&job).unwrap();
             known.attempts.insert(number, attempt);
-            let ever = known.ever.entry(number).or_default();
-            *ever = attempt.max(*ever);
         }
     }
 
@@ -409,11 +404,7 @@ impl Both {
             let found = waiting(&one);
             assert!(found.iter().map(|(number, _)| *number).eq(numbers));
             for (number, attempts) in found {
-                match known.attempts.get(&number) {
-                    Some(begun) => assert_eq!(attempts, *begun),
-                    // The marks of one that was reopened have gone with its outcome, or not yet.
-                    None => assert!(attempts <= known.ever.get(&number).copied().unwrap_or(0)),
-                }
+                assert_eq!(attempts, known.attempts.get(&number).copied().unwrap_or(0));
             }
         }
         assert!(recovered.next_job().unwrap().is_none());

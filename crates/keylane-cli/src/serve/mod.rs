@@ -4,7 +4,7 @@ mod config;
 mod store;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
@@ -95,9 +95,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     ending
 }
 
+/// Both in one time: what the server's connections took of it, the service no longer has.
 async fn stop(server: Server, service: Service, within: Duration) {
+    let begun = Instant::now();
     server.stop(within).await;
-    service.stop(within).await;
+    service.stop(within.saturating_sub(begun.elapsed())).await;
 }
 
 fn say(server: &Server, settings: &Settings) {

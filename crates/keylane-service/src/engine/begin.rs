@@ -8,7 +8,8 @@ use super::plan::Plan;
 use crate::head::Head;
 use crate::kind::{Kind, Work};
 use crate::schedule::{
-    self, Accepted, Begun, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome, Step,
+    self, Accepted, Begun, EndedCounts, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail,
+    Outcome, Step,
 };
 use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob};
 use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
@@ -66,6 +67,15 @@ pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S)
     }
 }
 
+/// How subtasks have ended, as the scheduler counts that: to skip one fails it there, so it does after a restart too.
+pub(super) fn ended_counts(counts: &Counts) -> EndedCounts {
+    EndedCounts {
+        succeeded: counts.succeeded.into(),
+        failed: u64::from(counts.failed) + u64::from(counts.skipped),
+        cancelled: counts.cancelled.into(),
+    }
+}
+
 /// How an outcome is called in the store and in the API.
 pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
     match outcome {
@@ -119,17 +129,14 @@ impl Core {
             notify: None,
             head: Arc::new(head),
         };
-        let is_failing = live.head.on_error == OnErrorChoice::FailFast && live.ended.failed > 0;
+        let ended_before = ended_counts(&live.ended);
+        let is_failing = live.head.on_error == OnErrorChoice::FailFast && ended_before.failed > 0;
         let subtasks = waiting.subtasks.iter();
         let new = NewJob {
             paused: live.paused,
             split: waiting.split.filter(|_| plan.is_unsplit()),
             fan_in: live.head.fan_in.then_some(waiting.fan_in.unwrap_or(0)),
-            ended: schedule::EndedCounts {
-                succeeded: live.ended.succeeded.into(),
-                failed: live.ended.failed.into(),
-                cancelled: (live.ended.cancelled + live.ended.skipped).into(),
-            },
+            ended: ended_before,
             ..new_job(
                 number,
                 kind,

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::audit::Act;
-use super::begin::{new_job, new_subtask};
+use super::begin::{ended_counts, new_job, new_subtask};
 use super::books::{Books, Live, first_version, last_version};
 use super::plan::Plan;
 use super::{Core, Refused};
 use crate::head::Head;
-use crate::schedule::{self, EndedCounts, Step};
-use crate::store::{Changes, Counts, JobState as Stored, JobStatus, OutcomeKind, StoredJob};
+use crate::schedule::{self, Step};
+use crate::store::{
+    Changes, Counts, JobState as Stored, JobStatus, Outcome, OutcomeKind, StoredJob,
+};
 use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
@@ -129,6 +131,7 @@ impl Core {
         let mut changes = Changes::new();
         let status = JobStatus { started_ms: again.started, ..JobStatus::of(Stored::Waiting) };
         changes.reopen(id.number(), again.reopened.iter().copied(), now.0, status);
+        again.cancelled().for_each(|cancelled| changes.ended(id.number(), cancelled));
         self.log(act, &mut changes);
         let (tell, told) = tokio::sync::oneshot::channel();
         let core = Arc::clone(self);
@@ -199,11 +202,7 @@ impl Core {
         let new = schedule::NewJob {
             split: again.split.then_some(0),
             start_at: None,
-            ended: EndedCounts {
-                succeeded: again.ended.succeeded.into(),
-                failed: again.ended.failed.into(),
-                cancelled: (again.ended.cancelled + again.ended.skipped).into(),
-            },
+            ended: ended_counts(&again.ended),
             ..new_job(number, again.kind, &again.head, subtasks)
         };
         let live = Live {
@@ -291,6 +290,11 @@ struct Again {
     keys: Vec<(SubtaskNumber, Vec<Key>)>,
     /// How the others have ended.
     ended: Counts,
+    /// Those of the others that were cancelled with the job, which was enough as long as it was over: of a job that
+    /// goes on, what has no outcome waits.
+    dropped: Vec<SubtaskNumber>,
+    /// When the job was over, milliseconds since 1970.
+    ended_ms: u64,
 }
 
 impl Again {
@@ -307,6 +311,8 @@ impl Again {
             reopened: Vec::new(),
             keys: Vec::new(),
             ended: Counts::default(),
+            dropped: Vec::new(),
+            ended_ms: stored.status.ended_ms.unwrap_or_default(),
         }
     }
 
@@ -324,13 +330,30 @@ impl Again {
                 self.reopened.extend(kind.map(|_| stored));
                 self.keys.push((number, subtask.keys().map(Key::new).collect()));
             }
-            Step::Subtask(_) => self.count(kind),
+            Step::Subtask(_) => {
+                if kind.is_none() {
+                    self.dropped.push(stored);
+                }
+                self.count(kind);
+            }
             Step::Split | Step::FanIn if kind == Some(OutcomeKind::Succeeded) => {}
             step => {
                 self.split |= step == Step::Split && self.plan.is_unsplit();
                 self.reopened.extend(kind.map(|_| stored));
             }
         }
+    }
+
+    /// What is to be said on the disk of those that were cancelled with the job, and stay so.
+    fn cancelled(&self) -> impl Iterator<Item = Outcome> {
+        self.dropped.iter().map(|number| Outcome {
+            number: *number,
+            attempt: 0,
+            kind: OutcomeKind::Cancelled,
+            started_ms: self.ended_ms,
+            ended_ms: self.ended_ms,
+            result: Vec::new(),
+        })
     }
 
     fn is_empty(&self) -> bool {

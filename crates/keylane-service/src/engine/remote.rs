@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
 use super::books::{Books, Running};
 use super::dispatch::millis;
@@ -19,40 +20,56 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How many one request may take.
 pub(crate) const MOST_LEASES: u32 = 1000;
 
-/// Asks for work, and asks no more when it is dropped. What it was given and did not take away is lost by
-/// then, and goes to another.
+/// Asks for work. Dropped before its [end](Self::end), because whoever asked is gone, it asks no more, and what it was
+/// given is lost and goes to another.
 struct Ask {
     core: Arc<Core>,
     number: u64,
     kinds: Vec<u32>,
     given: Arc<super::lease::Given>,
+    is_over: bool,
+}
+
+impl Ask {
+    /// Asks no more. Returns all that it was given: the dispatcher gives under the lock of the books, so nothing comes
+    /// to it later, where nobody would look.
+    fn end(&mut self, books: &mut Books, now: Timestamp) -> Vec<u64> {
+        self.is_over = true;
+        books.claimers.leave(self.number);
+        self.core.admit_leases(books, self.kinds.iter().copied(), now);
+        self.given.take()
+    }
 }
 
 impl Drop for Ask {
     fn drop(&mut self) {
-        let now = self.core.clock.now();
-        let mut books = self.core.books();
-        books.claimers.leave(self.number);
-        self.core.admit_leases(&mut books, self.kinds.iter().copied(), now);
-        for fence in self.given.take() {
-            self.core.lose(&mut books, fence, now);
+        if self.is_over {
+            return;
+        }
+        let core = Arc::clone(&self.core);
+        let now = core.clock.now();
+        let mut books = core.books();
+        for fence in self.end(&mut books, now) {
+            core.lose(&mut books, fence, now);
         }
         drop(books);
-        self.core.bell.ring();
+        core.bell.ring();
     }
 }
 
 impl Core {
-    /// Gives up to `most` subtasks of these kinds to a worker elsewhere; waits so long for the first.
+    /// Gives up to `most` subtasks of these kinds to a worker elsewhere; waits so long for the first, and no
+    /// longer than until `closing`.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         kinds: &[String],
         most: u32,
         wait: Duration,
         worker: Option<String>,
+        closing: &CancellationToken,
     ) -> Result<Vec<Lease>, Refused> {
         let kinds = self.leased_kinds(kinds)?;
-        let ask = {
+        let mut ask = {
             let now = self.clock.now();
             let mut books = self.books();
             if books.is_draining {
@@ -60,16 +77,17 @@ impl Core {
             }
             let (number, given) = books.claimers.ask(kinds.clone(), most, worker);
             self.admit_leases(&mut books, kinds.iter().copied(), now);
-            Ask { core: Arc::clone(self), number, kinds, given }
+            Ask { core: Arc::clone(self), number, kinds, given, is_over: false }
         };
         self.bell.ring();
         // A moment in any case, for the dispatcher to look.
         let wait = wait.max(Duration::from_millis(5));
-        let _ = tokio::time::timeout(wait, ask.given.told.notified()).await;
-        let fences = ask.given.take();
-        let leases = fences.iter().filter_map(|fence| self.lease(*fence).transpose()).collect();
-        drop(ask);
-        leases
+        tokio::select! {
+            _ = tokio::time::timeout(wait, ask.given.told.notified()) => {}
+            () = closing.cancelled() => {}
+        }
+        let fences = ask.end(&mut self.books(), self.clock.now());
+        Ok(fences.into_iter().filter_map(|fence| self.lease(fence)).collect())
     }
 
     fn leased_kinds(&self, names: &[String]) -> Result<Vec<u32>, Refused> {
@@ -93,14 +111,13 @@ impl Core {
         Ok(kinds)
     }
 
-    /// A lease in the words of the API. None if it has ended meanwhile.
-    fn lease(&self, fence: u64) -> Result<Option<Lease>, Refused> {
+    /// A lease in the words of the API. None if it has ended meanwhile, or ends here because its payload cannot be
+    /// read.
+    fn lease(self: &Arc<Self>, fence: u64) -> Option<Lease> {
         let (job, number, mut lease) = {
             let books = self.books();
-            let Some(running) = books.running.get(&fence) else { return Ok(None) };
-            let (Some(live), Some(held)) = (books.live.get(&running.job), &running.lease) else {
-                return Ok(None);
-            };
+            let running = books.running.get(&fence)?;
+            let (live, held) = (books.live.get(&running.job)?, running.lease.as_ref()?);
             let shown = super::attempt::shown(running.step);
             let trace = live.head.trace.as_ref();
             let lease = Lease {
@@ -118,12 +135,17 @@ impl Core {
             };
             (running.job, running.number, lease)
         };
-        let payload = self.payload(job, number);
-        let payload = payload.map_err(|failure| Refused::StoreFailed(failure.error))?;
+        let payload = match self.payload(job, number) {
+            Ok(payload) => payload,
+            Err(failure) => {
+                self.finished(fence, Err(failure));
+                return None;
+            }
+        };
         if let Ok(raw) = RawValue::from_string(String::from_utf8_lossy(&payload).into_owned()) {
             lease.payload = raw;
         }
-        Ok(Some(lease))
+        Some(lease)
     }
 
     /// The fence in a lease's id, if that is a lease that somebody has.

@@ -11,7 +11,7 @@ use super::{Core, Refused};
 use crate::schedule::{HeadError, Step};
 use crate::store::{KeyRecord, KeyState, Outcome as Written, OutcomeKind};
 use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
-use crate::{JobId, JobNumber, Key};
+use crate::{JobId, JobNumber, Key, SubtaskId};
 
 impl Core {
     /// Cancels a job. What runs ends by itself, or is told to.
@@ -124,13 +124,21 @@ impl Core {
         self.key_changed(key, now);
     }
 
+    /// Lets the first subtask of a key try again now. One that has stopped the key has one attempt more, and has it
+    /// after a restart as well: its mark says from here on that it has made one fewer than are allowed.
     pub(super) fn retry_head(
         &self,
         books: &mut Books,
         key: &Key,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        books.scheduler.retry_head(&key.0, now.0).map_err(|error| head_error(error, key))?;
+        let retried = books.scheduler.retry_head(&key.0, now.0);
+        let retried = retried.map_err(|error| head_error(error, key))?;
+        if let Some(live) = books.live.get(&retried.job).filter(|_| retried.had_stopped) {
+            let number = live.plan.number(Step::Subtask(retried.subtask));
+            let made = live.head.attempts.saturating_sub(1);
+            books.unwritten.changes.started(SubtaskId { job: retried.job, number }, made);
+        }
         self.key_changed(key, now);
         Ok(())
     }

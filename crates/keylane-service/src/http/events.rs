@@ -69,7 +69,7 @@ async fn all(Shared(state): Shared<State>, _: Reader, parts: Parts) -> Result<Re
             }
         }
     }
-    Ok(stream(state, following, after(&parts, asked.after)))
+    Ok(stream(&state, following, after(&parts, asked.after).as_deref()))
 }
 
 async fn of_job(
@@ -83,7 +83,7 @@ async fn of_job(
     let known = tokio::task::spawn_blocking(move || core.job(id)).await;
     known.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??;
     let following = Following { job: Some(id), ..Following::default() };
-    Ok(stream(state, following, after(&parts, asked.after)))
+    Ok(stream(&state, following, after(&parts, asked.after).as_deref()))
 }
 
 fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
@@ -91,13 +91,15 @@ fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
     header.map(str::to_owned).or(asked)
 }
 
-fn stream(state: State, following: Following, after: Option<String>) -> Response {
+fn stream(state: &State, following: Following, after: Option<&str>) -> Response {
     let (to, from) = mpsc::channel(WAITING);
     let closing = state.closing.clone();
     let core = std::sync::Arc::clone(&state.core);
+    // Before anybody is answered: who has the answer misses nothing from then on.
+    let followed = core.events.follow(after);
     state.streams.spawn(async move {
         tokio::select! {
-            () = feed(&core, following, after, &to) => {}
+            () = feed(&core, following, followed, &to) => {}
             () = closing.cancelled() => {}
         }
     });
@@ -114,10 +116,9 @@ fn stream(state: State, following: Following, after: Option<String>) -> Response
 async fn feed(
     core: &std::sync::Arc<Core>,
     following: Following,
-    after: Option<String>,
+    (mut follower, reset): (Follower, Option<Followed>),
     to: &mpsc::Sender<Sse>,
 ) {
-    let (mut follower, reset) = core.events.follow(after.as_deref());
     let first = Sse::default().retry(Duration::from_secs(2)).comment("keylane");
     if to.send(first).await.is_err() {
         return;

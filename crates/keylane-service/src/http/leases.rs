@@ -44,10 +44,7 @@ async fn claim(
         return Err(Refusal::new("invalid", format!("max: {why}")).at("/max", why));
     }
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
-    let leases = tokio::select! {
-        leases = state.core.claim(&asked.kinds, most, wait, asked.worker) => leases?,
-        () = state.closing.cancelled() => Vec::new(),
-    };
+    let leases = state.core.claim(&asked.kinds, most, wait, asked.worker, &state.closing).await?;
     Ok(Json(Claim { leases }))
 }
 

@@ -29,18 +29,20 @@ impl Scheduler {
     ///
     /// # Errors
     /// If there is none, or it runs, or has not failed.
-    pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<(), HeadError> {
+    pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<Retried, HeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
-        match self.tasks[head].phase {
+        let Task { job: slot, number, phase, .. } = self.tasks[head];
+        match phase {
             Phase::Waiting | Phase::Ready => Err(HeadError::NotFailed),
             Phase::Running => Err(HeadError::Running),
-            phase @ (Phase::BackingOff | Phase::Stopped) => {
+            Phase::BackingOff | Phase::Stopped => {
                 self.wake(head, now);
                 if phase == Phase::BackingOff {
                     self.call_off_timer();
                 }
-                Ok(())
+                let job = self.jobs[slot].number;
+                Ok(Retried { job, subtask: number, had_stopped: phase == Phase::Stopped })
             }
         }
     }
@@ -84,6 +86,18 @@ impl Scheduler {
         let share = self.share(slot);
         self.allocator.unready(share, 1, now);
     }
+}
+
+/// Which subtask tries again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retried {
+    /// Its job.
+    pub job: crate::JobNumber,
+    /// Its number there.
+    pub subtask: crate::SubtaskNumber,
+    /// It had stopped its keys. Its attempt is beyond those allowed, or the last of them, and a restart before that is to
+    /// leave it one: it must then be [accepted](Scheduler::accept) with fewer made.
+    pub had_stopped: bool,
 }
 
 /// Which subtask was skipped, and what came of that.

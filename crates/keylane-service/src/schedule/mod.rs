@@ -102,7 +102,7 @@ pub use answers::{
     Because, Counts, DecisionView, Explanation, Head, KeySort, KeyView, Reason, Running, Slots,
     State, StepOf,
 };
-pub use keys::Skipped;
+pub use keys::{Retried, Skipped};
 pub use scheduler::Scheduler;
 pub use words::{
     Accepted, AddError, Begun, Cancelled, End, Ended, EndedCounts, Fate, HeadError, KindId,

@@ -188,6 +188,8 @@ impl Scheduler {
         job.turn = None;
         let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
         self.kinds.start(start.kind, now);
+        // Who is held may have nobody left before them who would find that this was the last token.
+        self.set_token_timer(start.kind, now);
         self.note_decision(DecisionView { at: now, start });
         start
     }

@@ -67,9 +67,11 @@ impl Cache {
         drop(gone);
     }
 
-    /// Keeps a chunk if nothing has to go for it.
+    /// Keeps a chunk if nothing has to go for it but an older one of the same place, which goes anyway: that is not
+    /// what is there any more.
     pub(super) fn put_if_room(&self, chunk: &Arc<Chunk>) {
         let mut inner = self.inner();
+        drop(inner.remove(place(chunk.job(), chunk.numbers().start)));
         if inner.bytes + chunk.bytes() <= self.most_bytes {
             inner.insert(chunk);
         }
@@ -156,6 +158,14 @@ mod tests {
         assert!(cache.get(JobNumber(3), 0).is_none());
         cache.put_if_room(&chunk(4, 1));
         assert!(cache.get(JobNumber(4), 0).is_some());
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_there_as_it_was_before() {
+        let cache = Cache::new(chunk(0, 1).bytes());
+        cache.put_if_room(&chunk(0, 1));
+        cache.put_if_room(&chunk(0, 2));
+        assert!(cache.get(JobNumber(0), 0).is_none());
     }
 
     #[test]

@@ -192,9 +192,13 @@ impl<'a> Draft<'a> {
                 Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
                 Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
                 Change::Log { job, log } => self.put_log(*job, log)?,
-                Change::Status { job, status }
-                | Change::Reopen { job, status }
-                | Change::SetAside { job, status } => self.put_status(*job, status)?,
+                Change::Status { job, status } | Change::SetAside { job, status } => {
+                    self.put_status(*job, status)?;
+                }
+                Change::Reopen { job, status } => {
+                    self.state.marks.reopen();
+                    self.put_status(*job, status)?;
+                }
                 Change::Reform { job, head, total, .. } => {
                     self.reform(*job, head.as_deref(), *total)?;
                 }
@@ -217,7 +221,14 @@ impl<'a> Draft<'a> {
 
     fn put_chunk(&mut self, chunk: &Chunk) -> rusqlite::Result<()> {
         let (job, first) = (chunk.job(), chunk.numbers().start);
-        if first == 0 {
+        let total = self.state.job(self.connection, job)?.map(|known| known.total);
+        if total == Some(first) {
+            // The first one of an extension. What one before has left that broke off may begin at other places.
+            let mut left = self
+                .connection
+                .prepare_cached("DELETE FROM chunk WHERE place BETWEEN ?1 AND ?2")?;
+            left.execute([place(job, first).cast_signed(), rows_of(job).1])?;
+        } else if first == 0 {
             self.state.use_number(job);
             let mut loose =
                 self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;

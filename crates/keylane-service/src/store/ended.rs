@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::error::{Damage, ReadError};
 use super::outcome::{self, OutcomeKind, OutcomePlace};
-use super::seal::{at, rows_of};
+use super::seal::{at, place, rows_of};
 use super::status::Counts;
 use crate::ids::{JobNumber, SubtaskNumber};
 
@@ -49,6 +49,15 @@ impl Ended {
 
     fn bytes(&self) -> usize {
         self.places.len() * size_of::<u64>()
+    }
+
+    /// Whether its rows are all there for this connection: one that began to read before another was read with
+    /// does not see as many.
+    fn is_seen_by(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        let Some(last) = self.next_row.checked_sub(1) else { return Ok(true) };
+        let mut find =
+            connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM outcome WHERE place = ?1)")?;
+        find.query_row([place(self.job, last).cast_signed()], |row| row.get(0))
     }
 
     /// Reads the rows that have come since.
@@ -147,8 +156,8 @@ impl EndedCache {
     ) -> Result<Arc<Ended>, ReadError> {
         let known = self.inner.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
         let mut ended = match known {
-            Some(ended) => Arc::unwrap_or_clone(ended),
-            None => Ended::new(job, total),
+            Some(ended) if ended.is_seen_by(connection)? => Arc::unwrap_or_clone(ended),
+            _ => Ended::new(job, total),
         };
         // It may have got more of them since.
         ended.places.resize((total as usize).max(ended.places.len()), 0);
@@ -171,5 +180,38 @@ impl EndedCache {
 
     pub(super) fn forget(&self, job: JobNumber) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::{Outcome, Row};
+    use super::super::tables::LAYOUT;
+    use super::*;
+
+    #[test]
+    fn what_a_later_reader_has_found_is_not_for_one_that_began_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Connection::open(folder.path().join("file")).unwrap();
+        let (later, earlier) = (open(), open());
+        later.pragma_update(None, "journal_mode", "wal").unwrap();
+        later.execute_batch(LAYOUT.tables).unwrap();
+        let earlier = earlier.unchecked_transaction().unwrap();
+        let rows: i64 =
+            earlier.query_row("SELECT count(*) FROM outcome", [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 0);
+
+        let (job, mut row) = (JobNumber(3), Row::default());
+        let (kind, result) = (OutcomeKind::Failed, Vec::new());
+        row.push(&Outcome { number: 0, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
+        let place = place(job, 0);
+        let (count, numbers, body) = row.sealed(place);
+        let sql = "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)";
+        later.execute(sql, rusqlite::params![place.cast_signed(), count, numbers, body]).unwrap();
+
+        let cache = EndedCache::default();
+        assert!(cache.of(&later, job, 1).unwrap().has(0));
+        assert!(!cache.of(&earlier, job, 1).unwrap().has(0));
+        assert!(cache.of(&later, job, 1).unwrap().has(0));
     }
 }

@@ -10,7 +10,7 @@ use crate::ids::{JobNumber, SubtaskNumber};
 /// and then all of them are there.
 ///
 /// Dropped unfinished, what was brought lies beyond the job's end, where nobody looks; the next extension of
-/// the job takes its place.
+/// the job removes it when it brings its own.
 #[derive(Debug)]
 #[must_use = "nothing comes of it before it is finished"]
 pub struct Extension {
@@ -20,6 +20,8 @@ pub struct Extension {
 
 impl Extension {
     pub(super) fn new(store: Store, job: JobNumber, total: u32) -> Self {
+        // Chunks of one before that broke off may be there, and are none of the job's.
+        store.cache().forget(job);
         Extension { job, parts: Parts::new(store, job, total) }
     }
 

@@ -5,7 +5,8 @@
 //! marked. So the table has about as many marks as subtasks run. An attempt that begins and ends within one
 //! transaction is not written at all. A row is not written again when one of its marks is not needed any more:
 //! read after a restart it has that mark as well, which does no harm, for the subtask has ended, and stays no
-//! longer than its job is unfinished.
+//! longer than its job is unfinished. A job that was over and goes on would find such marks of its earlier
+//! attempts: with it, what is needed is written into new rows, and all rows before go.
 //!
 //! A body is, LEB128: how many marks; for each the job's number, the subtask's, the attempt. Behind it is the
 //! seal, for the row's number.
@@ -36,6 +37,8 @@ pub(super) struct Marks {
     fresh: Vec<SubtaskId>,
     /// Rows of which no mark is needed any more.
     gone: Vec<u64>,
+    /// Whether a job that was over goes on, so that no row may stay that has marks which are not needed.
+    reopened: bool,
     /// One past the last row.
     next_row: u64,
 }
@@ -97,6 +100,11 @@ impl Marks {
         }
     }
 
+    /// A job that was over, and so has no mark that is needed, goes on: no row may tell of its attempts so far.
+    pub(super) fn reopen(&mut self) {
+        self.reopened = true;
+    }
+
     /// None of a job is needed any more.
     pub(super) fn end_all(&mut self, job: JobNumber) {
         // Nearly always: outcomes have ended them.
@@ -119,9 +127,22 @@ impl Marks {
         }
     }
 
+    /// All rows go, and what is needed of them is to be in new ones. About as much as runs is in them.
+    fn leave_all(&mut self) {
+        self.gone.extend(self.rows.drain().map(|(number, _)| number));
+        for (subtask, (_, row)) in &mut self.running {
+            if row.take().is_some() {
+                self.fresh.push(*subtask);
+            }
+        }
+    }
+
     /// Writes what has changed, and returns how many bytes that was.
     pub(super) fn write(&mut self, connection: &Connection) -> rusqlite::Result<u64> {
         let mut bytes = 0;
+        if std::mem::take(&mut self.reopened) {
+            self.leave_all();
+        }
         let fresh = self.take_fresh();
         for row in fresh.chunks(MOST_IN_ROW) {
             let number = self.next_row;

@@ -68,3 +68,22 @@ fn a_rate_is_kept_and_its_timer_is_set() {
     }
     assert_eq!(times, [0, 500, 1000, 1500]);
 }
+
+/// The job that takes the last token has nothing more that could find that there is none.
+#[test]
+fn a_job_behind_one_with_no_more_to_start_has_a_timer_too() {
+    let mut scheduler = scheduler(10);
+    let rate = Rate { tokens: 2, period_ms: 1000, burst: 1 };
+    scheduler.set_kind(KindId(0), KindLimits { concurrency: None, rate: Some(rate) }, 0);
+    (1..5).for_each(|n| _ = scheduler.accept(job(n, &[""]), 0));
+    let (mut times, mut now) = (Vec::new(), 0);
+    loop {
+        times.extend(start_all(&mut scheduler, now).into_iter().map(|start| (start.job.0, now)));
+        if times.len() == 4 {
+            break;
+        }
+        now = scheduler.next_timeout().expect("the next token");
+        scheduler.handle_timeout(now);
+    }
+    assert_eq!(times, [(1, 0), (2, 500), (3, 1000), (4, 1500)]);
+}

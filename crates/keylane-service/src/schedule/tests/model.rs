@@ -724,16 +724,17 @@ impl Pair {
     fn retry(&mut self, letter: u8) {
         let retried = self.scheduler.retry_head(&key(letter), self.now);
         let head = self.subs.iter_mut().find(|sub| sub.keys.contains(&letter));
-        let expected = match head.as_ref().map(|sub| sub.phase) {
-            None => Err(HeadError::NoHead),
-            Some(Phase::Waits) => Err(HeadError::NotFailed),
-            Some(Phase::Runs(_)) => Err(HeadError::Running),
-            Some(Phase::BacksOff(_) | Phase::Stopped) => Ok(()),
+        let Some(head) = head else { return assert_eq!(retried, Err(HeadError::NoHead)) };
+        let had_stopped = match head.phase {
+            Phase::Waits => return assert_eq!(retried, Err(HeadError::NotFailed)),
+            Phase::Runs(_) => return assert_eq!(retried, Err(HeadError::Running)),
+            Phase::BacksOff(_) => false,
+            Phase::Stopped => true,
         };
-        assert_eq!(retried, expected);
-        if let (Some(head), Ok(())) = (head, expected) {
-            head.phase = Phase::Waits;
-        }
+        let retried = retried.unwrap();
+        assert_eq!((retried.job.0, Step::Subtask(retried.subtask)), (head.job, head.step));
+        assert_eq!(retried.had_stopped, had_stopped);
+        head.phase = Phase::Waits;
     }
 
     fn timeout(&mut self) {
