@@ -221,7 +221,7 @@ async fn who_is_answered_follows_already() {
     let mut said = String::new();
     let mut parts = followed.into_body().into_data_stream();
     while !said.contains("event: key_changed") {
-        let part = tokio::time::timeout(Duration::from_secs(10), parts.next()).await;
+        let part = tokio::time::timeout(Duration::from_secs(60), parts.next()).await;
         let part = part.unwrap_or_else(|_| panic!("it is missing in: {said}"));
         said.push_str(std::str::from_utf8(&part.unwrap().unwrap()).unwrap());
     }

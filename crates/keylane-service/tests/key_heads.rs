@@ -54,7 +54,7 @@ impl Place {
 
     /// Waits until the head of `k` has stopped it.
     async fn wait_for_stop(&self) {
-        for _ in 0..2000 {
+        for _ in 0..12_000 {
             let key = self.client.get("/v1/keys/k").await.expect(200).json();
             if key["state"] == "stopped" {
                 return;
@@ -66,7 +66,7 @@ impl Place {
 }
 
 async fn over(client: &Client, id: &str) -> Value {
-    let over = tokio::time::timeout(Duration::from_secs(20), client.wait(id)).await;
+    let over = tokio::time::timeout(Duration::from_secs(60), client.wait(id)).await;
     over.expect("the job is over")
 }
 
