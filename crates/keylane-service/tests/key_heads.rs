@@ -52,16 +52,11 @@ impl Place {
         self.client.post(&path, "").await.expect(204);
     }
 
-    /// Waits until the head of `k` has stopped it.
-    async fn wait_for_stop(&self) {
-        for _ in 0..12_000 {
-            let key = self.client.get("/v1/keys/k").await.expect(200).json();
-            if key["state"] == "stopped" {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("the key is not stopped");
+    /// Waits until the job's subtask has stopped its key.
+    async fn wait_for_stop(&self, id: &str) {
+        self.client
+            .wait_until(id, |job| job["waiting_because"][0]["reason"] == "key_stopped")
+            .await;
     }
 }
 
@@ -113,14 +108,12 @@ async fn a_head_that_is_to_be_tried_again_is_also_after_a_restart() {
     let mut place = Place::start(folder.path(), &log).await;
     let job = r#"{"kind":"fail","on_fail":"stop_key","key":"k","payload":1}"#;
     let id = place.client.submit(job).await;
-    place.wait_for_stop().await;
+    place.wait_for_stop(&id).await;
     assert_eq!(log.lines(), ["try 1 of 1", "try 2 of 1"]);
     // One attempt beyond those it has, at once.
     place.client.post("/v1/keys/k/retry-head", "").await.expect(200);
-    while log.lines().len() < 3 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    place.wait_for_stop().await;
+    place.wait_for_stop(&id).await;
+    assert_eq!(log.lines().len(), 3);
     for tries in [4, 5] {
         place.client.post(&format!("/v1/jobs/{id}/pause"), "").await.expect(200);
         place.client.post("/v1/keys/k/retry-head", "").await.expect(200);
@@ -128,11 +121,11 @@ async fn a_head_that_is_to_be_tried_again_is_also_after_a_restart() {
         let key = place.client.get("/v1/keys/k").await.expect(200).json();
         assert_eq!(key["state"], "open", "{key}");
         place.client.post(&format!("/v1/jobs/{id}/resume"), "").await.expect(200);
-        place.wait_for_stop().await;
+        place.wait_for_stop(&id).await;
         assert_eq!(log.lines().len(), tries);
     }
     // Nobody asked for more.
     place = place.restart(folder.path(), &log).await;
-    place.wait_for_stop().await;
+    place.wait_for_stop(&id).await;
     assert_eq!(log.lines().len(), 5);
 }
