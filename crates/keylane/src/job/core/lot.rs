@@ -107,15 +107,18 @@ where
         for lot in lots {
             let mut state = lot.state.lock();
             let subtasks = std::mem::take(&mut state.subtasks);
-            let count = subtasks.len() as u64;
             closed += usize::from(std::mem::take(&mut state.is_open));
-            let refused = self.try_grant(subtasks).err();
-            if count != 0 && refused.is_none() {
+            let count = subtasks.len() as u64;
+            if count == 0 {
+                continue;
+            }
+            let granted = self.try_grant(subtasks);
+            if granted.is_ok() {
                 state.was_relieved = true;
                 self.untold.fetch_add(count, Ordering::AcqRel);
             }
             drop(state);
-            refused.into_iter().flatten().for_each(drop_quietly);
+            granted.err().into_iter().flatten().for_each(drop_quietly);
         }
         closed
     }
