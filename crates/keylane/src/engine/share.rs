@@ -32,6 +32,8 @@
 
 mod books;
 mod crowd;
+#[cfg(test)]
+mod few;
 #[cfg(all(test, loom))]
 mod models;
 mod office;

@@ -224,36 +224,10 @@ pub(super) fn ended(before: Progress, end: End) -> Progress {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::{Sat, Site};
+    use super::super::Sat;
+    use super::super::few::Few;
     use super::*;
     use crate::allocate::Supply;
-    use crate::sync::AtomicU64;
-
-    /// A job of which only the rules are asked.
-    struct Nobody(Arc<str>);
-
-    impl Crowd<u64, ()> for Nobody {
-        fn sit(&self, _: Take, _: usize, _: &mut dyn Site<u64, ()>) -> Option<Sat> {
-            unreachable!("no worker comes")
-        }
-        fn relieve(&self) -> usize {
-            0
-        }
-        fn untold(&self) -> &AtomicU64 {
-            unreachable!("there are no batches")
-        }
-        fn is_full(&self) -> bool {
-            false
-        }
-        fn most_waiting(&self) -> u64 {
-            10
-        }
-        fn finish(&self, _: Progress) {}
-        fn stop(&self) {}
-        fn name(&self) -> &Arc<str> {
-            &self.0
-        }
-    }
 
     /// A subtask that was ready before its worker had said that it waits was taken for a future that was under way:
     /// when that one ended, the rules knew of none that waited, and its job never ended.
@@ -263,7 +237,8 @@ mod tests {
         let mut allocator = Box::new(JobRules::default().allocator(2));
         let id = allocator.submit(Supply::Split { expected: Some(2) }, 1, 0);
         books.allocator = Some(allocator);
-        let crowd: Arc<dyn Crowd<u64, ()>> = Arc::new(Nobody("job".into()));
+        // Only the rules are asked of it.
+        let crowd: Arc<dyn Crowd<u64, ()>> = Few::new(2, || ());
         let job = Listed { id, crowd, splitting: false, lined: 0, early: 0, held: false };
         books.jobs = vec![Some(job)];
         let mut desk = Desk::default();

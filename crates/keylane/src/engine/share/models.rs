@@ -7,59 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering as StdOrdering;
 
 use super::super::models::{Meeting, Shift, Work};
+use super::few::Few;
 use super::*;
 use crate::allocate::{Progress, Supply};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::yield_now;
-
-/// A job of so many subtasks, which are alike.
-struct Few {
-    left: Mutex<usize>,
-    run: Box<dyn Fn() + Send + Sync>,
-    name: Arc<str>,
-}
-
-impl Few {
-    fn new(subtasks: usize, run: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Few { left: Mutex::new(subtasks), run: Box::new(run), name: "few".into() })
-    }
-}
-
-impl Crowd<u64, Work> for Few {
-    fn sit(&self, _: Take, _: usize, site: &mut dyn Site<u64, Work>) -> Option<Sat> {
-        let mut left = self.left.lock();
-        *left -= 1;
-        let exhausted = *left == 0;
-        drop(left);
-        site.split(exhausted);
-        (self.run)();
-        Some(Sat::ended(End::Done))
-    }
-
-    fn relieve(&self) -> usize {
-        0
-    }
-
-    fn untold(&self) -> &AtomicU64 {
-        unreachable!("there are no batches")
-    }
-
-    fn is_full(&self) -> bool {
-        false
-    }
-
-    fn most_waiting(&self) -> u64 {
-        1
-    }
-
-    fn finish(&self, _: Progress) {}
-
-    fn stop(&self) {}
-
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-}
 
 /// Two subtasks that one worker takes together.
 struct Pair {
