@@ -103,7 +103,7 @@ fn what_has_not_ended_is_recovered_in_the_order_of_acceptance() {
         let two = recovered.next_job().unwrap().unwrap();
         assert_eq!(two.job.number, third);
         assert_eq!(waiting(&two), [(0, 0), (1, 0), (2, 7), (3, 0)]);
-        assert!(one.job.accepted < two.job.accepted);
+        assert!(one.job.entered < two.job.entered);
         assert!(recovered.next_job().unwrap().is_none());
     };
     let (_copied, copy) = copy_as_is(&path);
@@ -119,8 +119,8 @@ fn what_has_not_ended_is_recovered_in_the_order_of_acceptance() {
     // Numbers and places go on.
     let next = accepted(&store, 1);
     assert!(next > second);
-    let accepted = |job| store.job(job).unwrap().unwrap().accepted;
-    assert!(accepted(next) > accepted(third));
+    let entered = |job| store.job(job).unwrap().unwrap().entered;
+    assert!(entered(next) > entered(third));
 }
 
 #[test]
@@ -422,12 +422,12 @@ fn callbacks_come_in_the_order_of_the_commits_and_may_submit_more() {
                     let inner = store.clone();
                     upload.finish_with(new_job(job), move |committed| {
                         let committed = committed.unwrap();
-                        order.lock().unwrap().push((committed.accepted.unwrap(), committed.commit));
+                        order.lock().unwrap().push((committed.entered.unwrap(), committed.commit));
                         // A job of its own from there, large enough to take more than all the room.
                         let more = store_support::upload(&inner, 100);
                         let number = more.job();
                         more.finish_with(new_job(number), move |committed| {
-                            done.send(committed.unwrap().accepted.unwrap()).unwrap();
+                            done.send(committed.unwrap().entered.unwrap()).unwrap();
                         });
                     });
                 }
@@ -448,7 +448,7 @@ fn callbacks_come_in_the_order_of_the_commits_and_may_submit_more() {
     let (_store, mut recovered) = open(&path);
     let mut accepted = Vec::new();
     while let Some(job) = recovered.next_job().unwrap() {
-        accepted.push(job.job.accepted);
+        accepted.push(job.job.entered);
     }
     assert_eq!(accepted, from_inside);
 }
@@ -541,15 +541,15 @@ fn of_a_job_that_goes_on_again_no_attempt_has_begun() {
     submit(&store, |changes| changes.reopen(job, [0], NOW, JobStatus::WAITING));
     let begun = |path| {
         let mut recovered = open(path).1;
-        [job, other].map(|_| waiting(&recovered.next_job().unwrap().unwrap()))
+        [other, job].map(|_| waiting(&recovered.next_job().unwrap().unwrap()))
     };
     let (_copied, copy) = copy_as_is(&path);
-    assert_eq!(begun(&copy), [vec![(0, 0), (1, 0)], vec![(0, 2)]]);
+    assert_eq!(begun(&copy), [vec![(0, 2)], vec![(0, 0), (1, 0)]]);
     // The marks that come later are right beside what was written anew.
     submit(&store, |changes| {
         changes.started(SubtaskId { job, number: 0 }, 1);
         changes.started(SubtaskId { job: other, number: 0 }, 3);
     });
     drop(store);
-    assert_eq!(begun(&path), [vec![(0, 1), (1, 0)], vec![(0, 3)]]);
+    assert_eq!(begun(&path), [vec![(0, 3)], vec![(0, 1), (1, 0)]]);
 }

@@ -73,7 +73,7 @@ fn seen(store: &Store, jobs: &[JobNumber]) -> Vec<String> {
                 chunk.unwrap().subtasks().map(subtask).collect::<Vec<_>>()
             })
             .collect();
-        order.push((stored.accepted, stored.number));
+        order.push((stored.entered, stored.number));
         seen.push(format!(
             "{:?} {:?} {} {:?} {outcomes:?} {subtasks:?}",
             (stored.number, stored.id, stored.created_ms, stored.total),

@@ -62,7 +62,7 @@ fn bring(store: &Store, client: u32, turn: u32) {
         return;
     }
     let job = upload.job();
-    let accepted = upload.finish(new_job(job)).wait().unwrap().accepted.unwrap();
+    let accepted = upload.finish(new_job(job)).wait().unwrap().entered.unwrap();
     say(format_args!("job {} {accepted} {total}", job.0));
     let mut changes = Changes::new();
     changes.started(SubtaskId { job, number: 0 }, 3);
@@ -169,10 +169,10 @@ impl Said {
         while let Some(job) = recovered.next_job().unwrap() {
             let number = job.job.number;
             found.insert(number);
-            places.push(job.job.accepted);
+            places.push(job.job.entered);
             let waiting = waiting(&job);
             if let Some((place, total)) = self.jobs.get(&number) {
-                assert_eq!((job.job.accepted, job.job.total), (*place, *total));
+                assert_eq!((job.job.entered, job.job.total), (*place, *total));
             }
             let ended = self.ended.get(&number).cloned().unwrap_or_default();
             let is_waiting = |number| waiting.iter().any(|(waits, _)| *waits == number);

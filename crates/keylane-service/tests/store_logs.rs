@@ -217,7 +217,14 @@ fn a_store_of_the_fourth_layout_is_brought_forward() {
     let job = accepted(&store, 3);
     drop(store);
     let connection = Connection::open(&path).unwrap();
-    connection.execute_batch("DROP TABLE log; PRAGMA user_version = 4").unwrap();
+    connection
+        .execute_batch(
+            "DROP TABLE log; \
+             ALTER TABLE job RENAME COLUMN entered TO accepted; \
+             ALTER TABLE meta RENAME COLUMN entered TO accepted; \
+             PRAGMA user_version = 4",
+        )
+        .unwrap();
     drop(connection);
     let error = Store::inspect(&path).unwrap_err();
     assert!(matches!(error, OpenError::Earlier { version: 4, .. }), "{error}");

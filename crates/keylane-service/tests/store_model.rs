@@ -4,6 +4,7 @@
 mod store_support;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc;
 
 use keylane_service::store::{
     AttemptLog, Changes, Counts, Idempotency, JobState, JobStatus, KeyRecord, KeyState, Outcome,
@@ -17,8 +18,8 @@ use tempfile::TempDir;
 /// A plain store.
 #[derive(Default)]
 struct Model {
-    /// By acceptance.
-    accepted: Vec<JobNumber>,
+    /// In the order in which they have entered.
+    entered: Vec<JobNumber>,
     jobs: BTreeMap<JobNumber, ModelJob>,
     keys: BTreeMap<Vec<u8>, KeyRecord>,
     idempotency: HashMap<String, (Idempotency, JobId)>,
@@ -82,6 +83,15 @@ enum Step {
     Reopen {
         job: prop::sample::Index,
     },
+    /// One that was put off begins.
+    Enter {
+        job: prop::sample::Index,
+    },
+    /// So many more subtasks.
+    Extend {
+        job: prop::sample::Index,
+        more: u32,
+    },
     Purge {
         job: prop::sample::Index,
     },
@@ -111,6 +121,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (index(), 0u32..4).prop_map(|(job, number)| Step::Say { job, number }),
         3 => (index(), 0usize..6).prop_map(|(job, state)| Step::Status { job, state }),
         1 => index().prop_map(|job| Step::Reopen { job }),
+        1 => index().prop_map(|job| Step::Enter { job }),
+        1 => (index(), total()).prop_map(|(job, more)| Step::Extend { job, more }),
         1 => index().prop_map(|job| Step::Purge { job }),
         1 => (0u8..4, any::<bool>()).prop_map(|(key, paused)| Step::Key { key, paused }),
         1 => Just(Step::Reopened),
@@ -168,6 +180,8 @@ impl Both {
             Step::Say { job, number } => self.say(job, number),
             Step::Status { job, state } => self.status(job, JobState::ALL[state]),
             Step::Reopen { job } => self.reopen(job),
+            Step::Enter { job } => self.enter(job),
+            Step::Extend { job, more } => self.extend(job, more),
             Step::Purge { job } => self.purge(job),
             Step::Key { key, paused } => self.key(key, paused),
             Step::Reopened => self.reopened(),
@@ -206,7 +220,13 @@ impl Both {
             logs: BTreeMap::new(),
         };
         self.model.jobs.insert(job, known);
-        self.model.accepted.push(job);
+        self.model.entered.push(job);
+    }
+
+    /// It is behind all others now.
+    fn goes_behind(&mut self, job: JobNumber) {
+        self.model.entered.retain(|other| *other != job);
+        self.model.entered.push(job);
     }
 
     fn job(&self, index: prop::sample::Index) -> Option<JobNumber> {
@@ -331,6 +351,34 @@ impl Both {
                 result: Vec::new(),
             });
         }
+        self.goes_behind(job);
+    }
+
+    fn enter(&mut self, index: prop::sample::Index) {
+        let Some(job) = self.job(index) else { return };
+        let expected = self.expected(job, &[]);
+        if self.write(|changes| changes.enter(job, JobStatus::WAITING), expected) {
+            self.model.jobs.get_mut(&job).unwrap().status = JobStatus::WAITING;
+            self.goes_behind(job);
+        }
+    }
+
+    fn extend(&mut self, index: prop::sample::Index, more: u32) {
+        let Some(job) = self.job(index) else { return };
+        let total = self.model.jobs[&job].total;
+        let mut extension = self.store().extend(job, total);
+        let (tell, told) = mpsc::channel();
+        let bring = async {
+            for number in total..total + more {
+                extension.push(&keys(job, number), &payload(job, number)).unwrap();
+                extension.flush_async().await.unwrap();
+            }
+            extension.finish_with(move |written| tell.send(written).unwrap()).await.unwrap();
+        };
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(bring);
+        told.recv().unwrap().unwrap();
+        self.model.jobs.get_mut(&job).unwrap().total += more;
+        self.goes_behind(job);
     }
 
     fn purge(&mut self, index: prop::sample::Index) {
@@ -339,7 +387,7 @@ impl Both {
         let expected = if is_over { Ok(()) } else { Err(WriteError::NotEnded { job }) };
         if self.write(|changes| changes.purge(job), expected) {
             self.model.jobs.remove(&job);
-            self.model.accepted.retain(|other| *other != job);
+            self.model.entered.retain(|other| *other != job);
         }
     }
 
@@ -392,7 +440,7 @@ impl Both {
     fn look_at(&self, mut recovered: Recovered) {
         let keys = recovered.keys().iter().map(|(key, record)| (key.0.to_vec(), record.clone()));
         assert_eq!(keys.collect::<BTreeMap<_, _>>(), self.model.keys);
-        for job in &self.model.accepted {
+        for job in &self.model.entered {
             let known = &self.model.jobs[job];
             if known.status.state.is_final() {
                 continue;

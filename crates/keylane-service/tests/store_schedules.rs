@@ -107,7 +107,7 @@ fn several_jobs_are_accepted_together_or_not_at_all() {
         runtime.block_on(store.accept_with_async(jobs, also, then));
         assert_eq!(told.recv().unwrap().is_ok(), is_right);
         let places: Vec<_> =
-            numbers.iter().map(|job| store.job(*job).unwrap().map(|job| job.accepted)).collect();
+            numbers.iter().map(|job| store.job(*job).unwrap().map(|job| job.entered)).collect();
         assert_eq!(places.iter().all(Option::is_some), is_right, "{places:?}");
         assert!(places.is_sorted());
         assert_eq!(places.iter().any(Option::is_some), is_right, "{places:?}");
@@ -174,7 +174,10 @@ fn a_store_of_the_first_layout_is_brought_forward() {
     let connection = Connection::open(&path).unwrap();
     connection
         .execute_batch(
-            "DROP TABLE schedule; DROP TABLE alias; DROP TABLE audit; DROP TABLE log; PRAGMA user_version = 1",
+            "DROP TABLE schedule; DROP TABLE alias; DROP TABLE audit; DROP TABLE log; \
+             ALTER TABLE job RENAME COLUMN entered TO accepted; \
+             ALTER TABLE meta RENAME COLUMN entered TO accepted; \
+             PRAGMA user_version = 1",
         )
         .unwrap();
     drop(connection);

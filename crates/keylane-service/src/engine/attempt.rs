@@ -334,12 +334,12 @@ fn answered(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
 
 impl Live {
     /// How a job that is not over is called in the API.
-    pub(super) fn state(&self, has_begun: bool, scheduled: bool) -> JobState {
+    pub(super) fn state(&self) -> JobState {
         match (self.cancelling, self.paused) {
             (true, _) => JobState::Cancelling,
             (false, true) => JobState::Paused,
-            (false, false) if scheduled => JobState::Scheduled,
-            (false, false) if has_begun => JobState::Running,
+            (false, false) if self.begins_at.is_some() => JobState::Scheduled,
+            (false, false) if self.started.is_some() => JobState::Running,
             (false, false) => JobState::Queued,
         }
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::books::{Books, Live, first_version};
+use super::books::{Books, Effect, Live, first_version};
 use super::plan::Plan;
 use crate::head::Head;
 use crate::kind::{Kind, Work};
 use crate::schedule::{
-    self, Accepted, Begun, EndedCounts, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail,
-    Outcome, Step,
+    self, Accepted, EndedCounts, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome,
+    Step,
 };
 use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob};
 use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
@@ -104,12 +104,11 @@ impl Core {
         let job = &recovered.job;
         let number = job.number;
         let broken = |why: String| super::StartError::Job { id: job.id, why };
-        let mut head: Head = serde_json::from_slice(&job.head)
+        let head: Head = serde_json::from_slice(&job.head)
             .map_err(|error| broken(format!("its head cannot be read: {error}")))?;
         let kind = self.kinds.number(&head.kind);
         let kind =
             kind.ok_or_else(|| broken(format!("there is no kind `{}` any more", head.kind)))?;
-        head.run_at = job.status.start_at_ms.map(Timestamp);
         let plan = Plan::new(&head, job.total);
         let waiting = Waiting::of(recovered, plan)?;
         let ended = self.ended_of(recovered, plan)?;
@@ -124,6 +123,7 @@ impl Core {
             result: None,
             paused: job.status.state == Stored::Paused,
             cancelling: job.status.state == Stored::Cancelling,
+            begins_at: job.status.start_at_ms.map(Timestamp),
             is_closing: false,
             version: first_version(now),
             notify: None,
@@ -134,6 +134,7 @@ impl Core {
         let subtasks = waiting.subtasks.iter();
         let new = NewJob {
             paused: live.paused,
+            start_at: live.begins_at.map(|at| at.0),
             split: waiting.split.filter(|_| plan.is_unsplit()),
             fan_in: live.head.fan_in.then_some(waiting.fan_in.unwrap_or(0)),
             ended: ended_before,
@@ -196,13 +197,22 @@ impl Core {
         }
     }
 
-    /// A scheduled job has begun.
-    pub(super) fn note_begun(&self, books: &mut Books, begun: &Begun, now: Timestamp) {
-        if let Some(live) = books.live.get_mut(&begun.job) {
+    /// The time of a scheduled job has come: it begins when that is on the disk, with its place in the order there.
+    pub(super) fn note_due(books: &mut Books, job: JobNumber) {
+        let Some(live) = books.live.get_mut(&job) else { return };
+        live.begins_at = None;
+        books.unwritten.changes.enter(job, live.status());
+        books.unwritten.effects.push(Effect::Entered { job });
+    }
+
+    /// A scheduled job begins, unless it was cancelled meanwhile.
+    pub(super) fn begin(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
+        let Some(accepted) = books.scheduler.begin(job, now.0) else { return };
+        if let Some(live) = books.live.get_mut(&job) {
             live.touch(now);
         }
-        books.changed.insert(begun.job);
-        self.note_accepted(books, begun.job, &begun.accepted, now);
+        books.changed.insert(job);
+        self.note_accepted(books, job, &accepted, now);
     }
 
     /// Tells followers of a new job.

@@ -6,9 +6,10 @@
 //! 1. **One lock.** Everything here is read and changed under `Core::books`. Nobody does I/O, runs a handler
 //!    or waits while holding it; handing changes to the store's writer is allowed, for what is handed over
 //!    here never waits for room.
-//! 2. **Accepted in the order of the disk.** A job enters the scheduler in the callback of its commit, on
-//!    the writer's thread, so the order of acceptance in memory is that of the commits, and recovery finds
-//!    the same.
+//! 2. **Entered in the order of the disk.** Subtasks enter the scheduler's lanes in the callback of the commit that
+//!    gives their job its place in the order, on the writer's thread: when it is accepted, when one that was put off
+//!    begins, when its split has made them, when they are done once more. So their order in memory is that of the
+//!    commits, and recovery finds the same.
 //! 3. **Ends are taken once.** Whoever ends a run takes it out of `running` by its fence; a second end finds
 //!    nothing.
 //! 4. **Slots and keys are free when a run has ended; the world learns of it when that is on the disk.** The
@@ -115,6 +116,8 @@ pub(super) enum Effect {
     },
     /// A job is over.
     Over { job: JobNumber, state: JobState, ended: Timestamp },
+    /// The job, which was put off, has its place in the order, and begins.
+    Entered { job: JobNumber },
     /// An attempt may begin: its mark is written.
     Marked { fence: u64 },
     /// Somebody wants to know when all that happened before is written, or that it was refused.
@@ -150,6 +153,9 @@ pub(super) struct Live {
     pub(super) plan: Plan,
     pub(super) created: Timestamp,
     pub(super) started: Option<Timestamp>,
+    /// Until when it is put off. None from when that time has come, for its place in the order is then on its way to
+    /// the disk.
+    pub(super) begins_at: Option<Timestamp>,
     /// What has ended.
     pub(super) ended: Counts,
     /// What of that is on the disk, and so is shown.
@@ -198,7 +204,7 @@ impl Live {
             (false, false) => Stored::Waiting,
         };
         JobStatus {
-            start_at_ms: self.head.run_at.map(|at| at.0),
+            start_at_ms: self.begins_at.map(|at| at.0),
             started_ms: self.started.map(|at| at.0),
             ..JobStatus::of(state)
         }

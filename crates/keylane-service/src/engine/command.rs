@@ -207,6 +207,7 @@ impl Core {
         };
         let live = Live {
             id,
+            begins_at: None,
             plan: again.plan,
             created: again.created,
             started: again.started.map(Timestamp),
@@ -298,8 +299,7 @@ struct Again {
 }
 
 impl Again {
-    fn new(stored: &StoredJob, mut head: Head, kind: u32) -> Self {
-        head.run_at = None;
+    fn new(stored: &StoredJob, head: Head, kind: u32) -> Self {
         Again {
             plan: Plan::new(&head, stored.total),
             head,

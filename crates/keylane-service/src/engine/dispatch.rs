@@ -70,8 +70,8 @@ impl Core {
         let mut books = self.books();
         let books = &mut *books;
         self.end_leases(books, now);
-        for begun in books.scheduler.handle_timeout(now.0) {
-            self.note_begun(books, &begun, now);
+        for job in books.scheduler.handle_timeout(now.0) {
+            Core::note_due(books, job);
         }
         self.admit_held_back(books, starts);
         // A batch that was not written must be, before there is more; while it is tried once more it is nowhere else.

@@ -472,6 +472,7 @@ impl Core {
         let new = new_job(number, kind, &head, keys.subtasks());
         let live = Live {
             id,
+            begins_at: head.run_at,
             plan: Plan::new(&head, total),
             head: Arc::new(head),
             created,

@@ -130,6 +130,7 @@ impl Core {
                 self.show_end(books, job, step, end, error, result, now);
             }
             Effect::Over { job, state, ended } => self.show_over(books, job, state, ended),
+            Effect::Entered { job } => self.begin(books, job, now),
             Effect::Marked { fence } => books.held_back.push_back(fence),
             // Who no longer waits doesn't want to know.
             Effect::Tell(tell) => _ = tell.send(Ok(())),

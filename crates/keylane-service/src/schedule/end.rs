@@ -152,9 +152,11 @@ impl Scheduler {
         }
         let job = &mut self.jobs[slot];
         let mut dropped: Vec<_> = job.fresh.take().collect();
-        if let Some((_, parked)) = job.scheduled.take() {
-            dropped.extend(parked.numbers().map(|number| number..number + 1));
-            self.call_off_timer();
+        if let Some(scheduled) = job.scheduled.take() {
+            dropped.extend(scheduled.parked.numbers().map(|number| number..number + 1));
+            if !scheduled.is_due {
+                self.call_off_timer();
+            }
         }
         let job = &mut self.jobs[slot];
         (job.ready, job.backing_off, job.stopped) = Default::default();

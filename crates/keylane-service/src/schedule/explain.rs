@@ -4,7 +4,7 @@ use std::mem::discriminant;
 
 use keylane::allocate::Progress;
 
-use super::job::{Job, StepState};
+use super::job::{Job, Scheduled, StepState};
 use super::kinds::Room;
 use super::lanes::Standing;
 use super::scheduler::Scheduler;
@@ -41,7 +41,8 @@ impl Scheduler {
         let mut because = Vec::new();
         let mut say =
             |reason, subtasks, example| because.push(Because { reason, subtasks, example });
-        if let Some((until, _)) = job.scheduled {
+        if let Some(scheduled) = &job.scheduled {
+            let until = scheduled.at;
             say(Reason::Scheduled { until }, counts.scheduled, None);
             return Some(because);
         }
@@ -113,7 +114,7 @@ impl Scheduler {
     pub fn explain(&self, job: JobNumber, step: Step) -> Option<Explanation> {
         let slot = self.find(job)?;
         let job = &self.jobs[slot];
-        if let Some((at, parked)) = &job.scheduled {
+        if let Some(Scheduled { at, parked, .. }) = &job.scheduled {
             let is_there = match step {
                 Step::Subtask(number) => parked.numbers().any(|other| other == number),
                 Step::Split => job.split != StepState::Over,

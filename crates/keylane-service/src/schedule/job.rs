@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use keylane::allocate;
 
 use super::list::List;
+use super::parked::Parked;
 use super::slab::NONE;
 use super::task::{Phase, Tasks};
 use super::{Counts, KindId, OnError, OnFail, Outcome};
@@ -37,6 +38,15 @@ pub(super) enum StepState {
     Task,
 }
 
+/// When a job is to begin, and what it has then.
+#[derive(Debug)]
+pub(super) struct Scheduled {
+    pub(super) at: u64,
+    pub(super) parked: Parked,
+    /// Its time has come, and it was not told to begin yet. There is no timer for it any more.
+    pub(super) is_due: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Job {
     pub(super) number: JobNumber,
@@ -47,8 +57,8 @@ pub(super) struct Job {
     pub(super) attempts_allowed: u32,
     /// What the allocator calls it; nothing while it is scheduled.
     pub(super) share: Option<allocate::JobId>,
-    /// When it begins, while it is scheduled, and what it has then.
-    pub(super) scheduled: Option<(u64, super::parked::Parked)>,
+    /// When it begins and what it has then, while it is scheduled.
+    pub(super) scheduled: Option<Scheduled>,
     /// Somebody paused it.
     pub(super) paused: bool,
     /// It waits for its kind to have a place: by its turn there.

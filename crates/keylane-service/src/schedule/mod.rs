@@ -42,10 +42,11 @@
 //!
 //! # What holds
 //!
-//! 1. **Order.** Of two subtasks with a key in common, the one that was accepted first is over for good before the
-//!    other starts: through retries, lost workers and restarts. *Why:* a lane is first in, first out; a subtask starts
+//! 1. **Order.** Of two subtasks with a key in common, the one that entered first is over for good before the
+//!    other starts: through retries, lost workers and restarts. They enter when their job is accepted or begins, their
+//!    split is over, or they are taken up again. *Why:* a lane is first in, first out; a subtask starts
 //!    only while it heads all its lanes; it leaves them only when it is over. A head that backs off or is stopped is
-//!    still the head. After a restart, accepting in the same order rebuilds the same lanes.
+//!    still the head. After a restart, accepting in the order in which they entered rebuilds the same lanes.
 //! 2. **No overlap.** A lane has one head, and a slot is given to heads only. The end of a run counts only with the
 //!    fence of that run, and a subtask gets a new fence only after the end of its last run was told (`End::Lost` if
 //!    nobody knows), so no subtask has two runs that can both end.
@@ -105,6 +106,6 @@ pub use answers::{
 pub use keys::{Retried, Skipped};
 pub use scheduler::Scheduler;
 pub use words::{
-    Accepted, AddError, Begun, Cancelled, End, Ended, EndedCounts, Fate, HeadError, KindId,
-    KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Settings, Stale, Start, Step,
+    Accepted, AddError, Cancelled, End, Ended, EndedCounts, Fate, HeadError, KindId, KindLimits,
+    NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Settings, Stale, Start, Step,
 };

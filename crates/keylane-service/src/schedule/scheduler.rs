@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane::allocate::{self, Allocator, Record, Rule, Supply};
 
-use super::job::{Course, Job, StepState};
+use super::job::{Course, Job, Scheduled, StepState};
 use super::kinds::Kinds;
 use super::lanes::Lanes;
 use super::parked::Parked;
@@ -14,8 +14,8 @@ use super::slab::Slab;
 use super::task::{Phase, Task, Tasks};
 use super::timers::{Due, Timers};
 use super::{
-    Accepted, AddError, Begun, Counts, DecisionView, Fate, NewJob, NewSubtask, OnFail, Outcome,
-    Settings, Step,
+    Accepted, AddError, Counts, DecisionView, Fate, NewJob, NewSubtask, OnFail, Outcome, Settings,
+    Step,
 };
 use crate::JobNumber;
 
@@ -119,12 +119,12 @@ impl Scheduler {
         }
     }
 
-    /// Takes a job in. All its subtasks with keys enter their lanes now, behind all that were accepted before,
-    /// unless the job is scheduled.
+    /// Takes a job in. All its subtasks with keys enter their lanes now, behind all that have entered before,
+    /// unless the job is scheduled: then they do when it [begins](Self::begin).
     ///
-    /// After a restart the unfinished jobs are accepted again, in the order in which they were accepted at
-    /// first, each with what is unfinished of it: then the order of each key is the same as before. A subtask
-    /// that has no attempt left has failed with that, or stops its keys again.
+    /// After a restart the unfinished jobs are accepted again, in the order in which their subtasks entered, each
+    /// with what is unfinished of it: then the order of each key is the same as before. A subtask that has no
+    /// attempt left has failed with that, or stops its keys again.
     ///
     /// # Panics
     /// If a job of this number is unfinished, or a subtask's number is beyond [`Step::LAST_SUBTASK`].
@@ -140,17 +140,26 @@ impl Scheduler {
         let slot = self.jobs.insert(describe(&new));
         let is_new = self.by_number.insert(new.number.0, slot).is_none();
         assert!(is_new, "job {} was accepted before", new.number.0);
-        match new.start_at.filter(|at| *at > now) {
-            None => self.begin(slot, new.subtasks, now),
-            Some(at) => {
-                let mut parked = Parked::default();
-                new.subtasks.into_iter().for_each(|subtask| parked.push(subtask));
-                self.jobs[slot].counts.scheduled = parked.count;
-                self.jobs[slot].scheduled = Some((at, parked));
-                self.timers.set(at, Due::Begin(slot));
-                Accepted::default()
-            }
+        let Some(at) = new.start_at else { return self.let_share(slot, new.subtasks, now) };
+        let mut parked = Parked::default();
+        new.subtasks.into_iter().for_each(|subtask| parked.push(subtask));
+        self.jobs[slot].counts.scheduled = parked.count;
+        self.jobs[slot].scheduled = Some(Scheduled { at, parked, is_due: false });
+        self.timers.set(at, Due::Begin(slot));
+        Accepted::default()
+    }
+
+    /// A scheduled job begins, whatever its time: all its subtasks with keys enter their lanes now, behind all that
+    /// have entered before. `None` if there is no such job, or it is not scheduled.
+    pub fn begin(&mut self, job: JobNumber, now: u64) -> Option<Accepted> {
+        let slot = self.find(job)?;
+        let now = self.at(now);
+        let Scheduled { parked, is_due, .. } = self.jobs[slot].scheduled.take()?;
+        if !is_due {
+            self.call_off_timer();
         }
+        self.jobs[slot].counts.scheduled = 0;
+        Some(self.let_share(slot, parked.iter(), now))
     }
 
     /// Adds what the split of a job has made, while the split is not over; they may start before it is. All of
@@ -228,7 +237,7 @@ impl Scheduler {
     }
 
     /// Puts a job's subtasks where they wait, and has it share.
-    fn begin<'k, K>(
+    fn let_share<'k, K>(
         &mut self,
         slot: u32,
         subtasks: impl IntoIterator<Item = NewSubtask<K>>,
@@ -338,29 +347,27 @@ impl Scheduler {
         accepted.over = self.conclude(slot, now);
     }
 
-    /// Jobs whose time has come begin; tasks whose next attempt is due are ready; kinds that have a token
-    /// again let a job go.
-    pub fn handle_timeout(&mut self, now: u64) -> Vec<Begun> {
+    /// Tasks whose next attempt is due are ready; kinds that have a token again let a job go. Returns the jobs whose
+    /// time has come, the earliest first. Each is returned once, and [begins](Self::begin) when it is told to: so
+    /// its place in the order can be written down before.
+    pub fn handle_timeout(&mut self, now: u64) -> Vec<JobNumber> {
         let now = self.at(now);
-        let mut begun = Vec::new();
+        let mut jobs = Vec::new();
         while let Some((at, due)) = self.timers.pop_due(now) {
             if !self.is_awaited(at, due) {
                 continue;
             }
             match due {
                 Due::Attempt(task) => self.wake(task, now),
-                Due::Begin(slot) => begun.extend(self.begin_scheduled(slot, now)),
+                Due::Begin(slot) => {
+                    let job = &mut self.jobs[slot];
+                    jobs.push(job.number);
+                    job.scheduled.iter_mut().for_each(|scheduled| scheduled.is_due = true);
+                }
                 Due::Token(kind) => self.handle_token(kind, now),
             }
         }
-        begun
-    }
-
-    fn begin_scheduled(&mut self, slot: u32, now: u64) -> Option<Begun> {
-        let (_, parked) = self.jobs[slot].scheduled.take()?;
-        self.jobs[slot].counts.scheduled = 0;
-        let job = self.jobs[slot].number;
-        Some(Begun { job, accepted: self.begin(slot, parked.iter(), now) })
+        jobs
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called; `None`: not before something else is.
@@ -378,8 +385,8 @@ impl Scheduler {
                 .get(task)
                 .is_some_and(|task| task.phase == Phase::BackingOff && task.at == at),
             Due::Begin(slot) => {
-                let job = self.jobs.get(slot);
-                job.and_then(|job| job.scheduled.as_ref()).is_some_and(|(begin, _)| *begin == at)
+                let scheduled = self.jobs.get(slot).and_then(|job| job.scheduled.as_ref());
+                scheduled.is_some_and(|scheduled| scheduled.at == at && !scheduled.is_due)
             }
             Due::Token(kind) => {
                 self.kinds.look(super::KindId(kind)).is_some_and(|kind| kind.timer == Some(at))

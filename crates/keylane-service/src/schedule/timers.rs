@@ -12,7 +12,7 @@ const FEW: usize = 64;
 pub(super) enum Due {
     /// A task's next attempt.
     Attempt(u32),
-    /// A scheduled job begins.
+    /// The time of a scheduled job.
     Begin(u32),
     /// A kind has a token again.
     Token(u32),

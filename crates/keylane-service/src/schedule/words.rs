@@ -147,8 +147,9 @@ pub struct NewJob<S> {
     pub attempts_allowed: u32,
     /// Whether it waits to be resumed.
     pub paused: bool,
-    /// When it begins, in milliseconds; `None`, or a time that has passed: now. A job that is scheduled stands
-    /// in no lane, so that it blocks no key: its place in the order is where it begins.
+    /// Not before this time, in milliseconds, and only when it is told to [begin](super::Scheduler::begin); `None`:
+    /// now. A job that is scheduled stands in no lane, so that it blocks no key: its place in the order is where it
+    /// begins.
     pub start_at: Option<u64>,
     /// If a step makes its subtasks that has not succeeded yet: how often that was tried.
     pub split: Option<u32>,
@@ -213,15 +214,6 @@ pub struct Accepted {
     pub dropped: Vec<Range<SubtaskNumber>>,
     /// The job is over with that.
     pub over: Option<Outcome>,
-}
-
-/// A scheduled job has begun.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Begun {
-    /// Which.
-    pub job: JobNumber,
-    /// What came of it.
-    pub accepted: Accepted,
 }
 
 /// Something is to be run now, in a slot that is its own until [`ended`](super::Scheduler::ended).

@@ -83,7 +83,14 @@ impl Changes {
         self.push(Change::Status { job, status });
     }
 
-    /// Subtasks that have ended are to be done again, and so their job, which is over, goes on with this status.
+    /// The subtasks of a job that was accepted to begin later, and does now, enter the order: behind all others. This is
+    /// its status from now on.
+    pub fn enter(&mut self, job: JobNumber, status: JobStatus) {
+        self.push(Change::Enter { job, status });
+    }
+
+    /// Subtasks that have ended are to be done again, and so their job, which is over, goes on with this status, and
+    /// enters the order again, behind all others.
     pub fn reopen(
         &mut self,
         job: JobNumber,
@@ -202,8 +209,8 @@ pub struct KeyRecord {
 pub struct Committed {
     /// The number of their transaction. Later ones are higher, and so are those after a restart.
     pub commit: u64,
-    /// The job's place in the order of acceptance, if a job was accepted; of several, the last one's.
-    pub accepted: Option<u64>,
+    /// The job's place in the order, if one has entered it with these changes; of several, the last one's.
+    pub entered: Option<u64>,
 }
 
 /// What one transaction can do.
@@ -233,7 +240,12 @@ pub(super) enum Change {
         job: JobNumber,
         status: JobStatus,
     },
-    /// The outcomes that say which subtasks follow.
+    /// As `Status`, and with a new place in the order.
+    Enter {
+        job: JobNumber,
+        status: JobStatus,
+    },
+    /// The same, of a job that was over. The outcomes that say which subtasks follow.
     Reopen {
         job: JobNumber,
         status: JobStatus,
@@ -243,7 +255,7 @@ pub(super) enum Change {
         job: JobNumber,
         status: JobStatus,
     },
-    /// Another head, or more subtasks, whose chunks were written before.
+    /// Another head; or more subtasks, whose chunks were written before, and with them a new place in the order.
     Reform {
         job: JobNumber,
         head: Option<Vec<u8>>,

@@ -69,7 +69,7 @@ impl<'a> Draft<'a> {
         for request in requests {
             let answer = match self.refusal(&request.changes)? {
                 Some(refused) => Err(refused),
-                None => Ok(Committed { commit, accepted: self.do_all(&request.changes)? }),
+                None => Ok(Committed { commit, entered: self.do_all(&request.changes)? }),
             };
             answers.push(answer);
         }
@@ -112,7 +112,9 @@ impl<'a> Draft<'a> {
                     let is_over = status.state.is_final();
                     refused.or(is_over.then_some(WriteError::Ended { job: *job }))
                 }
-                Change::SetAside { job, .. } => self.takes(*job, None, false)?,
+                Change::Enter { job, .. } | Change::SetAside { job, .. } => {
+                    self.takes(*job, None, false)?
+                }
                 Change::Reform { job, upload, .. } => {
                     let failed = upload.as_ref().and_then(|upload| upload.failure());
                     failed.or(self.takes(*job, None, true)?)
@@ -181,13 +183,13 @@ impl<'a> Draft<'a> {
         Ok(found.map(|(id, body_hash)| WriteError::Duplicate { job: JobId(id), body_hash }))
     }
 
-    /// The job's place in the order of acceptance, if one is accepted.
+    /// The job's place in the order, if one enters it.
     fn do_all(&mut self, changes: &[Change]) -> Result<Option<u64>, Trouble> {
-        let mut accepted = None;
+        let mut entered = None;
         for change in changes {
             match change {
                 Change::Chunk { chunk, .. } => self.put_chunk(chunk)?,
-                Change::Accept(accept) => accepted = Some(self.accept(accept)?),
+                Change::Accept(accept) => entered = Some(self.accept(accept)?),
                 Change::Abandon(job) => self.loose.push(*job),
                 Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
                 Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
@@ -195,13 +197,21 @@ impl<'a> Draft<'a> {
                 Change::Status { job, status } | Change::SetAside { job, status } => {
                     self.put_status(*job, status)?;
                 }
+                Change::Enter { job, status } => {
+                    self.put_status(*job, status)?;
+                    entered = Some(self.enter(*job, None)?);
+                }
                 Change::Reopen { job, status } => {
                     self.state.marks.reopen();
                     self.put_status(*job, status)?;
+                    entered = Some(self.enter(*job, None)?);
                 }
-                Change::Reform { job, head, total, .. } => {
-                    self.reform(*job, head.as_deref(), *total)?;
+                Change::Reform { job, head: Some(head), .. } => {
+                    self.bytes += tables::reform(self.connection, *job, |fixed| {
+                        fixed.head.clone_from(head);
+                    })?;
                 }
+                Change::Reform { job, total, .. } => entered = Some(self.enter(*job, *total)?),
                 Change::Purge(job) => self.purge(*job)?,
                 Change::Key { key, record } => self.put_key(key, record.as_ref())?,
                 Change::Idempotency { entry, id } => self.put_idempotency(entry, *id)?,
@@ -216,7 +226,7 @@ impl<'a> Draft<'a> {
                 Change::ForgetAudit(kept) => audit::forget(self.connection, *kept)?,
             }
         }
-        Ok(accepted)
+        Ok(entered)
     }
 
     fn put_chunk(&mut self, chunk: &Chunk) -> rusqlite::Result<()> {
@@ -245,8 +255,8 @@ impl<'a> Draft<'a> {
 
     fn accept(&mut self, accept: &Accept) -> rusqlite::Result<u64> {
         self.state.use_number(accept.job);
-        let accepted = self.state.accept();
-        tables::put_job(self.connection, accept, accepted)?;
+        let entered = self.state.enter();
+        tables::put_job(self.connection, accept, entered)?;
         if accept.inline.is_none() {
             let mut owned = self.connection.prepare_cached("DELETE FROM loose WHERE job = ?1")?;
             owned.execute([accept.job.0.cast_signed()])?;
@@ -257,20 +267,20 @@ impl<'a> Draft<'a> {
         self.state.learn(accept.job, accept.new.status.state, accept.total);
         self.bytes += accept.new.head.len() as u64 + 100;
         self.bytes += accept.inline.as_ref().map_or(0, |chunk| chunk.sealed().len() as u64);
-        Ok(accepted)
+        Ok(entered)
     }
 
-    fn reform(
-        &mut self,
-        job: JobNumber,
-        head: Option<&[u8]>,
-        total: Option<u32>,
-    ) -> Result<(), Trouble> {
-        self.bytes += tables::reform(self.connection, job, head, total)?;
+    /// Subtasks of a job that was accepted before enter the order now, perhaps more than it had.
+    fn enter(&mut self, job: JobNumber, total: Option<u32>) -> Result<u64, Trouble> {
+        let entered = self.state.enter();
+        self.bytes += tables::reform(self.connection, job, |fixed| {
+            fixed.entered = entered;
+            fixed.total = total.unwrap_or(fixed.total);
+        })?;
         if let (Some(total), Some(known)) = (total, self.state.job(self.connection, job)?) {
             known.total = total;
         }
-        Ok(())
+        Ok(entered)
     }
 
     fn put_outcome(&mut self, job: JobNumber, outcome: &Outcome) -> rusqlite::Result<()> {

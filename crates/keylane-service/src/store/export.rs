@@ -80,12 +80,12 @@ fn put(to: &mut dyn Write, line: &Line) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// All jobs, in the order of acceptance.
+/// All jobs, in the order in which they have entered.
 fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
-    let mut all = connection.prepare("SELECT accepted, number FROM job")?;
+    let mut all = connection.prepare("SELECT entered, number FROM job")?;
     let jobs = all.query_map([], |row| {
-        let [accepted, number] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
-        Ok((accepted, JobNumber(number)))
+        let [entered, number] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
+        Ok((entered, JobNumber(number)))
     })?;
     let mut jobs: Vec<_> = jobs.collect::<Result<_, _>>()?;
     jobs.sort_unstable();

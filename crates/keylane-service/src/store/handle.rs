@@ -454,7 +454,7 @@ fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), Ope
         connection.query_row("SELECT randomblob(16)", [], |row| row.get(0))
     };
     let id = id().map_err(sqlite(path))?;
-    let meta = Meta { id, boot: 0, clean: true, commits: 0, numbers: 1, accepted: 1 };
+    let meta = Meta { id, boot: 0, clean: true, commits: 0, numbers: 1, entered: 1 };
     Ok((connection, meta))
 }
 

@@ -1,7 +1,7 @@
 //! The lines of an export, one JSON object each.
 //!
 //! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
-//! missing. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`, and for each job, in the order of acceptance, `job`, its
+//! missing. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`, and for each job, in the order in which they have entered, `job`, its
 //! `subtask`s in their order, its `outcome`s in theirs, the `log`s of its attempts, and `status`, which ends it. Bytes are base64 with
 //! padding, times milliseconds since 1970.
 

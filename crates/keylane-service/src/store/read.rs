@@ -25,8 +25,8 @@ pub struct StoredJob {
     pub number: JobNumber,
     /// What users call it.
     pub id: JobId,
-    /// Its place in the order of acceptance.
-    pub accepted: u64,
+    /// Its place in the order in which jobs, and the subtasks that they get later, have entered.
+    pub entered: u64,
     /// When it came, in milliseconds since 1970.
     pub created_ms: u64,
     /// How many subtasks it has.
@@ -254,8 +254,8 @@ pub(super) fn find_job(
 
 pub(super) fn stored(row: &rusqlite::Row<'_>) -> Result<(StoredJob, bool), ReadError> {
     let (number, fixed, status, has_chunk) = job_of(row)?;
-    let Fixed { id, accepted, created_ms, total, kind, head } = fixed;
-    let job = StoredJob { number, id, accepted, created_ms, total, kind, head, status };
+    let Fixed { id, entered, created_ms, total, kind, head } = fixed;
+    let job = StoredJob { number, id, entered, created_ms, total, kind, head, status };
     Ok((job, has_chunk))
 }
 
@@ -506,13 +506,13 @@ pub(super) fn idempotency_of(row: &rusqlite::Row<'_>) -> Result<(Idempotency, Jo
     Err(ReadError::Damaged(Damage::Idempotency { scope, key }))
 }
 
-/// The jobs that have not ended, in the order of acceptance.
+/// The jobs that have not ended, in the order in which they have entered.
 pub(super) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<(u64, JobNumber)>> {
     let mut all =
-        connection.prepare("SELECT accepted, number FROM job WHERE state < 16 AND state <> 16")?;
+        connection.prepare("SELECT entered, number FROM job WHERE state < 16 AND state <> 16")?;
     let jobs = all.query_map([], |row| {
-        let [accepted, number] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
-        Ok((accepted, JobNumber(number)))
+        let [entered, number] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
+        Ok((entered, JobNumber(number)))
     })?;
     let mut jobs: Vec<_> = jobs.collect::<rusqlite::Result<_>>()?;
     jobs.sort_unstable();

@@ -23,8 +23,8 @@ const SMALL_AT_ONCE: usize = 256;
 
 type Attempts = HashMap<SubtaskId, u32, foldhash::fast::RandomState>;
 
-/// What a store had when it was opened: the jobs that have not ended, one at a time in the order of
-/// acceptance, and what else holds.
+/// What a store had when it was opened: the jobs that have not ended, one at a time in the order in
+/// which they have entered, and what else holds.
 ///
 /// Jobs are read when they are asked for, a large one by itself and small ones some hundred at a time, and
 /// so is the memory that it takes. Jobs that are accepted meanwhile are not among them. Nothing should be said to the store of a job before it was given out
@@ -34,7 +34,7 @@ pub struct Recovered {
     clean: bool,
     keys: Vec<(Key, KeyRecord)>,
     attempts: Arc<Attempts>,
-    /// By acceptance, the last one first.
+    /// In their order, the last one first.
     unfinished: Vec<(u64, JobNumber)>,
     /// What was read of those that come next.
     read: VecDeque<(JobNumber, Result<RecoveredJob, ReadError>)>,

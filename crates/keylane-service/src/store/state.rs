@@ -19,8 +19,8 @@ const NUMBERS_AT_ONCE: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) meta: Meta,
-    /// One past the last place in the order of acceptance.
-    pub(super) next_accepted: u64,
+    /// One past the last place in the order.
+    pub(super) next_entered: u64,
     pub(super) marks: Marks,
     /// Jobs that something was said of lately.
     jobs: HashMap<JobNumber, Known, foldhash::fast::RandomState>,
@@ -43,7 +43,7 @@ impl State {
         let meta = Meta::load(connection)?;
         let meta = meta.ok_or(ReadError::Damaged(super::Damage::Meta))?;
         let marks = Marks::load(connection)?;
-        Ok(State { next_accepted: meta.accepted, meta, marks, jobs: HashMap::default() })
+        Ok(State { next_entered: meta.entered, meta, marks, jobs: HashMap::default() })
     }
 
     /// A number is about to be in the file.
@@ -53,14 +53,14 @@ impl State {
         }
     }
 
-    /// The next place in the order of acceptance.
-    pub(super) fn accept(&mut self) -> u64 {
-        let accepted = self.next_accepted;
-        self.next_accepted += 1;
-        if accepted >= self.meta.accepted {
-            self.meta.accepted = accepted + NUMBERS_AT_ONCE;
+    /// The next place in the order.
+    pub(super) fn enter(&mut self) -> u64 {
+        let entered = self.next_entered;
+        self.next_entered += 1;
+        if entered >= self.meta.entered {
+            self.meta.entered = entered + NUMBERS_AT_ONCE;
         }
-        accepted
+        entered
     }
 
     pub(super) fn learn(&mut self, job: JobNumber, state: JobState, total: u32) {

@@ -4,7 +4,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0..8 | not to be started before this time; 0 if it is not scheduled |
+//! | 0..8 | it begins at this time, and has not; 0 if it is in the order |
 //! | 8..16 | when its first subtask was started; 0 if none was |
 //! | 16..24 | when it ended; 0 if it has not |
 //! | 24..40 | how many subtasks have succeeded, failed, were cancelled, were skipped: four bytes each |
@@ -114,7 +114,7 @@ impl Counts {
 pub struct JobStatus {
     /// Where it is in its life.
     pub state: JobState,
-    /// It is not to be started before, if that is so.
+    /// When it begins, if it was put off and has not yet: its subtasks are in no order until then.
     pub start_at_ms: Option<u64>,
     /// When its first subtask was started.
     pub started_ms: Option<u64>,

@@ -10,8 +10,11 @@ use super::status::JobStatus;
 use crate::ids::{JobId, JobNumber};
 
 /// `KLS1`. A later version is one more migration, which new stores go through, too.
-pub(super) const LAYOUT: Layout =
-    Layout { application: 0x4b4c_5331, tables: FIRST, migrations: &[SECOND, THIRD, FOURTH, FIFTH] };
+pub(super) const LAYOUT: Layout = Layout {
+    application: 0x4b4c_5331,
+    tables: FIRST,
+    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH],
+};
 
 /// The tables of version 1. The columns are explained in `README.md`. Small ones come before large ones, so that they are read
 /// without the pages of these.
@@ -121,6 +124,12 @@ const FIFTH: &str = "
     ) STRICT;
 ";
 
+/// In version 6 the place of a job in the order is a new one when its subtasks enter later than it was accepted.
+const SIXTH: &str = "
+    ALTER TABLE job RENAME COLUMN accepted TO entered;
+    ALTER TABLE meta RENAME COLUMN accepted TO entered;
+";
+
 /// What the store knows of itself: one row, which every transaction writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
@@ -133,14 +142,14 @@ pub(super) struct Meta {
     pub(super) commits: u64,
     /// No job that is in the file has this number or a higher one.
     pub(super) numbers: u64,
-    /// No job that was accepted has this place or a later one.
-    pub(super) accepted: u64,
+    /// No job has this place in the order or a later one.
+    pub(super) entered: u64,
 }
 
 impl Meta {
     /// The row of a new store, or the one that is there.
     pub(super) fn load(connection: &Connection) -> Result<Option<Meta>, ReadError> {
-        let sql = "SELECT id, boot, clean, commits, numbers, accepted, seal FROM meta";
+        let sql = "SELECT id, boot, clean, commits, numbers, entered, seal FROM meta";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -152,7 +161,7 @@ impl Meta {
             clean: number(2)? == 1,
             commits: number(3)?,
             numbers: number(4)?,
-            accepted: number(5)?,
+            entered: number(5)?,
         };
         let intact = row.get_ref(6)?.as_blob()? == meta.seal();
         if intact { Ok(Some(meta)) } else { Err(ReadError::Damaged(Damage::Meta)) }
@@ -160,29 +169,30 @@ impl Meta {
 
     pub(super) fn put(&self, connection: &Connection) -> rusqlite::Result<()> {
         let mut put = connection.prepare_cached(
-            "INSERT OR REPLACE INTO meta (one, id, boot, clean, commits, numbers, accepted, seal)
+            "INSERT OR REPLACE INTO meta (one, id, boot, clean, commits, numbers, entered, seal)
              VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?;
-        let [boot, commits, numbers, accepted] =
-            [self.boot, self.commits, self.numbers, self.accepted].map(u64::cast_signed);
-        put.execute(params![self.id, boot, self.clean, commits, numbers, accepted, self.seal()])?;
+        let [boot, commits, numbers, entered] =
+            [self.boot, self.commits, self.numbers, self.entered].map(u64::cast_signed);
+        put.execute(params![self.id, boot, self.clean, commits, numbers, entered, self.seal()])?;
         Ok(())
     }
 
     fn seal(&self) -> Vec<u8> {
         let mut bytes = self.id.to_vec();
         let clean = u64::from(self.clean);
-        let numbers = [self.boot, clean, self.commits, self.numbers, self.accepted];
+        let numbers = [self.boot, clean, self.commits, self.numbers, self.entered];
         seal(&mut bytes, &numbers);
         bytes.split_off(self.id.len())
     }
 }
 
-/// What of a job does not change, but for its chunk.
+/// What of a job seldom changes, but for its chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fixed {
     pub(super) id: JobId,
-    pub(super) accepted: u64,
+    /// Its place in the order.
+    pub(super) entered: u64,
     pub(super) created_ms: u64,
     pub(super) total: u32,
     pub(super) kind: String,
@@ -195,23 +205,23 @@ fn place_of_head(job: JobNumber, fixed: &Fixed, has_chunk: bool) -> [u64; 8] {
     let (high, low) = ((id >> 64) as u64, id as u64);
     let kind = crc32c::crc32c(fixed.kind.as_bytes());
     let (kind, total) = (u64::from(kind), u64::from(fixed.total));
-    [job.0, high, low, fixed.accepted, fixed.created_ms, total, kind, u64::from(has_chunk)]
+    [job.0, high, low, fixed.entered, fixed.created_ms, total, kind, u64::from(has_chunk)]
 }
 
 /// Writes the row of a job that is accepted.
 pub(super) fn put_job(
     connection: &Connection,
     accept: &Accept,
-    accepted: u64,
+    entered: u64,
 ) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
-        "INSERT INTO job (number, state, status, id, accepted, created_ms, total, kind, head, chunk)
+        "INSERT INTO job (number, state, status, id, entered, created_ms, total, kind, head, chunk)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?;
     let Accept { job, id, new, total, inline, .. } = accept;
     let mut fixed = Fixed {
         id: *id,
-        accepted,
+        entered,
         created_ms: new.created_ms,
         total: *total,
         kind: new.kind.clone(),
@@ -226,7 +236,7 @@ pub(super) fn put_job(
         new.status.state.code(),
         new.status.encode(*job),
         fixed.id.0,
-        accepted.cast_signed(),
+        entered.cast_signed(),
         fixed.created_ms.cast_signed(),
         fixed.total,
         fixed.kind,
@@ -236,12 +246,11 @@ pub(super) fn put_job(
     Ok(())
 }
 
-/// Gives a job another head, or more subtasks. How many bytes that wrote.
+/// Changes what of a job seldom changes. How many bytes that wrote.
 pub(super) fn reform(
     connection: &Connection,
     job: JobNumber,
-    head: Option<&[u8]>,
-    total: Option<u32>,
+    change: impl FnOnce(&mut Fixed),
 ) -> Result<u64, Trouble> {
     let number = job.0.cast_signed();
     let mut find =
@@ -251,35 +260,36 @@ pub(super) fn reform(
     let (_, mut fixed, _, mut has_chunk) =
         job_of(row).map_err(|error| Trouble::Broken(error.to_string().into()))?;
     drop(rows);
-    if let Some(total) = total {
-        if has_chunk {
-            // With more than it has, its own chunk is one of several.
-            let mut move_out = connection.prepare_cached(
-                "INSERT OR REPLACE INTO chunk (place, count, body)
-                 SELECT ?2, total, chunk FROM job WHERE number = ?1",
-            )?;
-            move_out.execute(params![number, super::seal::place(job, 0).cast_signed()])?;
-            let mut clear =
-                connection.prepare_cached("UPDATE job SET chunk = NULL WHERE number = ?1")?;
-            clear.execute([number])?;
-            has_chunk = false;
-        }
-        fixed.total = total;
-    }
-    if let Some(head) = head {
-        fixed.head = head.to_vec();
+    let had = fixed.total;
+    change(&mut fixed);
+    if has_chunk && fixed.total != had {
+        move_chunk_out(connection, job)?;
+        has_chunk = false;
     }
     let place = place_of_head(job, &fixed, has_chunk);
     seal(&mut fixed.head, &place);
-    let mut update =
-        connection.prepare_cached("UPDATE job SET total = ?2, head = ?3 WHERE number = ?1")?;
-    update.execute(params![number, fixed.total, fixed.head])?;
+    let mut update = connection
+        .prepare_cached("UPDATE job SET entered = ?2, total = ?3, head = ?4 WHERE number = ?1")?;
+    update.execute(params![number, fixed.entered.cast_signed(), fixed.total, fixed.head])?;
     Ok(fixed.head.len() as u64 + 64)
+}
+
+/// With more subtasks than it has, a job's own chunk is one of several.
+fn move_chunk_out(connection: &Connection, job: JobNumber) -> rusqlite::Result<()> {
+    let number = job.0.cast_signed();
+    let mut put = connection.prepare_cached(
+        "INSERT OR REPLACE INTO chunk (place, count, body)
+         SELECT ?2, total, chunk FROM job WHERE number = ?1",
+    )?;
+    put.execute(params![number, super::seal::place(job, 0).cast_signed()])?;
+    let mut clear = connection.prepare_cached("UPDATE job SET chunk = NULL WHERE number = ?1")?;
+    clear.execute([number])?;
+    Ok(())
 }
 
 /// The columns of a job, for [`job_of`].
 pub(super) const JOB: &str =
-    "number, state, status, id, accepted, created_ms, total, kind, head, chunk IS NOT NULL";
+    "number, state, status, id, entered, created_ms, total, kind, head, chunk IS NOT NULL";
 
 /// A job's number, what does not change, what does, and whether its chunk is in its row.
 pub(super) type Found = (JobNumber, Fixed, JobStatus, bool);
@@ -294,7 +304,7 @@ pub(super) fn job_of(row: &Row<'_>) -> Result<Found, ReadError> {
         let status = JobStatus::decode(job, row.get(1)?, row.get_ref(2)?.as_blob()?);
         let fixed = Fixed {
             id: JobId(row.get(3)?),
-            accepted: unsigned(4)?,
+            entered: unsigned(4)?,
             created_ms: unsigned(5)?,
             total: row.get(6)?,
             kind: row.get(7)?,

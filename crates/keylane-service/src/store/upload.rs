@@ -122,7 +122,7 @@ impl Upload {
     }
 
     /// As [`finish`](Self::finish), with what is to be called when it was accepted or not: on the
-    /// writer's thread, in the order of acceptance. See [`Store::submit_with`] for what it may do.
+    /// writer's thread, in the order of the commits. See [`Store::submit_with`] for what it may do.
     pub fn finish_with(
         self,
         new: NewJob,

@@ -61,7 +61,7 @@ impl Writer {
         let meta = &mut self.state.meta;
         meta.clean = true;
         meta.numbers = self.shared.next_number();
-        meta.accepted = self.state.next_accepted;
+        meta.entered = self.state.next_entered;
         let said = ledger::begin(&self.connection).and_then(|()| {
             meta.put(&self.connection)?;
             Ok(self.connection.execute_batch("COMMIT")?)

@@ -53,10 +53,8 @@ pub(in crate::engine) fn brief_view(
     let now_counts = books.scheduler.counts(number).unwrap_or_default();
     let counts = counts_of(live, &now_counts);
     let ended = counts.ended();
-    let scheduled = now_counts.scheduled > 0
-        || live.head.run_at.is_some_and(|at| at > now) && live.started.is_none();
     Some(Job {
-        state: live.state(live.started.is_some(), scheduled),
+        state: live.state(),
         progress: progress(ended, counts.total, live.plan.is_unsplit()),
         started_at: live.started,
         eta_ms: eta(live.started, now, ended, counts.total),

@@ -115,7 +115,7 @@ impl Core {
         let mut all = schedule::Counts::default();
         for (number, live) in &books.live {
             let counts = books.scheduler.counts(*number).unwrap_or_default();
-            let state = live.state(live.started.is_some(), counts.scheduled > 0);
+            let state = live.state();
             *states.entry(state).or_default() += 1;
             all.waiting += counts.waiting + counts.scheduled + counts.stopped;
             all.ready += counts.ready;

@@ -58,7 +58,7 @@ impl Scheduler {
         let job = &self.jobs[slot];
         let counted = Counts {
             ready: counted.ready + job.fresh.len(),
-            scheduled: job.scheduled.as_ref().map_or(0, |(_, parked)| parked.count),
+            scheduled: job.scheduled.as_ref().map_or(0, |scheduled| scheduled.parked.count),
             succeeded: job.counts.succeeded,
             failed: job.counts.failed,
             cancelled: job.counts.cancelled,

@@ -2,7 +2,7 @@
 
 use super::{job, names, scheduler, start_all, subtask};
 use crate::JobNumber;
-use crate::schedule::{End, Fate, HeadError, OnError, OnFail, Outcome, State, Step};
+use crate::schedule::{Accepted, End, Fate, HeadError, OnError, OnFail, Outcome, State, Step};
 
 #[test]
 fn a_rollup_waits_for_all_its_keys_and_delays_nobody_else() {
@@ -118,15 +118,19 @@ fn a_scheduled_job_blocks_no_key_and_stands_where_it_begins() {
     let first = scheduler.poll_start(0).unwrap();
     assert_eq!(first.job, JobNumber(2));
     assert_eq!(scheduler.handle_timeout(99), []);
-    assert_eq!(scheduler.handle_timeout(100)[0].job, JobNumber(1));
+    assert_eq!(scheduler.handle_timeout(100), [JobNumber(1)]);
+    // Told once; and it is not in the order before it is told to begin.
+    assert_eq!(scheduler.handle_timeout(100), []);
     scheduler.accept(job(3, &["a"]), 100);
+    assert_eq!(scheduler.begin(JobNumber(1), 100), Some(Accepted::default()));
+    assert_eq!(scheduler.begin(JobNumber(1), 100), None);
     let mut order = vec![first];
     while let Some(start) = order.last().copied() {
         scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 100).unwrap();
         let Some(next) = scheduler.poll_start(100) else { break };
         order.push(next);
     }
-    assert_eq!(names(&order), [(2, 0), (2, 1), (1, 0), (3, 0)]);
+    assert_eq!(names(&order), [(2, 0), (2, 1), (3, 0), (1, 0)]);
 }
 
 #[test]

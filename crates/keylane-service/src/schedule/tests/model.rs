@@ -51,6 +51,8 @@ struct Job {
     allowed: u32,
     paused: bool,
     starts_at: Option<u64>,
+    /// Its time has come, and it was not told to begin.
+    is_due: bool,
     /// Its subtasks and its steps, while it is scheduled.
     parked: Vec<Sub>,
     parked_rest: Vec<Sub>,
@@ -99,6 +101,7 @@ enum Op {
     Weigh { which: usize, weight: u32 },
     Pass { time: u64 },
     Timeout,
+    Begin { which: usize },
     Restart,
 }
 
@@ -136,6 +139,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => (which(), 0..5_u32).prop_map(|(which, weight)| Op::Weigh { which, weight }),
         4 => (0..25_u64).prop_map(|time| Op::Pass { time }),
         4 => Just(Op::Timeout),
+        3 => any::<usize>().prop_map(|which| Op::Begin { which }),
         1 => Just(Op::Restart),
     ]
 }
@@ -398,7 +402,7 @@ impl Pair {
         });
         let job = self.job_mut(number);
         job.parked.drain(..).for_each(|sub| note(&sub, &mut dropped));
-        (job.fan_in, job.starts_at) = (false, None);
+        (job.fan_in, job.starts_at, job.is_due) = (false, None, false);
         job.ended.cancelled += dropped.len() as u64;
         dropped.into_iter().collect()
     }
@@ -523,6 +527,7 @@ impl Pair {
             allowed: new.allowed,
             paused: new.paused,
             starts_at,
+            is_due: false,
             parked: Vec::new(),
             parked_rest: Vec::new(),
             fan_in: new.fan_in,
@@ -558,13 +563,12 @@ impl Pair {
             },
             self.now,
         );
-        let waits = job.starts_at.is_some_and(|at| at > self.now);
-        let expected = if waits {
+        let expected = if job.starts_at.is_some() {
             let job = self.job_mut(number);
             (job.parked, job.parked_rest) = (subs, steps);
+            job.is_due = false;
             (Vec::new(), Vec::new(), None)
         } else {
-            self.job_mut(number).starts_at = None;
             self.begin(number, subs.into_iter().chain(steps).collect())
         };
         assert_eq!((accepted.failed, numbers(&accepted.dropped), accepted.over), expected);
@@ -739,12 +743,12 @@ impl Pair {
 
     fn timeout(&mut self) {
         let next = self.scheduler.next_timeout();
-        let begun = self.scheduler.handle_timeout(self.now);
+        let jobs = self.scheduler.handle_timeout(self.now);
         let attempts = self.subs.iter().filter_map(|sub| match sub.phase {
             Phase::BacksOff(until) => Some(until),
             _ => None,
         });
-        let begins = self.jobs.iter().filter_map(|job| job.starts_at);
+        let begins = self.jobs.iter().filter(|job| !job.is_due).filter_map(|job| job.starts_at);
         if let Some(due) = attempts.chain(begins).min() {
             assert!(next.is_some_and(|next| next <= due), "a timer is missing");
         }
@@ -753,17 +757,30 @@ impl Pair {
                 sub.phase = Phase::Waits;
             }
         }
-        let is_due = |job: &&Job| job.starts_at.is_some_and(|at| at <= self.now);
-        let due: BTreeSet<u64> = self.jobs.iter().filter(is_due).map(|job| job.number).collect();
-        assert_eq!(begun.iter().map(|it| it.job.0).collect::<BTreeSet<_>>(), due);
-        for begun in begun {
-            let job = self.job_mut(begun.job.0);
-            job.starts_at = None;
-            let subs = job.unpark();
-            let expected = self.begin(begun.job.0, subs);
-            let accepted = begun.accepted;
-            assert_eq!((accepted.failed, numbers(&accepted.dropped), accepted.over), expected);
+        let now = self.now;
+        let mut due = BTreeSet::new();
+        for job in &mut self.jobs {
+            if !job.is_due && job.starts_at.is_some_and(|at| at <= now) {
+                job.is_due = true;
+                due.insert(job.number);
+            }
         }
+        assert_eq!(jobs.iter().map(|job| job.0).collect::<BTreeSet<_>>(), due);
+    }
+
+    /// A job that is scheduled begins, if it is.
+    fn begin_scheduled(&mut self, which: usize) {
+        let Some(number) = self.pick(which) else { return };
+        let begun = self.scheduler.begin(JobNumber(number), self.now);
+        let job = self.job_mut(number);
+        if job.starts_at.take().is_none() {
+            return assert_eq!(begun, None);
+        }
+        job.is_due = false;
+        let subs = job.unpark();
+        let expected = self.begin(number, subs);
+        let begun = begun.unwrap();
+        assert_eq!((begun.failed, numbers(&begun.dropped), begun.over), expected);
     }
 
     fn set_kind(&mut self, kind: u32, limits: KindLimits) {
@@ -815,9 +832,8 @@ impl Pair {
         for number in open {
             let mut mine: Vec<Sub> = subs.iter().filter(|sub| sub.job == number).cloned().collect();
             mine.iter_mut().for_each(|sub| sub.phase = Phase::Waits);
-            let is_due = self.job(number).starts_at.is_some_and(|at| at <= self.now);
             let job = self.job_mut(number);
-            if is_due || job.starts_at.is_some() {
+            if job.starts_at.is_some() {
                 mine = job.unpark();
             }
             mine.sort_by_key(|sub| sub.step);
@@ -886,6 +902,7 @@ impl Pair {
             }
             Op::Pass { time } => self.pass(*time),
             Op::Timeout => self.timeout(),
+            Op::Begin { which } => self.begin_scheduled(*which),
             Op::Restart => self.restart(),
         }
     }
@@ -915,6 +932,7 @@ impl Pair {
         while !self.jobs.is_empty() {
             self.step(&Op::Pass { time: 50 });
             self.step(&Op::Timeout);
+            (0..self.jobs.len()).for_each(|which| self.step(&Op::Begin { which }));
             (0..6).for_each(|key| self.step(&Op::Retry { key }));
             while self.running() > 0 {
                 self.step(&Op::End { which: 0, how: 0 });
