@@ -8,18 +8,12 @@
 
 mod common;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use common::child::{self, Child};
 use common::{Client, Log, builder};
-use keylane_service::http::{self, Server};
 use serde_json::{Value, json};
-
-const FOLDER: &str = "KEYLANE_AUDIT_FOLDER";
 
 /// How many jobs, and how many schedules, are changed at the same time.
 const EACH: usize = 3;
@@ -30,33 +24,14 @@ const BEFORE_A_KILL: u64 = 25;
 /// The server, if this process was started to be one.
 #[tokio::test(flavor = "multi_thread")]
 async fn server() {
-    let Ok(folder) = std::env::var(FOLDER) else { return };
-    let folder = PathBuf::from(folder);
+    let Some(folder) = child::folder() else { return };
     let service = builder(&folder, &Log::default()).start().await.unwrap();
-    let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
-    let server = Server::start(&service, settings).await.unwrap();
-    std::fs::write(folder.join("address.new"), server.address().to_string()).unwrap();
-    std::fs::rename(folder.join("address.new"), folder.join("address")).unwrap();
-    std::future::pending::<()>().await;
+    child::serve(&service, &folder).await;
 }
 
-async fn start(folder: &Path) -> (Child, Client) {
-    let _ = std::fs::remove_file(folder.join("address"));
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "server", "--nocapture"])
-        .env(FOLDER, folder)
-        .stdout(Stdio::null())
-        .stderr(File::create(folder.join("messages")).unwrap())
-        .spawn()
-        .unwrap();
-    let address = loop {
-        if let Ok(address) = std::fs::read_to_string(folder.join("address")) {
-            break address.parse().unwrap();
-        }
-        assert!(child.try_wait().unwrap().is_none(), "the server has ended");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    };
-    (child, Client { address, http: reqwest::Client::new() })
+async fn client_of(child: &mut Child) -> Client {
+    let address = child.address().await.parse().unwrap();
+    Client { address, http: reqwest::Client::new() }
 }
 
 /// Something that operators change: a job by its name, or a schedule by its minute.
@@ -159,13 +134,14 @@ async fn operate(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_and_its_entry_survive_together() {
-    if std::env::var(FOLDER).is_ok() {
+    if child::folder().is_some() {
         return;
     }
-    let kills = std::env::var("KEYLANE_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let kills = child::kills();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
-    let (mut child, mut client) = start(folder.path()).await;
+    let mut child = Child::start(folder.path(), &[]);
+    let mut client = client_of(&mut child).await;
     let things = things(&client).await;
     let answered = Arc::new(Mutex::new(vec![0; things.len()]));
     for kill in 0..kills {
@@ -175,16 +151,14 @@ async fn an_action_and_its_entry_survive_together() {
             while count.load(Ordering::Relaxed) < wanted {
                 tokio::task::yield_now().await;
             }
-            child.kill().unwrap();
-            child.wait().unwrap();
+            child.kill();
         };
         tokio::join!(operate(&client, &things, &answered, &count), killed);
-        (child, client) = start(folder.path()).await;
+        child.restart();
+        client = client_of(&mut child).await;
         let last = answered.lock().unwrap().clone();
         check(&client, &things, &last).await;
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// The log has each change of each thing once, in order, and the last one is as the thing is.

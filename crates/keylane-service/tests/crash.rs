@@ -8,28 +8,25 @@
 mod common;
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::child::{self, Child, address};
 use keylane_service::handle::{Attempt, Function};
-use keylane_service::http::{self, Server};
 use keylane_service::{Kind, Service, Settings};
 use serde_json::{Value, json};
 
-const FOLDER: &str = "KEYLANE_CRASH_FOLDER";
 const CLIENTS: u64 = 4;
 const KEYS: u64 = 5;
 
 /// The server, if this process was started to be one.
 #[tokio::test(flavor = "multi_thread")]
 async fn server() {
-    let Ok(folder) = std::env::var(FOLDER) else { return };
-    let folder = PathBuf::from(folder);
+    let Some(folder) = child::folder() else { return };
     let ledger = OpenOptions::new().create(true).append(true).open(folder.join("ledger")).unwrap();
     let ledger = Arc::new(ledger);
     let note = Function::new(move |attempt: Attempt| {
@@ -47,31 +44,7 @@ async fn server() {
     let kind = Kind { attempts: 1_000_000, ..Kind::new(note) };
     let settings = Settings { slots: 8, ..Settings::new(folder.join("store")) };
     let service = Service::builder(settings).kind("note", kind).start().await.unwrap();
-    let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
-    let server = Server::start(&service, settings).await.unwrap();
-    std::fs::write(folder.join("address.new"), server.address().to_string()).unwrap();
-    std::fs::rename(folder.join("address.new"), folder.join("address")).unwrap();
-    std::future::pending::<()>().await;
-}
-
-fn start(folder: &Path) -> Child {
-    let _ = std::fs::remove_file(folder.join("address"));
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "server", "--nocapture"])
-        .env(FOLDER, folder)
-        .stdout(Stdio::null())
-        .stderr(File::create(folder.join("messages")).unwrap())
-        .spawn()
-        .unwrap()
-}
-
-async fn address(folder: &Path) -> String {
-    loop {
-        if let Ok(address) = std::fs::read_to_string(folder.join("address")) {
-            return address;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    child::serve(&service, &folder).await;
 }
 
 /// Submits jobs one after another until it is told to stop, each until it is acknowledged; returns their ids and
@@ -117,14 +90,14 @@ async fn submit(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_and_order_holds_over_kills() {
-    if std::env::var(FOLDER).is_ok() {
+    if child::folder().is_some() {
         return;
     }
-    let kills = std::env::var("KEYLANE_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let kills = child::kills();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let mut child = start(folder.path());
+    let mut child = Child::start(folder.path(), &[]);
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let (stop, acknowledged) = (Arc::clone(&stop), Arc::clone(&acknowledged));
@@ -137,18 +110,15 @@ async fn nothing_is_lost_and_order_holds_over_kills() {
         while acknowledged.load(Ordering::Relaxed) < wanted {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        child = start(folder.path());
+        child.restart();
     }
     stop.store(true, Ordering::Relaxed);
     let mut jobs = Vec::new();
     for client in clients {
         jobs.extend(client.await.unwrap());
     }
-    let subtasks = check_books(&address(folder.path()).await, &jobs).await;
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let subtasks = check_books(&child.address().await, &jobs).await;
+    child.kill();
     let attempts = check_ledger(&folder.path().join("ledger"), kills);
     let (jobs, again) = (jobs.len(), attempts - subtasks);
     println!(

@@ -7,18 +7,15 @@
 
 mod common;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use common::child::{self, Child};
 use common::{Log, builder_with};
-use keylane_service::http::{self, Server};
 use keylane_service::wire::Timestamp;
 use keylane_service::{ManualClock, Settings};
 use serde_json::{Value, json};
 
-const FOLDER: &str = "KEYLANE_SCHEDULES_FOLDER";
 const BEGIN: &str = "KEYLANE_SCHEDULES_BEGIN";
 const MINUTE: u64 = 60_000;
 
@@ -28,8 +25,7 @@ const FASTER: u64 = 500;
 /// The server, if this process was started to be one.
 #[tokio::test(flavor = "multi_thread")]
 async fn server() {
-    let Ok(folder) = std::env::var(FOLDER) else { return };
-    let folder = PathBuf::from(folder);
+    let Some(folder) = child::folder() else { return };
     let begin: u64 = std::env::var(BEGIN).unwrap().parse().unwrap();
     let shown = move || begin + (Timestamp::now().0 - begin) * FASTER;
     let clock = ManualClock::at(shown());
@@ -42,23 +38,7 @@ async fn server() {
     });
     let settings = Settings { clock: Some(clock), ..Settings::new(folder.join("store")) };
     let service = builder_with(settings, &Log::default()).start().await.unwrap();
-    let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
-    let server = Server::start(&service, settings).await.unwrap();
-    std::fs::write(folder.join("address.new"), server.address().to_string()).unwrap();
-    std::fs::rename(folder.join("address.new"), folder.join("address")).unwrap();
-    std::future::pending::<()>().await;
-}
-
-fn start(folder: &Path, begin: u64) -> Child {
-    let _ = std::fs::remove_file(folder.join("address"));
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "server", "--nocapture"])
-        .env(FOLDER, folder)
-        .env(BEGIN, begin.to_string())
-        .stdout(Stdio::null())
-        .stderr(File::create(folder.join("messages")).unwrap())
-        .spawn()
-        .unwrap()
+    child::serve(&service, &folder).await;
 }
 
 struct Asking {
@@ -71,9 +51,7 @@ impl Asking {
     async fn ask(&self, method: reqwest::Method, path: &str, body: &Value) -> Value {
         loop {
             tokio::time::sleep(Duration::from_millis(2)).await;
-            let Ok(address) = std::fs::read_to_string(self.folder.join("address")) else {
-                continue;
-            };
+            let Some(address) = child::address_now(&self.folder) else { continue };
             let url = format!("http://{address}{path}");
             let request = self.http.request(method.clone(), url);
             let request = request.header("content-type", "application/json");
@@ -103,14 +81,14 @@ const NAMES: [&str; 2] = ["once", "skip"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_time_has_one_job_at_most_over_kills() {
-    if std::env::var(FOLDER).is_ok() {
+    if child::folder().is_some() {
         return;
     }
-    let kills = std::env::var("KEYLANE_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let kills = child::kills();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let begin = Timestamp::now().0;
-    let mut child = start(folder.path(), begin);
+    let mut child = Child::start(folder.path(), &[(BEGIN, begin.to_string())]);
     let asking = Asking { folder: folder.path().to_owned(), http: reqwest::Client::new() };
     for name in NAMES {
         let body =
@@ -120,9 +98,7 @@ async fn each_time_has_one_job_at_most_over_kills() {
     for kill in 0..kills {
         let wanted = asking.fired().await + 3 + kill * 7 % 20;
         while asking.fired().await < wanted {}
-        child.kill().unwrap();
-        child.wait().unwrap();
-        child = start(folder.path(), begin);
+        child.restart();
     }
     for name in NAMES {
         let path = format!("/v1/schedules/{name}/pause");
@@ -132,8 +108,6 @@ async fn each_time_has_one_job_at_most_over_kills() {
         let (fired, passed) = check(&asking, name).await;
         println!("{kills} kills, {name}: {fired} times had one job each, {passed} had none");
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// The jobs that there are, the books of the schedule, and the times that there were: they say the same.
