@@ -23,7 +23,7 @@ pub(super) trait Abroad<T, E>: Send + Sync {
     /// It has ended, and its turn is about to.
     fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &Place);
 
-    /// Its turn has ended.
+    /// Its turn has ended. Called inside the pool, for the job may have something left to fold.
     fn left(&self, failed: bool);
 }
 
@@ -110,6 +110,7 @@ impl<T, E, F> Drop for Driven<T, E, F> {
         let failed = !outcome.is_done();
         job.ended(*at, *number, outcome, place);
         drop(turn.take());
-        job.left(failed);
+        place.leave_turn();
+        place.visit(|| job.left(failed));
     }
 }

@@ -361,8 +361,8 @@ where
     /// Submits the job, and folds the values of its subtasks as they come, or in the order in which
     /// they were split. Failures are not folded; the first one is the outcome of the job.
     ///
-    /// The fold runs on the workers, one at a time, and counts as a part of the subtasks. If it
-    /// panics, that ends the job alone.
+    /// The fold runs on the workers, or of futures on the runtime, one at a time, and counts as a part of
+    /// the subtasks. If it panics, that ends the job alone.
     ///
     /// # Errors
     ///
