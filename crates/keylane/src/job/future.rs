@@ -12,7 +12,8 @@ use tokio::task::AbortHandle;
 
 use super::work::Work;
 use crate::complete::{Outcome, PanicPayload, Runtime, answering};
-use crate::run::{Place, Turn, drop_quietly};
+use crate::quiet::drop_quietly;
+use crate::run::{Place, Turn};
 use crate::sync::AtomicBool;
 
 /// A job, as its futures see it.
