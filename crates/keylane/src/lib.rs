@@ -73,6 +73,7 @@ mod job;
 mod observe;
 mod order;
 mod pool;
+mod quiet;
 mod run;
 mod sync;
 

@@ -25,7 +25,7 @@ const ARROWS: [(&str, &str); 5] = [
 ];
 
 /// What is not a stage, and yet may be used by stages.
-const BELOW_THE_STAGES: [&str; 2] = ["sync", "error"];
+const BELOW_THE_STAGES: [&str; 3] = ["sync", "error", "quiet"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
 const HARMLESS: [(&str, &str); 13] = [

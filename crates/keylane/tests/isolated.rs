@@ -1,15 +1,15 @@
 //! A panic ends its task alone, wherever it comes from: the body, the drop of its captures, the drop
-//! of what it panicked with, or the hook that is told of it. The key goes on and so does the worker.
+//! of what it panicked with, that of its descriptor, or the hook that is told of it. The key goes on and so does the worker.
 
 mod common;
 
 use std::panic::panic_any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use common::{AnyHasher, Gate, Log, hold, pool, pool_of, soon, with_every_hasher};
-use keylane::{Claims, Outcome, Pool};
+use common::{AnyHasher, Gate, Log, hold, lock, pool, pool_of, soon, with_every_hasher};
+use keylane::{Claims, Compatibility, Outcome, Pool};
 
 with_every_hasher!(
     a_panic_in_any_task_of_a_line_ends_that_task_alone,
@@ -221,6 +221,61 @@ fn a_handle_learns_that_its_task_was_dropped_even_if_the_drop_panics() {
         assert!(dropped.is_err(), "the panic is the dropper's");
         assert!(waiter.join().unwrap());
         held.let_go();
+    });
+}
+
+/// A descriptor that conflicts with all others, and panics when it is dropped.
+struct Brittle {
+    /// What it does when it is asked about another.
+    asked: Box<dyn Fn() + Send + Sync>,
+    _drop: Grenade,
+}
+
+impl Compatibility for Brittle {
+    fn is_compatible(&self, _: &Self) -> bool {
+        (self.asked)();
+        false
+    }
+}
+
+fn brittle(asked: impl Fn() + Send + Sync + 'static) -> Claims<u32> {
+    Claims::described(Brittle { asked: Box::new(asked), _drop: Grenade })
+}
+
+/// A descriptor is dropped when its task has ended. A panic there ended the worker, behind the part of it that
+/// catches what a task throws, and no other took its place.
+#[test]
+fn a_descriptor_that_panics_when_it_is_dropped_ends_no_worker() {
+    soon(|| {
+        let pool = pool(1);
+        for claims in [brittle(|| ()), brittle(|| ()).and_exclusive(1)] {
+            let held = hold(&pool, 1);
+            // Who submits it has left it behind when it begins, so the worker is the last to have it.
+            let task = pool.submit(claims, || ()).unwrap();
+            held.let_go();
+            assert!(task.wait().unwrap().is_done());
+        }
+        check_workers(&pool, 1);
+    });
+}
+
+/// Who asks about a task keeps its descriptor, and drops it if the task has ended meanwhile. A panic there came
+/// to who submitted another task, after that was accepted, and before anything could have made it ready: it
+/// waited for ever, and so did all behind it.
+#[test]
+fn a_descriptor_that_panics_when_its_asker_drops_it_leaves_no_task_behind() {
+    soon(|| {
+        let pool = Arc::new(pool(1));
+        let held = Mutex::new(Some(hold(&pool, brittle(|| ()))));
+        let asks = pool.clone();
+        let asked = move || {
+            drop(lock(&held).take());
+            // The only worker does something else, so it has let go of the one that is asked about.
+            assert!(asks.submit(9, || ()).unwrap().wait().unwrap().is_done());
+        };
+        let task = pool.submit(brittle(asked), || ()).unwrap();
+        assert!(task.wait().unwrap().is_done());
+        check_workers(&pool, 1);
     });
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Live, Log, eventually, soon};
-use keylane::{Claims, OnError, Outcome, Pool, SubmitErrorKind};
+use keylane::{Claims, OnError, Outcome, Pool, ResultOrder, SubmitErrorKind};
 use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, oneshot};
 
@@ -137,5 +137,51 @@ fn a_stopped_pool_or_runtime_ends_the_job() {
             }
             assert!(job.wait().unwrap().is_cancelled());
         }
+    });
+}
+
+/// Of futures, a fold was called outside of their pool. What it submitted waited for room, which a full pool has
+/// only when the fold has returned; and nothing kept it from waiting for what was behind its own subtask.
+#[test]
+fn a_fold_stands_where_its_future_stood() {
+    soon(|| {
+        let runtime = runtime();
+        let pool = Pool::<u32>::builder().workers(1).capacity(1);
+        let pool = Arc::new(pool.runtime(runtime.handle().clone(), 10).build().unwrap());
+        let inside = pool.clone();
+        let job = pool.job("folds").each_future((0..10).map(|_| (1, async {})));
+        let job = job.fold(0, move |refused, ()| {
+            let behind = inside.try_submit(1, || ()).expect("it comes from inside");
+            let beside = inside.try_submit(7, || ()).expect("so does this");
+            assert!(beside.wait().unwrap().is_done());
+            refused + u32::from(behind.wait().is_err())
+        });
+        assert_eq!(job.unwrap().wait().unwrap().done(), Some(10));
+        pool.drain(None).unwrap();
+    });
+}
+
+/// What waits for earlier results is folded at the end of the job, if those do not come: by whoever has ended the
+/// last future, whose turn has ended by then.
+#[test]
+fn the_last_fold_of_a_job_is_inside_its_pool_too() {
+    soon(|| {
+        let runtime = runtime();
+        let pool = Pool::<u32>::builder().workers(1).capacity(1);
+        let pool = Arc::new(pool.runtime(runtime.handle().clone(), 10).build().unwrap());
+        pool.pause_key(&1);
+        let inside = pool.clone();
+        // The first does not begin, for the second fails.
+        let futures = [1, 2].map(|key| (key, async move { Err::<(), _>(key) }));
+        let job = pool.job("fails").order(ResultOrder::Submission).try_each_future(futures);
+        let job = job.fold_outcomes(0, move |folded, outcome| {
+            assert!(matches!(outcome, Outcome::Failed(2)));
+            let next = inside.try_submit(2, || ()).expect("it comes from inside");
+            assert!(next.wait().expect("its key is free").is_done());
+            folded + 1
+        });
+        assert_eq!(job.unwrap().wait().unwrap().done(), Some(1));
+        pool.resume_key(&1);
+        pool.drain(None).unwrap();
     });
 }

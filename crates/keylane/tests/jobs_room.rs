@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use common::{Gate, OpenAtLast, soon};
@@ -81,5 +82,43 @@ fn a_job_from_inside_a_task_is_not_refused() {
         let job = task.unwrap().wait().unwrap().unwrap();
         assert_eq!(job.wait().unwrap().unwrap().len(), 10);
         drop(pool);
+    });
+}
+
+/// Panics when it is asked how many there are left.
+struct PanicsInHint;
+
+impl Iterator for PanicsInHint {
+    type Item = fn();
+
+    fn next(&mut self) -> Option<fn()> {
+        None
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        panic!("asked, on purpose");
+    }
+}
+
+/// A job asked its iterator how many subtasks there are when it had its room already. A panic there came to
+/// who submitted it, and the room was gone for good: a full pool never had any again, and no drain ended.
+#[test]
+fn an_iterator_that_panics_when_it_is_asked_keeps_no_room() {
+    soon(|| {
+        let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
+        let plan = || pool.job("asked").within(Duration::ZERO).each(PanicsInHint);
+        let submits: [&dyn Fn(); 4] = [
+            &|| drop(plan().run()),
+            &|| drop(plan().collect()),
+            &|| drop(plan().fold((), |(), ()| ())),
+            &|| drop(plan().fold_outcomes((), |(), _| ())),
+        ];
+        for submit in submits {
+            let panics = catch_unwind(AssertUnwindSafe(submit));
+            assert!(panics.is_err(), "the panic is the submitter's");
+            assert_eq!(pool.snapshot(0).unfinished, 0);
+        }
+        assert!(pool.try_submit(1, || ()).unwrap().wait().unwrap().is_done());
+        pool.drain(None).unwrap();
     });
 }

@@ -5,11 +5,12 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{AnyHasher, Log, eventually, hold, with_every_hasher};
+use common::{AnyHasher, Log, eventually, hold, soon, with_every_hasher};
 use keylane::{
     Builder, Claims, DrainError, Handle, Hold, Holder, ManualClock, OnFailure, Pool, PoolReason,
     Rate, TaskState,
@@ -605,6 +606,52 @@ fn the_system_clock_keeps_rates_too() {
     pool.drain(None).unwrap();
     assert!(start.elapsed() >= 19 * 2 * MS);
     assert_eq!(log.len(), 20);
+}
+
+thread_local! {
+    /// What the next key that this thread drops does.
+    static IN_DROP: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// A key whose drop takes its time.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Slow;
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let act = IN_DROP.with_borrow_mut(Option::take);
+        act.into_iter().for_each(|act| act());
+    }
+}
+
+/// Whoever changes a rate tells the timer when nothing is locked any more, and drops what is left of the key
+/// before. If the key was held again meanwhile, until the very moment that was over, the alarm of that was the one
+/// that was taken back, and the key was held for ever.
+#[test]
+fn a_key_that_is_let_go_and_held_until_the_same_moment_goes_on_then() {
+    soon(|| {
+        let clock = ManualClock::new();
+        // All that fills up with time, and lets everything begin.
+        let filling = Rate::every(Duration::from_nanos(1)).burst(2);
+        let slow = Rate::every(10 * MS);
+        let pool = Pool::<Slow>::builder().workers(1).rate_clock(&clock).rate_per_key(filling);
+        let pool = Arc::new(pool.build().unwrap());
+        pool.set_rate_of(&Slow, Some(slow)).unwrap();
+        assert!(pool.submit(Slow, || {}).unwrap().wait().unwrap().is_done());
+        let is_held = |pool: &Pool<Slow>| pool.held_key(&Slow).is_some();
+        eventually(|| is_held(&pool));
+        let inside = pool.clone();
+        IN_DROP.set(Some(Box::new(move || {
+            assert!(!is_held(&inside));
+            inside.set_rate_of(&Slow, Some(slow)).unwrap();
+            assert!(is_held(&inside));
+        })));
+        pool.set_rate_of(&Slow, None).unwrap();
+        assert!(IN_DROP.with_borrow(Option::is_none), "the key was let go");
+        let next = pool.submit(Slow, || {}).unwrap();
+        clock.advance(10 * MS);
+        assert!(next.wait().unwrap().is_done());
+    });
 }
 
 /// The messages of a handler, and turns that go on without a worker.

@@ -19,7 +19,8 @@ use tokio::task::AbortHandle;
 use super::slot::Watch;
 use super::slot::{AskedToStop, Phase, answering};
 use super::{Outcome, PanicPayload, Slot};
-use crate::run::{Fate, Place, RunShared, Stage, Turn, drop_quietly};
+use crate::quiet::drop_quietly;
+use crate::run::{Fate, Place, RunShared, Stage, Turn};
 use crate::sync::Mutex;
 
 /// Where the futures of a pool run, and how many at a time.

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::order::{Descriptor, Inquiry, Look, Member, Round, Seated};
-use crate::run::drop_quietly;
+use crate::quiet::drop_quietly;
 use crate::sync::yield_now;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {

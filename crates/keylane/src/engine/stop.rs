@@ -7,7 +7,7 @@ use super::{Bounds, Engine, Execute, Key};
 use crate::error::DrainError;
 use crate::observe::Told;
 use crate::order::{Unrun, take_rollup};
-use crate::run::drop_quietly;
+use crate::quiet::drop_quietly;
 use crate::sync::Ordering;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {

@@ -27,7 +27,8 @@ use crate::allocate::{End, JobId, Progress, Take};
 use crate::complete::{Outcome, PanicPayload, answering};
 use crate::engine::{Crowd, Key, Office, Sat, Site, WeakOffice};
 use crate::order::Claims;
-use crate::run::{Body, Stage, Standing, Turn, drop_quietly};
+use crate::quiet::drop_quietly;
+use crate::run::{Body, Stage, Standing, Turn};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 pub(super) struct Core<K, I, F, T, E> {

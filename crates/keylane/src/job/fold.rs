@@ -12,7 +12,7 @@ use std::sync::Weak;
 use super::ResultOrder;
 use super::sink::{Ending, Numbered, OnPanic, Result, Sink, failed, tell};
 use crate::complete::{Outcome, PanicPayload};
-use crate::run::drop_quietly;
+use crate::quiet::drop_quietly;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// So many outcomes may wait for the fold, or for those of earlier subtasks, before the splitter is held

@@ -12,7 +12,8 @@ use tokio::task::AbortHandle;
 
 use super::work::Work;
 use crate::complete::{Outcome, PanicPayload, Runtime, answering};
-use crate::run::{Place, Turn, drop_quietly};
+use crate::quiet::drop_quietly;
+use crate::run::{Place, Turn};
 use crate::sync::AtomicBool;
 
 /// A job, as its futures see it.
@@ -23,7 +24,7 @@ pub(super) trait Abroad<T, E>: Send + Sync {
     /// It has ended, and its turn is about to.
     fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &Place);
 
-    /// Its turn has ended.
+    /// Its turn has ended. Called inside the pool, for the job may have something left to fold.
     fn left(&self, failed: bool);
 }
 
@@ -110,6 +111,7 @@ impl<T, E, F> Drop for Driven<T, E, F> {
         let failed = !outcome.is_done();
         job.ended(*at, *number, outcome, place);
         drop(turn.take());
-        job.left(failed);
+        place.leave_turn();
+        place.visit(|| job.left(failed));
     }
 }

@@ -350,19 +350,21 @@ where
     ///
     /// As for [`run`](Self::run).
     pub fn collect(self) -> Result<Job<Vec<T>, E>, SubmitError<Self>> {
-        if let Err(why) = self.admit() {
-            return Err(SubmitError::new(why, self));
-        }
+        let supply = match self.admit() {
+            Ok(supply) => supply,
+            Err(why) => return Err(SubmitError::new(why, self)),
+        };
         let order = self.settings.order.unwrap_or(ResultOrder::Submission);
         let result = Arc::new(Slot::new(()));
-        Ok(self.submit(Arc::new(Collect::new(order, Arc::downgrade(&result))), result))
+        let sink = Arc::new(Collect::new(order, Arc::downgrade(&result)));
+        Ok(self.submit(supply, sink, result))
     }
 
     /// Submits the job, and folds the values of its subtasks as they come, or in the order in which
     /// they were split. Failures are not folded; the first one is the outcome of the job.
     ///
-    /// The fold runs on the workers, one at a time, and counts as a part of the subtasks. If it
-    /// panics, that ends the job alone.
+    /// The fold runs on the workers, or of futures on the runtime, one at a time, and counts as a part of
+    /// the subtasks. If it panics, that ends the job alone.
     ///
     /// # Errors
     ///
@@ -372,14 +374,15 @@ where
         A: Send + 'static,
         G: FnMut(A, T) -> A + Send + 'static,
     {
-        if let Err(why) = self.admit() {
-            return Err(SubmitError::new(why, (self, init, fold)));
-        }
+        let supply = match self.admit() {
+            Ok(supply) => supply,
+            Err(why) => return Err(SubmitError::new(why, (self, init, fold))),
+        };
         let step = move |acc, outcome: Outcome<T, E>| {
             let value = outcome.done().expect("what is not a value is not folded");
             fold(acc, value)
         };
-        Ok(self.submit_fold(init, step, false))
+        Ok(self.submit_fold(supply, init, step, false))
     }
 
     /// Submits the job, and folds the outcomes of its subtasks, failures and panics among them. Then a
@@ -393,13 +396,15 @@ where
         A: Send + 'static,
         G: FnMut(A, Outcome<T, E>) -> A + Send + 'static,
     {
-        if let Err(why) = self.admit() {
-            return Err(SubmitError::new(why, (self, init, fold)));
-        }
-        Ok(self.submit_fold(init, fold, true))
+        let supply = match self.admit() {
+            Ok(supply) => supply,
+            Err(why) => return Err(SubmitError::new(why, (self, init, fold))),
+        };
+        Ok(self.submit_fold(supply, init, fold, true))
     }
 
-    fn admit(&self) -> Result<(), SubmitErrorKind> {
+    /// Takes room for it, and says what the rules are to know of its subtasks.
+    fn admit(&self) -> Result<Supply, SubmitErrorKind> {
         #[cfg(feature = "tokio")]
         if self.settings.goes_on && self.engine.settings.runtime.is_none() {
             return Err(SubmitErrorKind::NoRuntime);
@@ -409,10 +414,20 @@ where
             Some(Duration::ZERO) => Patience::None,
             Some(timeout) => Patience::for_at_most(timeout),
         };
-        self.engine.take_slot(patience).map_err(|refused| patience.explain(refused))
+        // Asks the user's iterator, which may panic: before there is room to be given back.
+        let supply = self.supply();
+        self.engine.take_slot(patience).map_err(|refused| patience.explain(refused))?;
+        Ok(supply)
     }
 
-    fn submit_fold<A, G>(self, init: A, step: G, takes_failures: bool) -> Job<A, E>
+    fn supply(&self) -> Supply {
+        match self.plan.expected() {
+            Some(0) => Supply::Ready(0),
+            hint => Supply::Split { expected: hint.or(self.settings.expected) },
+        }
+    }
+
+    fn submit_fold<A, G>(self, supply: Supply, init: A, step: G, takes_failures: bool) -> Job<A, E>
     where
         A: Send + 'static,
         G: FnMut(A, Outcome<T, E>) -> A + Send + 'static,
@@ -420,19 +435,18 @@ where
         let order = self.settings.order.unwrap_or(ResultOrder::Completion);
         let result = Arc::new(Slot::new(()));
         let sink = Arc::new(Fold::new(init, step, order, takes_failures, Arc::downgrade(&result)));
-        self.submit(sink, result)
+        self.submit(supply, sink, result)
     }
 
+    /// Submits what has been admitted. Nothing of the user's is called here: its room would be lost if that
+    /// panicked.
     fn submit<R: Send + 'static>(
         self,
+        supply: Supply,
         sink: Arc<dyn Sink<T, E>>,
         result: Arc<Shared<R, E>>,
     ) -> Job<R, E> {
         let Subtasks { engine, settings, plan } = self;
-        let supply = match plan.expected() {
-            Some(0) => Supply::Ready(0),
-            hint => Supply::Split { expected: hint.or(settings.expected) },
-        };
         let office: Arc<dyn Office> = engine.clone();
         let office: WeakOffice = Arc::downgrade(&office);
         let Settings { name, weight, on_error, most_waiting, .. } = settings;

@@ -5,7 +5,7 @@ use std::sync::Weak;
 
 use super::ResultOrder;
 use crate::complete::{Outcome, PanicPayload, Slot};
-use crate::run::drop_quietly;
+use crate::quiet::drop_quietly;
 use crate::sync::Mutex;
 
 /// What a job and its handle share: the result, once it is there. The handle alone owns it, so that the

@@ -3,7 +3,10 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::hint::black_box;
+use std::mem::needs_drop;
 use std::sync::Arc;
+
+use crate::quiet::drop_quietly;
 
 /// Says which tasks may run at the same time, where keys cannot: a range that overlaps another, a
 /// rectangle, a prefix, a table that reads while others write.
@@ -47,7 +50,8 @@ use std::sync::Arc;
 /// The answer depends on nothing but the two values, and does not change. It is asked on the thread
 /// that submits, outside of all locks, and so may take its time and even submit; but it must not wait
 /// for a task of the pool. If it panics, the two count as incompatible, so that the order is kept, and
-/// the panic goes to [`on_panic`](crate::Builder::on_panic); the submission succeeds.
+/// the panic goes to [`on_panic`](crate::Builder::on_panic); the submission succeeds. It is dropped when its
+/// task has ended, or by who was asking about it then; a panic in its drop goes nowhere.
 pub trait Compatibility: Send + Sync + 'static {
     /// Whether a task with this descriptor may run at the same time as one with the other.
     fn is_compatible(&self, other: &Self) -> bool;
@@ -133,6 +137,37 @@ impl<C: Compatibility> Asked<C> {
     }
 }
 
+/// A value whose drop may panic, which is nobody's business: whoever has it last lets go of it in the middle of
+/// something else. A worker is ending its task, or somebody is asking for another.
+struct Guarded<C>(Option<C>);
+
+impl<C> Guarded<C> {
+    fn value(&self) -> &C {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<C> Drop for Guarded<C> {
+    fn drop(&mut self) {
+        drop_quietly(self.0.take());
+    }
+}
+
+impl<C: Compatibility> Compatibility for Guarded<C> {
+    #[inline]
+    fn is_compatible(&self, other: &Self) -> bool {
+        self.value().is_compatible(other.value())
+    }
+
+    fn class(&self) -> Option<u64> {
+        self.value().class()
+    }
+
+    fn summary(&self) -> u64 {
+        self.value().summary()
+    }
+}
+
 trait Comparable: Any + Send + Sync {
     fn class(&self) -> Option<u64>;
 
@@ -165,6 +200,14 @@ impl<C: Compatibility> Comparable for Asked<C> {
 
 impl Descriptor {
     pub(crate) fn new<C: Compatibility>(value: C) -> Self {
+        // Plain data is asked about as it is.
+        match needs_drop::<C>() {
+            true => Self::of(Guarded(Some(value))),
+            false => Self::of(value),
+        }
+    }
+
+    fn of<C: Compatibility>(value: C) -> Self {
         let (summary, class) = (value.summary(), value.class());
         Descriptor(Arc::new(Asked { summary, value, class }))
     }

@@ -10,7 +10,8 @@ use crate::engine::{Key, Made, Patience, Unaccepted};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::run::{Body, drop_quietly};
+use crate::quiet::drop_quietly;
+use crate::run::Body;
 
 /// The body of a task with a handle, before it is a [`Body`].
 type Draft<T, F> = (Arc<Slot<T, std::convert::Infallible, Sure<F>>>, Made<Body>);

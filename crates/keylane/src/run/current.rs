@@ -196,6 +196,13 @@ impl Place {
         body()
     }
 
+    /// The task's turn has ended. What is still to be done for it is done inside its pool, and stands nowhere:
+    /// its keys may be others' by now.
+    pub(crate) fn leave_turn(&mut self) {
+        self.spot = FREE;
+        self.rollup = None;
+    }
+
     fn settle(self) {
         ENGINE.set(self.engine);
         INSIDE.set(self.inside);

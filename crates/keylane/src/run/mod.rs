@@ -29,4 +29,4 @@ pub(crate) use stage::{EndTurn, Fate, Keeping, Stage, bystander};
 pub use time::ManualClock;
 pub(crate) use time::Time;
 pub(crate) use timer::Timer;
-pub(crate) use worker::{CrewControl, drop_quietly};
+pub(crate) use worker::CrewControl;

@@ -16,6 +16,7 @@ use super::{EndTurn, Fate, Pace, Stage, Turn, View};
 use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
 use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
+use crate::quiet::drop_quietly;
 use crate::sync::{spin_hint, yield_now};
 
 /// Looks at the board, with a pause after each, before a worker without work goes to sleep: about
@@ -477,17 +478,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 self.tally.stand_in_rollup(rollup.clone());
             }
         }
-    }
-}
-
-/// Drops a value of the user's, whose drop may panic; the caller goes on.
-#[inline]
-pub(crate) fn drop_quietly<T>(value: T) {
-    if std::mem::needs_drop::<T>()
-        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
-    {
-        // Its drop may panic as well, and so may what that panics with: there may be no end to it.
-        std::mem::forget(payload);
     }
 }
 

@@ -116,3 +116,23 @@ fn no_alarm_is_overlooked() {
         assert_eq!(fired.load(Ordering::Relaxed), 11);
     });
 }
+
+/// Who takes an alarm back, with some delay, leaves the one that another has set meanwhile for the same moment.
+#[test]
+fn no_alarm_is_taken_back_for_another() {
+    check(|| {
+        let clock = ManualClock::new();
+        let timer = Arc::new(Timer::new());
+        timer.set(None, Some(1), 1);
+        let takes_back = spawn({
+            let timer = timer.clone();
+            move || timer.set(Some(1), None, 1)
+        });
+        timer.set(None, Some(1), 1);
+        clock.advance(TICK);
+        let ends = timer.clone();
+        // It parks for ever if there is nothing to do.
+        timer.run(&Time::new(Some(clock)), |_: usize| ends.end());
+        takes_back.join().unwrap();
+    });
+}

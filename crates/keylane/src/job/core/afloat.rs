@@ -110,7 +110,10 @@ where
         drop(afloat);
         let failed = !outcome.is_done();
         let mut one = std::iter::once((number, outcome));
-        if self.deliver(&mut one, failed, &|payload| place.panicked(payload)) {
+        // A fold stands where the future stood: its turn ends behind it.
+        let cancels =
+            place.visit(|| self.deliver(&mut one, failed, &|payload| place.panicked(payload)));
+        if cancels {
             self.ask(&mut |office, id| {
                 office.cancel_job(id);
                 true

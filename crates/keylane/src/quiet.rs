@@ -1,0 +1,14 @@
+//! Lets go of what is the user's, whatever its drop does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Drops a value of the user's, whose drop may panic; the caller goes on.
+#[inline]
+pub(crate) fn drop_quietly<T>(value: T) {
+    if std::mem::needs_drop::<T>()
+        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+    {
+        // Its drop may panic as well, and so may what that panics with: there may be no end to it.
+        std::mem::forget(payload);
+    }
+}
