@@ -14,6 +14,7 @@ mod keys;
 mod leases;
 mod logs;
 mod openapi;
+mod outbox;
 mod pause;
 mod problem;
 mod schedules;
