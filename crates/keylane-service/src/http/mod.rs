@@ -22,6 +22,7 @@ mod serve;
 mod server;
 mod tls;
 mod ui;
+mod unread;
 mod ws;
 
 use std::sync::Arc;

@@ -15,7 +15,8 @@
 //!
 //! Both ways are bounded. A client that sends faster than it is answered finds that nothing more is read from
 //! its connection. One that does not read is sent no event that is in the way of an answer; when it has
-//! fallen far behind it gets `{"op":"reset"}` in place of what it missed, and never anything out of order.
+//! fallen far behind it gets `{"op":"reset"}` in place of what it missed, and never anything out of order. When it
+//! has read nothing for the server's `body_timeout` it is given up.
 //!
 //! Closed with 1001 when the server stops, 1003 for bytes, 1008 without the role, 1009 for a message that
 //! is too large, 1013 when there are too many connections.
@@ -152,6 +153,8 @@ impl Client {
         let goodbye = tokio::select! {
             goodbye = client.listen(incoming) => goodbye,
             () = closing.cancelled() => Some(close(1001, "the server stops")),
+            // Nothing can be said to it any more: it has gone, or reads nothing.
+            () = say.closed() => None,
         };
         drop(client);
         events.abort();

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod attempts;
+pub(crate) mod slow;
 pub(crate) mod stage;
 
 use std::net::SocketAddr;
