@@ -382,3 +382,7 @@ impl Drop for RetryClaim {
         self.core.books().retried.remove(&self.job);
     }
 }
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;
