@@ -92,7 +92,11 @@ impl Core {
     }
 
     /// Removes a job that is over, and all about it.
-    pub(crate) async fn purge_job(self: &Arc<Self>, id: JobId, act: &Act) -> Result<(), Refused> {
+    pub(crate) async fn purge_job(
+        self: &Arc<Self>,
+        id: JobId,
+        act: &Arc<Act>,
+    ) -> Result<(), Refused> {
         if self.is_live(id)? {
             return Err(Refused::Conflict("the job is not over; cancel it first".into()));
         }
@@ -100,7 +104,20 @@ impl Core {
         let mut changes = Changes::new();
         changes.purge(id.number());
         self.log(act, &mut changes);
-        self.store.submit(changes).await.map_err(|error| self.write_refused(error))?;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (core, act) = (Arc::clone(self), Arc::clone(act));
+        self.store.submit_with(changes, move |written| {
+            // Also if the client has gone away.
+            let answer =
+                written.map(|_| core.purged(last, &act)).map_err(|error| core.write_refused(error));
+            let _ = tell.send(answer);
+        });
+        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+    }
+
+    /// A job is no longer on the disk. Called on the writer's thread, so that followers learn of it in the order of the
+    /// commits.
+    fn purged(&self, last: Job, act: &Act) {
         self.was_done(act);
         self.found_room();
         let now = self.clock.now();
@@ -108,7 +125,6 @@ impl Core {
             job: Some(Box::new(last)),
             ..super::events::event(event, crate::wire::EventKind::JobPurged, now)
         });
-        Ok(())
     }
 
     /// Does what failed of a job that is over once more: it goes on, behind all that was accepted meanwhile.

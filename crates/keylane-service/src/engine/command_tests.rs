@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use super::*;
 use crate::engine::Settings;
 use crate::engine::audit::Action;
+use crate::engine::events::Followed;
 use crate::handle::{Attempt, Function};
-use crate::wire::JobState;
+use crate::wire::{EventKind, JobState};
 use crate::{Kind, Service};
 
 /// The writer stands still in a callback until this is dropped: what it has committed together with it is on the
@@ -76,4 +77,30 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     drop(held);
     let job = service.wait(id).await.unwrap();
     assert_eq!((job.state, job.name), (JobState::Succeeded, None));
+}
+
+/// The request published that a job was removed, after its commit: nobody learned of it when the client had gone
+/// away by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, gate) = start(folder.path()).await;
+    gate.send(true).unwrap();
+    let core = &service.core;
+    let id = service.submit(r#"{"kind":"gated","payload":1}"#).await.unwrap();
+    service.wait(id).await.unwrap();
+
+    let held = Held::new(core);
+    held.wait();
+    let act = Arc::new(Act::in_process(Action::PurgeJob));
+    let purging = core.purge_job(id, &act).now_or_never();
+    assert!(purging.is_none(), "it is not on the disk yet: {purging:?}");
+    let (mut follower, _) = core.events.follow(None);
+    drop(held);
+    // Answered behind it.
+    core.store.submit(Changes::new()).await.unwrap();
+    assert!(matches!(core.stored(id), Err(Refused::Gone { .. })));
+    let Some(Followed::Event(event)) = follower.try_next() else { panic!("nobody was told") };
+    let job = event.job.as_ref().map(|job| job.id.clone());
+    assert_eq!((event.event, job), (EventKind::JobPurged, Some(id.to_string())));
 }
