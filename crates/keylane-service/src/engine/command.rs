@@ -25,6 +25,21 @@ impl Core {
         Ok(is_live)
     }
 
+    /// The same of a job whose acceptance is on the disk, where others see it, and whose callback is yet to come: that
+    /// is waited for, for until then it is in no books. Each further round takes another commit of the job in between:
+    /// it was over, and has been taken up again.
+    async fn is_in_books(&self, id: JobId) -> Result<bool, Refused> {
+        while !self.is_live(id)? {
+            if self.stored(id)?.status.state.is_final() {
+                return Ok(false);
+            }
+            // Callbacks come in the order of the commits, so this answer comes after that one.
+            let behind = self.store.submit(Changes::new()).await;
+            behind.map_err(|error| self.write_refused(error))?;
+        }
+        Ok(true)
+    }
+
     /// Cancels a job. One that is over is left as it is.
     pub(crate) async fn cancel_job(
         self: &Arc<Self>,
@@ -32,7 +47,7 @@ impl Core {
         request: &CancelRequest,
         act: &Act,
     ) -> Result<Job, Refused> {
-        if self.is_live(id)? {
+        if self.is_in_books(id).await? {
             {
                 let now = self.clock.now();
                 let mut books = self.books();
@@ -57,7 +72,7 @@ impl Core {
         paused: bool,
         act: &Act,
     ) -> Result<Job, Refused> {
-        self.is_live(id)?;
+        self.is_in_books(id).await?;
         {
             let now = self.clock.now();
             let mut books = self.books();
@@ -78,7 +93,7 @@ impl Core {
         version: Option<u64>,
         act: &Act,
     ) -> Result<Job, Refused> {
-        self.is_live(id)?;
+        self.is_in_books(id).await?;
         {
             let now = self.clock.now();
             let mut books = self.books();
@@ -97,7 +112,7 @@ impl Core {
         id: JobId,
         act: &Arc<Act>,
     ) -> Result<(), Refused> {
-        if self.is_live(id)? {
+        if self.is_in_books(id).await? {
             return Err(Refused::Conflict("the job is not over; cancel it first".into()));
         }
         let last = self.job(id)?;

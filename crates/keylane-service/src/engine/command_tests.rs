@@ -7,11 +7,11 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use super::*;
-use crate::engine::Settings;
 use crate::engine::audit::Action;
 use crate::engine::events::Followed;
+use crate::engine::{HandedOver, Settings};
 use crate::handle::{Attempt, Function};
-use crate::wire::{EventKind, JobState};
+use crate::wire::{CancelMode, EventKind, JobState};
 use crate::{Kind, Service};
 
 /// The writer stands still in a callback until this is dropped: what it has committed together with it is on the
@@ -53,8 +53,60 @@ async fn start(folder: &std::path::Path) -> (Service, watch::Sender<bool>) {
     (service.await.unwrap(), gate)
 }
 
+const CANCEL: CancelRequest = CancelRequest { mode: CancelMode::Graceful, reason: None };
+
 fn named(name: &str) -> JobPatch {
     JobPatch { name: Some(name.into()), ..JobPatch::default() }
+}
+
+/// A job that is on the disk, and that nobody was told of: the writer comes to that when what is returned is dropped.
+async fn just_committed(core: &Arc<Core>) -> (JobId, Held, HandedOver) {
+    let first = Held::new(core);
+    first.wait();
+    // What comes now is committed together, and told in this order.
+    let second = Held::new(core);
+    let job = r#"{"kind":"gated","payload":1,"delay_ms":3600000}"#;
+    let intake = core.begin_intake(serde_json::from_str(job).unwrap(), false).unwrap();
+    let id = intake.id();
+    let coming = intake.hand_over(None).await.unwrap();
+    drop(first);
+    second.wait();
+    assert!(!core.stored(id).unwrap().status.state.is_final());
+    (id, second, coming)
+}
+
+/// A job was on the disk, where people see it, and its callback had not come: it was answered unchanged to who
+/// cancelled it, and went on; who paused or changed it was told that it is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_just_committed_takes_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, _gate) = start(folder.path()).await;
+    let core = &service.core;
+    let act = &Act::in_process(Action::CancelJob);
+
+    let (id, held, coming) = just_committed(core).await;
+    let mut cancelling = std::pin::pin!(core.cancel_job(id, &CANCEL, act));
+    let early = cancelling.as_mut().now_or_never();
+    assert!(early.is_none(), "it was not cancelled: {early:?}");
+    drop(held);
+    assert_eq!(cancelling.await.unwrap().state, JobState::Cancelled);
+    coming.outcome().await.unwrap();
+
+    let (id, held, coming) = just_committed(core).await;
+    let mut pausing = std::pin::pin!(core.pause_job(id, true, act));
+    let early = pausing.as_mut().now_or_never();
+    assert!(early.is_none(), "it was not paused: {early:?}");
+    drop(held);
+    assert_eq!(pausing.await.unwrap().state, JobState::Paused);
+    coming.outcome().await.unwrap();
+
+    let (id, held, coming) = just_committed(core).await;
+    let mut patching = std::pin::pin!(core.patch_job(id, named("a"), None, act));
+    let early = patching.as_mut().now_or_never();
+    assert!(early.is_none(), "it was not changed: {early:?}");
+    drop(held);
+    assert_eq!(patching.await.unwrap().name.as_deref(), Some("a"));
+    coming.outcome().await.unwrap();
 }
 
 /// The change of its head was taken, and went to the disk behind the end of the job. Had the job been removed in
