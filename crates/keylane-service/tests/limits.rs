@@ -6,12 +6,14 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
+use common::slow::{grumbling, small};
 use common::{Client, Log, builder_with, serve, serve_with};
 use keylane_service::http::Settings;
 use keylane_service::{Bounds, Service};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 async fn service(folder: &Path, bounds: Bounds) -> Service {
     let settings = keylane_service::Settings { bounds, ..common::settings(folder) };
@@ -268,4 +270,28 @@ async fn who_is_refused_in_the_middle_of_a_body_gets_the_answer() {
     let wrong = lines(1000, "expect: 100-continue\r\n").replace("ndjson", "nothing");
     let said = until_let_go(&client, &wrong).await;
     assert!(said.starts_with("HTTP/1.1 415") && said.contains("connection: close"), "{said}");
+}
+
+/// One that follows events and reads none of them kept its place among the connections for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_nothing_makes_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (open, gate) = watch::channel(false);
+    let builder = builder_with(common::settings(folder.path()), &Log::default());
+    let service = builder.kind("grumble", grumbling(gate)).start().await.unwrap();
+    let body_timeout = Duration::from_millis(100);
+    let settings = Settings { body_timeout, most_connections: 1, ..Settings::default() };
+    let (_server, client) = serve_with(&service, settings).await;
+    let mut stream = small(client.address).await;
+    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    let many = vec![json!({}); 3000];
+    let many = json!({"kind": "grumble", "subtasks": many}).to_string();
+    service.submit(&many).await.unwrap();
+    open.send(true).unwrap();
+    // There is one place, and this needs it.
+    client.get("/livez").await.expect(200);
+    drop(stream);
 }

@@ -11,6 +11,7 @@ use keylane_service::JobNumber;
 use keylane_service::store::{
     Changes, Counts, JobState, JobStatus, OutcomeKind, Settings, Store, WriteError,
 };
+use rusqlite::Connection;
 use store_support::{
     NOW, accepted, keys, new_job, new_store, open, outcome, payload, place, upload,
 };
@@ -100,6 +101,37 @@ fn what_does_not_fit_does_not_keep_others_out() {
     let fits = (0..200).filter(|number| number % 3 != 1);
     assert!(recorded.into_iter().map(|one| one.outcome.number).eq(fits));
     assert_eq!(store.check().unwrap().damage, []);
+}
+
+/// Another program kept the file locked, or the disk was full, when an upload was dropped: its chunks stayed until a
+/// restart.
+#[test]
+fn an_upload_that_could_not_be_dropped_at_once_goes_later() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    let other = Connection::open(&path).unwrap();
+    let count = |table: &str| -> u32 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        other.query_row(&sql, [], |row| row.get(0)).unwrap()
+    };
+    let mut upload = store.upload(NOW).unwrap();
+    for _ in 0..5 {
+        upload.push(&["key"], &[7; 100_000]).unwrap();
+        upload.flush().unwrap();
+    }
+    store.submit(Changes::new()).wait().unwrap();
+    assert!(count("chunk") > 0);
+
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(upload);
+    // Behind that, and refused like it.
+    assert_eq!(store.submit(Changes::new()).wait(), Err(WriteError::Busy));
+    other.execute_batch("ROLLBACK").unwrap();
+    // The first one says that there is room again, and with the second at the latest the chunks go.
+    for _ in 0..2 {
+        store.submit(Changes::new()).wait().unwrap();
+    }
+    assert_eq!((count("chunk"), count("loose")), (0, 0));
 }
 
 /// A limit on the size of its files makes the system refuse the child's writes in the middle of a

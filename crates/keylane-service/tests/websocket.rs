@@ -3,12 +3,16 @@
 mod common;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use common::{Client, Log, builder, serve};
+use common::slow::{grumbling, small};
+use common::{Client, Log, builder, serve, serve_with};
 use futures_util::{SinkExt, StreamExt};
+use keylane_service::http::Settings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
@@ -166,7 +170,7 @@ async fn a_stop_says_goodbye() {
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
     let (server, client) = serve(&service).await;
     let mut socket = connect(&client).await;
-    let stop = tokio::spawn(server.stop(std::time::Duration::from_secs(10)));
+    let stop = tokio::spawn(server.stop(Duration::from_secs(10)));
     let goodbye = loop {
         match socket.next().await.unwrap().unwrap() {
             Message::Close(frame) => break frame.unwrap(),
@@ -202,5 +206,38 @@ async fn clients_that_vanish_in_the_middle_leave_nothing() {
     assert_eq!(hear(&mut socket).await["op"], "accepted");
     while client.get("/v1/summary").await.json()["websockets"] != 1 {
         tokio::task::yield_now().await;
+    }
+}
+
+/// Such a client was waited for without end, in a room that nobody else could have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_nothing_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (open, gate) = watch::channel(false);
+    let service = builder(folder.path(), &Log::default()).kind("grumble", grumbling(gate));
+    let service = service.start().await.unwrap();
+    let body_timeout = Duration::from_millis(100);
+    let (_server, client) =
+        serve_with(&service, Settings { body_timeout, ..Settings::default() }).await;
+    let many = vec![json!({}); 3000];
+    let id = client.submit(&json!({"kind": "grumble", "subtasks": many}).to_string()).await;
+
+    let stream = small(client.address).await;
+    let request = format!("ws://{}/v1/ws", client.address).into_client_request().unwrap();
+    let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.unwrap();
+    let follow = json!({"op": "follow", "seq": 1, "id": id});
+    socket.send(Message::text(follow.to_string())).await.unwrap();
+    let said = socket.next().await.unwrap().unwrap();
+    assert!(said.to_text().unwrap().contains("following"), "{said}");
+    assert_eq!(client.get("/v1/summary").await.json()["websockets"], 1);
+
+    // From here on it sends nothing and reads nothing, while there is much to be said.
+    open.send(true).unwrap();
+    while client.get("/v1/summary").await.json()["websockets"] != 0 {
+        tokio::task::yield_now().await;
+    }
+    // What was on the way still comes, and then the end, without a goodbye.
+    while let Some(Ok(said)) = socket.next().await {
+        assert!(!said.is_close(), "{said}");
     }
 }

@@ -25,6 +25,21 @@ impl Core {
         Ok(is_live)
     }
 
+    /// The same of a job whose acceptance is on the disk, where others see it, and whose callback is yet to come: that
+    /// is waited for, for until then it is in no books. Each further round takes another commit of the job in between:
+    /// it was over, and has been taken up again.
+    async fn is_in_books(&self, id: JobId) -> Result<bool, Refused> {
+        while !self.is_live(id)? {
+            if self.stored(id)?.status.state.is_final() {
+                return Ok(false);
+            }
+            // Callbacks come in the order of the commits, so this answer comes after that one.
+            let behind = self.store.submit(Changes::new()).await;
+            behind.map_err(|error| self.write_refused(error))?;
+        }
+        Ok(true)
+    }
+
     /// Cancels a job. One that is over is left as it is.
     pub(crate) async fn cancel_job(
         self: &Arc<Self>,
@@ -32,7 +47,7 @@ impl Core {
         request: &CancelRequest,
         act: &Act,
     ) -> Result<Job, Refused> {
-        if self.is_live(id)? {
+        if self.is_in_books(id).await? {
             {
                 let now = self.clock.now();
                 let mut books = self.books();
@@ -57,7 +72,7 @@ impl Core {
         paused: bool,
         act: &Act,
     ) -> Result<Job, Refused> {
-        self.is_live(id)?;
+        self.is_in_books(id).await?;
         {
             let now = self.clock.now();
             let mut books = self.books();
@@ -78,7 +93,7 @@ impl Core {
         version: Option<u64>,
         act: &Act,
     ) -> Result<Job, Refused> {
-        self.is_live(id)?;
+        self.is_in_books(id).await?;
         {
             let now = self.clock.now();
             let mut books = self.books();
@@ -92,15 +107,32 @@ impl Core {
     }
 
     /// Removes a job that is over, and all about it.
-    pub(crate) async fn purge_job(self: &Arc<Self>, id: JobId, act: &Act) -> Result<(), Refused> {
-        if self.is_live(id)? {
+    pub(crate) async fn purge_job(
+        self: &Arc<Self>,
+        id: JobId,
+        act: &Arc<Act>,
+    ) -> Result<(), Refused> {
+        if self.is_in_books(id).await? {
             return Err(Refused::Conflict("the job is not over; cancel it first".into()));
         }
         let last = self.job(id)?;
         let mut changes = Changes::new();
         changes.purge(id.number());
         self.log(act, &mut changes);
-        self.store.submit(changes).await.map_err(|error| self.write_refused(error))?;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (core, act) = (Arc::clone(self), Arc::clone(act));
+        self.store.submit_with(changes, move |written| {
+            // Also if the client has gone away.
+            let answer =
+                written.map(|_| core.purged(last, &act)).map_err(|error| core.write_refused(error));
+            let _ = tell.send(answer);
+        });
+        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+    }
+
+    /// A job is no longer on the disk. Called on the writer's thread, so that followers learn of it in the order of the
+    /// commits.
+    fn purged(&self, last: Job, act: &Act) {
         self.was_done(act);
         self.found_room();
         let now = self.clock.now();
@@ -108,7 +140,6 @@ impl Core {
             job: Some(Box::new(last)),
             ..super::events::event(event, crate::wire::EventKind::JobPurged, now)
         });
-        Ok(())
     }
 
     /// Does what failed of a job that is over once more: it goes on, behind all that was accepted meanwhile.
@@ -382,3 +413,7 @@ impl Drop for RetryClaim {
         self.core.books().retried.remove(&self.job);
     }
 }
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

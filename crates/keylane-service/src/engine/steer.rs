@@ -88,6 +88,11 @@ impl Core {
     ) -> Result<(), Refused> {
         crate::head::check_patch(patch.labels.as_ref(), patch.name.as_ref(), patch.weight)?;
         let live = books.live.get_mut(&job).ok_or_else(over)?;
+        // Its head would be written behind its end; and if it was removed in between, the store would refuse that, and
+        // with it all that is written together.
+        if live.is_closing {
+            return Err(over());
+        }
         if let Some(wanted) = version.filter(|wanted| *wanted != live.version) {
             tracing::debug!(wanted, version = live.version, "a patch of an older version");
             return Err(Refused::Stale { version: live.version });

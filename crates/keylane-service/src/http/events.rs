@@ -11,12 +11,12 @@ use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
-use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::State;
 use super::extract::{Reader, query};
 use super::jobs::OfJob;
+use super::outbox::{Outbox, Unsent, outbox};
 use super::problem::Refusal;
 use crate::JobId;
 use crate::engine::{Core, Followed, Follower, event};
@@ -28,10 +28,6 @@ pub(super) fn router() -> Router<State> {
 
 /// How often a comment shows that the connection is alive.
 const PING: Duration = Duration::from_secs(15);
-
-/// How many events wait for a slow connection before nothing more is read for it. What it misses then is
-/// still in the ring, or it is told to ask again.
-const WAITING: usize = 64;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Proxies that gather answers would hold events back.
@@ -92,7 +88,9 @@ fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
 }
 
 fn stream(state: &State, following: Following, after: Option<&str>) -> Response {
-    let (to, from) = mpsc::channel(WAITING);
+    // When it is full nothing more is read for the client. What it misses then is still in the ring, or it is told to
+    // ask again.
+    let (to, from) = outbox();
     let closing = state.closing.clone();
     let core = std::sync::Arc::clone(&state.core);
     // Before anybody is answered: who has the answer misses nothing from then on.
@@ -103,8 +101,8 @@ fn stream(state: &State, following: Following, after: Option<&str>) -> Response 
             () = closing.cancelled() => {}
         }
     });
-    let events = futures_util::stream::unfold(from, |mut from: mpsc::Receiver<Sse>| async move {
-        from.recv().await.map(|event| (Ok::<_, Infallible>(event), from))
+    let events = futures_util::stream::unfold(from, |mut from: Unsent<Sse>| async move {
+        from.recv().await.map(|(event, _)| (Ok::<_, Infallible>(event), from))
     });
     let keep_alive = KeepAlive::new().interval(PING);
     let mut response = Stream::new(events).keep_alive(keep_alive).into_response();
@@ -117,10 +115,10 @@ async fn feed(
     core: &std::sync::Arc<Core>,
     following: Following,
     (mut follower, reset): (Follower, Option<Followed>),
-    to: &mpsc::Sender<Sse>,
+    to: &Outbox<Sse>,
 ) {
     let first = Sse::default().retry(Duration::from_secs(2)).comment("keylane");
-    if to.send(first).await.is_err() {
+    if to.send(first, 0).await.is_err() {
         return;
     }
     if let Some(Followed::Reset(id)) = reset
@@ -151,7 +149,7 @@ async fn send_job(
     core: &std::sync::Arc<Core>,
     id: JobId,
     follower: &Follower,
-    to: &mpsc::Sender<Sse>,
+    to: &Outbox<Sse>,
 ) -> bool {
     let Ok(job) = core.job(id) else { return true };
     let kind = if job.state.is_final() { EventKind::JobEnded } else { EventKind::JobChanged };
@@ -188,7 +186,7 @@ impl Live {
         &mut self,
         core: &std::sync::Arc<Core>,
         follower: &Follower,
-        to: &mpsc::Sender<Sse>,
+        to: &Outbox<Sse>,
     ) -> Option<()> {
         let now = core.clock.now();
         let is_second = self.ticked.is_multiple_of(2);
@@ -211,7 +209,7 @@ impl Live {
         &self,
         core: &std::sync::Arc<Core>,
         followed: Followed,
-        to: &mpsc::Sender<Sse>,
+        to: &Outbox<Sse>,
     ) -> Option<()> {
         match followed {
             Followed::Event(happened) if self.wants(&happened) => send(to, &happened).await,
@@ -227,8 +225,9 @@ impl Live {
 }
 
 /// None if the client is gone.
-async fn send(to: &mpsc::Sender<Sse>, event: &Event) -> Option<()> {
+async fn send(to: &Outbox<Sse>, event: &Event) -> Option<()> {
     let data = serde_json::to_string(event).expect("an event can be written as JSON");
+    let bytes = data.len();
     let sse = Sse::default().id(&event.id).event(event.event.as_str()).data(data);
-    to.send(sse).await.ok()
+    to.send(sse, bytes).await.ok()
 }

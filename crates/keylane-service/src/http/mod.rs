@@ -14,6 +14,7 @@ mod keys;
 mod leases;
 mod logs;
 mod openapi;
+mod outbox;
 mod pause;
 mod problem;
 mod schedules;
@@ -21,6 +22,7 @@ mod serve;
 mod server;
 mod tls;
 mod ui;
+mod unread;
 mod ws;
 
 use std::sync::Arc;

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use super::auth::Tokens;
 use super::tls::Tls;
+use super::unread::Unread;
 use super::{State, router};
 use crate::Service;
 
@@ -47,8 +48,8 @@ pub struct Settings {
     /// How long a client may take to send a request's head, from its connection or the answer before on.
     /// Default: 10 s.
     pub head_timeout: Duration,
-    /// How long a client may pause in the middle of a request's body: somebody may send records as they
-    /// are found. Default: 2 min.
+    /// How long a client may pause in the middle of a request's body, for somebody may send records as they
+    /// are found; and how long it may read nothing of what it is sent, over HTTP or a WebSocket. Default: 2 min.
     pub body_timeout: Duration,
 }
 
@@ -208,6 +209,7 @@ async fn connection(
     // Answers are small, and somebody waits for each.
     let _ = stream.set_nodelay(true);
     let peer = stream.peer_addr().ok();
+    let stream = Unread::new(stream, settings.body_timeout);
     match &settings.tls {
         None => serve(TokioIo::new(stream), peer, routes, settings, stopping).await,
         Some(tls) => {

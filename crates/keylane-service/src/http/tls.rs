@@ -12,6 +12,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::unread::Unread;
+
 /// A certificate and its key.
 #[derive(Clone)]
 pub struct Tls(TlsAcceptor);
@@ -65,7 +67,10 @@ impl Tls {
         Ok(Tls(TlsAcceptor::from(Arc::new(config))))
     }
 
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(super) async fn accept(
+        &self,
+        stream: Unread<TcpStream>,
+    ) -> io::Result<TlsStream<Unread<TcpStream>>> {
         self.0.accept(stream).await
     }
 }

@@ -15,7 +15,8 @@
 //!
 //! Both ways are bounded. A client that sends faster than it is answered finds that nothing more is read from
 //! its connection. One that does not read is sent no event that is in the way of an answer; when it has
-//! fallen far behind it gets `{"op":"reset"}` in place of what it missed, and never anything out of order.
+//! fallen far behind it gets `{"op":"reset"}` in place of what it missed, and never anything out of order. When it
+//! has read nothing for the server's `body_timeout` it is given up.
 //!
 //! Closed with 1001 when the server stops, 1003 for bytes, 1008 without the role, 1009 for a message that
 //! is too large, 1013 when there are too many connections.
@@ -43,13 +44,14 @@ use super::audit;
 use super::auth::{Caller, Role};
 use super::extract::Reader;
 use super::guard::{need, read_only};
+use super::outbox::{Gone, Outbox, Unsent, outbox};
 use super::problem::Refusal;
 use crate::JobId;
 use crate::engine::{Act, Action, Answered, Core, Followed, Follower};
 use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
 
-/// How many messages wait for a client that does not read.
-const WAITING: usize = 64;
+/// How many changes of what a client follows wait for the task that sends its events.
+const CHANGES: usize = 64;
 
 /// How many jobs one client follows.
 const MOST_FOLLOWED: usize = 1000;
@@ -122,7 +124,7 @@ struct Client {
     followed: HashSet<JobId>,
     /// Changed when `followed` is.
     follow: mpsc::Sender<Follow>,
-    say: mpsc::Sender<Message>,
+    say: Outbox<Message>,
 }
 
 enum Follow {
@@ -141,8 +143,8 @@ impl Client {
             return;
         }
         let (out, incoming) = socket.split();
-        let (say, said) = mpsc::channel(WAITING);
-        let (follow, following) = mpsc::channel(WAITING);
+        let (say, said) = outbox();
+        let (follow, following) = mpsc::channel(CHANGES);
         let writer = tokio::spawn(write(out, said));
         let events = tokio::spawn(forward(following, say.clone()));
         let closing = state.closing.clone();
@@ -151,11 +153,13 @@ impl Client {
         let goodbye = tokio::select! {
             goodbye = client.listen(incoming) => goodbye,
             () = closing.cancelled() => Some(close(1001, "the server stops")),
+            // Nothing can be said to it any more: it has gone, or reads nothing.
+            () = say.closed() => None,
         };
         drop(client);
         events.abort();
         if let Some(goodbye) = goodbye {
-            let _ = tokio::time::timeout(Duration::from_secs(1), say.send(goodbye)).await;
+            let _ = tokio::time::timeout(Duration::from_secs(1), put(&say, goodbye)).await;
         }
         drop(say);
         // A client that does not read has a moment for what is still to be said.
@@ -171,14 +175,14 @@ impl Client {
                 if std::mem::replace(&mut was_asked, true) {
                     return None;
                 }
-                self.say.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
+                put(&self.say, Message::Ping(bytes::Bytes::new())).await.ok()?;
                 continue;
             };
             was_asked = false;
             match message? {
                 Ok(Message::Text(text)) => {
                     let answer = self.handle(&text).await;
-                    self.say.send(answer).await.ok()?;
+                    put(&self.say, answer).await.ok()?;
                 }
                 Ok(Message::Binary(_)) => return Some(close(1003, "messages are text")),
                 Ok(Message::Close(_)) => return None,
@@ -345,7 +349,7 @@ impl Following {
 
 /// Sends events of the followed jobs. It waits for room, and so is told to begin anew when it has waited for
 /// too long.
-async fn forward(mut changes: mpsc::Receiver<Follow>, say: mpsc::Sender<Message>) {
+async fn forward(mut changes: mpsc::Receiver<Follow>, say: Outbox<Message>) {
     let mut following = Following::default();
     loop {
         let next = async {
@@ -372,7 +376,7 @@ async fn forward(mut changes: mpsc::Receiver<Follow>, say: mpsc::Sender<Message>
                     Followed::Event(_) => continue,
                     Followed::Reset(_) => message(&Said::Reset),
                 };
-                if say.send(said).await.is_err() {
+                if put(&say, said).await.is_err() {
                     return;
                 }
             }
@@ -385,8 +389,18 @@ fn is_followed(followed: &HashSet<JobId>, event: &Event) -> bool {
     job.is_some_and(|job| followed.contains(&job))
 }
 
-async fn write(mut out: SplitSink<WebSocket, Message>, mut said: mpsc::Receiver<Message>) {
-    while let Some(message) = said.recv().await {
+/// Errors if the client is gone.
+async fn put(say: &Outbox<Message>, message: Message) -> Result<(), Gone> {
+    let bytes = match &message {
+        Message::Text(text) => text.len(),
+        // What the protocol itself needs is small.
+        _ => 0,
+    };
+    say.send(message, bytes).await
+}
+
+async fn write(mut out: SplitSink<WebSocket, Message>, mut said: Unsent<Message>) {
+    while let Some((message, _room)) = said.recv().await {
         if out.send(message).await.is_err() {
             return;
         }
@@ -435,7 +449,7 @@ mod tests {
     async fn one_follows_from_when_one_was_told_so() {
         let events = Arc::new(Events::new(7));
         let (follow, changes) = mpsc::channel(8);
-        let (say, mut said) = mpsc::channel(8);
+        let (say, mut said) = outbox();
         for job in [JobId([1; 16]), JobId([2; 16])] {
             follow.send(Follow::Begin(job, events.follow(None).0)).await.unwrap();
             ended(&events, job);
@@ -443,7 +457,9 @@ mod tests {
         ended(&events, JobId([3; 16]));
         drop(tokio::spawn(forward(changes, say)));
         for job in [JobId([1; 16]), JobId([2; 16])] {
-            let Some(Message::Text(text)) = said.recv().await else { panic!("it is not told") };
+            let Some((Message::Text(text), _)) = said.recv().await else {
+                panic!("it is not told")
+            };
             assert!(text.contains(&job.to_string()), "{text}");
         }
         drop(follow);

@@ -79,14 +79,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Parts of these are nobody's, if they were to be of jobs that were refused.
+    /// Parts of these are nobody's: they were to be of jobs that were refused, or of uploads that were dropped. Both
+    /// are known as such in the file since their first part; that they are to be removed is known here.
     fn abandon(&mut self, changes: &[Change]) {
         for change in changes {
-            if let Change::Accept(accept) = change
-                && accept.inline.is_none()
-                && accept.total > 0
-            {
-                self.loose.push_back(accept.job);
+            match change {
+                Change::Accept(accept) if accept.inline.is_none() && accept.total > 0 => {
+                    self.loose.push_back(accept.job);
+                }
+                Change::Abandon(job) => self.loose.push_back(*job),
+                _ => {}
             }
         }
     }

@@ -4,6 +4,7 @@
 
 pub(crate) mod attempts;
 pub(crate) mod child;
+pub(crate) mod slow;
 pub(crate) mod stage;
 
 use std::net::SocketAddr;

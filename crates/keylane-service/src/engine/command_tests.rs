@@ -1,0 +1,158 @@
+//! Commands that come while the writer is in the middle of something: they are done all the same, in the order of the
+//! disk, or refused before anything is written.
+
+use std::sync::mpsc;
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+
+use super::*;
+use crate::engine::audit::Action;
+use crate::engine::events::Followed;
+use crate::engine::{HandedOver, Settings};
+use crate::handle::{Attempt, Function};
+use crate::wire::{CancelMode, EventKind, JobState};
+use crate::{Kind, Service};
+
+/// The writer stands still in a callback until this is dropped: what it has committed together with it is on the
+/// disk, and of what stands behind it nobody was told.
+struct Held {
+    entered: mpsc::Receiver<()>,
+    _leave: mpsc::Sender<()>,
+}
+
+impl Held {
+    fn new(core: &Core) -> Self {
+        let (enter, entered) = mpsc::channel();
+        let (leave, left) = mpsc::channel::<()>();
+        core.store.submit_with(Changes::new(), move |_| {
+            enter.send(()).unwrap();
+            // An error is what tells it to go on.
+            let _ = left.recv();
+        });
+        Held { entered, _leave: leave }
+    }
+
+    fn wait(&self) {
+        self.entered.recv().unwrap();
+    }
+}
+
+/// A service whose jobs of the kind `gated` end when the gate is open.
+async fn start(folder: &std::path::Path) -> (Service, watch::Sender<bool>) {
+    let (gate, at_gate) = watch::channel(false);
+    let gated = Function::new(move |_: Attempt| {
+        let mut at_gate = at_gate.clone();
+        async move {
+            let _ = at_gate.wait_for(|is_open| *is_open).await;
+            Ok(None)
+        }
+    });
+    let settings = Settings::new(folder.join("store"));
+    let service = Service::builder(settings).kind("gated", Kind::new(gated)).start();
+    (service.await.unwrap(), gate)
+}
+
+const CANCEL: CancelRequest = CancelRequest { mode: CancelMode::Graceful, reason: None };
+
+fn named(name: &str) -> JobPatch {
+    JobPatch { name: Some(name.into()), ..JobPatch::default() }
+}
+
+/// A job that is on the disk, and that nobody was told of: the writer comes to that when what is returned is dropped.
+async fn just_committed(core: &Arc<Core>) -> (JobId, Held, HandedOver) {
+    let first = Held::new(core);
+    first.wait();
+    // What comes now is committed together, and told in this order.
+    let second = Held::new(core);
+    let job = r#"{"kind":"gated","payload":1,"delay_ms":3600000}"#;
+    let intake = core.begin_intake(serde_json::from_str(job).unwrap(), false).unwrap();
+    let id = intake.id();
+    let coming = intake.hand_over(None).await.unwrap();
+    drop(first);
+    second.wait();
+    assert!(!core.stored(id).unwrap().status.state.is_final());
+    (id, second, coming)
+}
+
+/// A job was on the disk, where people see it, and its callback had not come: it was answered unchanged to who
+/// cancelled it, and went on; who paused or changed it was told that it is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_just_committed_takes_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, _gate) = start(folder.path()).await;
+    let core = &service.core;
+    let act = &Act::in_process(Action::CancelJob);
+
+    let (id, held, coming) = just_committed(core).await;
+    let mut cancelling = std::pin::pin!(core.cancel_job(id, &CANCEL, act));
+    let early = cancelling.as_mut().now_or_never();
+    assert!(early.is_none(), "it was not cancelled: {early:?}");
+    drop(held);
+    assert_eq!(cancelling.await.unwrap().state, JobState::Cancelled);
+    coming.outcome().await.unwrap();
+
+    let (id, held, coming) = just_committed(core).await;
+    let mut pausing = std::pin::pin!(core.pause_job(id, true, act));
+    let early = pausing.as_mut().now_or_never();
+    assert!(early.is_none(), "it was not paused: {early:?}");
+    drop(held);
+    assert_eq!(pausing.await.unwrap().state, JobState::Paused);
+    coming.outcome().await.unwrap();
+
+    let (id, held, coming) = just_committed(core).await;
+    let mut patching = std::pin::pin!(core.patch_job(id, named("a"), None, act));
+    let early = patching.as_mut().now_or_never();
+    assert!(early.is_none(), "it was not changed: {early:?}");
+    drop(held);
+    assert_eq!(patching.await.unwrap().name.as_deref(), Some("a"));
+    coming.outcome().await.unwrap();
+}
+
+/// The change of its head was taken, and went to the disk behind the end of the job. Had the job been removed in
+/// between, the store would have refused it, and with it the outcomes of other jobs in the same batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, gate) = start(folder.path()).await;
+    let core = &service.core;
+    let id = service.submit(r#"{"kind":"gated","payload":1}"#).await.unwrap();
+    let held = Held::new(core);
+    held.wait();
+    gate.send(true).unwrap();
+    while !core.books().live[&id.number()].is_closing {
+        tokio::task::yield_now().await;
+    }
+    let act = Act::in_process(Action::PatchJob);
+    let patched = core.patch_job(id, named("late"), None, &act).now_or_never();
+    assert!(matches!(patched, Some(Err(Refused::Conflict(_)))), "{patched:?}");
+    drop(held);
+    let job = service.wait(id).await.unwrap();
+    assert_eq!((job.state, job.name), (JobState::Succeeded, None));
+}
+
+/// The request published that a job was removed, after its commit: nobody learned of it when the client had gone
+/// away by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, gate) = start(folder.path()).await;
+    gate.send(true).unwrap();
+    let core = &service.core;
+    let id = service.submit(r#"{"kind":"gated","payload":1}"#).await.unwrap();
+    service.wait(id).await.unwrap();
+
+    let held = Held::new(core);
+    held.wait();
+    let act = Arc::new(Act::in_process(Action::PurgeJob));
+    let purging = core.purge_job(id, &act).now_or_never();
+    assert!(purging.is_none(), "it is not on the disk yet: {purging:?}");
+    let (mut follower, _) = core.events.follow(None);
+    drop(held);
+    // Answered behind it.
+    core.store.submit(Changes::new()).await.unwrap();
+    assert!(matches!(core.stored(id), Err(Refused::Gone { .. })));
+    let Some(Followed::Event(event)) = follower.try_next() else { panic!("nobody was told") };
+    let job = event.job.as_ref().map(|job| job.id.clone());
+    assert_eq!((event.event, job), (EventKind::JobPurged, Some(id.to_string())));
+}

@@ -1,0 +1,130 @@
+//! What is to be said to one client, on its way to its connection: bounded by number and by bytes.
+//!
+//! Most of it is small. But the end of a job, and a job itself, have what its fan-in has made, which may be many
+//! megabytes, so a bound on the number alone would be none on the memory that a client takes that reads slowly.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+/// How many messages wait for a client that does not read.
+const WAITING: usize = 64;
+
+/// How many bytes they have together. One with more waits until all before it have gone, and then is alone.
+const WAITING_BYTES: u32 = 1024 * 1024;
+
+/// Where it is put in.
+#[derive(Debug)]
+pub(super) struct Outbox<T> {
+    to: mpsc::Sender<(T, Room)>,
+    /// A permit for each byte that may come. Closed when nobody takes anything out any more.
+    room: Arc<Semaphore>,
+}
+
+/// Where it is taken out.
+#[derive(Debug)]
+pub(super) struct Unsent<T> {
+    from: mpsc::Receiver<(T, Room)>,
+    room: Arc<Semaphore>,
+}
+
+/// What something takes until it is sent: given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Room(
+    #[expect(dead_code, reason = "it is there to be dropped")] OwnedSemaphorePermit,
+);
+
+/// The client is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone;
+
+pub(super) fn outbox<T>() -> (Outbox<T>, Unsent<T>) {
+    let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
+    let (to, from) = mpsc::channel(WAITING);
+    (Outbox { to, room: Arc::clone(&room) }, Unsent { from, room })
+}
+
+impl<T> Clone for Outbox<T> {
+    fn clone(&self) -> Self {
+        Outbox { to: self.to.clone(), room: Arc::clone(&self.room) }
+    }
+}
+
+impl<T> Outbox<T> {
+    /// Puts in something of so many bytes, when there is room. Dropped before, it was not put in.
+    ///
+    /// Errors if nobody takes it out.
+    pub(super) async fn send(&self, said: T, bytes: usize) -> Result<(), Gone> {
+        let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await.map_err(|_| Gone)?;
+        self.to.send((said, Room(room))).await.map_err(|_| Gone)
+    }
+
+    /// Returns when nobody takes anything out any more.
+    pub(super) async fn closed(&self) {
+        self.to.closed().await;
+    }
+}
+
+impl<T> Unsent<T> {
+    /// The next one, and what it takes. None at the end.
+    pub(super) async fn recv(&mut self) -> Option<(T, Room)> {
+        self.from.recv().await
+    }
+}
+
+impl<T> Drop for Unsent<T> {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const ALL: usize = WAITING_BYTES as usize;
+
+    /// Only their number was bounded: 64 events with 16 MiB of results each waited for a client that did not read.
+    #[tokio::test]
+    async fn what_waits_is_bounded_by_its_bytes_as_well() {
+        let (outbox, mut unsent) = outbox();
+        outbox.send(1, ALL / 2).await.unwrap();
+        outbox.send(2, ALL / 2).await.unwrap();
+        let mut third = std::pin::pin!(outbox.send(3, 100 * ALL));
+        assert_eq!(third.as_mut().now_or_never(), None);
+        let (first, _) = unsent.recv().await.unwrap();
+        assert_eq!(third.as_mut().now_or_never(), None, "it takes all there is");
+        let (second, room) = unsent.recv().await.unwrap();
+        assert_eq!(third.as_mut().now_or_never(), None, "the second is not sent yet");
+        drop(room);
+        third.await.unwrap();
+        let (third, _) = unsent.recv().await.unwrap();
+        assert_eq!([first, second, third], [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn what_is_small_is_bounded_by_its_number() {
+        let (outbox, mut unsent) = outbox();
+        for number in 0..WAITING {
+            outbox.send(number, 0).await.unwrap();
+        }
+        assert_eq!(outbox.send(WAITING, 0).now_or_never(), None);
+        assert_eq!(unsent.recv().await.map(|(first, _)| first), Some(0));
+        assert_eq!(outbox.send(WAITING, 0).now_or_never(), Some(Ok(())));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_room_learns_that_the_client_is_gone() {
+        let (outbox, unsent) = outbox();
+        outbox.send(1, ALL).await.unwrap();
+        let mut second = std::pin::pin!(outbox.send(2, 1));
+        assert_eq!(second.as_mut().now_or_never(), None);
+        drop(unsent);
+        assert_eq!(second.await, Err(Gone));
+        assert_eq!(outbox.send(3, 0).await, Err(Gone));
+        outbox.closed().await;
+    }
+}
