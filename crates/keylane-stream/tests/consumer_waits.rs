@@ -13,7 +13,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use consuming::{Door, PATIENCE, Watched, eventually, keyed, survey};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
 use keylane_stream::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
 use keylane_stream::tracker::{MapLimit, Progress};
 use keylane_stream::{Delivered, Partition, Position};
@@ -41,6 +41,8 @@ struct State {
     committed: bool,
     /// Whose commits are not answered yet.
     unanswered: Vec<Partition>,
+    /// Each poll fails.
+    dead: bool,
     /// Whether looks are taken down, once there is nothing to be told.
     counts: bool,
     looks: Vec<Look>,
@@ -65,6 +67,7 @@ impl Script {
             answer: Some(Ok(())),
             committed: false,
             unanswered: Vec::new(),
+            dead: false,
             counts: false,
             looks: Vec::new(),
             rounds: 0,
@@ -143,6 +146,12 @@ impl Script {
     }
 }
 
+impl State {
+    fn alive(&self) -> Result<(), SourceError> {
+        if self.dead { Err(SourceError::new("it is dead")) } else { Ok(()) }
+    }
+}
+
 fn name(number: u32) -> Partition {
     Partition::new("t", number)
 }
@@ -161,9 +170,10 @@ impl Source for Script {
             // It returns at once, as it may, so that what is counted takes no time.
             state.looks.push(Look { timeout, rounds });
             self.0.changed.notify_all();
-            return Ok(());
+            return state.alive();
         }
         loop {
+            state.alive()?;
             events.extend(state.events.drain(..));
             let left = until.saturating_duration_since(Instant::now());
             if std::mem::take(&mut state.rung) || !events.is_empty() || left.is_zero() {
@@ -329,5 +339,34 @@ fn for_what_runs_of_a_partition_that_is_given_up() {
     assert!(looks.iter().all(|look| look.rounds < 10), "it looks again and again: {looks:?}");
     slow.open();
     let ended = consumer.wait();
+    assert_eq!((ended.counts.handled, ended.abandoned), (2, 0));
+}
+
+/// While a commit was on its way, a source was waited in, although it was dead and returned at once.
+#[test]
+fn for_what_runs_and_not_for_a_source_that_is_dead() {
+    let script = Script::new();
+    script.change(|state| state.answer = None);
+    script.assign(0);
+    script.push(0, 0, "slow");
+    script.push(0, 1, "quick");
+    let slow = Door::closed();
+    let door = slow.clone();
+    let consumer = builder(&script, Duration::ZERO).stop_within(PATIENCE);
+    let consumer = consumer.start(move |attempt: &Attempt| {
+        if attempt.key() == Some(b"slow") {
+            door.pass();
+        }
+        Ok::<_, Failure>(())
+    });
+    let consumer = consumer.unwrap();
+    script.await_commit();
+    script.change(|state| (state.dead, state.counts) = (true, true));
+    // The first failure stops the consumer, and with the second one the source is dead.
+    let looks = &script.looks()[2..];
+    assert!(looks.iter().all(|look| look.timeout.is_zero()), "it is waited in: {looks:?}");
+    slow.open();
+    let ended = consumer.wait();
+    assert!(matches!(ended.why, Why::Source(_)), "{}", ended.why);
     assert_eq!((ended.counts.handled, ended.abandoned), (2, 0));
 }

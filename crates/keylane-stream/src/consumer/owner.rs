@@ -531,15 +531,17 @@ impl Owner {
         self.leaving.iter().any(Leaving::is_awaiting) || self.held().any(wanted)
     }
 
+    /// Whether the source has something to say that matters. One that is dead has not, and would not wait.
     fn waits_for_source(&self) -> bool {
         let takes = |held: &Held| {
             let more = held.paused.is_none() && !held.exhausted && !held.closing;
             // What came of a commit is an event, and the next one waits for it.
             more || held.is_saving()
         };
-        self.leaving.iter().any(Leaving::waits_for_source)
+        let wanted = self.leaving.iter().any(Leaving::waits_for_source)
             || self.held().next().is_none()
-            || self.held().any(takes)
+            || self.held().any(takes);
+        wanted && !self.source_is_dead
     }
 
     /// When there is something to do even if nothing happens. If that is now, the next round does it: what waits
