@@ -13,7 +13,7 @@ use keylane_stream::Record;
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
 use keylane_stream::lines::{FileSource, PipeSource};
 use keylane_stream::retry::{Last, Policy};
-use keylane_stream::source::SourceError;
+use keylane_stream::source::{Event, Source, SourceError};
 use tempfile::TempDir;
 
 fn place(text: &str) -> (TempDir, PathBuf, PathBuf) {
@@ -240,4 +240,36 @@ fn a_pipe_that_fails_ends_its_consumer() {
     let source = PipeSource::new("stdin", Failing).unwrap();
     let ended = Consumer::builder(source).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
     assert_eq!(ended.why.to_string(), "cannot read stdin: unplugged");
+}
+
+/// An input without a line, which takes as long to let go of as the door is closed.
+struct Lingering(Door);
+
+impl std::io::Read for Lingering {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Ok(0)
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+/// The bell was rung before there was anything to see, so that the end was noticed when the wait after it was over.
+#[test]
+fn who_waits_for_a_pipe_learns_of_its_end_at_once() {
+    let door = Door::closed();
+    let mut pipe = PipeSource::new("pipe", Lingering(door.clone())).unwrap();
+    let mut events = Vec::new();
+    pipe.poll(Duration::ZERO, 1, &mut events).unwrap();
+    assert!(matches!(events[0], Event::Assigned(_)), "{events:?}");
+    if events.len() == 1 {
+        // Nothing but the bell ends such a wait.
+        events.clear();
+        pipe.poll(PATIENCE, 1, &mut events).unwrap();
+    }
+    assert!(matches!(events.last(), Some(Event::Exhausted(_))), "{events:?}");
+    door.open();
 }

@@ -93,6 +93,18 @@ fn a_callback_that_panics_keeps_no_other_from_being_called() {
     sink.send_all("bills", &numbers(1)).expect("it is told of");
 }
 
+fn letter(record: Record) -> Letter {
+    Letter {
+        partition: Partition::new("orders", 3),
+        position: Position::new(17),
+        written: SystemTime::now(),
+        record,
+        failure: "no such client".to_owned(),
+        attempts: 5,
+        failed_at: SystemTime::now(),
+    }
+}
+
 #[test]
 fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
     let cluster = cluster();
@@ -102,16 +114,7 @@ fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
         payload: b"\xff\x00".to_vec(),
         headers: vec![("own".to_owned(), b"header".to_vec())],
     };
-    let letter = Letter {
-        partition: Partition::new("orders", 3),
-        position: Position::new(17),
-        written: SystemTime::now(),
-        record: record.clone(),
-        failure: "no such client".to_owned(),
-        attempts: 5,
-        failed_at: SystemTime::now(),
-    };
-    letters.bury(&[letter]).expect("it is written");
+    letters.bury(&[letter(record.clone())]).expect("it is written");
     let mut driven = Driven::with(mocked(&cluster.bootstrap_servers(), "bills", "readers"));
     let bills = Partition::new("bills", 0);
     driven.poll_until("it comes", |driven| driven.records.get(&bills).map(|_| ()));
@@ -126,6 +129,29 @@ fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
         says("keylane-failure", "no such client") && says("keylane-attempts", "5"),
         "{found:?}"
     );
+}
+
+/// A client that no longer knows what the brokers have gives up for good. The letters stayed with it, so that their
+/// records kept their keys until the consumer was started again.
+#[test]
+fn dead_letters_are_written_by_another_client_when_theirs_has_given_up() {
+    let cluster = cluster();
+    let sink = sink(&cluster);
+    let mut letters = KafkaLetters::new(sink.clone(), "bills");
+    cluster.request_errors(
+        RDKafkaApiKey::Produce,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER],
+    );
+    let records = numbers(2);
+    letters.bury(&[letter(records[0].clone())]).expect_err("its client has given up");
+    // It is for good.
+    let error = sink.send_all("bills", &records).unwrap_err();
+    assert!(matches!(error, SendError::GivenUp(_)), "{error:?}");
+    letters.bury(&[letter(records[1].clone())]).expect("there is another client");
+    let mut driven = Driven::with(mocked(&cluster.bootstrap_servers(), "bills", "readers"));
+    let bills = Partition::new("bills", 0);
+    driven.poll_records(&bills, 1);
+    assert_eq!(driven.payloads(&bills), [1]);
 }
 
 #[test]

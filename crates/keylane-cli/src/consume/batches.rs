@@ -13,9 +13,8 @@ use keylane_stream::consumer::{
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
 
-use super::handle::{Commands, NotHandled, Posts, succeeded};
+use super::handle::{Commands, NotHandled, Posts};
 use super::plan;
-use crate::process;
 
 /// Starts a consumer whose batches go to a command each.
 pub(super) fn start_commands(
@@ -45,16 +44,24 @@ fn start(
     builder.start_batches(batch, move |batch: &[Attempt]| {
         let has_line_end = |one: &Attempt| memchr::memchr(b'\n', one.payload()).is_some();
         match batch.iter().position(has_line_end) {
-            None => handle(batch).map_err(Failure::from),
+            None => handle(batch).map_err(failure),
             Some(first) => {
                 // It cannot be handled; those before it can.
                 if first > 0 {
-                    handle(&batch[..first])?;
+                    handle(&batch[..first]).map_err(failure)?;
                 }
                 Err(FailedAt::new(first, NotHandled::LineEnd).into())
             }
         }
     })
+}
+
+/// Where what is printed cannot be written, there is no use in handling each alone.
+fn failure(error: NotHandled) -> Failure {
+    match error {
+        NotHandled::NotWritten(_) => FailedAt::new(0, error).into(),
+        error => error.into(),
+    }
 }
 
 impl Commands {
@@ -66,8 +73,7 @@ impl Commands {
             .env("KEYLANE_LAST_POSITION", last.position().to_string())
             .env("KEYLANE_COUNT", batch.len().to_string())
             .stdin(input(batch).map_err(NotHandled::NotRun)?);
-        let ended = process::run_once(&self.children, &mut command, &self.output);
-        succeeded(ended.map_err(NotHandled::NotRun)?)
+        self.run(&mut command)
     }
 }
 

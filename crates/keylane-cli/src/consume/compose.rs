@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
 use keylane_stream::consumer::{
-    self, Attempt, Builder, Consumer, Ended, Notice, Outbox, Remote, StartError, Why,
+    self, Attempt, Builder, Consumer, Ended, Failure, Notice, Outbox, Remote, StartError, Why,
 };
 use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
 use keylane_stream::journal::JournalSource;
@@ -19,7 +19,7 @@ use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
 
-use super::handle::{Commands, Posts, classify};
+use super::handle::{Commands, NotHandled, Posts, classify};
 use super::journals::Journals;
 use super::keys::Keys;
 use super::outputs::Outputs;
@@ -124,13 +124,13 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
         let _ = sender.send(Event::Drained);
     })?;
     let look = || watch.iter().for_each(|watch| watch());
-    let signal = follow(&events, &remote, children.as_deref(), plan.stop_within, &output, look);
+    let stopped = follow(&events, &remote, children.as_deref(), plan.stop_within, &output, look);
     let ended = ended.recv().context("the consumer has panicked")?;
     report(&ended, &output);
     if let Some(runtime) = runtime {
         runtime.shutdown_background();
     }
-    Ok(ending(&ended, signal))
+    Ok(ending(&ended, stopped))
 }
 
 /// Where what comes of records goes, if it is kept.
@@ -281,7 +281,7 @@ fn leave(ended: &Ended, workers: Option<Workers>, children: Option<&Children>) {
     }
 }
 
-/// Waits for the end, and hurries it on demand. The signal that asked for it, if one did.
+/// Waits for the end, and hurries it on demand. How that ends it if something asked for it: the first counts.
 fn follow(
     events: &Receiver<Event>,
     remote: &Remote,
@@ -289,9 +289,9 @@ fn follow(
     stop_within: Duration,
     output: &Output,
     look: impl Fn(),
-) -> Option<i32> {
+) -> Option<Ending> {
     let mut asked = 0;
-    let mut signal = None;
+    let mut stopped = None;
     loop {
         let cause = match events.recv_timeout(TICK) {
             Ok(Event::Stop(cause)) => cause,
@@ -302,11 +302,15 @@ fn follow(
             }
         };
         asked += 1;
-        match cause {
-            Cause::Signal(number) => _ = signal.get_or_insert(number),
-            Cause::OutputClosed => _ = signal.get_or_insert(signal_hook::consts::SIGPIPE),
-            Cause::Error(error) => output.say(format_args!("{error:#}")),
-        }
+        let ending = match cause {
+            Cause::Signal(signal) => Ending::Signalled { signal },
+            Cause::OutputClosed => Ending::Signalled { signal: signal_hook::consts::SIGPIPE },
+            Cause::Error(error) => {
+                output.say(format_args!("{error:#}"));
+                Ending::Error
+            }
+        };
+        stopped.get_or_insert(ending);
         match asked {
             1 => {
                 remote.stop(stop_within);
@@ -319,7 +323,7 @@ fn follow(
             _ => _ = children.inspect(|children| children.kill()),
         }
     }
-    signal
+    stopped
 }
 
 fn report(ended: &Ended, output: &Output) {
@@ -343,13 +347,19 @@ fn report(ended: &Ended, output: &Output) {
     ));
 }
 
-fn ending(ended: &Ended, signal: Option<i32>) -> Ending {
+fn ending(ended: &Ended, stopped: Option<Ending>) -> Ending {
     let counts = &ended.counts;
-    match (&ended.why, signal) {
+    match (&ended.why, stopped) {
+        // The failure is what came of it.
+        (Why::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
         (Why::Failed { .. } | Why::Source(_), _) => Ending::Error,
-        (_, Some(signal)) => Ending::Signalled { signal },
+        (_, Some(stopped)) => stopped,
         _ => Ending::Finished {
             failed: counts.skipped + counts.dead_lettered + ended.stopped.len() as u64,
         },
     }
+}
+
+fn is_not_written(failure: &Failure) -> bool {
+    matches!(failure.downcast_ref(), Some(NotHandled::NotWritten(_)))
 }

@@ -17,7 +17,7 @@ use reqwest::{StatusCode, Url, redirect};
 use super::keys::{Keys, as_input};
 use super::plan::Class;
 use crate::input::Layout;
-use crate::output::Output;
+use crate::output::{NotWritten, Output};
 use crate::process::{self, Children};
 use crate::template::{NoField, Template};
 
@@ -34,6 +34,8 @@ pub(super) enum NotHandled {
     Exit { what: String, refused: bool },
     #[error("the command was not run: {0}")]
     NotRun(#[source] io::Error),
+    #[error(transparent)]
+    NotWritten(#[from] NotWritten),
     #[error(transparent)]
     Unfit(#[from] NoField),
     #[error("its worker ended without answering it ({0})")]
@@ -53,6 +55,7 @@ pub(super) enum NotHandled {
 /// What sort of failure it was.
 pub(super) fn classify(failure: &Failure) -> Class {
     let refused = match failure.downcast_ref::<NotHandled>() {
+        Some(NotHandled::NotWritten(_)) => return Class::NotWritten,
         Some(NotHandled::Exit { refused, .. }) => *refused,
         // Its bytes cannot be a command's words.
         Some(NotHandled::NotRun(error)) => {
@@ -124,9 +127,16 @@ impl Commands {
 
     /// Runs the command, and writes what it prints.
     pub(super) fn handle(&self, attempt: &Attempt) -> Result<(), NotHandled> {
-        let mut command = self.command(attempt)?;
-        let ended = process::run_once(&self.children, &mut command, &self.output);
-        succeeded(ended.map_err(NotHandled::NotRun)?)
+        self.run(&mut self.command(attempt)?)
+    }
+
+    /// The same with a command that is made already.
+    pub(super) fn run(&self, command: &mut Command) -> Result<(), NotHandled> {
+        let ended = process::run_once(&self.children, command, &self.output);
+        let (status, written) = ended.map_err(NotHandled::NotRun)?;
+        // However it ended: the policy for that could have the record done.
+        written?;
+        succeeded(status)
     }
 
     /// Runs the command, and returns what it prints.
@@ -164,7 +174,7 @@ impl Commands {
     }
 }
 
-pub(super) fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
+fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
     match status.success() {
         true => Ok(()),
         false => Err(NotHandled::Exit {

@@ -94,6 +94,8 @@ pub(super) enum Class {
     Failed,
     /// It never will.
     Refused,
+    /// It was handled, and what came of it is lost: no record can be done any more.
+    NotWritten,
 }
 
 /// Settings that make no sense.
@@ -304,7 +306,11 @@ fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
             ..failed
         },
     };
-    let policy = Policy::new(failed).and_then(|policy| policy.with(Class::Refused, refused));
+    // Neither skipped nor buried, for nothing is wrong with it: it comes again at the next start.
+    let not_written = Rule { limit: Limit::attempts(1), last: Last::Stop, ..failed };
+    let policy = Policy::new(failed)
+        .and_then(|policy| policy.with(Class::Refused, refused))
+        .and_then(|policy| policy.with(Class::NotWritten, not_written));
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))
 }
 

@@ -11,7 +11,7 @@ use keylane_stream::consumer::{Ack, Attempt, Outbox};
 use super::handle::NotHandled;
 use super::outputs::Outputs;
 use crate::key::Key;
-use crate::output::Output;
+use crate::output::{NotWritten, Output};
 use crate::process::Children;
 use crate::worker::{self, Crew, Employer, Pending};
 
@@ -121,8 +121,12 @@ impl Employer for Records {
     fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Ticket>>) {
         let tickets = records.drain(..).map(|record| record.ticket);
         let Some((outbox, outputs)) = &self.results else {
-            self.output.write(lines);
-            return tickets.for_each(|ticket| ticket.ack.done());
+            return match self.output.write(lines) {
+                Ok(()) => tickets.for_each(|ticket| ticket.ack.done()),
+                Err(NotWritten) => {
+                    tickets.for_each(|ticket| ticket.ack.failed(NotHandled::from(NotWritten)))
+                }
+            };
         };
         for (line, Ticket { attempt, ack }) in lines.split_inclusive(|b| *b == b'\n').zip(tickets) {
             outbox.send(outputs.of(&attempt, line.to_vec()), ack);

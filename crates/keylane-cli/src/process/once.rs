@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::process::{Command, ExitStatus};
 
-use crate::output::Output;
+use crate::output::{NotWritten, Output};
 
 use super::children::Children;
 use super::collect::{Printed, collect};
@@ -14,17 +14,24 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs a command to its end, writes what it printed in one piece, and returns how it ended.
+/// Runs a command to its end, writes what it printed in one piece, and returns how it ended and whether that
+/// was written.
 pub(crate) fn run_once(
     children: &Children,
     command: &mut Command,
     output: &Output,
-) -> io::Result<ExitStatus> {
+) -> io::Result<(ExitStatus, Result<(), NotWritten>)> {
     let (status, Printed { mut stdout, mut stderr }) = run(children, command)?;
-    if !(stdout.is_empty() && stderr.is_empty()) {
-        output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
-    }
-    Ok(status)
+    // Nothing can always be written.
+    let written = match (stdout.is_empty(), stderr.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => {
+            output.write_error(|err| stderr.write_to(err));
+            Ok(())
+        }
+        (false, _) => output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err)),
+    };
+    Ok((status, written))
 }
 
 /// Runs a command to its end, and returns how it ended and what it printed; what it complained of is written.
@@ -35,7 +42,7 @@ pub(crate) fn ask_once(
 ) -> io::Result<(ExitStatus, Vec<u8>)> {
     let (status, Printed { mut stdout, mut stderr }) = run(children, command)?;
     if !stderr.is_empty() {
-        output.write_both(|_| Ok(()), |err| stderr.write_to(err));
+        output.write_error(|err| stderr.write_to(err));
     }
     let mut answer = Vec::new();
     stdout.write_to(&mut answer)?;

@@ -90,7 +90,9 @@ impl Processes {
     fn emit(&self, mut printed: Printed) {
         if !(printed.stdout.is_empty() && printed.stderr.is_empty()) {
             let Printed { stdout, stderr } = &mut printed;
-            self.ledger.output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
+            let output = &self.ledger.output;
+            // If it is not written, the run ends, and says why.
+            let _ = output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
         }
     }
 

@@ -343,16 +343,34 @@ impl Held {
         self.tracker.progress().shortened(self.limit)
     }
 
+    /// From when on the progress can be stored; none if it is stored, or another is on its way, or that is
+    /// hopeless.
+    pub(super) fn savable_at(&self) -> Option<Instant> {
+        if self.is_saving() || !self.is_unsaved() {
+            return None;
+        }
+        let begun_at = self.saving.begun_at;
+        match self.saving.refused {
+            Some(CommitError::NotOurs) => None,
+            Some(CommitError::Later(_)) => Some(begun_at + REFUSED_PAUSE),
+            Some(CommitError::TooLong) | None => Some(begun_at),
+        }
+    }
+
+    /// When it is to be stored, which it can be then: so long after the last time, or at once after so many
+    /// records. None if it cannot be, or no clock will reach that time.
+    pub(super) fn commit_due_at(&self, every: Duration, after_records: u64) -> Option<Instant> {
+        let Saving { begun_at, ended, .. } = self.saving;
+        let savable_at = self.savable_at()?;
+        let enough = ended >= after_records;
+        let wanted_at = if enough { begun_at } else { begun_at.checked_add(every)? };
+        Some(wanted_at.max(savable_at))
+    }
+
     /// Begins to store the progress, unless that is stored, or another is on its way, or has just been
     /// refused.
     pub(super) fn begin_commit(&mut self, now: Instant) -> Option<Progress> {
-        let Saving { on_its_way, refused, begun_at, .. } = &self.saving;
-        let too_early = match refused {
-            Some(CommitError::NotOurs) => true,
-            Some(CommitError::Later(_)) => now.duration_since(*begun_at) < REFUSED_PAUSE,
-            Some(CommitError::TooLong) | None => false,
-        };
-        if too_early || on_its_way.is_some() || !self.is_unsaved() {
+        if self.savable_at().is_none_or(|at| now < at) {
             return None;
         }
         let progress = self.progress();
@@ -378,8 +396,7 @@ impl Held {
 
     /// Whether a commit would change nothing, or is hopeless.
     pub(super) fn has_nothing_to_save(&self) -> bool {
-        let hopeless = self.saving.refused == Some(CommitError::NotOurs);
-        !self.is_saving() && (hopeless || !self.is_unsaved())
+        !self.is_saving() && self.savable_at().is_none()
     }
 
     pub(super) fn is_unsaved(&self) -> bool {

@@ -29,12 +29,6 @@ impl Leaving {
         matches!(self.stage, Stage::Committing { .. })
     }
 
-    pub(super) fn deadline(&self) -> Instant {
-        match self.stage {
-            Stage::Awaiting { deadline } | Stage::Committing { deadline } => deadline,
-        }
-    }
-
     /// These are somebody else's already.
     pub(super) fn forget(&mut self, slots: &[usize], lost: &[Partition]) {
         self.slots.retain(|slot| !slots.contains(slot));

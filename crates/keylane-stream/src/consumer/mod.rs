@@ -99,6 +99,10 @@
 //!
 //! *Nobody waits for ever.* While an attempt's end matters, the owner's wait is ended by it
 //! (`mailbox.rs`), or is short. A partition that is given up has a deadline, as has its last commit.
+//!
+//! *Nobody looks in vain.* The owner waits for no time only if something is due that the next round does: a
+//! commit that is begun then, or a step of a partition that is given up. What must be answered first, has just
+//! been refused or is hopeless is not due, for the same question decides both (`Held::savable_at`).
 
 mod assignment;
 mod attempt;

@@ -81,6 +81,8 @@ pub(super) struct Owner {
     /// Where commits have what handlers made with them: whether something is in the transaction whose record is
     /// not done here, so that it must not be committed.
     tainted: bool,
+    /// The transaction is being given up: until the source says that it was, there is none to be cut.
+    aborting: bool,
     /// Before that no transaction is cut again that could not be.
     cut_after: Instant,
     polled_at: Instant,
@@ -116,6 +118,7 @@ impl Owner {
             given_up: Vec::new(),
             stopped: Vec::new(),
             tainted: false,
+            aborting: false,
             cut_after: Instant::now(),
             polled_at: Instant::now(),
             events: Vec::new(),
@@ -304,9 +307,10 @@ impl Owner {
         let Plan { commit_every, commit_after, .. } = self.plan;
         let mut commits = Vec::new();
         for held in self.slots.iter_mut().flatten().filter(|held| !held.closing) {
-            let due = now.duration_since(held.saving.begun_at) >= commit_every
-                || held.saving.ended >= commit_after;
-            if due && let Some(progress) = held.begin_commit(now) {
+            let due = held.commit_due_at(commit_every, commit_after);
+            if due.is_some_and(|due| due <= now)
+                && let Some(progress) = held.begin_commit(now)
+            {
                 commits.push(Commit { partition: held.assignment.partition.clone(), progress });
             }
         }
@@ -319,7 +323,7 @@ impl Owner {
     /// transaction, and nothing that is not, is done by what is committed with it. If that cannot be so, it is
     /// given up.
     fn commit_together(&mut self, now: Instant) {
-        if now < self.cut_after || self.held().any(Held::is_saving) || !self.is_cut_due(now) {
+        if self.next_cut().is_none_or(|due| now < due) {
             return;
         }
         if !self.source.cut() {
@@ -329,6 +333,7 @@ impl Owner {
         // Those whose output is in it have reported before.
         self.read_reports();
         if self.tainted {
+            self.aborting = true;
             return self.source.abort();
         }
         let held = self.slots.iter_mut().flatten();
@@ -340,17 +345,31 @@ impl Owner {
         self.source.commit(commits);
     }
 
-    fn is_cut_due(&self, now: Instant) -> bool {
-        let Plan { commit_every, commit_after, .. } = self.plan;
-        let due = |held: &Held| {
-            let since = now.duration_since(held.saving.begun_at);
-            held.is_unsaved() && (since >= commit_every || held.saving.ended >= commit_after)
-        };
-        let leaves = |leaving: &Leaving| {
-            let mut theirs = leaving.slots.iter().filter_map(|slot| self.slots[*slot].as_ref());
-            leaving.waits_for_source() && theirs.any(Held::is_unsaved)
-        };
-        self.tainted || self.held().any(due) || self.leaving.iter().any(leaves)
+    /// When progress is stored next, if nothing happens before. What waits for the answer to another commit has
+    /// no such time, for the answer is an event.
+    fn next_commit(&self) -> Option<Instant> {
+        if self.source.commits_together() {
+            return self.next_cut();
+        }
+        self.held().filter(|held| !held.closing).filter_map(|held| self.commit_due_at(held)).min()
+    }
+
+    /// The same where all of it is stored together.
+    fn next_cut(&self) -> Option<Instant> {
+        if self.aborting || self.held().any(Held::is_saving) {
+            return None;
+        }
+        if self.tainted {
+            return Some(self.cut_after);
+        }
+        let last = self.leaving.iter().filter(|leaving| leaving.waits_for_source());
+        let last = last.flat_map(|leaving| self.of(leaving)).filter_map(Held::savable_at);
+        let due = self.held().filter_map(|held| self.commit_due_at(held)).chain(last).min()?;
+        Some(due.max(self.cut_after))
+    }
+
+    fn commit_due_at(&self, held: &Held) -> Option<Instant> {
+        held.commit_due_at(self.plan.commit_every, self.plan.commit_after)
     }
 
     /// Ends when nothing more can come or end.
@@ -375,9 +394,7 @@ impl Owner {
     fn has_left(&mut self, leaving: &mut Leaving) -> bool {
         let now = Instant::now();
         if let Stage::Awaiting { deadline } = leaving.stage {
-            let deadline = self.stop_by.map_or(deadline, |by| by.min(deadline));
-            let mut theirs = leaving.slots.iter().filter_map(|slot| self.slots[*slot].as_ref());
-            if now < deadline && theirs.any(|held| held.assignment.running() > 0) {
+            if self.awaited_until(leaving, deadline).is_some_and(|until| now < until) {
                 return false;
             }
             self.fence(&leaving.slots);
@@ -396,6 +413,30 @@ impl Owner {
             self.source.release(&leaving.release);
         }
         true
+    }
+
+    /// What is left of these partitions.
+    fn of<'a>(&'a self, leaving: &'a Leaving) -> impl Iterator<Item = &'a Held> {
+        leaving.slots.iter().filter_map(|slot| self.slots[*slot].as_ref())
+    }
+
+    /// Until when what runs of these is awaited; none if nothing does.
+    fn awaited_until(&self, leaving: &Leaving, deadline: Instant) -> Option<Instant> {
+        let runs = self.of(leaving).any(|held| held.assignment.running() > 0);
+        runs.then(|| self.stop_by.map_or(deadline, |by| by.min(deadline)))
+    }
+
+    /// When these get a step further, if nothing happens before.
+    fn next_step(&self, leaving: &Leaving, now: Instant) -> Instant {
+        match leaving.stage {
+            Stage::Awaiting { deadline } => self.awaited_until(leaving, deadline).unwrap_or(now),
+            Stage::Committing { .. } if self.of(leaving).all(Held::has_nothing_to_save) => now,
+            // The cut has its own time.
+            Stage::Committing { deadline } if self.source.commits_together() => deadline,
+            Stage::Committing { deadline } => {
+                self.of(leaving).filter_map(Held::savable_at).fold(deadline, Instant::min)
+            }
+        }
     }
 
     /// From now on nothing of these counts.
@@ -490,24 +531,24 @@ impl Owner {
         self.leaving.iter().any(Leaving::is_awaiting) || self.held().any(wanted)
     }
 
+    /// Whether the source has something to say that matters. One that is dead has not, and would not wait.
     fn waits_for_source(&self) -> bool {
         let takes = |held: &Held| {
             let more = held.paused.is_none() && !held.exhausted && !held.closing;
             // What came of a commit is an event, and the next one waits for it.
             more || held.is_saving()
         };
-        self.leaving.iter().any(Leaving::waits_for_source)
+        let wanted = self.leaving.iter().any(Leaving::waits_for_source)
             || self.held().next().is_none()
-            || self.held().any(takes)
+            || self.held().any(takes);
+        wanted && !self.source_is_dead
     }
 
-    /// When there is something to do even if nothing happens.
+    /// When there is something to do even if nothing happens. If that is now, the next round does it: what waits
+    /// for an answer, or for the end of a pause, is not due, or the rounds would follow one another in vain.
     fn next_due(&self, now: Instant) -> Instant {
-        let commits = self.held().filter(|held| held.is_unsaved() && !held.is_saving());
-        let due = |held: &Held| held.saving.begun_at + self.plan.commit_every;
-        let commits = commits.map(|held| due(held).max(self.cut_after));
-        let leaving = self.leaving.iter().map(Leaving::deadline);
-        commits.chain(leaving).chain(self.stop_by).min().unwrap_or(now + LONGEST_POLL)
+        let steps = self.leaving.iter().map(|leaving| self.next_step(leaving, now));
+        steps.chain(self.next_commit()).min().unwrap_or(now + LONGEST_POLL)
     }
 
     fn poll(&mut self, timeout: Duration) {
@@ -545,7 +586,10 @@ impl Owner {
                 Event::Committed { partition, result } => self.committed(&partition, result),
                 Event::Revoked(partitions) => self.revoked(partitions),
                 Event::Lost(partitions) => self.lost(&partitions),
-                Event::Aborted => self.tainted = false,
+                Event::Aborted => {
+                    self.tainted = false;
+                    self.aborting = false;
+                }
                 Event::Notice(text) => self.notice(&Notice::Source(text)),
             }
         }

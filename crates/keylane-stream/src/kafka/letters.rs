@@ -6,7 +6,8 @@ use crate::dead_letters::{BuryError, DeadLetters, Letter};
 ///
 /// Each keeps its key, payload and headers; behind those it has the headers that
 /// [`JournalLetters`](crate::dead_letters::JournalLetters) lists. One that is too large with them is not
-/// dropped: the record stays where it is, and its key waits.
+/// dropped: the record stays where it is, and its key waits. A client that has given up is replaced by another one
+/// with the same settings before the next letters, so those that it did not write are written by that one.
 #[derive(Clone, Debug)]
 pub struct KafkaLetters {
     sink: KafkaSink,
@@ -22,6 +23,7 @@ impl KafkaLetters {
 
 impl DeadLetters for KafkaLetters {
     fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+        self.sink.replace_if_it_gave_up();
         let records: Vec<_> = letters.iter().map(as_record).collect();
         self.sink.send_all(&self.topic, &records).map(drop).map_err(BuryError::new)
     }

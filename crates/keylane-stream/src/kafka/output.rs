@@ -1,5 +1,4 @@
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use super::settings::Client;
@@ -41,11 +40,8 @@ use crate::source::SourceError;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct KafkaOutput {
-    client: Client,
-    topic: String,
     sink: KafkaSink,
-    /// Whether that has given up. Set by its reports, read before it is used.
-    gave_up: Arc<AtomicBool>,
+    topic: String,
 }
 
 /// What was made of one record, on its way.
@@ -66,22 +62,7 @@ impl KafkaOutput {
     /// # Errors
     /// If a setting is unknown, wrong, or one that Keylane relies on.
     pub fn new(client: &Client, topic: impl Into<String>) -> Result<Self, SourceError> {
-        Ok(KafkaOutput {
-            sink: KafkaSink::patient(client)?,
-            client: client.clone(),
-            topic: topic.into(),
-            gave_up: Arc::default(),
-        })
-    }
-
-    fn replace_if_it_gave_up(&mut self) {
-        if self.gave_up.load(Ordering::Relaxed)
-            && let Ok(sink) = KafkaSink::patient(&self.client)
-        {
-            self.sink = sink;
-            // What the other one still reports says nothing about this one.
-            self.gave_up = Arc::default();
-        }
+        Ok(KafkaOutput { sink: KafkaSink::patient(client)?, topic: topic.into() })
     }
 }
 
@@ -97,7 +78,7 @@ impl Sink for KafkaOutput {
     }
 
     fn put_each(&mut self, outputs: Vec<Output>) {
-        self.replace_if_it_gave_up();
+        self.sink.replace_if_it_gave_up();
         for mut output in outputs {
             let records = output.take_records();
             if records.is_empty() {
@@ -107,14 +88,8 @@ impl Sink for KafkaOutput {
             let on_its_way = OnItsWay { left: records.len(), refused: None, output };
             let shared = Arc::new(Mutex::new(Some(on_its_way)));
             for record in &records {
-                let (shared, gave_up) = (shared.clone(), self.gave_up.clone());
-                self.sink.send(&self.topic, record, move |result| {
-                    let refused = result.err();
-                    if let Some(SendError::GivenUp(_)) = refused {
-                        gave_up.store(true, Ordering::Relaxed);
-                    }
-                    told(&shared, refused);
-                });
+                let shared = shared.clone();
+                self.sink.send(&self.topic, record, move |result| told(&shared, result.err()));
             }
         }
     }

@@ -3,6 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
@@ -49,6 +50,8 @@ use crate::{Partition, Position, Record};
 #[derive(Clone)]
 pub struct KafkaSink {
     producer: Arc<ThreadedProducer<Deliveries>>,
+    /// What that was made with, for another like it.
+    config: Arc<ClientConfig>,
 }
 
 /// Why a record was not written, or perhaps not.
@@ -153,11 +156,24 @@ impl KafkaSink {
     }
 
     fn with(client: &Client, defaults: &[(&str, &str)]) -> Result<Self, SourceError> {
-        let config = client.config(defaults, &FIXED)?;
+        Self::start(Arc::new(client.config(defaults, &FIXED)?))
+    }
+
+    fn start(config: Arc<ClientConfig>) -> Result<Self, SourceError> {
         let producer = config
             .create_with_context(Deliveries)
             .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
-        Ok(KafkaSink { producer: Arc::new(producer) })
+        Ok(KafkaSink { producer: Arc::new(producer), config })
+    }
+
+    /// Puts another client in the place of one that has given up, for those who write to the same place for
+    /// ever. What that one had on its way has failed. If none can be had now, this is tried again the next time.
+    pub(super) fn replace_if_it_gave_up(&mut self) {
+        if self.producer.client().fatal_error().is_some()
+            && let Ok(sink) = Self::start(self.config.clone())
+        {
+            *self = sink;
+        }
     }
 
     /// Hands a record over, and has `tell` called with what became of it, on another thread. It must not

@@ -39,7 +39,7 @@ const LINES_AHEAD: usize = 1024;
 pub struct PipeSource {
     partition: Partition,
     lines: Receiver<io::Result<Vec<u8>>>,
-    /// Rung when there is a line where there was none, and when the consumer wants to go on.
+    /// Rung when there is a line, when there will be none any more, and when the consumer wants to go on.
     bell: Arc<Bell>,
     next: Position,
     assigned: bool,
@@ -64,7 +64,14 @@ impl PipeSource {
         let rings = bell.clone();
         thread::Builder::new()
             .name("keylane-lines".to_owned())
-            .spawn(move || read_all(&mut BufReader::new(input), &sender, &rings))
+            .spawn(move || {
+                // It may take long to let go of: nobody waits for that.
+                let mut input = BufReader::new(input);
+                read_all(&mut input, &sender, &rings);
+                // Nothing will come, which must be so when the bell says that something has changed.
+                drop(sender);
+                rings.ring();
+            })
             .map_err(|error| SourceError::because("cannot start a thread that reads", error))?;
         Ok(PipeSource {
             partition: Partition::new(name, 0),
@@ -139,7 +146,6 @@ fn read_all(input: &mut impl BufRead, lines: &SyncSender<io::Result<Vec<u8>>>, b
         }
         bell.ring();
     }
-    bell.ring();
 }
 
 impl Source for PipeSource {
