@@ -187,12 +187,23 @@ class Keylane:
                 reason = f"{type(error).__name__}: {error}"
                 answer = lambda: self.fail(lease, reason)
             try:
-                answer()
+                self._tell(answer)
             except Refused as refused:
                 if refused.code != "lease-lost":
                     raise
                 # Another worker has it by now. Whatever came of it here does not count.
                 print(f"lease lost: {lease['job']}/{lease['number']}", file=sys.stderr)
+
+    def _tell(self, answer):
+        """Answers, as soon as the server's disk has room for it. Until then the lease is kept."""
+        while True:
+            try:
+                return answer()
+            except Refused as refused:
+                if refused.code != "disk-full":
+                    raise
+                print(f"not answered yet: {refused}", file=sys.stderr)
+                time.sleep(2)
 
     # The wire
 

@@ -53,6 +53,13 @@ pub enum Refused {
     /// The disk is full.
     #[error("the disk, or the size that the store may have, is full")]
     StoreFull,
+    /// The disk has become full in this moment. It was done, and is to be written when there is room: if the service
+    /// ends before that, it was not done.
+    #[error(
+        "it was done and is not on the disk: that, or the size that the store may have, is full; it is written when \
+         there is room, and lost if the server ends before"
+    )]
+    NotYetWritten,
     /// The store has failed. What was asked may or may not have been written.
     #[error("the store has failed, and the service must be started again: {0}")]
     StoreFailed(String),

@@ -231,6 +231,51 @@ async fn an_end_that_does_not_fit_is_written_when_there_is_room() {
     check(folder.path(), 2);
 }
 
+/// Asks for it, and is told that the disk is full.
+async fn refused(client: &Client, method: &str, path: &str, body: &str) {
+    let headers = [("content-type", "application/json"), ("if-match", "*")];
+    let refused = client.send(method, path, &headers, body).await.expect(507);
+    assert_eq!(refused.json()["code"], "disk-full");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_for_while_nothing_is_written_is_not_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let (server, client) = serve(&service).await;
+    let remote = client.submit(r#"{"kind":"remote","key":"r","payload":1}"#).await;
+    let ask = r#"{"kinds":["remote"],"wait_ms":10000}"#;
+    let claimed = client.post("/v1/leases", ask).await.expect(200).json();
+    let lease = format!("/v1/leases/{}", claimed["leases"][0]["id"].as_str().unwrap());
+    let (old, new) = fill(&client, &mut stage).await;
+    let job = format!("/v1/jobs/{new}");
+    refused(&client, "POST", "/v1/keys/l/pause", "").await;
+    refused(&client, "POST", "/v1/keys/l/skip-head", "").await;
+    refused(&client, "POST", &format!("{job}/cancel"), "").await;
+    refused(&client, "POST", &format!("{job}/pause"), "").await;
+    refused(&client, "PATCH", &job, r#"{"weight":7}"#).await;
+    refused(&client, "POST", &format!("{lease}/complete"), r#"{"result":5}"#).await;
+    refused(&client, "POST", &format!("{lease}/fail"), r#"{"error":"no"}"#).await;
+    client.post(&format!("{lease}/heartbeat"), "").await.expect(200);
+
+    client.send("DELETE", &format!("/v1/jobs/{old}"), &[], "").await.expect(204);
+    while client.get("/readyz").await.status != 200 {}
+    client.post(&format!("{lease}/complete"), r#"{"result":5}"#).await.expect(204);
+    assert_eq!(client.wait(&remote).await["state"], "succeeded");
+    let view = client.get(&job).await.expect(200).json();
+    assert_eq!((&view["state"], &view["weight"]), (&json!("running"), &json!(1)), "{view}");
+    for name in ["other", "behind"] {
+        if name == "behind" {
+            assert_eq!(stage.next().await, name);
+        }
+        stage.succeed(name);
+    }
+    assert_eq!(client.wait(&new).await["counts"]["succeeded"], 3);
+    stop(server, service).await;
+    check(folder.path(), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_that_was_never_written_is_tried_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();

@@ -50,7 +50,7 @@ impl Core {
         if self.is_in_books(id).await? {
             {
                 let now = self.clock.now();
-                let mut books = self.books();
+                let mut books = self.books_to_change()?;
                 match self.cancel(&mut books, id.number(), request.mode, now) {
                     Ok(()) => self.log_in(&mut books, act),
                     // It has ended just now, which is as well.
@@ -75,7 +75,7 @@ impl Core {
         self.is_in_books(id).await?;
         {
             let now = self.clock.now();
-            let mut books = self.books();
+            let mut books = self.books_to_change()?;
             self.set_paused(&mut books, id.number(), paused, now)?;
             self.log_in(&mut books, act);
             self.write_next(&mut books);
@@ -96,7 +96,7 @@ impl Core {
         self.is_in_books(id).await?;
         {
             let now = self.clock.now();
-            let mut books = self.books();
+            let mut books = self.books_to_change()?;
             self.patch(&mut books, id.number(), patch, version, now)?;
             self.log_in(&mut books, act);
             self.write_next(&mut books);
@@ -279,7 +279,7 @@ impl Core {
         let key = Key::new(key);
         {
             let now = self.clock.now();
-            let mut books = self.books();
+            let mut books = self.books_to_change()?;
             match what {
                 KeyCommand::Pause => self.set_key_paused(&mut books, &key, true, now),
                 KeyCommand::Resume => self.set_key_paused(&mut books, &key, false, now),

@@ -4,6 +4,7 @@
 use std::sync::mpsc;
 
 use futures_util::FutureExt;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::*;
@@ -11,7 +12,7 @@ use crate::engine::audit::Action;
 use crate::engine::events::Followed;
 use crate::engine::{HandedOver, Settings};
 use crate::handle::{Attempt, Function};
-use crate::wire::{CancelMode, EventKind, JobState};
+use crate::wire::{CancelMode, EventKind, JobState, KeyState};
 use crate::{Kind, Service};
 
 /// The writer stands still in a callback until this is dropped: what it has committed together with it is on the
@@ -129,6 +130,37 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     drop(held);
     let job = service.wait(id).await.unwrap();
     assert_eq!((job.state, job.name), (JobState::Succeeded, None));
+}
+
+/// It was answered as if nothing of it had been done, and was written when there was room.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = Function::new(|_: Attempt| async {
+        Ok(RawValue::from_string(format!("\"{}\"", "x".repeat(2_000_000))).ok())
+    });
+    let store = crate::store::Settings { most_bytes: Some(1_000_000), ..Default::default() };
+    let settings = Settings { store, ..Settings::new(folder.path().join("store")) };
+    let service = Service::builder(settings).kind("large", Kind::new(large)).start();
+    let service = service.await.unwrap();
+    let core = &service.core;
+    let id = service.submit(r#"{"kind":"large","payload":1}"#).await.unwrap();
+    let held = Held::new(core);
+    held.wait();
+    while !core.books().live[&id.number()].is_closing {
+        tokio::task::yield_now().await;
+    }
+    let act = Act::in_process(Action::PauseKey);
+    let mut pausing = std::pin::pin!(core.steer_key("k", KeyCommand::Pause, &act));
+    assert!(pausing.as_mut().now_or_never().is_none(), "it is not on the disk");
+    drop(held);
+    assert_eq!(pausing.await.unwrap_err(), Refused::NotYetWritten);
+    let again = core.steer_key("k", KeyCommand::Resume, &act).await;
+    assert_eq!(again.unwrap_err(), Refused::StoreFull);
+    assert!(
+        core.key(b"k").is_some_and(|key| key.state == KeyState::Paused),
+        "it was done, and stays so"
+    );
 }
 
 /// The request published that a job was removed, after its commit: nobody learned of it when the client had gone

@@ -69,13 +69,16 @@ impl Core {
         let now = self.clock.now();
         let mut books = self.books();
         let books = &mut *books;
-        self.end_leases(books, now);
+        // A batch that was not written must be, before there is more; while it is tried once more it is nowhere else.
+        let is_full = books.refused.is_some() || *self.health() == StoreHealth::Full;
+        // Their ends could not be told either.
+        if !is_full {
+            self.end_leases(books, now);
+        }
         for job in books.scheduler.handle_timeout(now.0) {
             Core::note_due(books, job);
         }
         self.admit_held_back(books, starts);
-        // A batch that was not written must be, before there is more; while it is tried once more it is nowhere else.
-        let is_full = books.refused.is_some() || *self.health() == StoreHealth::Full;
         let may_start = !is_full && books.unwritten.effects.len() < MOST_UNWRITTEN;
         while may_start && starts.len() < AT_ONCE {
             let Some(start) = books.scheduler.poll_start(now.0) else { break };

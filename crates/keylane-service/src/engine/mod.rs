@@ -187,10 +187,12 @@ impl Core {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_health(&self, health: StoreHealth) {
+    /// Whether that is news.
+    fn set_health(&self, health: StoreHealth) -> bool {
         let mut now = self.health();
         // What has failed stays so until it is opened again.
-        if !matches!(*now, StoreHealth::Failed(_)) && *now != health {
+        let is_news = !matches!(*now, StoreHealth::Failed(_)) && *now != health;
+        if is_news {
             match &health {
                 StoreHealth::Well => tracing::info!("the store has room again"),
                 StoreHealth::Full => {
@@ -200,6 +202,7 @@ impl Core {
             }
             *now = health;
         }
+        is_news
     }
 
     /// Why new jobs are refused for the store's sake, if they are.

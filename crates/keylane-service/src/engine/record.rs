@@ -1,6 +1,6 @@
 //! What has happened goes to the disk, and is shown when it is there.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::oneshot;
 
@@ -23,13 +23,21 @@ pub(crate) enum StoreHealth {
 }
 
 impl StoreHealth {
-    /// What those are told who wait for something to be written.
+    /// Why nothing is written, if nothing is.
     fn refusal(&self) -> Option<Refused> {
         match self {
             StoreHealth::Well => None,
             StoreHealth::Full => Some(Refused::StoreFull),
             StoreHealth::Failed(why) => Some(Refused::StoreFailed(why.clone())),
         }
+    }
+}
+
+/// What those are told who wait for something that was done to be written.
+fn of_what_is_done(refusal: Refused) -> Refused {
+    match refusal {
+        Refused::StoreFull => Refused::NotYetWritten,
+        other => other,
     }
 }
 
@@ -74,7 +82,9 @@ impl Core {
         books.is_writing = false;
         match written {
             Ok(_) => {
-                self.set_health(StoreHealth::Well);
+                if self.set_health(StoreHealth::Well) {
+                    Core::renew_leases(&mut books, now);
+                }
                 self.found_room();
                 for effect in effects {
                     self.show(&mut books, effect, now);
@@ -88,6 +98,7 @@ impl Core {
                     false => StoreHealth::Full,
                 });
                 let refusal = self.health().refusal().expect("it was set just now");
+                let refusal = of_what_is_done(refusal);
                 let mut effects = effects;
                 tell_refused(&mut effects, &refusal);
                 tell_refused(&mut books.unwritten.effects, &refusal);
@@ -97,16 +108,27 @@ impl Core {
         }
     }
 
+    /// The books, for something to be done in them that is answered when it is on the disk.
+    ///
+    /// Errors if nothing is written now: then nothing is to be done.
+    pub(super) fn books_to_change(&self) -> Result<MutexGuard<'_, Books>, Refused> {
+        let books = self.books();
+        match self.health().refusal() {
+            Some(refusal) => Err(refusal),
+            None => Ok(books),
+        }
+    }
+
     /// Waits until all that has happened so far is on the disk.
     ///
-    /// Errors if the store has failed, or is full: then it may be written later, or never.
+    /// Errors if the store has failed, or has become full: then it is written later, or never.
     pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), Refused> {
         let (tell, told) = oneshot::channel();
         {
             let mut books = self.books();
             // Who came after a refusal would wait for the batch that was refused.
             if let Some(refused) = self.health().refusal() {
-                return Err(refused);
+                return Err(of_what_is_done(refused));
             }
             books.unwritten.effects.push(Effect::Tell(tell));
             self.write_next(&mut books);

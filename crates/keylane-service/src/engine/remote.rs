@@ -201,7 +201,7 @@ impl Core {
 
     /// The fence of a lease that somebody has, and what they say of it.
     fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, Refused> {
-        let mut books = self.books();
+        let mut books = self.books_to_change()?;
         let fence = Core::held(&books, id)?;
         if let Some(said) = log {
             let running = books.running.get_mut(&fence).expect("it was found just now");
@@ -240,6 +240,14 @@ impl Core {
         }
         let leases = books.running.values().filter_map(|running| running.lease.as_ref());
         books.next_expiry = leases.map(|lease| lease.expires).min();
+    }
+
+    /// There is room on the disk again. Before, no end of a lease could be told, so each lasts as long as from a
+    /// heartbeat.
+    pub(super) fn renew_leases(books: &mut Books, now: Timestamp) {
+        for held in books.running.values_mut().filter_map(|running| running.lease.as_mut()) {
+            held.expires = held.expires.max(Timestamp(now.0.saturating_add(millis(held.lasts))));
+        }
     }
 
     /// A lease has ended without a word of its worker.

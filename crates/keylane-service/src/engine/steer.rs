@@ -2,7 +2,8 @@
 //!
 //! Each is written before it is answered. It takes effect at once, in memory, and is on the disk a moment
 //! later, in the order of all else that happened; a crash in between is as if it had not been asked, and
-//! nobody was told that it was done.
+//! nobody was told that it was done. While the disk is full nothing is done; and what was done when it becomes full
+//! is answered by that.
 
 use std::sync::Arc;
 

@@ -123,7 +123,13 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "disk-full",
         507,
         "The disk is full",
-        "Nothing of the request was written. It works again as soon as there is room.",
+        "Nothing of the request was done or written. It works again as soon as there is room.",
+    ),
+    (
+        "not-yet-written",
+        507,
+        "It is not on the disk yet",
+        "The disk has become full at this moment. It was done, and is written as soon as there is room; if the server ends before that, it was not done.",
     ),
 ];
 
@@ -184,6 +190,7 @@ impl From<Refused> for Refusal {
                 Refusal { retry_after: Some(5), ..Refusal::new("unavailable", text) }
             }
             Refused::StoreFull => Refusal::new("disk-full", text),
+            Refused::NotYetWritten => Refusal::new("not-yet-written", text),
             Refused::StoreFailed(_) => Refusal::new("store-failed", text),
         }
     }
@@ -251,6 +258,7 @@ mod tests {
             Refused::Backlog { what: "5 subtasks wait".into(), after: std::time::Duration::ZERO },
             Refused::Draining,
             Refused::StoreFull,
+            Refused::NotYetWritten,
             Refused::StoreFailed("no".into()),
         ];
         for reason in refused {
