@@ -59,7 +59,10 @@ impl Core {
         let step = attempt.step;
         let job = attempt.job.number();
         let answer = match handler {
-            Some(handler) => handled(&**handler, attempt, timeout).await,
+            Some(handler) => {
+                let timeout = timeout.or_else(|| handler.patience());
+                handled(&**handler, attempt, timeout).await
+            }
             // The kinds were configured anew since the job came.
             None => Err(Failure::lasting("its kind has no such step any more")),
         };

@@ -44,6 +44,12 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
+    /// How long an attempt may take if neither its job nor its kind says so: unless this does, as long as it takes. For
+    /// those that wait for something that may never come.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
     /// Does one attempt. The future is polled on the service's runtime and must not block it.
     ///
     /// If the attempt is [cancelled](Attempt::cancelled) or times out, the future is given a moment to end by

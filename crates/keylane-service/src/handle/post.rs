@@ -10,6 +10,10 @@ use super::{Answer, Attempt, BoxFuture, Failure, Handler, as_json};
 /// How many bytes an answer may have.
 const MOST_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
+/// How long an answer may take, unless the job or its kind says so. The other end may be gone without a word, and
+/// a client may even overlook it, if the connection that it was about to use again ends at that moment.
+const PATIENCE: Duration = Duration::from_mins(10);
+
 /// How much of an answer is quoted in an error.
 const QUOTED: usize = 300;
 
@@ -19,7 +23,8 @@ const QUOTED: usize = 300;
 /// `idempotency-key` say what it is about, `traceparent` and `tracestate` of which trace it is, if the job came
 /// with one. A status of 2xx is success. 408, 425, 429 and 5xx, and no
 /// answer at all, are failures that pass, and `Retry-After` in seconds is kept; all else would be
-/// answered the same again, and is a failure that lasts.
+/// answered the same again, and is a failure that lasts. An answer may take ten minutes, unless the job or its kind
+/// has a timeout.
 #[derive(Clone, Debug)]
 pub struct Post {
     client: reqwest::Client,
@@ -61,6 +66,10 @@ impl Post {
 impl Handler for Post {
     fn sort(&self) -> &'static str {
         "http"
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        Some(PATIENCE)
     }
 
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
