@@ -31,7 +31,7 @@ async fn server() {
 
 async fn client_of(child: &mut Child) -> Client {
     let address = child.address().await.parse().unwrap();
-    Client { address, http: reqwest::Client::new() }
+    Client { address, http: child::client() }
 }
 
 /// Something that operators change: a job by its name, or a schedule by its minute.

@@ -55,7 +55,7 @@ async fn submit(
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
 ) -> Vec<(String, u64)> {
-    let http = reqwest::Client::new();
+    let http = child::client();
     let mut next = HashMap::new();
     let mut jobs = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -128,7 +128,7 @@ async fn nothing_is_lost_and_order_holds_over_kills() {
 
 /// Every job that was acknowledged is done, each of its subtasks once.
 async fn check_books(address: &str, jobs: &[(String, u64)]) -> u64 {
-    let http = reqwest::Client::new();
+    let http = child::client();
     let mut subtasks = 0;
     for (id, count) in jobs {
         let job = loop {

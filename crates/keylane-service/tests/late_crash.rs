@@ -182,7 +182,7 @@ async fn order_holds_over_kills_also_of_what_enters_late() {
     let mut child = Child::start(folder.path(), &[]);
     let asking = Arc::new(Asking {
         folder: folder.path().to_owned(),
-        http: reqwest::Client::new(),
+        http: child::client(),
         stop: AtomicBool::new(false),
         acknowledged: AtomicU64::new(0),
     });

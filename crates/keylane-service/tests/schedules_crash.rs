@@ -89,7 +89,7 @@ async fn each_time_has_one_job_at_most_over_kills() {
     let folder = tempfile::tempdir().unwrap();
     let begin = Timestamp::now().0;
     let mut child = Child::start(folder.path(), &[(BEGIN, begin.to_string())]);
-    let asking = Asking { folder: folder.path().to_owned(), http: reqwest::Client::new() };
+    let asking = Asking { folder: folder.path().to_owned(), http: child::client() };
     for name in NAMES {
         let body =
             json!({"cron": "* * * * *", "missed": name, "job": {"kind": "echo", "payload": 1}});

@@ -92,6 +92,11 @@ fn spawn(folder: &Path, variables: &[(&'static str, String)]) -> std::process::C
         .unwrap()
 }
 
+/// A client of servers that are killed. One that has lost a connection at the wrong moment may wait for ever.
+pub(crate) fn client() -> reqwest::Client {
+    reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap()
+}
+
 /// Where the server of a folder answers, if one does.
 pub(crate) fn address_now(folder: &Path) -> Option<String> {
     std::fs::read_to_string(folder.join("address")).ok()
