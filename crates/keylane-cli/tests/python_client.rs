@@ -133,7 +133,7 @@ fn lease(number: u32, payload: &Value) -> Value {
 
 #[test]
 fn its_worker_completes_fails_and_gives_up_what_is_lost() {
-    let claims = AtomicUsize::new(0);
+    let (claims, refusals) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let mock = Mock::start(move |request| match &*request.line() {
         "POST /v1/leases" => match claims.fetch_add(1, SeqCst) {
             0 => Answer::problem(503, "unavailable", "the server is starting"),
@@ -146,6 +146,9 @@ fn its_worker_completes_fails_and_gives_up_what_is_lost() {
             _ => Answer::ok(&json!({"leases": [lease(5, &json!("last"))]})),
         },
         "POST /v1/leases/lease_4/complete" => Answer::problem(409, "lease-lost", "it has ended"),
+        "POST /v1/leases/lease_5/complete" if refusals.fetch_add(1, SeqCst) == 0 => {
+            Answer::problem(507, "disk-full", "the disk is full")
+        }
         line if line.ends_with("/heartbeat") => {
             Answer::ok(&json!({"expires_at": "2026-01-31T12:00:00.000Z", "cancel": false}))
         }
@@ -166,7 +169,7 @@ def handler(task):
 keylane.work(['resize'], handler, worker='w1', stop=stop)
 ";
     let Some(outcome) = python(&mock, program) else { return };
-    outcome.expect(0, &["the server is starting", "lease lost"]);
+    outcome.expect(0, &["the server is starting", "lease lost", "the disk is full"]);
     let asked = mock.asked();
     let claim = json!({"kinds": ["resize"], "max": 1, "wait_ms": 20_000, "worker": "w1"});
     assert_eq!(asked[0].json(), claim);
@@ -178,6 +181,8 @@ keylane.work(['resize'], handler, worker='w1', stop=stop)
         ("/v1/leases/lease_2/fail", json!({"error": "ValueError: not today", "retry": true})),
         ("/v1/leases/lease_3/fail", json!({"error": "never", "retry": false})),
         ("/v1/leases/lease_4/complete", json!({"result": ["lost", ["u7"], 2, 74]})),
+        // Until it is taken.
+        ("/v1/leases/lease_5/complete", json!({"result": ["last", ["u7"], 2, 75]})),
         ("/v1/leases/lease_5/complete", json!({"result": ["last", ["u7"], 2, 75]})),
     ];
     assert_eq!(told, expected);
