@@ -242,6 +242,22 @@ fn a_pipe_that_fails_ends_its_consumer() {
     assert_eq!(ended.why.to_string(), "cannot read stdin: unplugged");
 }
 
+/// It looked like the end of its input.
+#[test]
+fn a_pipe_whose_reader_panics_ends_its_consumer() {
+    struct Panicking(bool);
+    impl std::io::Read for Panicking {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            assert!(!std::mem::replace(&mut self.0, true), "it is read twice");
+            into[..4].copy_from_slice(b"one\n");
+            Ok(4)
+        }
+    }
+    let source = PipeSource::new("stdin", Panicking(false)).unwrap();
+    let ended = Consumer::builder(source).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
+    assert_eq!(ended.why.to_string(), "cannot read stdin: its reader has panicked");
+}
+
 /// An input without a line, which takes as long to let go of as the door is closed.
 struct Lingering(Door);
 

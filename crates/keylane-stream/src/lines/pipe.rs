@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::task::Waker;
@@ -67,7 +68,11 @@ impl PipeSource {
             .spawn(move || {
                 // It may take long to let go of: nobody waits for that.
                 let mut input = BufReader::new(input);
-                read_all(&mut input, &sender, &rings);
+                let all = AssertUnwindSafe(|| read_all(&mut input, &sender, &rings));
+                if catch_unwind(all).is_err() {
+                    // What follows is missing: that must not look like its end.
+                    let _ = sender.send(Err(io::Error::other("its reader has panicked")));
+                }
                 // Nothing will come, which must be so when the bell says that something has changed.
                 drop(sender);
                 rings.ring();
