@@ -102,7 +102,8 @@
 //!
 //! *Nobody looks in vain.* The owner waits for no time only if something is due that the next round does: a
 //! commit that is begun then, or a step of a partition that is given up. What must be answered first, has just
-//! been refused or is hopeless is not due, for the same question decides both (`Held::savable_at`).
+//! been refused or is hopeless is not due, for the same question decides both (`Held::savable_at`). Only a
+//! transaction that cannot be cut is asked for again and again, with a pause (`CUT_AGAIN_AFTER`).
 
 mod assignment;
 mod attempt;
