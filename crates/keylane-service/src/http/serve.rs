@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -49,7 +49,8 @@ pub struct Settings {
     /// Default: 10 s.
     pub head_timeout: Duration,
     /// How long a client may pause in the middle of a request's body, for somebody may send records as they
-    /// are found; and how long it may read nothing of what it is sent, over HTTP or a WebSocket. Default: 2 min.
+    /// are found; and how long it may read nothing, or next to nothing, of what it is sent, over HTTP or a WebSocket.
+    /// Default: 2 min.
     pub body_timeout: Duration,
 }
 
@@ -110,6 +111,23 @@ pub struct Server {
     connections: TaskTracker,
 }
 
+/// How many bytes the system keeps of what a client has yet to read; it takes more when about a third has been read. As
+/// many as it likes would be megabytes, and who reads slowly would seem to read nothing for long.
+const SEND_BUFFER: u32 = 256 * 1024;
+
+/// How many connections wait to be accepted.
+const LISTEN_BACKLOG: u32 = 1024;
+
+fn listener(listen: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // So that a server can follow another at once.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(listen)?;
+    socket.listen(LISTEN_BACKLOG)
+}
+
 impl Server {
     /// Listens, and serves on the runtime that it is called in.
     ///
@@ -119,7 +137,7 @@ impl Server {
         settings.check()?;
         let listen = settings.listen;
         let failed = |source| ServeError::Listen { listen, source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let listener = listener(listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let state = State {
             core: Arc::clone(&service.core),
