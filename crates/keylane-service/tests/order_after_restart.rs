@@ -11,6 +11,8 @@ use common::stage::{Stage, stage};
 use common::{Client, serve};
 use keylane_service::handle::Failure;
 use keylane_service::http::Server;
+use keylane_service::store::{self, Store};
+use keylane_service::wire::Timestamp;
 use keylane_service::{Kind, Service, Settings};
 use serde_json::{Value, json};
 
@@ -103,6 +105,7 @@ async fn put_off(folder: &Path) -> (Place, String, Duration) {
     }
     panic!("the machine is too slow for this test");
 }
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_put_off_and_has_begun() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,4 +134,48 @@ async fn a_job_that_was_split() {
     place.stage.answer("split", &json!([{"key": "k", "payload": "late"}]));
     place.client.wait_until(&id, |job| job["counts"]["waiting"] == 1).await;
     place.restart().await.expect_order().await;
+}
+
+/// Before, the time of a job was kept when it had begun; that is so in exports of that time, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_an_earlier_version_that_had_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut place = Place::start(folder.path().join("new")).await;
+    let two = json!([{"key": "k", "payload": "done"}, {"key": "k", "payload": "tried"}]);
+    place.submit(json!({"kind": "act", "name": "put off", "subtasks": two})).await;
+    assert_eq!(place.stage.next().await, "done");
+    place.stage.succeed("done");
+    assert_eq!(place.stage.next().await, "tried");
+    place.submit(json!({"kind": "act", "key": "k", "payload": "late"})).await;
+    let path = place.stop().await;
+    let (store, _) = Store::open(&path, &store::Settings::default()).unwrap();
+    let mut text = Vec::new();
+    store.export(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    // Of the first job: how it came, and how it is.
+    let old = text.replacen("\"start_at_ms\":null", "\"start_at_ms\":1000", 2);
+    let path = folder.path().join("old");
+    let (store, _) = Store::open(&path, &store::Settings::default()).unwrap();
+    store.import(&mut old.as_bytes()).unwrap();
+    drop(store);
+    Place::start(path).await.expect_order().await;
+}
+
+/// Their places are written some hundred at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_jobs_that_were_put_off_to_one_moment() {
+    const MANY: usize = 1_200;
+    let folder = tempfile::tempdir().unwrap();
+    let mut place = Place::start(folder.path().join("store")).await;
+    let at = Timestamp(Timestamp::now().0 + 2_000);
+    let job =
+        |nth: usize| json!({"kind": "act", "key": nth.to_string(), "payload": nth, "run_at": at});
+    let jobs: Vec<String> = (0..MANY).map(|nth| job(nth).to_string()).collect();
+    let submitted = jobs.iter().map(|job| place.service.submit(job));
+    futures_util::future::try_join_all(submitted).await.unwrap();
+    for _ in 0..MANY {
+        let name = place.stage.next().await;
+        place.stage.succeed(&name);
+    }
+    place.stage.expect_nobody();
 }

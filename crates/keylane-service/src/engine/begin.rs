@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::books::{Books, Effect, Live, first_version};
+use super::books::{Batch, Books, Effect, Live, first_version};
 use super::plan::Plan;
 use crate::head::Head;
 use crate::kind::{Kind, Work};
@@ -14,6 +14,9 @@ use crate::schedule::{
 use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob};
 use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
 use crate::{JobNumber, Key, SubtaskNumber};
+
+/// How many jobs that were put off get a place in the order in one batch. For each a row is written anew.
+const MOST_ENTERING: usize = 512;
 
 /// What a kind may use at a time. Of one for workers elsewhere, no more than these want.
 pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
@@ -112,6 +115,9 @@ impl Core {
         let plan = Plan::new(&head, job.total);
         let waiting = Waiting::of(recovered, plan)?;
         let ended = self.ended_of(recovered, plan)?;
+        // Earlier versions kept the time of a job that had begun.
+        let has_begun = ended.counts.ended() > 0 || waiting.was_tried();
+        let begins_at = job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp);
         let live = Live {
             id: job.id,
             plan,
@@ -123,7 +129,8 @@ impl Core {
             result: None,
             paused: job.status.state == Stored::Paused,
             cancelling: job.status.state == Stored::Cancelling,
-            begins_at: job.status.start_at_ms.map(Timestamp),
+            begins_at,
+            is_entering: false,
             is_closing: false,
             version: first_version(now),
             notify: None,
@@ -197,18 +204,29 @@ impl Core {
         }
     }
 
-    /// The time of a scheduled job has come: it begins when that is on the disk, with its place in the order there.
-    pub(super) fn note_due(books: &mut Books, job: JobNumber) {
-        let Some(live) = books.live.get_mut(&job) else { return };
-        live.begins_at = None;
-        books.unwritten.changes.enter(job, live.status());
-        books.unwritten.effects.push(Effect::Entered { job });
+    /// Jobs whose time has come begin when that is on the disk, with their places in the order there. Of many some do
+    /// with each batch, the others with later ones: whoever rings when a batch is written has these looked at.
+    pub(super) fn note_due(books: &mut Books, now: Timestamp) {
+        books.due.extend(books.scheduler.handle_timeout(now.0));
+        while books.unwritten.entering < MOST_ENTERING
+            && let Some(job) = books.due.pop_front()
+        {
+            // It may have been cancelled meanwhile, and even be there again.
+            let is_due = |live: &&mut Live| live.begins_at.is_some() && !live.is_closing;
+            let Some(live) = books.live.get_mut(&job).filter(is_due) else { continue };
+            live.is_entering = true;
+            let Batch { changes, effects, entering } = &mut books.unwritten;
+            changes.enter(job, live.status());
+            effects.push(Effect::Entered { job });
+            *entering += 1;
+        }
     }
 
     /// A scheduled job begins, unless it was cancelled meanwhile.
     pub(super) fn begin(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
         let Some(accepted) = books.scheduler.begin(job, now.0) else { return };
         if let Some(live) = books.live.get_mut(&job) {
+            (live.begins_at, live.is_entering) = (None, false);
             live.touch(now);
         }
         books.changed.insert(job);
@@ -250,5 +268,12 @@ impl Waiting {
             }
         })?;
         Ok(waiting)
+    }
+
+    /// Whether something of it has been begun.
+    fn was_tried(&self) -> bool {
+        let steps = [self.split, self.fan_in].into_iter().flatten();
+        let subtasks = self.subtasks.iter().map(|(_, _, tried)| *tried);
+        steps.chain(subtasks).any(|tried| tried > 0)
     }
 }

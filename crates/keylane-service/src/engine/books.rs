@@ -68,6 +68,8 @@ pub(super) struct Books {
     pub(super) claimers: Claimers,
     /// When the first lease may end; no later than that.
     pub(super) next_expiry: Option<Timestamp>,
+    /// Jobs that were put off and whose time has come, and which are to get a place in the order.
+    pub(super) due: VecDeque<JobNumber>,
     /// Jobs that have changed since their followers were told.
     pub(super) changed: HashSet<JobNumber>,
     /// What was counted since the start.
@@ -95,6 +97,8 @@ pub(super) struct Batch {
     pub(super) changes: Changes,
     /// What is to be shown when it is there.
     pub(super) effects: Vec<Effect>,
+    /// How many jobs get a place in the order with it that were put off.
+    pub(super) entering: usize,
 }
 
 impl Batch {
@@ -153,9 +157,10 @@ pub(super) struct Live {
     pub(super) plan: Plan,
     pub(super) created: Timestamp,
     pub(super) started: Option<Timestamp>,
-    /// Until when it is put off. None from when that time has come, for its place in the order is then on its way to
-    /// the disk.
+    /// Until when it is put off. None if it is in the order.
     pub(super) begins_at: Option<Timestamp>,
+    /// Whether that time has come, and its place in the order is on its way to the disk.
+    pub(super) is_entering: bool,
     /// What has ended.
     pub(super) ended: Counts,
     /// What of that is on the disk, and so is shown.
@@ -204,7 +209,8 @@ impl Live {
             (false, false) => Stored::Waiting,
         };
         JobStatus {
-            start_at_ms: self.begins_at.map(|at| at.0),
+            // What is written from here on comes behind the place.
+            start_at_ms: self.begins_at.filter(|_| !self.is_entering).map(|at| at.0),
             started_ms: self.started.map(|at| at.0),
             ..JobStatus::of(state)
         }

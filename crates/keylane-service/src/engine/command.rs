@@ -239,6 +239,7 @@ impl Core {
         let live = Live {
             id,
             begins_at: None,
+            is_entering: false,
             plan: again.plan,
             created: again.created,
             started: again.started.map(Timestamp),

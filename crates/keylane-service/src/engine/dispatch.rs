@@ -75,9 +75,7 @@ impl Core {
         if !is_full {
             self.end_leases(books, now);
         }
-        for job in books.scheduler.handle_timeout(now.0) {
-            Core::note_due(books, job);
-        }
+        Core::note_due(books, now);
         self.admit_held_back(books, starts);
         let may_start = !is_full && books.unwritten.effects.len() < MOST_UNWRITTEN;
         while may_start && starts.len() < AT_ONCE {

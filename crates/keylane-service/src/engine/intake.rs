@@ -473,6 +473,7 @@ impl Core {
         let live = Live {
             id,
             begins_at: head.run_at,
+            is_entering: false,
             plan: Plan::new(&head, total),
             head: Arc::new(head),
             created,

@@ -63,7 +63,7 @@ impl Core {
 
     fn write(self: &Arc<Self>, books: &mut Books, batch: Batch) {
         books.is_writing = true;
-        let Batch { changes, effects } = batch;
+        let Batch { changes, effects, .. } = batch;
         let copy = changes.clone();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| core.written(written, copy, effects));
@@ -102,7 +102,7 @@ impl Core {
                 let mut effects = effects;
                 tell_refused(&mut effects, &refusal);
                 tell_refused(&mut books.unwritten.effects, &refusal);
-                books.refused = Some(Batch { changes, effects });
+                books.refused = Some(Batch { changes, effects, ..Batch::default() });
                 // Tried again by the ticker, for nothing would become of it at once.
             }
         }

@@ -27,7 +27,7 @@ use crate::wire::Timestamp;
 ///
 /// - **What was accepted is done.** A job that was acknowledged is on the disk, and goes on after
 ///   `kill -9`. A subtask is done at least once; each attempt has a higher fence than the one before.
-/// - **In order.** Of two subtasks with a key in common the one that was accepted first has ended for good
+/// - **In order.** Of two subtasks with a key in common the one that entered first has ended for good
 ///   before the other begins, over retries and restarts.
 /// - **Fair.** Jobs share the slots by the four rules of [`keylane::allocate`].
 ///
@@ -232,6 +232,7 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         refused: None,
         claimers: Claimers::default(),
         next_expiry: None,
+        due: VecDeque::new(),
         changed: HashSet::new(),
         totals: Totals::default(),
         keys_in_use: HashSet::new(),

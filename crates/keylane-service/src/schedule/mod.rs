@@ -44,7 +44,7 @@
 //!
 //! 1. **Order.** Of two subtasks with a key in common, the one that entered first is over for good before the
 //!    other starts: through retries, lost workers and restarts. They enter when their job is accepted or begins, their
-//!    split is over, or they are taken up again. *Why:* a lane is first in, first out; a subtask starts
+//!    split has made them, or they are taken up again. *Why:* a lane is first in, first out; a subtask starts
 //!    only while it heads all its lanes; it leaves them only when it is over. A head that backs off or is stopped is
 //!    still the head. After a restart, accepting in the order in which they entered rebuilds the same lanes.
 //! 2. **No overlap.** A lane has one head, and a slot is given to heads only. The end of a run counts only with the

@@ -14,6 +14,7 @@ use super::outcome::{Outcome, OutcomeKind};
 use super::parts::UploadState;
 use super::schedules::ScheduleChange;
 use super::status::JobStatus;
+use super::upload::MOST_INLINE_BYTES;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 
 /// Changes that are written together or not at all. Nothing happens before they are
@@ -300,6 +301,8 @@ impl Change {
     /// About how many bytes it writes.
     pub(super) fn bytes(&self) -> usize {
         const ROW: usize = 64;
+        /// A job's row with its head and, at most, its own chunk.
+        const WHOLE_ROW: usize = MOST_INLINE_BYTES;
         ROW + match self {
             Change::Chunk { chunk, .. } => chunk.sealed().len(),
             Change::Accept(accept) => {
@@ -308,7 +311,8 @@ impl Change {
             }
             Change::Outcome { outcome, .. } => outcome.result.len(),
             Change::Log { log, .. } => log.text.len(),
-            Change::Reform { head, .. } => head.as_ref().map_or(0, Vec::len),
+            Change::Reform { head, .. } => WHOLE_ROW + head.as_ref().map_or(0, Vec::len),
+            Change::Enter { .. } | Change::Reopen { .. } => WHOLE_ROW,
             Change::Key { key, record } => {
                 key.0.len() + record.as_ref().map_or(0, |record| record.reason.len())
             }

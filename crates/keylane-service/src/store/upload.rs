@@ -10,7 +10,7 @@ use super::seal;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
 
 /// Up to how many bytes of subtasks lie in the job's own row.
-const MOST_INLINE_BYTES: usize = 8 * 1024;
+pub(super) const MOST_INLINE_BYTES: usize = 8 * 1024;
 
 /// A job that is being brought, subtask by subtask: nobody sees it before it is
 /// [finished](Self::finish), and dropped unfinished it leaves nothing.
