@@ -200,9 +200,11 @@ class Keylane:
             try:
                 return answer()
             except Refused as refused:
-                if refused.code != "disk-full":
+                if refused.status != 507:
                     raise
-                print(f"not answered yet: {refused}", file=sys.stderr)
+                print(f"the server has no room: {refused}", file=sys.stderr)
+                if refused.code == "not-yet-written":
+                    return  # It has the answer. If it ends before there is room, the subtask is done again.
                 time.sleep(2)
 
     # The wire

@@ -146,6 +146,7 @@ fn its_worker_completes_fails_and_gives_up_what_is_lost() {
             _ => Answer::ok(&json!({"leases": [lease(5, &json!("last"))]})),
         },
         "POST /v1/leases/lease_4/complete" => Answer::problem(409, "lease-lost", "it has ended"),
+        "POST /v1/leases/lease_2/fail" => Answer::problem(507, "not-yet-written", "it is taken"),
         "POST /v1/leases/lease_5/complete" if refusals.fetch_add(1, SeqCst) == 0 => {
             Answer::problem(507, "disk-full", "the disk is full")
         }
@@ -169,7 +170,7 @@ def handler(task):
 keylane.work(['resize'], handler, worker='w1', stop=stop)
 ";
     let Some(outcome) = python(&mock, program) else { return };
-    outcome.expect(0, &["the server is starting", "lease lost", "the disk is full"]);
+    outcome.expect(0, &["the server is starting", "lease lost", "it is taken", "the disk is full"]);
     let asked = mock.asked();
     let claim = json!({"kinds": ["resize"], "max": 1, "wait_ms": 20_000, "worker": "w1"});
     assert_eq!(asked[0].json(), claim);

@@ -231,6 +231,13 @@ async fn an_end_that_does_not_fit_is_written_when_there_is_room() {
     check(folder.path(), 2);
 }
 
+/// A lease of a job of the kind `remote`: its path.
+async fn lease(client: &Client) -> String {
+    let ask = r#"{"kinds":["remote"],"wait_ms":10000}"#;
+    let claimed = client.post("/v1/leases", ask).await.expect(200).json();
+    format!("/v1/leases/{}", claimed["leases"][0]["id"].as_str().unwrap())
+}
+
 /// Asks for it, and is told that the disk is full.
 async fn refused(client: &Client, method: &str, path: &str, body: &str) {
     let headers = [("content-type", "application/json"), ("if-match", "*")];
@@ -245,9 +252,7 @@ async fn what_is_asked_for_while_nothing_is_written_is_not_done() {
     let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
     let (server, client) = serve(&service).await;
     let remote = client.submit(r#"{"kind":"remote","key":"r","payload":1}"#).await;
-    let ask = r#"{"kinds":["remote"],"wait_ms":10000}"#;
-    let claimed = client.post("/v1/leases", ask).await.expect(200).json();
-    let lease = format!("/v1/leases/{}", claimed["leases"][0]["id"].as_str().unwrap());
+    let lease = lease(&client).await;
     let (old, new) = fill(&client, &mut stage).await;
     let job = format!("/v1/jobs/{new}");
     refused(&client, "POST", "/v1/keys/l/pause", "").await;
@@ -274,6 +279,30 @@ async fn what_is_asked_for_while_nothing_is_written_is_not_done() {
     assert_eq!(client.wait(&new).await["counts"]["succeeded"], 3);
     stop(server, service).await;
     check(folder.path(), 2);
+}
+
+/// Nobody knew before that the disk is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workers_answer_that_does_not_fit_is_taken_and_written_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let (server, client) = serve(&service).await;
+    let old = client.submit(r#"{"kind":"stage","payload":"old"}"#).await;
+    assert_eq!(stage.next().await, "old");
+    stage.answer("old", &text(600_000));
+    client.wait(&old).await;
+    let remote = client.submit(r#"{"kind":"remote","key":"r","payload":1}"#).await;
+    let complete = format!("{}/complete", lease(&client).await);
+    let body = json!({"result": text(800_000)}).to_string();
+    let answer = client.post(&complete, &body).await.expect(507).json();
+    assert_eq!(answer["code"], "not-yet-written");
+    refused(&client, "POST", &complete, &body).await;
+    client.send("DELETE", &format!("/v1/jobs/{old}"), &[], "").await.expect(204);
+    assert_eq!(client.wait(&remote).await["counts"]["succeeded"], 1);
+    assert_eq!(client.post(&complete, &body).await.expect(409).json()["code"], "lease-lost");
+    stop(server, service).await;
+    check(folder.path(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -136,8 +136,13 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let folder = tempfile::tempdir().unwrap();
-    let large = Function::new(|_: Attempt| async {
-        Ok(RawValue::from_string(format!("\"{}\"", "x".repeat(2_000_000))).ok())
+    let (gate, at_gate) = watch::channel(false);
+    let large = Function::new(move |_: Attempt| {
+        let mut at_gate = at_gate.clone();
+        async move {
+            let _ = at_gate.wait_for(|is_open| *is_open).await;
+            Ok(RawValue::from_string(format!("\"{}\"", "x".repeat(2_000_000))).ok())
+        }
     });
     let store = crate::store::Settings { most_bytes: Some(1_000_000), ..Default::default() };
     let settings = Settings { store, ..Settings::new(folder.path().join("store")) };
@@ -147,6 +152,7 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let id = service.submit(r#"{"kind":"large","payload":1}"#).await.unwrap();
     let held = Held::new(core);
     held.wait();
+    gate.send(true).unwrap();
     while !core.books().live[&id.number()].is_closing {
         tokio::task::yield_now().await;
     }
