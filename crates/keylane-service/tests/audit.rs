@@ -660,7 +660,7 @@ async fn on_a_full_disk_there_is_no_action_without_its_entry() {
         }
         answered += 1;
     };
-    assert_eq!(refused.expect(507).json()["code"], "disk-full");
+    assert_eq!(refused.expect(507).json()["code"], "not-yet-written");
     let keys = |log: &[Value]| -> BTreeSet<String> {
         let keys = log.iter().filter(|entry| entry["what"] == "key.pause");
         keys.map(|entry| entry["key"].as_str().unwrap().to_owned()).collect()
