@@ -138,7 +138,6 @@ async fn an_action_and_its_entry_survive_together() {
         return;
     }
     let kills = child::kills();
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let mut child = Child::start(folder.path(), &[]);
     let mut client = client_of(&mut child).await;

@@ -94,7 +94,6 @@ async fn nothing_is_lost_and_order_holds_over_kills() {
         return;
     }
     let kills = child::kills();
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut child = Child::start(folder.path(), &[]);

@@ -177,7 +177,6 @@ async fn order_holds_over_kills_also_of_what_enters_late() {
         return;
     }
     let kills = child::kills();
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let mut child = Child::start(folder.path(), &[]);
     let asking = Arc::new(Asking {

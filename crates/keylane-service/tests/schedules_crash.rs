@@ -85,7 +85,6 @@ async fn each_time_has_one_job_at_most_over_kills() {
         return;
     }
     let kills = child::kills();
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let begin = Timestamp::now().0;
     let mut child = Child::start(folder.path(), &[(BEGIN, begin.to_string())]);
