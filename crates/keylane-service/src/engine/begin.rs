@@ -1,4 +1,5 @@
-//! The service's start: what the store has is put back into order, and goes on.
+//! How jobs begin: at the start of the service, when what the store has is put back into order and goes on; and those that
+//! were put off, when their time has come.
 
 use std::sync::Arc;
 
