@@ -183,3 +183,21 @@ fn a_foreign_map_cannot_skip_the_committed_position() {
         (at(5), false, true)
     );
 }
+
+/// Maps that revision 46944ce wrote, a line each: stream, watermark, end, incomplete positions, map.
+#[test]
+fn a_map_of_an_earlier_version_is_read() {
+    let lines = include_str!("../../keylane-cli/tests/fixtures/46944ce/maps.tsv");
+    let positions = |list: &str| -> Vec<_> {
+        list.split(',').filter(|one| !one.is_empty()).map(|one| at(one.parse().unwrap())).collect()
+    };
+    for line in lines.lines() {
+        let [stream, from, end, incomplete, map] =
+            line.split('\t').collect::<Vec<_>>().try_into().unwrap();
+        let (from, end) = (at(from.parse().unwrap()), at(end.parse().unwrap()));
+        let expected = Progress::with_map(from, end, positions(incomplete));
+        let found = read(from, map, stream.as_bytes(), OURS_ALONE);
+        assert_eq!(found, Ok(Found::Progress(expected)), "{line}");
+    }
+    assert_eq!(lines.lines().count(), 6);
+}
