@@ -194,6 +194,9 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     ending_barriers: AtomicUsize,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
+    /// A key has been paused, or is stopped if its tasks fail: subtasks that were granted their keys ask before
+    /// they begin. Set before the first key is held, and never lowered.
+    steers: AtomicBool,
     /// Keys whose last task has failed and that go on. Changed under the lock of the key's lanes.
     failing: AtomicUsize,
 }
@@ -328,6 +331,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             checker,
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            steers: AtomicBool::new(stop_after.is_some()),
             failing: AtomicUsize::new(0),
         }
     }

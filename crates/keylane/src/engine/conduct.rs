@@ -5,6 +5,7 @@
 //! held before anything else of it could be taken. What has become of a task is noted on its thread, and
 //! only if it is not the usual; so where failures don't count nothing is asked.
 
+use super::rates::Dues;
 use super::*;
 use crate::order::Stop;
 use crate::run::{Fate, take_fate};
@@ -62,20 +63,29 @@ pub enum OnFailure {
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A task that has at most one key has ended, and still holds its lane.
-    pub(super) fn judge(&self, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>, after: u32) {
+    pub(super) fn judge(
+        &self,
+        lanes: &mut Lanes<K, X::Work>,
+        held: &Held<K, X::Work>,
+        after: u32,
+    ) -> Dues {
         if let (Some(failed), Held::Lane(slot)) = (self.verdict(), held) {
             let (hash, key) = lanes.key_in(*slot);
             let key = key.clone();
-            self.count(lanes, hash, &key, failed, after);
+            return self.count(lanes, hash, &key, failed, after);
         }
+        Dues::default()
     }
 
     /// The same of a rollup.
     pub(super) fn judge_rollup(&self, rollup: &Rollup<K, X::Work>, after: u32) {
         if let (Some(failed), Scope::Keys(claims)) = (self.verdict(), &rollup.scope) {
             for (hash, claim) in claims {
-                let mut lanes = self.shards[self.shard_of(*hash)].lanes.lock();
-                self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
+                let shard = self.shard_of(*hash);
+                let mut lanes = self.shards[shard].lanes.lock();
+                let dues = self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
+                drop(lanes);
+                self.remind(shard, dues);
             }
         }
     }
@@ -92,9 +102,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    fn count(&self, lanes: &mut Lanes<K, X::Work>, hash: u32, key: &K, failed: bool, after: u32) {
+    fn count(
+        &self,
+        lanes: &mut Lanes<K, X::Work>,
+        hash: u32,
+        key: &K,
+        failed: bool,
+        after: u32,
+    ) -> Dues {
         if !failed {
-            return self.absolve(lanes, hash, key);
+            self.absolve(lanes, hash, key);
+            return Dues::default();
         }
         let failures = lanes.count_failure(hash, key);
         if failures == 1 {
@@ -103,8 +121,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if failures >= after {
             self.absolve(lanes, hash, key);
             let at = self.clock.now();
-            lanes.hold(hash, key, at).stopped.get_or_insert(Stop { failures, at });
+            let (reasons, recall) = lanes.hold(hash, key, at);
+            reasons.stopped.get_or_insert(Stop { failures, at });
+            lanes.check();
+            return Dues::recall(recall);
         }
+        Dues::default()
     }
 
     /// The failures of a key so far are forgotten.

@@ -3,19 +3,24 @@
 //! Each is one section under the lock of the key's lanes, at no cost to other keys: see
 //! `../order/lanes/hold.rs`.
 
+use super::rates::Dues;
 use super::*;
 use crate::observe::{HeldKey, Hold};
-use crate::order::{Reasons, Stop, Unrun};
+use crate::order::{Reasons, Stop, TakenKey, Unrun};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Pauses a key, and says whether it was not.
     pub(crate) fn pause_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
         let now = self.clock.now();
+        self.steers.store(true, Ordering::Release);
         let mut lanes = self.shards[shard].lanes.lock();
-        let reasons = lanes.hold(hash, key, now);
+        let (reasons, recall) = lanes.hold(hash, key, now);
         let changes = reasons.paused.is_none();
         reasons.paused.get_or_insert(now);
+        lanes.check();
+        drop(lanes);
+        self.remind(shard, Dues::recall(recall));
         changes
     }
 
@@ -27,6 +32,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut held = false;
         let left = lanes.let_go(hash, key, |reasons| held = reasons.resume());
         self.absolve(&mut lanes, hash, key);
+        lanes.check();
         let offer = lanes.has_offer();
         drop(lanes);
         // A key's own drop is user code.
@@ -43,19 +49,56 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (shard, hash) = self.place_of(key);
         let mut lanes = self.shards[shard].lanes.lock();
         let mut inbox = self.shards[shard].inbox.lock();
-        let (taken, left) = lanes.take_key(&mut inbox, hash, key, X::may_take);
+        let TakenKey { tasks: taken, left, recall } =
+            lanes.take_key(&mut inbox, hash, key, X::may_take);
         drop(inbox);
+        lanes.check();
         let offer = lanes.has_offer();
         drop(lanes);
         drop(left);
         if offer {
             self.offer(shard);
         }
+        self.remind(shard, Dues::recall(recall));
         if let Some(bounds) = &self.bounds {
             self.forget(bounds, &taken);
         }
         self.admission.give_back(taken.len());
         taken
+    }
+
+    /// A task with one key whose turn is kept, and nothing of which has begun, goes back to the front of its
+    /// line, as what `note` makes, if its key was paused or stopped. Returns whether it was. If its worker is not
+    /// done with it yet it has been taken all the same.
+    pub(crate) fn stand_back(
+        &self,
+        shard: usize,
+        turn: usize,
+        note: impl FnOnce() -> X::Work,
+    ) -> bool {
+        if !self.steers.load(Ordering::Acquire) {
+            return false;
+        }
+        let lanes = self.shards[shard].lanes.lock();
+        let mut turns = self.shards[shard].turns.lock();
+        if !turns.held_alone(turn).is_some_and(|held| lanes.is_kept_back(held)) {
+            return false;
+        }
+        // Nobody else ends it, so the lane is its own until it is given back below.
+        let held = turns.withdraw(turn);
+        drop((lanes, turns));
+        self.check_end(shard, &held);
+        let note = note();
+        let mut lanes = self.shards[shard].lanes.lock();
+        let recall = lanes.stand_back(held, note);
+        lanes.check();
+        let offer = lanes.has_offer();
+        drop(lanes);
+        if offer {
+            self.offer(shard);
+        }
+        self.remind(shard, Dues::recall(recall));
+        true
     }
 
     /// Why nothing of a key begins, if that is so.

@@ -72,6 +72,13 @@ pub(super) struct Dues {
     sweep: Option<u64>,
 }
 
+impl Dues {
+    /// A key is to be looked at, and nothing else.
+    pub(super) fn recall(recall: Option<Recall>) -> Self {
+        Dues { recall, sweep: None }
+    }
+}
+
 impl Rates {
     pub(super) fn new(settings: &Settings) -> Self {
         Rates {
@@ -234,6 +241,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let now = self.rates.time.now();
             let recall = lanes.charge_key(*hash as u32, &claim.key, now);
             let sweep = lanes.wants_sweep(now, SWEEP_NANOS);
+            lanes.check();
             drop(lanes);
             self.remind(shard, Dues { recall, sweep });
         }
@@ -258,6 +266,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Alarm::Recall { shard, slot } => {
                 let mut lanes = self.shards[shard].lanes.lock();
                 let (recall, left) = lanes.recall_lane(slot, now);
+                lanes.check();
                 let offer = lanes.has_offer();
                 drop(lanes);
                 self.follow(shard, recall, left, offer);
@@ -279,7 +288,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if offer {
             self.offer(shard);
         }
-        self.remind(shard, Dues { recall, sweep: None });
+        self.remind(shard, Dues::recall(recall));
     }
 }
 
@@ -317,6 +326,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         for (index, shard) in self.shards.iter().enumerate() {
             let mut lanes = shard.lanes.lock();
             let changes = lanes.set_common_rate(rate, self.rates.time.now());
+            lanes.check();
             let offer = lanes.has_offer();
             drop(lanes);
             for (recall, left) in changes {
@@ -336,6 +346,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         let (shard, hash) = self.place_of(key);
         let mut lanes = self.shards[shard].lanes.lock();
         let (recall, left) = lanes.set_rate_of(hash, key, rate, self.rates.time.now());
+        lanes.check();
         let offer = lanes.has_offer();
         drop(lanes);
         self.follow(shard, recall, left, offer);

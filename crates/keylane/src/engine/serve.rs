@@ -62,9 +62,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         hand: &mut Hand<K, X::Work>,
     ) -> Option<Next<K, X::Work>> {
         let mut freed = None;
+        let mut judged = Dues::default();
         if let Some(bounds) = &self.bounds {
             if let (Some(after), Some(ended)) = (bounds.stop_after, &ended) {
-                self.judge(&mut lanes, ended, after);
+                judged = self.judge(&mut lanes, ended, after);
             }
             if let Some(Held::Lane(slot)) = &ended {
                 let (hash, key) = lanes.key_in(*slot);
@@ -77,6 +78,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             (wish.go_on, wish.stay) = (false, false);
         }
         let next = self.step_on::<true>(shard, lanes, ended, wish, hand);
+        self.remind(shard, judged);
         // Told now that nothing is locked. What they submit comes after this task's end.
         drop(freed);
         if may_take {
@@ -116,6 +118,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let offer = lanes.has_offer();
         let runs_dry = lanes.runs_dry();
         let passed = lanes.take_passed();
+        lanes.check();
         if held.is_none() {
             self.board.weigh(shard, lanes.about_left());
         }

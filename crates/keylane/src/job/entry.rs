@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::run::{Run, Stage};
+use crate::run::{Keeping, KeptValue, Run, Stage};
 
 /// A job, as its entries see it.
 pub(super) trait Lined: Send + Sync {
@@ -16,12 +16,18 @@ pub(super) trait Lined: Send + Sync {
 pub(crate) struct Entry {
     pub(super) job: Arc<dyn Lined>,
     pub(super) place: usize,
+    /// The value that was kept with an earlier turn of the subtask, which was held back before it began. Boxed
+    /// twice, so that an entry is small enough to be stored in place.
+    pub(super) kept: Option<Box<KeptValue>>,
 }
 
 impl Run for Entry {
     fn run(self, stage: &mut dyn Stage) {
         // What becomes of it is the job's business.
         stage.is_void();
-        self.job.granted(self.place, stage);
+        match self.kept {
+            None => self.job.granted(self.place, stage),
+            Some(kept) => self.job.granted(self.place, &mut Keeping::new(stage, *kept)),
+        }
     }
 }

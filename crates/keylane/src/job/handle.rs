@@ -125,8 +125,9 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     /// Begins none of its subtasks until it is [resumed](Self::resume), and none is split. Those that
-    /// run end. Subtasks that have been granted their keys keep them meanwhile. Says whether the job was
-    /// not over.
+    /// run end. Subtasks that have been granted their keys keep them meanwhile, unless such a key is
+    /// [paused](crate::Pool::pause_key) by the time at which the job goes on: then they wait for it again.
+    /// Returns whether the job was not over.
     ///
     /// [`Pool::drain`](crate::Pool::drain) waits for a paused job as for any other.
     pub fn pause(&self) -> bool {

@@ -106,6 +106,18 @@ impl<H, F: Copy + Ord> Turns<H, F> {
         }
     }
 
+    /// What a turn holds whose body has returned.
+    pub(crate) fn held_alone(&self, turn: usize) -> Option<&H> {
+        let kept = self.kept.get(turn)?;
+        matches!(kept.left, Some(Left::Body(_))).then_some(&kept.held)
+    }
+
+    /// Takes such a turn from the one that has it, who no longer will drop it.
+    pub(crate) fn withdraw(&mut self, turn: usize) -> H {
+        self.alone -= 1;
+        self.remove(turn).held
+    }
+
     fn remove(&mut self, turn: usize) -> Kept<H, F> {
         let kept = self.kept.remove(turn);
         if self.kept.is_empty() && self.kept.capacity() > 1024 {

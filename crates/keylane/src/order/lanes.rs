@@ -5,6 +5,7 @@
 
 mod backlog;
 mod census;
+mod check;
 mod end;
 mod explain;
 mod failures;
@@ -24,7 +25,7 @@ use hashbrown::HashTable;
 
 pub(crate) use self::explain::{Before, Found};
 use self::failures::Failures;
-pub(crate) use self::hold::{Reasons, Stop};
+pub(crate) use self::hold::{Reasons, Stop, TakenKey};
 use self::limits::Limits;
 use self::meter::Meter;
 pub(crate) use self::meter::Recall;
@@ -89,6 +90,9 @@ pub(crate) struct Lanes<K, W> {
     meter: Option<Box<Meter<K>>>,
     /// A step has more to do here than to end a task and find the next.
     pub(crate) is_close: bool,
+    /// The pool was stopped: what holds keys is no longer noted.
+    #[cfg(debug_assertions)]
+    is_emptied: bool,
 }
 
 /// A key's unfinished tasks, from the ones that hold it to the last that waits.
@@ -255,6 +259,8 @@ impl<K, W> Lanes<K, W> {
             limits: Limits::default(),
             meter: None,
             is_close: false,
+            #[cfg(debug_assertions)]
+            is_emptied: false,
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use idle::Idle;
 pub use keeper::TurnKeeper;
 pub(crate) use pace::Pace;
 pub use stage::Turn;
-pub(crate) use stage::{EndTurn, Fate, Keeping, Stage, bystander};
+pub(crate) use stage::{EndTurn, Fate, Keeping, KeptValue, Stage, bystander};
 pub use time::ManualClock;
 pub(crate) use time::Time;
 pub(crate) use timer::Timer;

@@ -41,7 +41,20 @@ pub(crate) trait EndTurn: Send + Sync {
 
     /// Nothing is done in it for so long, from now on.
     fn back_off(&self, _: Duration) {}
+
+    /// The shard of the turn, and the number by which that knows it.
+    fn place(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// Ends nothing: what the turn held was given back in another way. Returns the value that was kept with it.
+    fn forgo(self: Box<Self>) -> Option<KeptValue> {
+        None
+    }
 }
+
+/// A value that is kept for as long as a turn lasts.
+pub(crate) type KeptValue = Box<dyn Any + Send + Sync>;
 
 /// The turn of a task, kept beyond the return of its handler.
 ///
@@ -119,6 +132,16 @@ impl Turn {
         }
     }
 
+    /// The shard of the turn, and the number by which that knows it.
+    pub(crate) fn place(&self) -> Option<(usize, usize)> {
+        self.0.as_ref()?.place()
+    }
+
+    /// Lets go of the turn without ending it. Returns the value that was kept with it.
+    pub(crate) fn forgo(mut self) -> Option<KeptValue> {
+        self.0.take()?.forgo()
+    }
+
     pub(crate) fn end(mut self, fate: Fate) {
         if let Some(turn) = self.0.take() {
             turn.end(fate);
@@ -181,7 +204,7 @@ struct Both<T> {
     value: Option<T>,
 }
 
-impl<T: Send + Sync> EndTurn for Both<T> {
+impl<T: Send + Sync + 'static> EndTurn for Both<T> {
     fn end(self: Box<Self>, fate: Fate) {
         let Both { turn, value } = *self;
         turn.end(fate);
@@ -190,6 +213,18 @@ impl<T: Send + Sync> EndTurn for Both<T> {
 
     fn back_off(&self, pause: Duration) {
         self.turn.back_off(pause);
+    }
+
+    fn place(&self) -> Option<(usize, usize)> {
+        self.turn.place()
+    }
+
+    fn forgo(self: Box<Self>) -> Option<KeptValue> {
+        let Both { turn, value } = *self;
+        turn.forgo();
+        let value: KeptValue = Box::new(value?);
+        // One that was kept with an earlier turn of the task stays as it is.
+        Some(value.downcast::<KeptValue>().map_or_else(|value| value, |kept| *kept))
     }
 }
 

@@ -566,6 +566,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for 
     fn back_off(&self, pause: Duration) {
         self.engine.back_off(self.shard, self.turn, pause);
     }
+
+    fn place(&self) -> Option<(usize, usize)> {
+        Some((self.shard, self.turn))
+    }
 }
 
 /// An engine, as its own workers see it.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crate::allocate::{Claimant, End, JobId, Progress, Take};
 use crate::order::Claims;
+use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
 
 /// A job, as the engine sees it.
@@ -64,6 +65,16 @@ pub(crate) trait Site<K, W> {
 
     /// Tells the rules of subtasks that others have taken out of the batch.
     fn tell_untold(&mut self, untold: &AtomicU64);
+
+    /// A subtask that was granted its keys is about to begin. If its key is held by now it goes back to its line,
+    /// as what `note` makes of the value that was kept with its turn. Else its turn comes back.
+    fn stand_back(
+        &mut self,
+        turn: Turn,
+        _note: &mut dyn FnMut(Option<KeptValue>) -> W,
+    ) -> Result<(), Turn> {
+        Err(turn)
+    }
 
     /// Whether subtasks without keys may run now; if so, until `end_free`.
     fn begin_free(&mut self) -> bool;

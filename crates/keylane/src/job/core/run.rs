@@ -77,7 +77,7 @@ where
         let place = lined.insert(subtask);
         drop(lined);
         let job = self.me.upgrade().expect("a job with a worker is alive");
-        site.enter(claims, Body::new(Entry { job, place }));
+        site.enter(claims, Body::new(Entry { job, place, kept: None }));
         site.waits(exhausted);
         None
     }
@@ -163,6 +163,7 @@ where
         let Some((turn, standing)) = place else {
             return self.run_free(VecDeque::from([subtask]), site);
         };
+        let (turn, subtask) = self.stand_back(turn, subtask, site)?;
         #[cfg(feature = "tokio")]
         if F::GOES_ON {
             self.launch(subtask, turn, standing, site);
@@ -179,6 +180,37 @@ where
         });
         drop(turn);
         Some(count.sat(cancels))
+    }
+
+    /// A subtask that is about to begin waits in its line again, if its key was paused or stopped since it was
+    /// granted that: its job may have been paused in between, or no worker have had time for it.
+    fn stand_back(
+        &self,
+        turn: Turn,
+        subtask: Numbered<F>,
+        site: &mut dyn Site<K, Body>,
+    ) -> Option<(Turn, Numbered<F>)> {
+        let (mut subtask, mut late) = (Some(subtask), None);
+        let stood_back = site.stand_back(turn, &mut |kept| {
+            let mut lined = self.lined.lock();
+            let place = match self.is_cancelled() {
+                true => {
+                    late = subtask.take();
+                    // No subtask is there when the note is granted its key.
+                    usize::MAX
+                }
+                false => lined.insert(subtask.take().expect("it stands back once")),
+            };
+            drop(lined);
+            let job = self.me.upgrade().expect("a job with a worker is alive");
+            Body::new(Entry { job, place, kept: kept.map(Box::new) })
+        });
+        let turn = stood_back.err();
+        if turn.is_none() {
+            drop_quietly(late);
+            site.waits(false);
+        }
+        turn.zip(subtask)
     }
 
     fn attempt(&self, work: F, site: &mut dyn Site<K, Body>) -> Outcome<T, E> {

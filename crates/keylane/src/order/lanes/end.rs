@@ -201,7 +201,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(super) fn hand_on_to(&mut self, slot: usize, most: usize) -> Option<K> {
         let mut holders: Option<Holders> = None;
         while let Some(first) = self.lanes[slot].waiting.front() {
-            if let Waiting::Phantom = first {
+            // Behind a task that has just been granted the key it stays, as the first of the line.
+            if holders.is_none()
+                && let Waiting::Phantom = first
+            {
                 let lane = &mut self.lanes[slot];
                 lane.waiting.pop_front();
                 lane.holders = Holders::Phantom;

@@ -25,6 +25,16 @@ pub(crate) struct Stop {
     pub(crate) at: u32,
 }
 
+/// What was taken of a key.
+pub(crate) struct TakenKey<K, W> {
+    /// The tasks, in their order.
+    pub(crate) tasks: Vec<Unrun<K, W>>,
+    /// What is left of a lane that ended, for the caller to drop outside the lock.
+    pub(crate) left: Option<K>,
+    /// When the timer has to look at the key, if that has changed.
+    pub(crate) recall: Option<Recall>,
+}
+
 /// Tasks that are taken out.
 struct Taken<K, W> {
     tasks: Vec<Unrun<K, W>>,
@@ -62,8 +72,15 @@ impl Reasons {
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Holds a key: of its tasks with one key none begins that no worker has taken, and of its rollups
-    /// none that does not have the key already.
-    pub(crate) fn hold(&mut self, hash: u32, key: &K, since: u32) -> &mut Reasons {
+    /// none that does not have the key already. Also returns when the timer has to look at the key, if that
+    /// has changed.
+    pub(crate) fn hold(
+        &mut self,
+        hash: u32,
+        key: &K,
+        since: u32,
+    ) -> (&mut Reasons, Option<Recall>) {
+        let mut due = None;
         let slot = match self.find(hash, key) {
             None => {
                 let slot = self.open_lane(hash, key.clone(), Mode::Exclusive, since);
@@ -71,22 +88,38 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 slot
             }
             Some(slot) => {
-                self.hold_lane(slot);
+                if self.hold_lane(slot) {
+                    due = self.limit_again(slot);
+                }
                 slot
             }
         };
-        self.held.entry(slot).or_default()
+        (self.held.entry(slot).or_default(), due)
     }
 
-    /// The same for a lane that is open. The caller gives the reason.
-    pub(super) fn hold_lane(&mut self, slot: usize) {
-        if !self.held.contains_key(&slot) {
-            let holders_left = self.recall(slot);
-            let lane = &mut self.lanes[slot];
-            match holders_left {
-                true => lane.waiting.push_front(Waiting::Phantom),
-                false => lane.holders = Holders::Phantom,
-            }
+    /// Holds an open lane, whether it was held or not: a lane that is held for its rate may have granted
+    /// tasks that no worker has taken. Returns whether any was called back. The caller gives the reason.
+    pub(super) fn hold_lane(&mut self, slot: usize) -> bool {
+        if self.lanes[slot].holders == Holders::Phantom {
+            return false;
+        }
+        self.lift_phantom(slot);
+        let before = self.lanes[slot].waiting.len();
+        let holders_left = self.recall(slot);
+        let lane = &mut self.lanes[slot];
+        let called_back = lane.waiting.len() != before;
+        match holders_left {
+            true => lane.waiting.push_front(Waiting::Phantom),
+            false => lane.holders = Holders::Phantom,
+        }
+        called_back
+    }
+
+    /// Takes the phantom out of the line, if it is there.
+    fn lift_phantom(&mut self, slot: usize) {
+        let line = &mut self.lanes[slot].waiting;
+        if let Some(Waiting::Phantom) = line.front() {
+            line.pop_front();
         }
     }
 
@@ -112,11 +145,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// a lane that ended, and whether it is held.
     pub(super) fn release_hold(&mut self, slot: usize, most: usize) -> (Option<K>, bool) {
         self.held.remove(&slot);
-        let lane = &mut self.lanes[slot];
-        if let Some(Waiting::Phantom) = lane.waiting.front() {
-            lane.waiting.pop_front();
-        }
-        let has_holders = lane.holders != Holders::Phantom;
+        self.lift_phantom(slot);
+        let has_holders = self.lanes[slot].holders != Holders::Phantom;
         let left = self.settle_line(slot, has_holders, most);
         let rest = most != usize::MAX && left.is_none() && self.could_join(slot);
         if rest {
@@ -154,15 +184,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Takes every task out that has this key alone, has not been given to a worker, and whose work may
-    /// be taken: here and in the inbox, in order. The key's end stays. Also returns what is left of a
-    /// lane that ended.
+    /// be taken: here and in the inbox, in order. The key's end stays.
     pub(crate) fn take_key(
         &mut self,
         inbox: &mut Inbox<K, W>,
         hash: u32,
         key: &K,
         may_take: impl Fn(&W) -> bool,
-    ) -> (Vec<Unrun<K, W>>, Option<K>) {
+    ) -> TakenKey<K, W> {
         let mut taken = Taken { tasks: Vec::new(), watched: Vec::new() };
         // A husk goes as well.
         let is_taken = |task: &Rollup<K, W>| match task.role {
@@ -170,9 +199,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Role::Limited => task.with_work(|work| work.is_none_or(&may_take)),
             Role::None | Role::End => false,
         };
-        let mut left = None;
+        let (mut left, mut recall) = (None, None);
         if let Some(slot) = self.find(hash, key) {
-            let holders_left = self.recall(slot);
+            let holders_left = self.take_granted(slot, &may_take, &mut taken);
+            if !taken.tasks.is_empty() {
+                recall = self.limit_again(slot);
+            }
             for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
                 match waiting {
                     Waiting::Task { label, mode, key, work } if may_take(&work) => {
@@ -208,11 +240,121 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox.queue.sift(&mut take);
         taken.watched.iter().for_each(|task| inbox.unwatch(task));
         self.grant_fence();
-        (taken.tasks, left)
+        TakenKey { tasks: taken.tasks, left, recall }
     }
 
-    /// Puts the lane's tasks that wait for nothing but a worker back to the front of its line. Whether
-    /// the lane still has a holder then, be it a phantom; if not, the caller must find one.
+    /// Takes out those of the lane's tasks that wait for nothing but a worker. The others of them stay: were
+    /// they called back, they could come to stand before a phantom. Returns whether the lane still has a
+    /// holder, be it a phantom; if not, the caller must find one.
+    fn take_granted(
+        &mut self,
+        slot: usize,
+        may_take: impl Fn(&W) -> bool,
+        taken: &mut Taken<K, W>,
+    ) -> bool {
+        let (mode, mut left) = {
+            let lane = &self.lanes[slot];
+            (lane.holders.mode(), lane.holders.count())
+        };
+        for ready in std::mem::take(&mut self.ready) {
+            match ready {
+                Ready { work, key, label, held: Held::Lane(at) }
+                    if at == slot && may_take(&work) =>
+                {
+                    left -= 1;
+                    let key = key.or_else(|| self.lanes[slot].key.clone());
+                    let key = key.expect("a held lane has a key");
+                    taken.tasks.push(Unrun::single(label, Claim { key, mode }, work));
+                }
+                Ready { work, held: Held::Rollup(rollup), .. }
+                    if rollup.role != Role::End
+                        && self.is_alone_in(slot, &rollup)
+                        && (rollup.role == Role::Latest || may_take(&work)) =>
+                {
+                    left -= 1;
+                    self.parts -= 1;
+                    rollup.wait_again(work);
+                    if let (_, _, Mode::Limited(most)) = rollup.claim(0) {
+                        self.drop_limited(slot, most);
+                    }
+                    taken.part(rollup);
+                }
+                other => self.ready.push_back(other),
+            }
+        }
+        let holders = &mut self.lanes[slot].holders;
+        if let Holders::Shared(count) = holders {
+            *count = left;
+        }
+        left != 0 || *holders == Holders::Phantom
+    }
+
+    /// Whether a task with one key that has not begun is to wait because somebody holds its key.
+    pub(crate) fn is_kept_back(&self, held: &Held<K, W>) -> bool {
+        let slot = match held {
+            Held::Lane(slot) => Some(*slot),
+            Held::Rollup(rollup) if rollup.role == Role::Limited => {
+                let (hash, key, _) = rollup.claim(0);
+                self.find(hash, key)
+            }
+            Held::Free | Held::Rollup(_) => None,
+        };
+        let reasons = slot.and_then(|slot| self.held.get(&slot));
+        reasons.is_some_and(Reasons::is_for_somebody)
+    }
+
+    /// A task with one key that was taken, and has not begun, goes back to the front of its line. It is charged
+    /// again when it is taken again. Returns when the timer has to look at the key, if that has changed.
+    pub(crate) fn stand_back(&mut self, held: Held<K, W>, work: W) -> Option<Recall> {
+        let slot = match &held {
+            Held::Lane(slot) => *slot,
+            Held::Rollup(rollup) => {
+                let (hash, key, _) = rollup.claim(0);
+                self.find(hash, key).expect("its lane lives until it is given back")
+            }
+            Held::Free => unreachable!("it has a key"),
+        };
+        self.uncharge(slot);
+        let due = self.limit_again(slot);
+        let lane = &mut self.lanes[slot];
+        let mut place = usize::from(matches!(lane.waiting.front(), Some(Waiting::Phantom)));
+        // The lane does not end, for the line is not empty.
+        match held {
+            Held::Rollup(rollup) => {
+                let (_, _, mode) = rollup.claim(0);
+                let Mode::Limited(most) = mode else { unreachable!("another role is not kept") };
+                // Others that were taken after it may have come back before it.
+                let is_before = |other: &Waiting<K, W>| match other {
+                    Waiting::Part { rollup: other, .. } => {
+                        other.role == Role::Limited
+                            && rollup.label.seq.wrapping_sub(other.label.seq) < u32::MAX / 2
+                    }
+                    Waiting::Task { .. } | Waiting::Phantom => false,
+                };
+                while lane.waiting.get(place).is_some_and(is_before) {
+                    place += 1;
+                }
+                rollup.wait_again(work);
+                lane.waiting.insert(place, Waiting::Part { rollup, claim: 0 });
+                self.leave_limited(slot, most);
+            }
+            Held::Lane(_) | Held::Free => {
+                let key = lane.key.clone().expect("a held lane has a key");
+                // Nothing of the key is before it, so any place in the clock that is not after another's will do.
+                let label = Label { hash: lane.hash, seq: 0, time: lane.since & !Label::MEASURED };
+                let mode = lane.holders.mode();
+                lane.waiting.insert(place, Waiting::Task { label, mode, key, work });
+                self.leave(slot);
+                self.let_join(slot);
+            }
+        }
+        self.grant_fence();
+        due
+    }
+
+    /// Puts the lane's tasks that wait for nothing but a worker back to the front of its line, in which there
+    /// is no phantom. Returns whether the lane still has a holder, be it a phantom; if not, the caller must
+    /// find one.
     fn recall(&mut self, slot: usize) -> bool {
         let (mode, holders) = {
             let lane = &self.lanes[slot];
@@ -249,7 +391,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Whether a task has a role, and this lane's key.
-    fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
+    pub(super) fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
         let lane = &self.lanes[slot];
         task.role != Role::None && {
             let (hash, key, _) = task.claim(0);

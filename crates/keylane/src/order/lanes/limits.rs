@@ -19,6 +19,15 @@ impl Limits {
         }
     }
 
+    /// How many holders of a lane are noted, and the least that any of them wants.
+    #[cfg(debug_assertions)]
+    pub(super) fn noted(&self, slot: usize) -> (u16, u16) {
+        let of_lane = self.0.range((slot, 0)..=(slot, u16::MAX));
+        of_lane.fold((0, u16::MAX), |(count, least), ((_, most), holders)| {
+            (count + holders, least.min(*most))
+        })
+    }
+
     /// A task that was noted holds the lane no longer. Returns the least that those want who are left.
     fn forget(&mut self, slot: usize, most: u16) -> Option<u16> {
         let holders = self.0.get_mut(&(slot, most)).expect("it was noted");

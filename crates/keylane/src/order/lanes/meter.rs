@@ -88,6 +88,17 @@ impl<K: Eq + Clone> Meter<K> {
         Some(bucket.next_at(rate)).filter(|at| *at > now)
     }
 
+    /// A task of a key that was charged has not begun.
+    fn give_back(&mut self, hash: u32, key: &K) {
+        let common = self.common;
+        let is_it = |it: &Metered<K>| it.hash == hash && it.key == *key;
+        if let Some(found) = self.keys.find_mut(spread(hash), is_it)
+            && let Some(rate) = found.own.or(common)
+        {
+            found.bucket.give_back(rate);
+        }
+    }
+
     fn insert(&mut self, entry: Metered<K>, now: u64) {
         if self.keys.len() >= self.sweep_at {
             self.sweep(now);
@@ -162,11 +173,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     fn hold_for_rate(&mut self, slot: usize, until: u64) -> Recall {
-        if self.lanes[slot].holders == Holders::Exclusive && !self.held.contains_key(&slot) {
-            // It is alone, and has begun, so there is nothing of its lane to be called back.
-            self.lanes[slot].waiting.push_front(Waiting::Phantom);
-        } else {
+        if self.lanes[slot].holders.count() > 1 {
+            // There may be others beside it that no worker has taken.
             self.hold_lane(slot);
+        } else if !self.held.contains_key(&slot) {
+            self.lanes[slot].waiting.push_front(Waiting::Phantom);
         }
         let reasons = self.held.entry(slot).or_default();
         let was = reasons.limited.replace(until);
@@ -203,6 +214,26 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         (Some(Recall { slot, was: None, until: Some(until) }), left)
     }
 
+    /// Tasks that were let go for tokens have not taken them, and no longer will: a lane that is held for its
+    /// rate is held until there is a token, and no longer for those. Returns when the timer has to look.
+    pub(super) fn limit_again(&mut self, slot: usize) -> Option<Recall> {
+        let limited = self.held.get_mut(&slot)?.limited.as_mut()?;
+        let lane = &self.lanes[slot];
+        let key = lane.key.as_ref().expect("a held lane has a key");
+        let (rate, bucket) = self.meter.as_ref()?.of(lane.hash, key)?;
+        let until = bucket.next_at(rate);
+        let was = std::mem::replace(limited, until);
+        (was != until).then_some(Recall { slot, was: Some(was), until: Some(until) })
+    }
+
+    /// A task that was charged has not begun, and goes back to its line.
+    pub(super) fn uncharge(&mut self, slot: usize) {
+        let lane = &self.lanes[slot];
+        if let (Some(meter), Some(key)) = (&mut self.meter, &lane.key) {
+            meter.give_back(lane.hash, key);
+        }
+    }
+
     /// Gives a key a rate of its own from now on, or only what holds for all.
     pub(crate) fn set_rate_of(
         &mut self,
@@ -234,7 +265,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         match until {
             Some(until) => {
                 let was = self.limit_of(hash, key);
-                self.hold(hash, key, 0).limited = Some(until);
+                // Those that the former rate has let go and no worker has taken are called back.
+                self.hold(hash, key, 0).0.limited = Some(until);
                 let slot = self.find(hash, key).expect("it is held now");
                 (Some(Recall { slot, was, until: Some(until) }), None)
             }

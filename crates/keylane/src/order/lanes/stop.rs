@@ -33,6 +33,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         // No line has a phantom any more.
         self.held.clear();
+        #[cfg(debug_assertions)]
+        {
+            self.is_emptied = true;
+        }
         if let Some(fence) = self.fence.take() {
             take_rollup(&fence.rollup, unrun);
         }

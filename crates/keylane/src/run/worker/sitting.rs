@@ -6,6 +6,7 @@ use super::*;
 use crate::allocate::{Claimant, End, JobId, Take};
 use crate::engine::{Back, Given, Sat, Site, Traced};
 use crate::order::Claims;
+use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
 
 /// The most subtasks in a batch.
@@ -119,14 +120,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             take,
             splits: take == Take::Split,
             changes,
+            waited: false,
             ran: 0,
         };
         let sat = crowd.sit(take, most, &mut scene);
-        let ran = scene.ran;
+        let (ran, waited) = (scene.ran, scene.waited);
         let began = match &sat {
             Some(sat) => matches!(sat.end, End::Done | End::Failed),
             // A future was begun, if it was not put in line: that takes a token when its turn comes.
-            None => take == Take::Ready,
+            None => take == Take::Ready && !waited,
         };
         if !began {
             self.engine.return_token();
@@ -170,6 +172,8 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     splits: bool,
     /// What `Sharing::changes` was when the worker came.
     changes: usize,
+    /// The subtask for which the worker was given waits in a line.
+    waited: bool,
     /// Subtasks that have run here.
     ran: u64,
 }
@@ -183,6 +187,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
     }
 
     fn waits(&mut self, exhausted: bool) {
+        self.waited = true;
         let splits = std::mem::take(&mut self.splits);
         self.engine.waits(self.id, self.take, splits.then_some(exhausted));
     }
@@ -196,6 +201,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
         // The job has been accepted, and so have its subtasks.
         let toll = self.engine.admit_accepted(&claims);
         drop_quietly(self.engine.enter(claims, Made(work), toll).err());
+    }
+
+    fn stand_back(
+        &mut self,
+        turn: Turn,
+        note: &mut dyn FnMut(Option<KeptValue>) -> X::Work,
+    ) -> Result<(), Turn> {
+        let Some((shard, number)) = turn.place() else { return Err(turn) };
+        let mut turn = Some(turn);
+        self.engine.stand_back(shard, number, || note(turn.take().and_then(Turn::forgo)));
+        turn.map_or(Ok(()), Err)
     }
 
     fn leave(&mut self, count: u64) {

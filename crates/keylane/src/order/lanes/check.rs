@@ -1,0 +1,80 @@
+//! What always holds between two sections of the lanes' lock, checked in builds with debug assertions.
+//!
+//! Every rule here is one that some other file relies on without asking.
+
+use super::*;
+
+/// Lanes, and tasks in a line, beyond which a shard is not checked: a check takes time for each of them.
+#[cfg(debug_assertions)]
+const MAX_CHECKED: usize = 128;
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Checks nothing in a release build.
+    #[cfg(not(debug_assertions))]
+    #[inline(always)]
+    pub(crate) fn check(&self) {}
+
+    /// Panics if the lanes contradict themselves.
+    #[cfg(debug_assertions)]
+    pub(crate) fn check(&self) {
+        if self.lanes.len() + self.ready.len() > MAX_CHECKED {
+            return;
+        }
+        let open = || self.lanes.iter().enumerate().filter(|(_, lane)| lane.key.is_some());
+        assert_eq!(open().count(), self.index.len(), "lanes with a key, and lanes in the index");
+        assert_eq!(open().count() + self.free.len(), self.lanes.len(), "open and free slots");
+        open().for_each(|(slot, lane)| self.check_lane(slot, lane));
+        for (slot, reasons) in &self.held {
+            let is_open = self.lanes.get(*slot).is_some_and(|lane| lane.key.is_some());
+            assert!(is_open, "slot {slot} is held and has no lane");
+            assert!(!reasons.is_empty(), "slot {slot} is held for no reason");
+        }
+        let parts = open().flat_map(|(_, lane)| lane.waiting.iter().take(MAX_CHECKED));
+        let parts = parts.filter(|waiting| matches!(waiting, Waiting::Part { .. })).count();
+        assert!(parts <= self.parts, "{parts} parts wait, and {} are counted", self.parts);
+    }
+
+    #[cfg(debug_assertions)]
+    fn check_lane(&self, slot: usize, lane: &Lane<K, W>) {
+        let key = lane.key.as_ref().expect("the lane is open");
+        assert_eq!(self.find(lane.hash, key), Some(slot), "the index has another lane for its key");
+        let is_phantom = |waiting: &Waiting<K, W>| matches!(waiting, Waiting::Phantom);
+        let behind = lane.waiting.iter().take(MAX_CHECKED).skip(1).any(is_phantom);
+        assert!(!behind, "slot {slot}: a phantom is behind a task");
+        let holds = lane.holders == Holders::Phantom;
+        assert!(
+            !(holds && lane.waiting.front().is_some_and(is_phantom)),
+            "slot {slot}: two phantoms"
+        );
+        assert!(
+            self.is_emptied || lane.is_on_hold() == self.held.contains_key(&slot),
+            "slot {slot}: it has a phantom if and only if it is held"
+        );
+        let granted = self.ready.iter().filter(|ready| self.is_in(slot, ready)).count();
+        assert!(
+            granted <= lane.holders.count(),
+            "slot {slot}: {granted} wait for a worker, and {:?} hold the lane",
+            lane.holders
+        );
+        assert!(lane.holders.count() != 0 || holds, "slot {slot}: a lane without holders");
+        if let Some(first) = lane.waiting.front()
+            && !matches!(first, Waiting::Part { rollup, .. } if rollup.is_husk())
+        {
+            assert!(!lane.holders.admit(first.mode()), "slot {slot}: the first could begin");
+        }
+        if let Holders::Limited { count, least } = lane.holders {
+            let noted = self.limits.noted(slot);
+            assert_eq!(noted, (count, least), "slot {slot}: how its holders limit it");
+        }
+    }
+
+    /// Whether a task with one key holds this lane, and waits for a worker.
+    #[cfg(debug_assertions)]
+    fn is_in(&self, slot: usize, ready: &Ready<K, W>) -> bool {
+        match &ready.held {
+            Held::Free => false,
+            Held::Lane(at) => *at == slot,
+            Held::Rollup(rollup) => self.is_alone_in(slot, rollup),
+        }
+    }
+}
