@@ -173,9 +173,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile, or a message is [too large](SubmitErrorKind::TooLarge): how
-    /// many were accepted, and those that were not. A message of the second kind can precede one of
-    /// the first in the batch only if their keys differ.
+    /// If the pool is closed meanwhile, a message is [too large](SubmitErrorKind::TooLarge), or its key was
+    /// [finished](SubmitErrorKind::KeyFinished): how many messages before it were accepted, and the others,
+    /// the refused one first. Nothing behind it is accepted.
     pub fn send_many(
         &self,
         messages: impl IntoIterator<Item = (K, M)>,

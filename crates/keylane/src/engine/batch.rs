@@ -1,6 +1,6 @@
 //! Putting many tasks into their inboxes in one pass: those of one inbox under one lock.
 
-use super::enter::pass_guard;
+use super::enter::{inbox_of, pass_guard};
 use super::*;
 
 /// The most tasks that are entered in one pass.
@@ -41,10 +41,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if piece.is_empty() {
                 return Ok(accepted);
             }
-            let (entered, why) = self.enter_piece(&mut piece);
-            accepted += entered;
-            if entered != piece.len() {
-                self.tally.count_refused(piece.iter().flatten().count());
+            let entered = self.enter_piece(&mut piece);
+            // What is refused, and all behind it, is still there.
+            let rest = piece.iter().flatten().count();
+            accepted += piece.len() - rest;
+            if let Err(why) = entered {
+                self.tally.count_refused(rest);
                 let rest = piece.into_iter().flatten().map(|staged| (staged.claims, staged.task));
                 return Err((accepted, rest.chain(tasks).collect(), why));
             }
@@ -77,71 +79,80 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Staged { claims, task, hash, next: END }
     }
 
-    /// Admits and enters the tasks of a piece of at most `BATCH`. What the pool refuses, because it is
-    /// closed or a key was finished, stays in the piece. Returns how many were accepted, and why others
-    /// were not.
+    /// Admits and enters the tasks of a piece of at most `BATCH`, until one is refused. That one and those
+    /// behind it stay where they are.
     fn enter_piece<M: Make<X::Work>>(
         &self,
         piece: &mut [Option<Staged<K, M>>],
-    ) -> (usize, SubmitErrorKind) {
+    ) -> Result<(), SubmitErrorKind> {
         let mut start = 0;
-        let mut why = SubmitErrorKind::Closed;
         while start < piece.len() {
-            let Ok(slots) = self.take_slots(piece.len() - start) else { break };
-            self.enter_admitted(&mut piece[start..start + slots], &mut why);
+            let slots = self.take_slots(piece.len() - start)?;
+            let mut unused = Unused { admission: &self.admission, slots };
+            self.enter_admitted(&mut piece[start..start + slots], &mut unused)?;
             start += slots;
         }
-        (piece.iter().filter(|staged| staged.is_none()).count(), why)
+        Ok(())
     }
 
-    /// Enters tasks that have been admitted: those with one key in rows, and each of the others after
-    /// all that is before it, for it must come after that in all of its lanes.
+    /// Enters tasks that have been admitted, until one is refused: those with one key in rows, and each of
+    /// the others after all that is before it, for it must come after that in all of its lanes.
     fn enter_admitted<M: Make<X::Work>>(
         &self,
         mut tasks: &mut [Option<Staged<K, M>>],
-        why: &mut SubmitErrorKind,
-    ) {
+        unused: &mut Unused<'_>,
+    ) -> Result<(), SubmitErrorKind> {
         while !tasks.is_empty() {
             let row = tasks.iter().position(|task| !has_one_key(task)).unwrap_or(tasks.len());
             let (singles, others) = tasks.split_at_mut(row);
-            self.enter_row(singles, why);
-            if let [other, rest @ ..] = others {
-                self.enter_staged(other, why);
-                tasks = rest;
-            } else {
-                return;
+            if !singles.is_empty() {
+                self.enter_row(singles, unused)?;
             }
+            let [other, rest @ ..] = others else { break };
+            self.enter_staged(other, unused)?;
+            tasks = rest;
         }
+        Ok(())
     }
 
     /// Enters a task that is no single; it stays where it is if it is refused.
     fn enter_staged<M: Make<X::Work>>(
         &self,
         place: &mut Option<Staged<K, M>>,
-        why: &mut SubmitErrorKind,
-    ) {
-        let Some(Staged { claims, task, hash, next }) = place.take() else { return };
-        if let Err((refused, claims, task)) = self.enter(claims, task, Toll::none()) {
-            *why = refused;
+        unused: &mut Unused<'_>,
+    ) -> Result<(), SubmitErrorKind> {
+        let Some(Staged { claims, task, hash, next }) = place.take() else { return Ok(()) };
+        // Whoever enters it gives its slot back if it is refused.
+        unused.slots -= 1;
+        self.enter(claims, task, Toll::none()).map_err(|(why, claims, task)| {
             *place = Some(Staged { claims, task, hash, next });
-        }
+            why
+        })
     }
 
-    /// Puts tasks with one key each into their inboxes. Those of one key keep their order. What is
-    /// refused stays where it is.
+    /// Puts tasks with one key each into their inboxes, in their order, until one is refused.
+    ///
+    /// All inboxes concerned are locked, in the order of the shards, before anything is appended, and each is
+    /// unlocked when it has its tasks. So each two of the row have the same order as to whatever else is in
+    /// both of their inboxes, as if they had come one by one: had a task of another submitter come between
+    /// them in the wrong order, it would have had one of the inboxes while the row had all.
     fn enter_row<M: Make<X::Work>>(
         &self,
         row: &mut [Option<Staged<K, M>>],
-        why: &mut SubmitErrorKind,
-    ) {
+        unused: &mut Unused<'_>,
+    ) -> Result<(), SubmitErrorKind> {
         debug_assert!(row.len() <= BATCH);
         let mut first = [END; MAX_SHARDS];
         let mut last = [END; MAX_SHARDS];
+        let mut shards = 0;
         for index in 0..row.len() {
             let Some(staged) = &row[index] else { continue };
             let shard = self.shard_of(staged.hash);
             match std::mem::replace(&mut last[shard], index as u16) {
-                END => first[shard] = index as u16,
+                END => {
+                    first[shard] = index as u16;
+                    shards += 1;
+                }
                 before => {
                     if let Some(before) = &mut row[before as usize] {
                         before.next = index as u16;
@@ -150,73 +161,117 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         }
         let time = self.clock.now();
-        for (shard, &first) in first[..self.shards.len()].iter().enumerate() {
-            if first != END && self.enter_chain(shard, row, first, time, why) {
-                self.offer(shard);
+        let mut inboxes: OpenInboxes<'_, K, X::Work> = Vec::with_capacity(shards);
+        let concerned = (0..self.shards.len()).filter(|&shard| first[shard] != END);
+        inboxes.extend(concerned.map(|shard| (shard, self.shards[shard].inbox.lock())));
+        if inboxes.iter().any(|(_, inbox)| inbox.guarded) {
+            return self.enter_guarded_row(inboxes, row, time, unused);
+        }
+        let mut told = ShardSet::new();
+        for (shard, mut inbox) in inboxes {
+            if self.enter_chain(shard, &mut inbox, row, first[shard], time, unused) {
+                told.add(shard);
             }
         }
-        let refused = row.iter().flatten().count();
-        if refused != 0 {
-            self.admission.give_back(refused);
-        }
+        // A worker is woken when nothing is locked any more.
+        told.shards().for_each(|shard| self.offer(shard));
+        Ok(())
     }
 
-    /// Appends the tasks that are linked from `first` on to one inbox, and says whether the workers
+    /// Appends the tasks that are linked from `first` on to one inbox, and returns whether the workers
     /// must be told.
     #[inline]
     fn enter_chain<M: Make<X::Work>>(
         &self,
         shard: usize,
+        inbox: &mut Inbox<K, X::Work>,
         row: &mut [Option<Staged<K, M>>],
         first: u16,
         time: u32,
-        why: &mut SubmitErrorKind,
+        unused: &mut Unused<'_>,
     ) -> bool {
-        let mut inbox = self.shards[shard].inbox.lock();
-        if inbox.guarded {
-            return enter_guarded_chain(&mut inbox, row, first, time, why);
-        }
         let mut tell = false;
         let mut index = first;
         while let Some(place) = row.get_mut(usize::from(index))
             && let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, next }) =
                 place.take()
         {
-            let time = self.stamp(shard, &mut inbox, time);
+            let time = self.stamp(shard, inbox, time);
             tell |= inbox.push_single(hash as u32, time, claim, || task.make());
+            unused.slots -= 1;
             index = next;
         }
         tell
     }
+
+    /// Enters a row where something about an inbox must be looked at for each task: in the order of the row,
+    /// so that nothing behind a task that is refused is accepted.
+    #[cold]
+    fn enter_guarded_row<M: Make<X::Work>>(
+        &self,
+        mut inboxes: OpenInboxes<'_, K, X::Work>,
+        row: &mut [Option<Staged<K, M>>],
+        time: u32,
+        unused: &mut Unused<'_>,
+    ) -> Result<(), SubmitErrorKind> {
+        let mut told = ShardSet::new();
+        let mut entered = Ok(());
+        for place in row {
+            let Some(staged) = &*place else { continue };
+            let Repr::One(claim) = &staged.claims.0 else { unreachable!("a row has single keys") };
+            let shard = self.shard_of(staged.hash);
+            let inbox = inbox_of(&mut inboxes, shard);
+            // A batch comes from outside, so the end of a key concerns all of it.
+            entered = pass_guard(inbox, staged.hash, &claim.key, true);
+            if entered.is_err() {
+                break;
+            }
+            if let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, .. }) = place.take()
+            {
+                let time = self.stamp(shard, inbox, time);
+                if inbox.push_single(hash as u32, time, claim, || task.make()) {
+                    told.add(shard);
+                }
+                unused.slots -= 1;
+            }
+        }
+        drop(inboxes);
+        told.shards().for_each(|shard| self.offer(shard));
+        entered
+    }
 }
 
-/// The same where something about the inbox must be looked at for each task.
-#[cold]
-fn enter_guarded_chain<K: Key, W, M: Make<W>>(
-    inbox: &mut Inbox<K, W>,
-    row: &mut [Option<Staged<K, M>>],
-    first: u16,
-    time: u32,
-    why: &mut SubmitErrorKind,
-) -> bool {
-    let mut tell = false;
-    let mut index = first;
-    while let Some(place) = row.get_mut(usize::from(index))
-        && let Some(staged) = place.take()
-    {
-        index = staged.next;
-        let Repr::One(claim) = &staged.claims.0 else { unreachable!("a row has single keys") };
-        // A batch comes from outside, so the end of a key concerns all of it.
-        if let Err(refused) = pass_guard(inbox, staged.hash, &claim.key, true) {
-            *why = refused;
-            *place = Some(staged);
-            continue;
-        }
-        if let Staged { claims: Claims(Repr::One(claim)), task, hash, .. } = staged {
-            tell |= inbox.push_single(hash as u32, time, claim, || task.make());
+/// Slots of admitted tasks that are in no inbox yet. Dropped, it gives them back.
+struct Unused<'a> {
+    admission: &'a Admission,
+    slots: usize,
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if self.slots != 0 {
+            self.admission.give_back(self.slots);
         }
     }
-    tell
+}
+
+/// Shards of which the workers must be told.
+struct ShardSet(u64);
+
+const _: () = assert!(MAX_SHARDS <= u64::BITS as usize);
+
+impl ShardSet {
+    fn new() -> Self {
+        ShardSet(0)
+    }
+
+    fn add(&mut self, shard: usize) {
+        self.0 |= 1 << shard;
+    }
+
+    fn shards(self) -> impl Iterator<Item = usize> {
+        (0..MAX_SHARDS).filter(move |shard| self.0 >> shard & 1 != 0)
+    }
 }
 
 fn has_one_key<K, M>(task: &Option<Staged<K, M>>) -> bool {

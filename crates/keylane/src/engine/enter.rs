@@ -324,12 +324,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 /// One of several inboxes under their locks.
-fn inbox_of<'a, K, W>(
+pub(super) fn inbox_of<'a, K, W>(
     inboxes: &'a mut [(usize, OpenInbox<'_, K, W>)],
     shard: usize,
 ) -> &'a mut Inbox<K, W> {
-    let found = inboxes.iter_mut().find(|(of, _)| *of == shard);
-    &mut found.expect("the inboxes of all keys are locked").1
+    let found = inboxes.binary_search_by_key(&shard, |(of, _)| *of);
+    &mut inboxes[found.expect("the inboxes of all keys are locked")].1
 }
 
 /// Looks closer at a task that is about to be appended to a guarded inbox.

@@ -113,9 +113,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile, or a task is [too large](SubmitErrorKind::TooLarge): how many
-    /// were accepted, and those that were not. A task of the second kind can precede one of the first
-    /// in the batch only if their keys differ.
+    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its key was
+    /// [finished](SubmitErrorKind::KeyFinished): how many tasks before it were accepted, and the others, the
+    /// refused one first. Nothing behind it is accepted.
     pub fn execute_many<C, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,

@@ -11,7 +11,7 @@ use crate::engine::{Key, Made, Patience, Toll, Unaccepted};
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, SubmitError};
 use crate::order::{Claims, IntoClaims};
-use crate::run::{Body, name_of};
+use crate::run::Body;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a task. Waits for room, first come, first served; never inside a task of this pool.
@@ -114,8 +114,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile, or a task is [too large](SubmitErrorKind::TooLarge): the handles
-    /// so far, and the tasks that were not accepted.
+    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its key was
+    /// [finished](SubmitErrorKind::KeyFinished): the handles of those before it, and the others, the refused
+    /// one first. Nothing behind it is accepted.
     pub fn submit_many<C, T, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
@@ -131,13 +132,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
             slots.push(slot.clone());
             (keys.into_claims(), Made(Body::shared(slot)))
         });
-        let Err((_, rejected, why)) = self.engine.enter_many(bodies) else {
+        let Err((accepted, rejected, why)) = self.engine.enter_many(bodies) else {
             return Ok(slots.into_iter().map(Handle::new).collect());
         };
-        let rejected = rejected.into_iter().map(|(claims, Made(body))| {
-            let at = slots.iter().position(|slot| body.name() == Some(name_of(slot)));
-            let slot = slots.remove(at.expect("every body of the batch has its slot"));
+        let rest = slots.split_off(accepted);
+        let rejected = rejected.into_iter().zip(rest).map(|((claims, body), slot)| {
             let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
+            drop(body);
             (claims, work)
         });
         let rejected = rejected.collect();
