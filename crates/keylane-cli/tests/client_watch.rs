@@ -46,6 +46,21 @@ fn a_job_is_followed_by_its_events() {
     assert_eq!(mock.asked()[0].header("accept"), Some("text/event-stream"));
 }
 
+/// `keylane watch NAME` waited for ever: it passed over the events of the job, which has an id of its own.
+#[test]
+fn a_job_is_followed_by_the_name_that_its_client_gave_it() {
+    let looks = AtomicUsize::new(0);
+    let mock = Mock::start(move |request| match is_stream(request) {
+        true => Answer::events(event("1-3", "job_ended", &job("succeeded", 10, 3))),
+        // A second look means that the event was passed over.
+        false if looks.fetch_add(1, SeqCst) == 0 => Answer::ok(&job("queued", 0, 1)),
+        false => Answer::ok(&job("failed", 10, 4)),
+    });
+    watch(&mock, &["order-4711"]).expect(0, &["succeeded: 10 of 10"]);
+    let asked: Vec<_> = mock.asked().iter().map(|request| request.path.clone()).collect();
+    assert_eq!(asked, ["/v1/jobs/order-4711/events", "/v1/jobs/order-4711"]);
+}
+
 #[test]
 fn the_exit_code_says_how_the_jobs_ended() {
     let other = ID.replace('a', "b");

@@ -121,6 +121,10 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         if since.elapsed() < self.patience { Ok(()) } else { Err(error) }
     }
 
+    fn is_followed(&self, job: &Job) -> bool {
+        self.known.as_ref().is_none_or(|known| known.id == job.id)
+    }
+
     fn is_over(&self) -> bool {
         self.known.as_ref().is_some_and(|job| job.state.is_final())
     }
@@ -211,7 +215,8 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         if name == EventKind::Reset.as_str() {
             return self.look().await;
         }
-        if let Some(job) = event.and_then(|event| event.job).filter(|job| job.id == self.id) {
+        // The stream is of one job. `self.id` may be the name that its client gave it.
+        if let Some(job) = event.and_then(|event| event.job).filter(|job| self.is_followed(job)) {
             self.hear(*job).await?;
         }
         Ok(())
