@@ -112,6 +112,13 @@ fn check_jobs(server: &Served) {
     assert!(schedules.stdout.contains("yearly"), "{schedules:#?}");
 }
 
+/// Checks that `keylane store check` finds no damage.
+fn check_store(copies: &Copies, store: &str) {
+    let outcome = copies.keylane(&["store", "check", "--store", store]);
+    outcome.expect(0, &[]);
+    assert!(!outcome.stdout.contains("damaged"), "{outcome:#?}");
+}
+
 /// Checks that the key whose subtask used its only attempt waits for an operator, and goes on when asked.
 fn check_stopped_key(server: &Served) {
     let stopped = json(&server.run(&["status", "stopped", "--json"]));
@@ -128,19 +135,25 @@ fn the_store_that_a_killed_server_left_is_served() {
     let server = copies.serve("running.db");
     check_jobs(&server);
     check_stopped_key(&server);
+    server.kill();
+    check_store(&copies, "running.db");
 }
 
 #[test]
 fn the_store_that_a_stopped_server_left_is_served() {
     let copies = Copies::of(&["stopped/running.db", "stopped/running.db-mark"]);
+    check_store(&copies, "running.db");
     let server = copies.serve("running.db");
     check_jobs(&server);
     check_stopped_key(&server);
+    server.kill();
+    check_store(&copies, "running.db");
 }
 
 #[test]
 fn a_backup_is_served() {
     let copies = Copies::of(&["backup.db"]);
+    check_store(&copies, "backup.db");
     let server = copies.serve("backup.db");
     check_jobs(&server);
     check_stopped_key(&server);

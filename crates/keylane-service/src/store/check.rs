@@ -4,6 +4,7 @@ use std::path::Path;
 
 use keylane_stream::ledger::{self, Lock};
 use rusqlite::Connection;
+use serde::Deserialize;
 
 use super::alias;
 use super::audit;
@@ -19,7 +20,7 @@ use super::recover::check_chunks;
 use super::schedules;
 use super::seal::{at, rows_of};
 use super::settings::Report;
-use super::status::JobState;
+use super::status::{Counts, JobState};
 use super::tables::{JOB, Meta};
 use crate::ids::JobNumber;
 
@@ -121,11 +122,36 @@ fn check_job(
     report.outcomes += ended.outcomes;
     let twice = ended.twice.iter();
     report.damage.extend(twice.map(|subtask| Damage::Twice { job: number, number: *subtask }));
-    if is_known && job.status.state.is_final() && job.status.counts != ended.counts {
+    if is_known && job.status.state.is_final() && !agree(job, &ended.counts) {
         report.damage.push(Damage::Counts { job: number });
     }
     check_outcomes(connection, number, report)?;
     logs::for_each_of(connection, number, |log| note(report, log.map(drop)))
+}
+
+/// The steps of a job that have an outcome and are not counted as subtasks.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Steps {
+    split: bool,
+    fan_in: bool,
+}
+
+/// Whether the counts that a job ended with can follow from its outcomes.
+///
+/// Every subtask that succeeded, failed or was skipped has an outcome. A cancelled one has none if it never began.
+fn agree(job: &StoredJob, found: &Counts) -> bool {
+    let counted = job.status.counts;
+    let pairs = [
+        (counted.succeeded, found.succeeded),
+        (counted.failed, found.failed),
+        (counted.skipped, found.skipped),
+        (counted.cancelled.min(found.cancelled), found.cancelled),
+    ];
+    let surplus: Option<u32> =
+        pairs.iter().map(|(counted, found)| found.checked_sub(*counted)).sum();
+    let steps: Steps = serde_json::from_slice(&job.head).unwrap_or_default();
+    surplus.is_some_and(|surplus| surplus <= u32::from(steps.split) + u32::from(steps.fan_in))
 }
 
 /// Each chunk, and then whether they are all there.
