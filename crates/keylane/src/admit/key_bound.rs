@@ -289,8 +289,8 @@ impl<K: Eq + Clone> KeyBound<K> {
 }
 
 fn part_of<'a, K>(parts: &'a mut OpenParts<'_, K>, spot: &Spot<'_, K>) -> &'a mut Part<K> {
-    let found = parts.iter_mut().find(|(part, _)| *part == spot.part);
-    found.map(|(_, part)| &mut **part).expect("the parts of all spots are locked")
+    let found = parts.binary_search_by_key(&spot.part, |(part, _)| *part);
+    &mut parts[found.expect("the parts of all spots are locked")].1
 }
 
 impl<K: Eq + Clone> Part<K> {

@@ -200,13 +200,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         match claims.0.bare() {
             Repr::One(claim) => Spots::One([spot(claim)]),
             Repr::Many(claims) => {
-                let mut spots: Vec<Spot<'a, K>> = Vec::with_capacity(claims.len());
-                for spot in claims.iter().map(spot) {
-                    if !spots.iter().any(|seen| seen.hash == spot.hash && seen.key == spot.key) {
+                let mut all: Vec<Spot<'a, K>> = claims.iter().map(spot).collect();
+                all.sort_by_key(|spot| (spot.part, spot.hash));
+                let mut spots: Vec<Spot<'a, K>> = Vec::with_capacity(all.len());
+                for spot in all {
+                    // Those with its hash are the last ones.
+                    let like =
+                        |seen: &&Spot<'a, K>| seen.part == spot.part && seen.hash == spot.hash;
+                    if !spots.iter().rev().take_while(like).any(|seen| seen.key == spot.key) {
                         spots.push(spot);
                     }
                 }
-                spots.sort_by_key(|spot| spot.part);
                 Spots::Many(spots)
             }
             Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => Spots::None,

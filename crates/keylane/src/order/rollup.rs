@@ -2,6 +2,8 @@
 //! all its lanes and nothing that it conflicts with otherwise is before it; or that stands in one lane,
 //! if somebody must find it there while it waits.
 
+use hashbrown::HashTable;
+
 use super::{Claim, Claims, Label, Member, Mode, Repr};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
@@ -162,18 +164,33 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 }
 
+/// Up to so many keys are compared with each other; beyond, a table finds those that are there already.
+const FEW_KEYS: usize = 16;
+
 /// Lists each key once, with its hash, in a mode that conflicts with all that any of its listings does.
 pub(crate) fn merge_claims<K: Eq>(
     claims: Vec<Claim<K>>,
     hash: impl Fn(&K) -> u64,
 ) -> Vec<(u64, Claim<K>)> {
     let mut merged: Vec<(u64, Claim<K>)> = Vec::with_capacity(claims.len());
+    let many = claims.len() > FEW_KEYS;
+    let mut places = HashTable::with_capacity(if many { claims.len() } else { 0 });
     for claim in claims {
         let hash = hash(&claim.key);
-        match merged.iter_mut().find(|(h, seen)| *h == hash && seen.key == claim.key) {
-            None => merged.push((hash, claim)),
-            Some((_, seen)) => seen.mode = seen.mode.and(claim.mode),
+        let is_it = |(h, seen): &(u64, Claim<K>)| *h == hash && seen.key == claim.key;
+        let place = match many {
+            true => places.find(hash, |&place: &usize| is_it(&merged[place])).copied(),
+            false => merged.iter().position(is_it),
+        };
+        if let Some(place) = place {
+            let mode = &mut merged[place].1.mode;
+            *mode = mode.and(claim.mode);
+            continue;
         }
+        if many {
+            places.insert_unique(hash, merged.len(), |&place| merged[place].0);
+        }
+        merged.push((hash, claim));
     }
     merged
 }
