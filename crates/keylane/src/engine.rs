@@ -194,6 +194,9 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     ending_barriers: AtomicUsize,
     /// Workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
+    /// Keys that were finished and whose tasks are refused. Changed under the lock of the key's inbox, read
+    /// without it by who finds no room.
+    refusing: AtomicUsize,
     /// A key has been paused, or is stopped if its tasks fail: subtasks that were granted their keys ask before
     /// they begin. Set before the first key is held, and never lowered.
     steers: AtomicBool,
@@ -331,6 +334,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             checker,
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            refusing: AtomicUsize::new(0),
             steers: AtomicBool::new(stop_after.is_some()),
             failing: AtomicUsize::new(0),
         }
@@ -364,6 +368,11 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
+    /// Whether it waits at all.
+    fn waits(self) -> bool {
+        !matches!(self, Patience::None)
+    }
+
     /// What a refusal means to somebody with this patience.
     pub(crate) fn explain(self, refused: Refused) -> SubmitErrorKind {
         match (refused, self) {

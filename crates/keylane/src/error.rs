@@ -28,6 +28,13 @@ pub enum SubmitErrorKind {
     NoRuntime,
 }
 
+impl SubmitErrorKind {
+    /// Whether there was no room.
+    pub(crate) fn is_full(self) -> bool {
+        matches!(self, Self::Full | Self::KeyFull | Self::TimedOut)
+    }
+}
+
 impl fmt::Display for SubmitErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

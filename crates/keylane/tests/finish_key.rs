@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use common::{AnyHasher, Gate, Live, Log, One, eventually, hold, pool_of, with_every_hasher};
+use common::{
+    AnyHasher, Gate, LONG, Live, Log, One, block_on, eventually, hold, pool_of, with_every_hasher,
+};
 use keylane::{AfterFinish, Claims, Pool, SubmitErrorKind, UnrunTask};
 
 use AfterFinish::{NewLife, Refuse};
@@ -19,6 +21,7 @@ with_every_hasher!(
     everything_of_a_finished_key_is_refused_and_nothing_else,
     a_batch_gives_back_what_is_refused,
     nothing_behind_a_refused_task_is_accepted,
+    a_finished_key_is_refused_without_waiting_for_room,
     the_subtasks_of_a_job_come_in,
     a_life_has_one_end_and_the_next_task_begins_a_new_one,
     a_reopened_key_goes_on_behind_its_end,
@@ -97,6 +100,32 @@ fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
     assert_eq!(pool.execute_many(rollups).unwrap_err().kind(), KeyFinished);
     eventually(|| pool.snapshot(0).unfinished == 0);
     assert_eq!(pool.submit_many(batch(&[B, 3])).unwrap().len(), 2);
+}
+
+/// Whoever submitted to a full pool waited for room first, and was told that there was none in time.
+fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
+    for bounded in [false, true] {
+        let builder = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default());
+        let builder = if bounded { builder.max_waiting_per_key(1) } else { builder };
+        let pool = builder.build().unwrap();
+        assert!(pool.finish_key(A, Refuse, || {}).unwrap().wait().unwrap().is_done());
+        let running = hold(&pool, B);
+        let kind = |refused: SubmitErrorKind| assert_eq!(refused, KeyFinished);
+        kind(pool.try_submit(A, || {}).unwrap_err().kind());
+        kind(pool.submit(A, || {}).unwrap_err().kind());
+        kind(pool.submit_timeout(A, LONG, || {}).unwrap_err().kind());
+        kind(pool.submit_timeout([A, 3], LONG, || {}).unwrap_err().kind());
+        kind(pool.execute(Claims::shared(A), || {}).unwrap_err().kind());
+        kind(pool.execute_many([(A, || {})]).unwrap_err().kind());
+        kind(pool.submit_latest(A, || {}).unwrap_err().kind());
+        kind(pool.finish_key(A, NewLife, || {}).unwrap_err().kind());
+        kind(block_on(pool.submit_async(A, || {})).unwrap_err().kind());
+        assert_eq!(pool.try_submit(3, || {}).unwrap_err().kind(), Full);
+        assert!(pool.reopen_key(&A));
+        assert_eq!(pool.try_submit(A, || {}).unwrap_err().kind(), Full);
+        running.let_go();
+        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+    }
 }
 
 /// Those behind a refused task were accepted, so that handles and tasks no longer were where the caller expects

@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,6 +67,28 @@ fn forgotten_slots_stay_taken_until_they_are_released() {
     assert_eq!((owned.slots(), owned.forget(), gate.in_use()), (1, 1, 2));
     gate.release(2);
     assert_eq!(gate.in_use(), 0);
+}
+
+#[test]
+#[should_panic(
+    expected = "more slots are given back than were taken: 2, and permits of 1 were forgotten"
+)]
+fn slots_of_a_permit_that_is_there_cannot_be_given_back() {
+    let gate = Arc::new(gate(3));
+    let permit = gate.acquire().unwrap();
+    let owned = gate.own(gate.acquire().unwrap());
+    gate.acquire().unwrap().forget();
+    // The bound would be broken in silence: `permit` gives its slot back as well.
+    let release = AssertUnwindSafe(|| gate.release(2));
+    let refused = catch_unwind(release).unwrap_err();
+    assert_eq!(gate.in_use(), 3);
+    gate.release(1);
+    assert_eq!(gate.in_use(), 2);
+    assert_eq!(owned.forget(), 1);
+    gate.release(1);
+    drop(permit);
+    assert_eq!(gate.in_use(), 0);
+    resume_unwind(refused);
 }
 
 #[test]

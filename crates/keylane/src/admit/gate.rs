@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{AcquireError, CapacityError};
 use super::slots::{MAX_SLOTS, Refused, Slots};
+use crate::sync::{AtomicUsize, Ordering};
 
 /// A fair bounded count of slots: what a semaphore is, with the order of arrival kept.
 ///
@@ -35,6 +36,8 @@ use super::slots::{MAX_SLOTS, Refused, Slots};
 /// ```
 pub struct Gate {
     slots: Slots,
+    /// Slots in use whose permits were forgotten. Raised by who forgets one, lowered by `release`; no lock.
+    forgotten: AtomicUsize,
 }
 
 impl Gate {
@@ -46,7 +49,7 @@ impl Gate {
     /// # Errors
     /// If there are none, or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
     pub fn new(slots: usize) -> Result<Self, CapacityError> {
-        Ok(Gate { slots: Slots::new(checked(slots)?) })
+        Ok(Gate { slots: Slots::new(checked(slots)?), forgotten: AtomicUsize::new(0) })
     }
 
     /// Takes a slot, waiting for one if there is none.
@@ -178,16 +181,30 @@ impl Gate {
     /// ```
     pub fn own(self: &Arc<Self>, permit: Permit<'_>) -> OwnedPermit {
         assert!(std::ptr::eq(&**self, permit.gate), "the permit is of another gate");
-        OwnedPermit { gate: self.clone(), slots: permit.forget() }
+        let slots = mem::ManuallyDrop::new(permit).slots;
+        OwnedPermit { gate: self.clone(), slots }
     }
 
     /// Gives slots back whose permits were [forgotten](Permit::forget).
     ///
     /// # Panics
-    /// If fewer are in use.
+    /// If fewer were forgotten: those of a permit that is there come back when it is dropped.
     pub fn release(&self, slots: usize) {
-        assert!(slots <= self.in_use(), "more slots are given back than were taken");
+        // Who gives slots back has them from who has forgotten the permit, so no order is needed here.
+        let rest = |forgotten: usize| forgotten.checked_sub(slots);
+        let released = self.forgotten.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        if let Err(forgotten) = released {
+            panic!(
+                "more slots are given back than were taken: {slots}, and permits of {forgotten} were forgotten; drop \
+                 the permits of the others"
+            );
+        }
         self.slots.release(slots);
+    }
+
+    fn forget(&self, slots: usize) -> usize {
+        self.forgotten.fetch_add(slots, Ordering::Relaxed);
+        slots
     }
 
     /// Changes the number of slots. New ones go to those who wait. Where more are in use than there
@@ -303,7 +320,8 @@ impl Permit<'_> {
 
     /// Keeps the slots taken, and returns how many. [`Gate::release`] gives them back.
     pub fn forget(self) -> usize {
-        mem::ManuallyDrop::new(self).slots
+        let permit = mem::ManuallyDrop::new(self);
+        permit.gate.forget(permit.slots)
     }
 }
 
@@ -335,7 +353,7 @@ impl OwnedPermit {
 
     /// Keeps the slots taken, and returns how many. [`Gate::release`] gives them back.
     pub fn forget(mut self) -> usize {
-        mem::take(&mut self.slots)
+        self.gate.forget(mem::take(&mut self.slots))
     }
 }
 

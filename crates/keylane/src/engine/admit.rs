@@ -12,17 +12,64 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         weight: usize,
         patience: Patience,
     ) -> Result<Toll, SubmitErrorKind> {
-        let admitted = match &self.bounds {
+        let mut admitted = match self.refuses_some() {
+            // Whoever has to wait looks at its keys before.
+            true => self.admit_if_room(claims, weight, Patience::None),
+            false => self.admit_if_room(claims, weight, patience),
+        };
+        if admitted.as_ref().is_err_and(|why| why.is_full()) && self.refuses_some() {
+            if patience.waits() && !self.refuses(claims) {
+                admitted = self.admit_if_room(claims, weight, patience);
+            }
+            admitted = admitted.map_err(|why| self.why_full(why, claims));
+        }
+        if admitted.as_ref().is_err_and(|why| *why != SubmitErrorKind::KeyFinished) {
+            self.tally.count_refused(1);
+        }
+        admitted
+    }
+
+    #[inline]
+    fn admit_if_room(
+        &self,
+        claims: &Claims<K>,
+        weight: usize,
+        patience: Patience,
+    ) -> Result<Toll, SubmitErrorKind> {
+        match &self.bounds {
             Some(bounds) => self.admit_within(bounds, claims, claims.cost() + weight, patience),
             None => match self.take_slot(patience) {
                 Ok(()) => Ok(Toll::none()),
                 Err(refused) => Err(patience.explain(refused)),
             },
-        };
-        if admitted.is_err() {
-            self.tally.count_refused(1);
         }
-        admitted
+    }
+
+    /// Whether any key was finished, and its tasks are refused.
+    #[inline]
+    fn refuses_some(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether tasks with these claims are refused because one of their keys was finished.
+    #[cold]
+    fn refuses(&self, claims: &Claims<K>) -> bool {
+        let refuses = |claim: &Claim<K>| {
+            let (shard, hash) = self.place_of(&claim.key);
+            self.shards[shard].inbox.lock().refuses(hash, &claim.key)
+        };
+        match claims.0.bare() {
+            Repr::One(claim) => refuses(claim),
+            Repr::Many(claims) => claims.iter().any(refuses),
+            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => false,
+        }
+    }
+
+    /// Why a task is not admitted for which there is no room. A key that was finished is the better reason, for
+    /// it needs no patience.
+    #[cold]
+    fn why_full(&self, why: SubmitErrorKind, claims: &Claims<K>) -> SubmitErrorKind {
+        if why.is_full() && self.refuses(claims) { SubmitErrorKind::KeyFinished } else { why }
     }
 
     /// The same, without blocking the thread. Dropped before it is ready, it has taken nothing.
@@ -31,6 +78,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claims: &Claims<K>,
         weight: usize,
     ) -> Result<Toll, SubmitErrorKind> {
+        if self.refuses_some() {
+            match self.admit_if_room(claims, weight, Patience::None) {
+                Err(why) if !why.is_full() => {
+                    self.tally.count_refused(1);
+                    return Err(why);
+                }
+                Err(_) if self.refuses(claims) => return Err(SubmitErrorKind::KeyFinished),
+                Err(_) => {}
+                admitted => return admitted,
+            }
+        }
         let admitted = match &self.bounds {
             Some(bounds) => self.admit_within_async(bounds, claims, claims.cost() + weight).await,
             None => match self.take_slot_async().await {
@@ -58,14 +116,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Takes slots for up to `want` tasks, at least one. There are no bounds but the capacity.
-    pub(super) fn take_slots(&self, want: usize) -> Result<usize, Refused> {
+    /// Takes slots for up to `want` tasks, at least one. There are no bounds but the capacity. Does not wait if
+    /// the first of them is refused, which has these claims.
+    pub(super) fn take_slots(
+        &self,
+        want: usize,
+        first: &Claims<K>,
+    ) -> Result<usize, SubmitErrorKind> {
         if self.is_inside() {
-            return self.admission.force().map(|()| 1);
+            self.admission.force()?;
+            return Ok(1);
         }
         match self.admission.try_enter_up_to(want, || self.collect()) {
-            Err(Refused::Full) => self.take_slot(Patience::Endless).map(|()| 1),
-            settled => settled,
+            Err(Refused::Full) if self.refuses_some() && self.refuses(first) => {
+                Err(SubmitErrorKind::KeyFinished)
+            }
+            Err(Refused::Full) => {
+                self.take_slot(Patience::Endless)?;
+                Ok(1)
+            }
+            settled => Ok(settled?),
         }
     }
 

@@ -87,7 +87,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<(), SubmitErrorKind> {
         let mut start = 0;
         while start < piece.len() {
-            let slots = self.take_slots(piece.len() - start)?;
+            let Some(first) = &piece[start] else { unreachable!("what was entered is before it") };
+            let slots = self.take_slots(piece.len() - start, &first.claims)?;
             let mut unused = Unused { admission: &self.admission, slots };
             self.enter_admitted(&mut piece[start..start + slots], &mut unused)?;
             start += slots;

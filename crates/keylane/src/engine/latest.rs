@@ -68,6 +68,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         patience: Patience,
     ) -> Result<(), Unaccepted<K, M>> {
         let claims = Claims::exclusive(key);
+        let (hash, shard, key) = self.find_inbox(&claims);
+        let inbox = self.shards[shard].inbox.lock();
+        // Before it waits for room.
+        if !inbox.closed && inbox.has_end(hash as u32, key) {
+            drop(inbox);
+            return Err((SubmitErrorKind::KeyFinished, claims, task));
+        }
+        drop(inbox);
         match self.admit(&claims, self.weight_of(&task), patience) {
             Ok(toll) => self.enter_end(claims, refuses, task, toll),
             Err(why) => Err((why, claims, task)),
@@ -91,6 +99,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 let freed = self.arrive(shard, hash, key);
                 let work = toll.charge::<M, K, X>(task).make();
                 let tell = inbox.push_end(hash, key, self.clock.now(), refuses, work);
+                if refuses {
+                    self.refusing.fetch_add(1, Ordering::Relaxed);
+                }
                 drop(inbox);
                 drop(freed);
                 if tell {
@@ -107,7 +118,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Lets tasks of a key in again that were refused, and says whether they were.
     pub(crate) fn reopen_key(&self, key: &K) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.shards[self.shard_of(hash)].inbox.lock().reopen(hash as u32, key)
+        let mut inbox = self.shards[self.shard_of(hash)].inbox.lock();
+        let refused = inbox.reopen(hash as u32, key);
+        if refused {
+            self.refusing.fetch_sub(1, Ordering::Relaxed);
+        }
+        refused
     }
 
     /// The keys of which everything is refused.

@@ -86,11 +86,12 @@ impl<K: Eq, W> Inbox<K, W> {
         let is_residents = mode == Mode::Exclusive
             && matches!(&self.resident, Some((at, resident)) if *at == hash && *resident == key);
         let tell = !self.signaled && !is_residents;
+        let label = Label { hash, seq: self.tick(), time };
+        self.queue.push_with(|| Entry::Single { label, mode, key, work: make() });
+        // Only now: were `make` to unwind, nobody would come to tell the workers.
         self.signaled |= tell;
         self.strangers |= !is_residents;
-        let label = Label { hash, seq: self.tick(), time };
         self.accepted += 1;
-        self.queue.push_with(|| Entry::Single { label, mode, key, work: make() });
         tell
     }
 
