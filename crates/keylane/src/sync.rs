@@ -149,6 +149,25 @@ pub(crate) use lock::{Lock, LockGuard};
 #[cfg(loom)]
 pub(crate) use {Mutex as Lock, MutexGuard as LockGuard};
 
+/// A lock that a static can have. In a model as well it is `std`'s: no model has two threads that meet there.
+#[derive(Debug, Default)]
+pub(crate) struct Global<T>(std::sync::Mutex<T>);
+
+impl<T> Global<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Global(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// What the calling thread is known by.
+pub(crate) fn this_thread() -> ThreadId {
+    std::thread::current().id()
+}
+
 use std::sync::TryLockError;
 pub(crate) use std::sync::atomic::Ordering;
 

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::Outcome;
-use super::slot::{Phase, Watch};
-use crate::run::current_inside;
+use super::slot::{Phase, Watch, current_name};
+use crate::run::{NotedWait, Waiter, current_inside};
 
 /// Waits for a task, or cancels it.
 ///
@@ -20,9 +20,11 @@ use crate::run::current_inside;
 ///
 /// # Inside a task
 ///
-/// A task may wait for another one of its own pool. If that one is ordered behind the caller,
-/// directly or through others, it could never begin; the wait is then refused with
-/// [`WouldDeadlock`]. While a task waits, another worker takes the place of its own.
+/// A task may wait for another one. If that one is ordered behind the caller, directly or through
+/// others, it could never begin; the wait is then refused with [`WouldDeadlock`]. So it is if the
+/// awaited task waits itself, or another one before it does, inside and without a timeout, for
+/// something that is behind the caller, in this pool or another: of waits that form a cycle the last
+/// one is refused. While a task waits, another worker takes the place of its own.
 #[must_use = "a dropped handle detaches its task; `execute` submits without one"]
 pub struct Handle<T, E = Infallible> {
     slot: Arc<dyn Watch<T, E>>,
@@ -38,17 +40,15 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     ///
     /// # Errors
     ///
-    /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind. The handle
-    /// comes back in the error.
+    /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind, or waits for. The
+    /// handle comes back in the error.
     ///
     /// # Panics
     ///
     /// If the outcome was taken before, by [`try_take`](Self::try_take), by
     /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<T, E>, WouldDeadlock<Self>> {
-        if self.waits_for_ever() {
-            return Err(WouldDeadlock(self));
-        }
+        let Ok(_noted) = self.note_wait() else { return Err(WouldDeadlock(self)) };
         Ok(self.block(None).expect("the outcome was taken already, and is given out once"))
     }
 
@@ -100,11 +100,27 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     }
 
     fn waits_for_ever(&self) -> bool {
-        if self.slot.is_settled() {
-            return false;
+        let waiter = self.waiter();
+        waiter.is_some_and(|waiter| self.slot.runs_here() || waiter.is_awaited_by(self.name))
+    }
+
+    /// Notes a wait that ends when the task does, for the waits of other tasks; or refuses it. Nothing is noted
+    /// outside of tasks.
+    fn note_wait(&self) -> Result<Option<NotedWait>, WouldDeadlock<()>> {
+        match self.waiter() {
+            None => Ok(None),
+            Some(_) if self.slot.runs_here() => Err(WouldDeadlock(())),
+            Some(waiter) => waiter.wait_for(self.name).map(Some).ok_or(WouldDeadlock(())),
         }
-        let Some((inside, position)) = current_inside() else { return false };
-        self.slot.runs_here() || inside.is_behind(&position, self.name)
+    }
+
+    /// The task that this thread runs, if it runs one and the awaited task has not ended.
+    fn waiter(&self) -> Option<Waiter> {
+        if self.slot.is_settled() {
+            return None;
+        }
+        let (inside, position) = current_inside()?;
+        Some(Waiter { inside, position, name: current_name() })
     }
 
     fn block(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
@@ -138,7 +154,8 @@ impl<T, E> fmt::Debug for Handle<T, E> {
     }
 }
 
-/// A task has tried to wait for one that is ordered behind it, which would wait for ever.
+/// A task has tried to wait for one that is ordered behind it, or that waits for it, directly or through others:
+/// both would wait for ever.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WouldDeadlock<H>(H);
 
@@ -166,7 +183,7 @@ impl<H> fmt::Debug for WouldDeadlock<H> {
 
 impl<H> fmt::Display for WouldDeadlock<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the awaited task is ordered behind the one that waits for it")
+        f.write_str("the awaited task is ordered behind the one that waits for it, or waits for it")
     }
 }
 

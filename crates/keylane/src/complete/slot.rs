@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use super::{Attempt, Outcome, PanicPayload};
-use crate::run::{RunShared, Stage};
+use crate::run::{RunShared, Stage, name_of};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait, wait_timeout};
 
 /// Shared by a task and its handle.
@@ -97,6 +97,17 @@ pub fn is_cancelled() -> bool {
         cell.set(slot);
         cancelled
     })
+}
+
+/// The name of the task that this thread runs, if it has a handle.
+pub(crate) fn current_name() -> Option<usize> {
+    let name = CANCEL.try_with(|cell| {
+        let slot = cell.take();
+        let name = slot.as_ref().map(name_of);
+        cell.set(slot);
+        name
+    });
+    name.ok().flatten()
 }
 
 impl<T, E, F> Slot<T, E, F> {

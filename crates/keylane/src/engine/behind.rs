@@ -5,6 +5,7 @@
 //! while the caller runs, whatever is behind it stays behind it, and the task it asks for was
 //! submitted before it asked.
 
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ enum Front<K, W> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Whether the task with this name waits, in the end, for the one at `position` to end.
-    pub(crate) fn is_behind(&self, position: &Position, name: usize) -> bool {
+    /// Whether a task for whose name `is_it` returns true waits, in the end, for the one at `position` to end.
+    pub(crate) fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
         // The caller may have begun in a shard where the barrier before it has lowered its fence,
         // while others still have theirs: there nothing could be entered, and what is behind the
         // caller would not be seen. While the caller runs no other barrier does.
@@ -33,12 +34,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             yield_now();
         }
         self.await_inquiries();
-        self.is_behind_barrier(name) || self.is_behind_lanes(position, name)
+        self.is_behind_barrier(is_it) || self.is_behind_lanes(position, is_it)
     }
 
     /// A barrier that waits is behind every task that runs, and all after it are behind it.
-    fn is_behind_barrier(&self, name: usize) -> bool {
-        let is_target = |work: &X::Work| X::name(work) == Some(name);
+    fn is_behind_barrier(&self, is_it: &dyn Fn(usize) -> bool) -> bool {
+        let is_target = |work: &X::Work| X::name(work).is_some_and(is_it);
         // A barrier stands in every shard, so the first one tells whether there is any.
         if self.entered(0).fence().is_none() {
             return false;
@@ -54,10 +55,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         })
     }
 
-    fn is_behind_lanes(&self, position: &Position, name: usize) -> bool {
-        let is_target = |work: &X::Work| X::name(work) == Some(name);
+    fn is_behind_lanes(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
+        let is_target = |work: &X::Work| X::name(work).is_some_and(is_it);
         let mut fronts = self.fronts_of(position);
-        let mut seen: Vec<Arc<Rollup<K, X::Work>>> = Vec::new();
+        // Kept, so that no other has the address of one of them.
+        let mut seen = HashMap::new();
         while let Some(front) = fronts.pop() {
             let behind = match front {
                 Front::Slot { shard, slot } => self.entered(shard).behind_slot(slot, is_target),
@@ -70,9 +72,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             };
             let Some(rollups) = behind else { return true };
             for rollup in rollups {
-                if !seen.iter().any(|known| Arc::ptr_eq(known, &rollup)) {
-                    fronts.extend(fronts_of_rollup(&rollup));
-                    seen.push(rollup);
+                let new_fronts = fronts_of_rollup(&rollup);
+                if seen.insert(Arc::as_ptr(&rollup), rollup).is_none() {
+                    fronts.extend(new_fronts);
                 }
             }
         }

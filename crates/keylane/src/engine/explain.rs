@@ -13,6 +13,7 @@ use crate::observe::{
     Present, Room, Running, Snapshot, StallWatch, Stalled, Submitter, TaskExplanation, TaskState,
 };
 use crate::order::{Before, Found, Scope};
+use crate::run::waiting_threads;
 use crate::sync::{Thread, ThreadId, identity};
 
 type SharedRollup<K, W> = Arc<Rollup<K, W>>;
@@ -226,7 +227,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     rollup.is_some_and(|rollup| has_key(&rollup.scope, key))
                 }
             };
-            is_it.then(|| running(Some(id), &present))
+            is_it.then(|| running(id, self.waiting_workers().contains(&id), &present))
         });
         on_a_worker.or_else(|| {
             self.shards.iter().enumerate().find_map(|(at, shard_at)| {
@@ -301,10 +302,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             })
     }
 
+    /// The workers whose tasks wait for other tasks, by their numbers.
+    fn waiting_workers(&self) -> Vec<usize> {
+        let worker = |thread| Some(self.crew.member_on(thread)?.0);
+        waiting_threads().into_iter().filter_map(worker).collect()
+    }
+
     /// What the worker does whose thread this is.
     pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<Running> {
         let (id, tally) = self.crew.member_on(thread)?;
-        Some(running(Some(id), &tally.present()?))
+        Some(running(id, self.waiting_workers().contains(&id), &tally.present()?))
     }
 
     /// Why a job is where it is.
@@ -400,6 +407,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The tasks that have run for at least so long, the longest first.
     pub(crate) fn stalled(&self, than: Duration) -> Vec<(TaskId, Stalled<K>)> {
         let mut stalled = Vec::new();
+        let waiting = self.waiting_workers();
         for (id, thread, tally) in self.crew.members() {
             let Some(present) = tally.present().filter(|present| present.at_least >= than) else {
                 continue;
@@ -422,7 +430,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             };
             let at_least = present.at_least;
             let task = TaskId::OnWorker(id, present.number);
-            let what = Stalled { keys, is_barrier, worker: Some(id), thread, at_least };
+            let (worker, waits) = (Some(id), waiting.contains(&id));
+            let what = Stalled { keys, is_barrier, worker, thread, at_least, waits };
             stalled.push((task, what));
         }
         for (index, shard) in self.shards.iter().enumerate() {
@@ -440,7 +449,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Held::Rollup(rollup) => keys_of(&rollup.scope),
                 };
                 let task = TaskId::Kept { shard: index, turn, began: kept.began.latest };
-                let what = Stalled { keys, is_barrier, worker: None, thread: None, at_least };
+                let (worker, thread, waits) = (None, None, false);
+                let what = Stalled { keys, is_barrier, worker, thread, at_least, waits };
                 stalled.push((task, what));
             }
         }
@@ -449,8 +459,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-fn running(worker: Option<usize>, present: &Present) -> Running {
-    Running { worker, at_least: present.at_least, at_most: present.at_most, backs_off: None }
+fn running(worker: usize, waits: bool, present: &Present) -> Running {
+    let Present { at_least, at_most, .. } = *present;
+    Running { worker: Some(worker), at_least, at_most, backs_off: None, waits }
 }
 
 fn kept_running(began: Began, resumes_at: u64, now: u64) -> Running {
@@ -461,6 +472,7 @@ fn kept_running(began: Began, resumes_at: u64, now: u64) -> Running {
         at_least: since(began.latest),
         at_most: since(began.earliest),
         backs_off,
+        waits: false,
     }
 }
 

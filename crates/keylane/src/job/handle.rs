@@ -12,6 +12,7 @@ use super::core::Steer;
 use super::sink::Result as Shared;
 use crate::allocate::{JobId, Progress};
 use crate::complete::{Outcome, Watch, WouldDeadlock};
+use crate::run::current_inside;
 
 /// Waits for a job, watches it, steers it.
 ///
@@ -86,7 +87,8 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         if self.waits_for_ever() {
             return Err(WouldDeadlock::new(self));
         }
-        Ok(self.result.wait(None).expect("the outcome was taken already, and is given out once"))
+        let outcome = self.block(None);
+        Ok(outcome.expect("the outcome was taken already, and is given out once"))
     }
 
     /// Blocks until the job is over, for at most `timeout`. `None` means that it is not; it goes on,
@@ -102,7 +104,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         if self.waits_for_ever() {
             return Err(WouldDeadlock::new(()));
         }
-        Ok(self.result.wait(Instant::now().checked_add(timeout)))
+        Ok(self.block(Instant::now().checked_add(timeout)))
     }
 
     /// The outcome, if the job is over. It is given out once.
@@ -143,6 +145,18 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     /// whether the job was not over.
     pub fn set_weight(&self, weight: u32) -> bool {
         self.steer.ask(&mut |office, id| office.weigh_job(id, weight))
+    }
+
+    /// Inside a task of another pool, another worker of that takes the place of its own meanwhile.
+    fn block(&self, deadline: Option<Instant>) -> Option<Outcome<R, E>> {
+        if let Some(outcome) = self.result.poll(None) {
+            return Some(outcome);
+        }
+        let Some((inside, _)) = current_inside() else { return self.result.wait(deadline) };
+        inside.block();
+        let outcome = self.result.wait(deadline);
+        inside.unblock();
+        outcome
     }
 
     fn waits_for_ever(&self) -> bool {

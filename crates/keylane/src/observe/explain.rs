@@ -100,6 +100,9 @@ pub struct Running {
     pub at_most: Duration,
     /// Nothing is done in it for so long: see [`Turn::back_off`](crate::Turn::back_off).
     pub backs_off: Option<Duration>,
+    /// It waits inside, on its worker's thread and without a timeout, for another task to end: see
+    /// [`Handle::wait`](crate::Handle::wait).
+    pub waits: bool,
 }
 
 /// What the tasks of a key do, or why they wait: see [`Pool::explain_key`](crate::Pool::explain_key).
@@ -244,7 +247,13 @@ pub enum PoolReason {
 impl Running {
     /// Nobody knows where, nor since when.
     pub(crate) fn unknown() -> Self {
-        Running { worker: None, at_least: Duration::ZERO, at_most: Duration::MAX, backs_off: None }
+        Running {
+            worker: None,
+            at_least: Duration::ZERO,
+            at_most: Duration::MAX,
+            backs_off: None,
+            waits: false,
+        }
     }
 }
 
@@ -330,10 +339,11 @@ impl fmt::Display for Running {
             (None, None) => f.write_str("runs without a worker")?,
         }
         match self.at_least == self.at_most {
-            true => write!(f, " for {:?}", self.at_most),
-            false if self.at_most == Duration::MAX => Ok(()),
-            false => write!(f, " for {:?} at the most", self.at_most),
+            true => write!(f, " for {:?}", self.at_most)?,
+            false if self.at_most == Duration::MAX => {}
+            false => write!(f, " for {:?} at the most", self.at_most)?,
         }
+        f.write_str(if self.waits { ", and waits for another task" } else { "" })
     }
 }
 
@@ -483,6 +493,9 @@ pub struct Stalled<K> {
     pub thread: Option<String>,
     /// It has run for this long, or longer.
     pub at_least: Duration,
+    /// It waits inside, on its worker's thread and without a timeout, for another task to end: see
+    /// [`Handle::wait`](crate::Handle::wait).
+    pub waits: bool,
 }
 
 impl<K: fmt::Debug> fmt::Display for Stalled<K> {
@@ -495,8 +508,9 @@ impl<K: fmt::Debug> fmt::Display for Stalled<K> {
         }
         write!(f, " has run for {:?}", self.at_least)?;
         match &self.thread {
-            Some(thread) => write!(f, " on the thread {thread}"),
-            None => f.write_str(" without a worker"),
+            Some(thread) => write!(f, " on the thread {thread}")?,
+            None => f.write_str(" without a worker")?,
         }
+        f.write_str(if self.waits { ", and waits for another task" } else { "" })
     }
 }

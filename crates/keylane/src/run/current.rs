@@ -23,8 +23,9 @@ pub(crate) enum Position {
 
 /// What a waiting task asks of its own pool.
 pub(crate) trait Inside: Send + Sync {
-    /// Whether the task with this name is ordered behind the one at `position`, directly or not.
-    fn is_behind(&self, position: &Position, name: usize) -> bool;
+    /// Whether any task is ordered behind the one at `position`, directly or not, for whose name `is_it`
+    /// returns true. It is asked of each until then, without an order, maybe more than once and under locks.
+    fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool;
 
     /// The calling worker is about to wait; another may take its place meanwhile.
     fn block(&self);

@@ -10,6 +10,7 @@ mod pace;
 mod stage;
 mod time;
 mod timer;
+mod waits;
 mod worker;
 
 pub(crate) use body::{Body, Run, RunShared, name_of};
@@ -29,4 +30,5 @@ pub(crate) use stage::{EndTurn, Fate, Keeping, KeptValue, Stage, bystander};
 pub use time::ManualClock;
 pub(crate) use time::Time;
 pub(crate) use timer::Timer;
+pub(crate) use waits::{NotedWait, Waiter, waiting_threads};
 pub(crate) use worker::CrewControl;

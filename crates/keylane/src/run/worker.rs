@@ -576,8 +576,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for 
 struct Insider<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for Insider<K, X, S> {
-    fn is_behind(&self, position: &Position, name: usize) -> bool {
-        self.0.is_behind(position, name)
+    fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
+        self.0.is_behind(position, is_it)
     }
 
     fn block(&self) {

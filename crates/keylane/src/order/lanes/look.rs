@@ -18,13 +18,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         (lane.hash, lane.key.as_ref().expect("a held lane has a key"))
     }
 
-    /// The rollups that wait behind the holder of a lane; or nothing, if the target does.
+    /// The rollups that wait behind the holder of a lane; or nothing, if the target does. The slot may be free by
+    /// now.
     pub(crate) fn behind_slot(
         &self,
         slot: usize,
         is_target: impl Fn(&W) -> bool,
     ) -> Option<Vec<Arc<Rollup<K, W>>>> {
-        self.behind(self.lanes[slot].waiting.iter(), is_target)
+        self.behind(self.lanes.get(slot).into_iter().flat_map(|lane| &lane.waiting), is_target)
     }
 
     /// The same behind a rollup, in the lane of one of its claims.
