@@ -1,0 +1,84 @@
+//! The whole input of a child, before the child is there.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+
+/// A file without a name that has these bytes, to be a child's standard input.
+///
+/// A pipe ends when the writer dies, and its reader cannot tell that end from the end of the input. This is complete
+/// before the child is started: the child gets all of it, or is not started. On Linux it lies in memory and is sealed,
+/// so that the child cannot change it.
+///
+/// # Errors
+/// If there is no room for it, or no descriptor.
+pub fn whole_input(bytes: &[u8]) -> io::Result<File> {
+    let mut file = unnamed()?;
+    file.write_all(bytes)?;
+    file.rewind()?;
+    seal(&file)?;
+    Ok(file)
+}
+
+#[cfg(target_os = "linux")]
+fn unnamed() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::io::Errno;
+
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create("keylane-input", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => match memfd_create("keylane-input", flags) {
+            Err(Errno::NOSYS) => tempfile::tempfile(),
+            made => Ok(made?.into()),
+        },
+        Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => tempfile::tempfile(),
+        made => Ok(made?.into()),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn seal(file: &File) -> io::Result<()> {
+    use rustix::fs::{SealFlags, fcntl_add_seals};
+    use rustix::io::Errno;
+
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    match fcntl_add_seals(file, seals) {
+        // A temporary file has no seals.
+        Err(Errno::INVAL | Errno::PERM) => Ok(()),
+        sealed => Ok(sealed?),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed() -> io::Result<File> {
+    tempfile::tempfile()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn seal(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_child_reads_all_of_it_and_cannot_change_it() {
+        let bytes = "0123456789".repeat(100_000);
+        let read = |words: &[&str]| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).stdin(whole_input(bytes.as_bytes()).unwrap());
+            command.stderr(Stdio::null()).output().unwrap()
+        };
+        assert_eq!(read(&["cat"]).stdout, bytes.as_bytes());
+        // Opened again, too, as `cat /dev/stdin` does.
+        assert_eq!(read(&["cat", "/dev/stdin"]).stdout, bytes.as_bytes());
+        if cfg!(target_os = "linux") {
+            assert!(!read(&["sh", "-c", "echo more >&0"]).status.success());
+        }
+        assert_eq!(whole_input(b"").unwrap().metadata().unwrap().len(), 0);
+    }
+}

@@ -1,0 +1,381 @@
+//! The parent's list of the process groups that run, in a table that outlives it.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+use crate::guard::{Guard, Guarding};
+use crate::scan;
+use crate::table::{self, Header, Slot, Unreadable};
+use crate::{GRACE, TAG, end, say};
+
+/// Says something to people: in a log, or on standard error.
+pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How a registry is opened.
+#[derive(Clone)]
+pub struct Options {
+    guard: Guard,
+    tell: Tell,
+}
+
+impl Default for Options {
+    /// Without a guard; messages go to standard error.
+    fn default() -> Self {
+        Options { guard: Guard::None, tell: Arc::new(say) }
+    }
+}
+
+impl Options {
+    /// Sets what ends the children if this process is killed.
+    #[must_use]
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.guard = guard;
+        self
+    }
+
+    /// Sets where messages for people go.
+    #[must_use]
+    pub fn tell(mut self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.tell = Arc::new(tell);
+        self
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+/// The process groups that run. Clones are of the same registry.
+///
+/// The default registry keeps no table: its children outlive a process that is killed.
+#[derive(Clone, Default)]
+pub struct Registry {
+    inner: Option<Arc<Inner>>,
+}
+
+struct Inner {
+    /// The table. The lock on it is held as long as this process or its guard has it open.
+    file: File,
+    header: Header,
+    slots: Mutex<Slots>,
+    guarding: Option<Guarding>,
+}
+
+/// Which slots are free.
+#[derive(Debug, Default)]
+struct Slots {
+    /// Numbers of slots in the table that are in use by no place; the last is used next.
+    free: Vec<usize>,
+    /// Number of slots in the table.
+    count: usize,
+    /// True once the header is written. A full disk may delay that until the first place is reserved.
+    begun: bool,
+    /// True once [`Registry::dismiss`] has found no place in use.
+    dismissed: bool,
+}
+
+/// Why a registry was not opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The table is no table, or that of a later version.
+    Unreadable {
+        /// Path of the table.
+        path: PathBuf,
+    },
+    /// The system refused something.
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// Path of the table, if it has one.
+        path: Option<PathBuf>,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Unreadable { path } => write!(
+                f,
+                "{} is no list of child processes that this version can read; end what an earlier \
+                 process has left running, and delete the file",
+                path.display()
+            ),
+            OpenError::Io { doing, path: Some(path), source } => {
+                write!(f, "cannot {doing} {}: {source}", path.display())
+            }
+            OpenError::Io { doing, path: None, source } => write!(f, "cannot {doing}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl Registry {
+    /// Opens a registry whose table is in memory: only a guard ends what is in it.
+    ///
+    /// # Errors
+    /// If there is no room, or the guard cannot be started.
+    pub fn in_memory(options: &Options) -> Result<Self, OpenError> {
+        let io = |doing| move |source| OpenError::Io { doing, path: None, source };
+        let file = tempfile_in_memory().map_err(io("keep a list of child processes"))?;
+        Self::with_table(file, options).map_err(io("start the guard of child processes"))
+    }
+
+    /// Opens a registry whose table is this file, and makes it if there is none.
+    ///
+    /// Waits until the guard of an earlier process has ended that process's children. What is left in the table then,
+    /// because the guard was killed, too, is ended here: SIGTERM, [`GRACE`], SIGKILL. When this returns, nothing that
+    /// the table listed runs.
+    ///
+    /// # Errors
+    /// If the file cannot be opened or is no table, or the guard cannot be started.
+    pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        let io = |doing| move |source| OpenError::Io { doing, path: Some(path.to_owned()), source };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(io("open"))?;
+        lock(&file, &options.tell).map_err(io("lock"))?;
+        end_leftovers(&file, &options.tell).map_err(|error| match error {
+            Unreadable::Format => OpenError::Unreadable { path: path.to_owned() },
+            Unreadable::Io(source) => io("end the processes that are listed in")(source),
+        })?;
+        Self::with_table(file, options).map_err(io("start the guard of child processes with"))
+    }
+
+    /// The table is locked by this process, and empty or out of date.
+    fn with_table(file: File, options: &Options) -> io::Result<Self> {
+        let header = Header {
+            machine: scan::here()?,
+            file: table::identity(&file)?,
+            session: scan::own_session(),
+            process: std::process::id(),
+            tag: tag()?,
+        };
+        let mut slots = Slots::default();
+        match slots.begin(&file, &header) {
+            // Without room nothing may be started, and other things may go on.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            begun => begun?,
+        }
+        let guarding = match options.guard {
+            Guard::None => None,
+            Guard::ThisProgram => {
+                Some(Guarding::start(file.try_clone()?, Arc::clone(&options.tell))?)
+            }
+        };
+        let inner = Inner { file, header, slots: Mutex::new(slots), guarding };
+        Ok(Registry { inner: Some(Arc::new(inner)) })
+    }
+
+    /// Reserves a place for a child that is about to be started.
+    ///
+    /// # Errors
+    /// If the table has no room and can get none: the child must not be started then.
+    pub fn reserve(&self) -> io::Result<Place> {
+        let Some(inner) = &self.inner else { return Ok(Place::default()) };
+        let mut slots = inner.slots();
+        slots.begin(&inner.file, &inner.header)?;
+        if slots.free.is_empty() {
+            let count = slots.count;
+            slots.count = table::grow(&inner.file, count)?;
+            let added = (count..slots.count).rev();
+            slots.free.extend(added);
+        }
+        let index = slots.free.pop();
+        drop(slots);
+        let index = index.expect("the table has just got free slots");
+        let taken = Taken { inner: Arc::clone(inner), index, before: scan::now() };
+        Ok(Place { taken: Some(taken), leader: None })
+    }
+
+    /// Says that this process ends with no child left. With a child left it does nothing: the guard ends that one.
+    pub fn dismiss(&self) {
+        if let Some(inner) = &self.inner {
+            inner.dismiss();
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_guarded = self.inner.as_ref().map(|inner| inner.guarding.is_some());
+        f.debug_struct("Registry").field("is_guarded", &is_guarded).finish()
+    }
+}
+
+impl Inner {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dismiss(&self) {
+        {
+            let mut slots = self.slots();
+            if slots.dismissed || slots.free.len() < slots.count {
+                return;
+            }
+            slots.dismissed = true;
+            // A table that stays is looked through in vain at the next start.
+            let _ = table::clear(&self.file);
+            *slots = Slots { dismissed: true, ..Slots::default() };
+        }
+        if let Some(guarding) = &self.guarding {
+            guarding.dismiss();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.dismiss();
+    }
+}
+
+impl Slots {
+    fn begin(&mut self, file: &File, header: &Header) -> io::Result<()> {
+        if self.dismissed {
+            let why = "the process is about to end, and starts nothing more";
+            return Err(io::Error::new(io::ErrorKind::NotConnected, why));
+        }
+        if !self.begun {
+            self.count = table::begin(file, header)?;
+            self.free = (0..self.count).rev().collect();
+            self.begun = true;
+        }
+        Ok(())
+    }
+}
+
+/// A place in the table, for one child and what it starts. Dropped, it is free again: only once the group is gone.
+#[derive(Debug, Default)]
+#[must_use = "a child is looked after as long as its place is there"]
+pub struct Place {
+    taken: Option<Taken>,
+    leader: Option<Pid>,
+}
+
+struct Taken {
+    inner: Arc<Inner>,
+    index: usize,
+    /// Milliseconds since the machine's start when the place was reserved.
+    before: u64,
+}
+
+impl Place {
+    /// Name and value of the environment variable that the child must be started with.
+    #[must_use]
+    pub fn tag(&self) -> Option<(&'static str, &str)> {
+        self.taken.as_ref().map(|taken| (TAG, taken.inner.header.tag.as_str()))
+    }
+
+    /// Registers a child that leads a process group of its own.
+    ///
+    /// # Errors
+    /// If it cannot be written. The group has been sent SIGKILL then, and is to be reaped.
+    pub fn register(&mut self, leader: Pid) -> io::Result<()> {
+        self.leader = Some(leader);
+        let Some(Taken { inner, index, before }) = &self.taken else { return Ok(()) };
+        let slot = Slot { leader, before: *before, after: scan::now() };
+        table::write(&inner.file, *index, Some(slot)).inspect_err(|_| {
+            let _ = kill_process_group(leader, Signal::KILL);
+        })
+    }
+
+    /// Whether nothing of the group runs. To be asked once its leader was reaped.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.leader.is_none_or(|leader| test_kill_process_group(leader).is_err())
+    }
+
+    /// The same, where what has ended and is never reaped may be left of the group. Looks at all processes.
+    #[must_use]
+    pub fn is_gone_but_for_zombies(&self) -> bool {
+        self.leader.is_none_or(scan::is_gone)
+    }
+}
+
+impl fmt::Debug for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Taken").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut slots = self.inner.slots();
+        // Overwriting needs no room; a slot that cannot be freed is not used again, and names a group that is gone.
+        if table::write(&self.inner.file, self.index, None).is_ok() {
+            slots.free.push(self.index);
+        }
+    }
+}
+
+/// Takes the lock of the table. Whoever has it is ending what an earlier process has left.
+fn lock(file: &File, tell: &Tell) -> io::Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(error),
+        Err(TryLockError::WouldBlock) => {
+            let whose = match table::read(file) {
+                Ok(Some((header, _))) => format!("process {}", header.process),
+                _ => "an earlier process".to_owned(),
+            };
+            tell(&format!("waiting until the child processes of {whose} have ended"));
+            file.lock()
+        }
+    }
+}
+
+/// Ends what the table lists, if its numbers mean anything here, and clears it.
+fn end_leftovers(file: &File, tell: &Tell) -> Result<(), Unreadable> {
+    let Some((header, slots)) = table::read(file)? else { return Ok(()) };
+    // Another start of the machine has none of its processes; those of another container are out of reach; those of a
+    // copied table may be another server's.
+    let is_ours = header.machine == scan::here().map_err(Unreadable::Io)?
+        && header.file == table::identity(file).map_err(Unreadable::Io)?;
+    if is_ours {
+        let process = header.process;
+        let ended = end::end_all(&header, &slots, GRACE, |count| {
+            tell(&format!("ending {count} child processes that process {process} has left"));
+        });
+        ended.map_err(Unreadable::Io)?;
+    }
+    table::clear(file).map_err(Unreadable::Io)
+}
+
+/// A value that no other registry has.
+fn tag() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|_| io::Error::other("the system has no random numbers"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(target_os = "linux")]
+fn tempfile_in_memory() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    match memfd_create("keylane-children", MemfdFlags::CLOEXEC) {
+        Ok(file) => Ok(file.into()),
+        Err(_) => tempfile::tempfile(),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn tempfile_in_memory() -> io::Result<File> {
+    tempfile::tempfile()
+}

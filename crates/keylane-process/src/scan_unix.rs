@@ -1,0 +1,55 @@
+//! What POSIX lets a process find out about others: whether a group has a member.
+
+use std::io;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, test_kill_process_group, waitid};
+
+use crate::table::{Header, Slot};
+
+/// Where numbers of processes mean the same. Without a number of the machine's start, nowhere but in one process: a
+/// later start ends nothing by numbers that could be other processes' by then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) boot: String,
+    pub(crate) pid_namespace: String,
+}
+
+/// A process that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) number: Pid,
+    pub(crate) group: i32,
+}
+
+pub(crate) fn here() -> io::Result<Place> {
+    Ok(Place { boot: format!("process-{}", std::process::id()), pid_namespace: "-".into() })
+}
+
+pub(crate) fn now() -> u64 {
+    0
+}
+
+/// The session of this process.
+pub(crate) fn own_session() -> i32 {
+    rustix::process::getsid(None).map_or(0, |session| session.as_raw_nonzero().get())
+}
+
+/// The groups of the table that have a member, each as its leader.
+pub(crate) fn belonging(_header: &Header, slots: &[Slot]) -> io::Result<Vec<Process>> {
+    let alive = slots.iter().filter(|slot| !is_gone(slot.leader));
+    Ok(alive
+        .map(|slot| Process { number: slot.leader, group: slot.leader.as_raw_nonzero().get() })
+        .collect())
+}
+
+/// Whether no process of the group is there.
+pub(crate) fn is_gone(group: Pid) -> bool {
+    test_kill_process_group(group).is_err()
+}
+
+/// Whether a child of this process has ended, be it reaped or not. It is not reaped by that.
+#[must_use]
+pub fn has_ended(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    !matches!(waitid(WaitId::Pid(child), options), Ok(None))
+}

@@ -1,0 +1,188 @@
+//! The table of process groups, as text in a file: a header, then one slot of a fixed length for each group.
+//!
+//! ```text
+//! keylane-children 1 boot=<uuid> pidns=<inode> file=<device>:<inode> session=<number> process=<number> tag=<hex>
+//! <leader> <before> <after>
+//! ```
+//!
+//! Lines are padded with spaces: the header to 256 bytes, a slot to 64. A slot without numbers is free. `before` and
+//! `after` are milliseconds since the machine's start, between which the leader was started. An empty file has nothing
+//! to look after.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use rustix::process::Pid;
+
+use crate::scan::Place as Machine;
+
+/// First words of a table, with the version of its format.
+const MAGIC: &str = "keylane-children 1";
+
+/// Bytes of the header.
+const HEADER: usize = 256;
+
+/// Bytes of a slot.
+const SLOT: usize = 64;
+
+/// Slots by which a file grows, so that a slot that is written later needs no room on the disk.
+const BLOCK: usize = 60;
+
+/// Whose children a table lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Where the numbers of processes mean anything.
+    pub(crate) machine: Machine,
+    /// Device and inode of the table. A copy of a table says nothing: its original may be in use.
+    pub(crate) file: String,
+    /// Session of the parent, in which its children are unless they leave with `setsid`.
+    pub(crate) session: i32,
+    /// Process number of the parent, for messages.
+    pub(crate) process: u32,
+    /// Value of [`TAG`](crate::TAG) in the children's environment.
+    pub(crate) tag: String,
+}
+
+/// A process group that was registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) leader: Pid,
+    /// Milliseconds since the machine's start, taken before the leader was started.
+    pub(crate) before: u64,
+    /// The same clock, taken after the leader was started.
+    pub(crate) after: u64,
+}
+
+/// Why a table was not read.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    Io(io::Error),
+    Format,
+}
+
+/// What tells a table from its copy.
+pub(crate) fn identity(file: &File) -> io::Result<String> {
+    let file = file.metadata()?;
+    Ok(format!("{}:{}", file.dev(), file.ino()))
+}
+
+/// Reads a table; none if it is empty.
+pub(crate) fn read(file: &File) -> Result<Option<(Header, Vec<Slot>)>, Unreadable> {
+    let length = file.metadata().map_err(Unreadable::Io)?.len();
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| Unreadable::Format)?];
+    file.read_exact_at(&mut bytes, 0).map_err(Unreadable::Io)?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let (header, slots) = bytes.split_at_checked(HEADER).ok_or(Unreadable::Format)?;
+    let header = parse_header(header).ok_or(Unreadable::Format)?;
+    // A last slot that is cut off was never written to: a group is registered by one write to a whole slot.
+    let slots = slots.chunks_exact(SLOT).filter_map(parse_slot).collect();
+    Ok(Some((header, slots)))
+}
+
+/// Writes a header over whatever is there, and free slots; returns how many slots there are.
+pub(crate) fn begin(file: &File, header: &Header) -> io::Result<usize> {
+    file.set_len(0)?;
+    let Header { machine, file: identity, session, process, tag } = header;
+    let text = format!(
+        "{MAGIC} boot={} pidns={} file={identity} session={session} process={process} tag={tag}",
+        machine.boot, machine.pid_namespace
+    );
+    file.write_all_at(&line(&text, HEADER), 0)?;
+    grow(file, 0)
+}
+
+/// Adds free slots behind the first `count`; returns how many there are then.
+pub(crate) fn grow(file: &File, count: usize) -> io::Result<usize> {
+    let free = line("", SLOT).repeat(BLOCK);
+    file.write_all_at(&free, offset(count))?;
+    Ok(count + BLOCK)
+}
+
+/// Writes a slot. One write of less than a page: a process that is killed has made it or not.
+pub(crate) fn write(file: &File, index: usize, slot: Option<Slot>) -> io::Result<()> {
+    let text = slot.map_or_else(String::new, |Slot { leader, before, after }| {
+        format!("{} {before} {after}", leader.as_raw_nonzero())
+    });
+    file.write_all_at(&line(&text, SLOT), offset(index))
+}
+
+/// Forgets everything: nothing is left to look after.
+pub(crate) fn clear(file: &File) -> io::Result<()> {
+    file.set_len(0)
+}
+
+fn offset(index: usize) -> u64 {
+    (HEADER + index * SLOT) as u64
+}
+
+fn line(text: &str, length: usize) -> Vec<u8> {
+    let mut line = text.as_bytes().to_vec();
+    debug_assert!(line.len() < length, "{text}");
+    line.resize(length - 1, b' ');
+    line.push(b'\n');
+    line
+}
+
+fn parse_header(bytes: &[u8]) -> Option<Header> {
+    let text = std::str::from_utf8(bytes).ok()?.strip_prefix(MAGIC)?;
+    let field = |name: &str| {
+        text.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    };
+    let machine = Machine { boot: field("boot")?.into(), pid_namespace: field("pidns")?.into() };
+    Some(Header {
+        machine,
+        file: field("file")?.into(),
+        session: field("session")?.parse().ok()?,
+        process: field("process")?.parse().ok()?,
+        tag: field("tag")?.into(),
+    })
+}
+
+fn parse_slot(bytes: &[u8]) -> Option<Slot> {
+    let mut words = std::str::from_utf8(bytes).ok()?.split_ascii_whitespace();
+    let leader = Pid::from_raw(words.next()?.parse().ok()?)?;
+    let mut time = || words.next()?.parse().ok();
+    Some(Slot { leader, before: time()?, after: time()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let machine = Machine { boot: "b-1".into(), pid_namespace: "pid:[7]".into() };
+        let file = "64768:9".into();
+        Header { machine, file, session: 12, process: 34, tag: "56".repeat(16) }
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(read(&file).unwrap().is_none());
+        begin(&file, &header()).unwrap();
+        assert_eq!(read(&file).unwrap(), Some((header(), vec![])));
+        let slot = |leader| Slot { leader: Pid::from_raw(leader).unwrap(), before: 5, after: 9 };
+        write(&file, 0, Some(slot(100))).unwrap();
+        write(&file, BLOCK - 1, Some(slot(i32::MAX))).unwrap();
+        assert_eq!(grow(&file, BLOCK).unwrap(), 2 * BLOCK);
+        write(&file, BLOCK, Some(slot(102))).unwrap();
+        write(&file, 0, None).unwrap();
+        let read_back = read(&file).unwrap().unwrap();
+        assert_eq!(read_back, (header(), vec![slot(i32::MAX), slot(102)]));
+        clear(&file).unwrap();
+        assert!(read(&file).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_table_is_not_taken_for_one() {
+        let file = tempfile::tempfile().unwrap();
+        for text in ["something else".repeat(100), "keylane-children 2".into(), MAGIC.into()] {
+            file.set_len(0).unwrap();
+            file.write_all_at(text.as_bytes(), 0).unwrap();
+            assert!(matches!(read(&file), Err(Unreadable::Format)), "{text}");
+        }
+    }
+}
