@@ -1,6 +1,8 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,6 +11,12 @@ use crate::tracker::{Foreign, Policy, Progress, Unreadable, read};
 
 /// The version of the state's text that this writes and reads.
 const VERSION: u64 = 1;
+
+/// Attempts at a lock that is taken, half a second in all.
+const ATTEMPTS: u32 = 50;
+
+/// Pause between two attempts.
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// How far a file was consumed: beside the progress, which bytes it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +47,21 @@ pub(super) struct StateFile {
 impl StateFile {
     /// Takes the file, so that nobody else consumes with it.
     pub(super) fn take(path: &Path) -> io::Result<Self> {
+        Self::take_with(path, || thread::sleep(INTERVAL))
+    }
+
+    /// The same with a pause between two attempts.
+    fn take_with(path: &Path, mut pause: impl FnMut()) -> io::Result<Self> {
         let lock = File::options().create(true).append(true).open(beside(path, "-lock"))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(StateFile { path: path.to_owned(), _lock: lock }),
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process consumes with it"))
+        for _ in 0..ATTEMPTS {
+            match lock.try_lock() {
+                Ok(()) => return Ok(StateFile { path: path.to_owned(), _lock: lock }),
+                // A child that a killed process had forked has its lock until it gets to its program.
+                Err(fs::TryLockError::WouldBlock) => pause(),
+                Err(fs::TryLockError::Error(error)) => return Err(error),
             }
-            Err(fs::TryLockError::Error(error)) => Err(error),
         }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process consumes with it"))
     }
 
     /// What is in it, if it is there.
@@ -117,5 +132,23 @@ impl State {
     fn stream(&self) -> Vec<u8> {
         let Mark { offset, crc } = self.end;
         format!("lines {} {offset} {crc}", self.offset).into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_let_go_at_once_is_waited_for_and_another_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let held = StateFile::take(&path).unwrap();
+        let mut pauses = 0;
+        let refused = StateFile::take_with(&path, || pauses += 1).unwrap_err();
+        assert_eq!((refused.kind(), pauses), (io::ErrorKind::ResourceBusy, ATTEMPTS));
+        // As a child of a killed process has it until it gets to its program.
+        let mut held = Some(held);
+        StateFile::take_with(&path, || held = None).unwrap();
     }
 }
