@@ -32,6 +32,10 @@ use crate::cli::{Cli, Command};
 use crate::exit::Ending;
 
 fn main() -> ExitCode {
+    // Before anything else: as a guard, or as the first process of a container, this does something else.
+    if let Some(code) = keylane_process::enter().or_else(keylane_process::enter_as_init) {
+        return code;
+    }
     match run() {
         Ok(code) => code,
         Err(error) => {

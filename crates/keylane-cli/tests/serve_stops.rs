@@ -118,8 +118,7 @@ fn after_kill_nine_it_goes_on_and_has_every_job_once() {
     // Marks of attempts are written behind; this is answered when all before it is on the disk.
     server.run(&["keys", "resume", "k"]).expect(0, &[]);
     server.kill();
-    // Nobody is there to end the command: it goes on until it has what it waits for.
-    place.let_end("to nobody");
+    // Its guard ends the command.
     place.wait_until_nobody_is_left();
 
     let server = Served::start(&place, &[]);

@@ -101,6 +101,16 @@ async fn pipes_that_are_full_or_not_read_hold_nobody_up() {
 }
 
 #[tokio::test]
+async fn its_input_is_whole_before_it_starts() {
+    // More than a pipe holds: through a pipe it would come in parts, and end early if the server died.
+    let large = format!("\"{}\"", "x".repeat(3_000_000));
+    let script = "test -f /dev/stdin && stat -Lc %s /dev/stdin; echo $KEYLANE_PAYLOAD_BYTES; \
+                  wc -c < /dev/stdin; (echo more >&0) 2> /dev/null || echo sealed";
+    let told = result(ask(&shell(script), attempt(&large)).await);
+    assert_eq!(told, "\"3000002\\n3000002\\n3000002\\nsealed\"");
+}
+
+#[tokio::test]
 async fn each_limit_holds_for_its_process() {
     const MIB: u64 = 1024 * 1024;
     let script = "ulimit -v; ulimit -t; ulimit -n; ulimit -f";

@@ -3,10 +3,6 @@
 //! When such a batch fails, each of its records is handled alone, in their order, up to the first that fails: so
 //! one that is bad costs the others nothing but a repetition.
 
-use std::fs::File;
-use std::io::{self, Seek, Write};
-use std::process::Stdio;
-
 use keylane_stream::consumer::{
     Attempt, Batch, BatchBy, Builder, Consumer, FailedAt, Failure, StartError,
 };
@@ -72,17 +68,9 @@ impl Commands {
         command
             .env("KEYLANE_LAST_POSITION", last.position().to_string())
             .env("KEYLANE_COUNT", batch.len().to_string())
-            .stdin(input(batch).map_err(NotHandled::NotRun)?);
+            .stdin(keylane_process::whole_input(&lines(batch)).map_err(NotHandled::NotRun)?);
         self.run(&mut command)
     }
-}
-
-/// The payloads as a file without a name, for a pipe that nobody reads would hold up who writes into it.
-fn input(batch: &[Attempt]) -> io::Result<Stdio> {
-    let mut file: File = tempfile::tempfile()?;
-    file.write_all(&lines(batch))?;
-    file.rewind()?;
-    Ok(file.into())
 }
 
 impl Posts {

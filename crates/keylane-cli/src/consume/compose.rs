@@ -30,7 +30,7 @@ use super::{batches, config, endpoint, kafka};
 use crate::exit::Ending;
 use crate::input::Layout;
 use crate::output::Output;
-use crate::process::Children;
+use crate::process::{self, Children};
 use crate::run::{Cause, Event};
 use crate::signals;
 use crate::worker::DISPATCHERS;
@@ -74,38 +74,39 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let builder = builder(source, &plan, &keys, &mut journals, &output)?;
     let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
+    // Behind the source, whose lock says that no other process consumes with this progress. Before signals are
+    // watched for, so that they end the wait for an earlier process's commands.
+    let children = children(&plan)?;
     // Before anything is handled: who sees that may ask for the end at once.
     signals::watch(sender.clone())?;
     let mut workers = None;
-    let (consumer, children) = match &plan.handler {
+    let processes = || Arc::clone(children.as_ref().expect("they are there for this"));
+    let consumer = match &plan.handler {
         Handler::Command(words) if let Some(batch) = plan.batch => {
-            let commands = Commands::for_batches(words, &layout, keys, Arc::clone(&output))?;
-            let children = Arc::clone(&commands.children);
-            let builder = builder.threads(plan.jobs);
-            (batches::start_commands(builder, batch, commands)?, Some(children))
+            let output = Arc::clone(&output);
+            let commands = Commands::for_batches(words, &layout, keys, output, processes())?;
+            batches::start_commands(builder.threads(plan.jobs), batch, commands)?
         }
         Handler::Command(words) => {
-            let commands = Commands::new(words, &layout, keys, Arc::clone(&output))?;
-            let children = Arc::clone(&commands.children);
-            (start_commands(builder.threads(plan.jobs), commands, results)?, Some(children))
+            let commands = Commands::new(words, &layout, keys, Arc::clone(&output), processes())?;
+            start_commands(builder.threads(plan.jobs), commands, results)?
         }
         Handler::Worker { words, timeout } => {
             let start = |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
             let records = Records::new(results.map(start).transpose()?, Arc::clone(&output));
-            let started = workers.insert(Workers::start(words, plan.jobs, *timeout, records)?);
-            let consumer = builder.threads(DISPATCHERS).start_with_acks(started.handler())?;
-            (consumer, Some(started.children()))
+            let started = Workers::start(words, plan.jobs, *timeout, records, processes())?;
+            let handler = workers.insert(started).handler();
+            builder.threads(DISPATCHERS).start_with_acks(handler)?
         }
         Handler::Http { url, timeout } => {
             let posts = Posts::new(url, *timeout, keys, plan.ndjson)?;
             let runtime = runtime.as_ref().expect("it is there for this").handle().clone();
-            let consumer = match plan.batch {
+            match plan.batch {
                 Some(batch) => {
                     batches::start_posts(builder.threads(plan.jobs), batch, posts, runtime)?
                 }
                 None => start_posts(builder, posts, results, runtime, plan.jobs)?,
-            };
-            (consumer, None)
+            }
         }
     };
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
@@ -127,10 +128,25 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let stopped = follow(&events, &remote, children.as_deref(), plan.stop_within, &output, look);
     let ended = ended.recv().context("the consumer has panicked")?;
     report(&ended, &output);
+    children.inspect(|children| children.dismiss());
     if let Some(runtime) = runtime {
         runtime.shutdown_background();
     }
     Ok(ending(&ended, stopped))
+}
+
+/// The processes that handle records, if any do. Those that an earlier process with the same progress has left are
+/// ended. A member of a group has nothing here that an earlier one had: its guard alone ends its processes.
+fn children(plan: &Plan) -> anyhow::Result<Option<Arc<Children>>> {
+    if matches!(plan.handler, Handler::Http { .. }) {
+        return Ok(None);
+    }
+    let registry = match &plan.source {
+        plan::Source::Journal { path, .. } => process::guarded_beside(path)?,
+        plan::Source::File { state, .. } => process::guarded_beside(state)?,
+        plan::Source::Kafka(_) | plan::Source::Stdin => process::guarded()?,
+    };
+    Ok(Some(Arc::new(Children::new(registry)?)))
 }
 
 /// Where what comes of records goes, if it is kept.

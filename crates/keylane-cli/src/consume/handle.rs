@@ -96,12 +96,13 @@ impl Commands {
         layout: &Layout,
         keys: Arc<Keys>,
         output: Arc<Output>,
+        children: Arc<Children>,
     ) -> anyhow::Result<Self> {
         let mut words = templates(words, layout)?;
         if !words.iter().any(Template::has_placeholder) {
             words.push(Template::whole());
         }
-        Self::of(words, keys, output)
+        Self::of(words, keys, output, children)
     }
 
     /// For batches, which a command gets as lines: its words are the same for all.
@@ -110,19 +111,25 @@ impl Commands {
         layout: &Layout,
         keys: Arc<Keys>,
         output: Arc<Output>,
+        children: Arc<Children>,
     ) -> anyhow::Result<Self> {
         let words = templates(words, layout)?;
         anyhow::ensure!(
             !words.iter().any(Template::has_placeholder),
             "a command gets a batch as lines on its standard input; leave out {{}} or batch"
         );
-        Self::of(words, keys, output)
+        Self::of(words, keys, output, children)
     }
 
-    fn of(words: Vec<Template>, keys: Arc<Keys>, output: Arc<Output>) -> anyhow::Result<Self> {
+    fn of(
+        words: Vec<Template>,
+        keys: Arc<Keys>,
+        output: Arc<Output>,
+        children: Arc<Children>,
+    ) -> anyhow::Result<Self> {
         let program = words.first().and_then(Template::constant);
         let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
-        Ok(Commands { words, program, keys, children: Arc::new(Children::new()?), output })
+        Ok(Commands { words, program, keys, children, output })
     }
 
     /// Runs the command, and writes what it prints.

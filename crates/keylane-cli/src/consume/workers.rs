@@ -29,9 +29,9 @@ impl Workers {
         jobs: usize,
         timeout: Option<Duration>,
         records: Records,
+        children: Arc<Children>,
     ) -> anyhow::Result<Self> {
         let words: Vec<_> = words.iter().map(Into::into).collect();
-        let children = Arc::new(Children::new()?);
         let crew = Crew::new(jobs, worker::command(&words)?, children, records);
         let crew = Arc::new(crew.answer_within(timeout));
         let attendants = crew.hire(jobs)?;
@@ -46,10 +46,6 @@ impl Workers {
             Ok(line) => crew.dispatch(Ticket { attempt, ack }, &Key::Serial, &line, None),
             Err(error) => ack.failed(error),
         }
-    }
-
-    pub(super) fn children(&self) -> Arc<Children> {
-        Arc::clone(&self.crew.children)
     }
 
     /// What says so if a child keeps its answers back, and ends it if it is too late.

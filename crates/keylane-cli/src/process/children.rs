@@ -7,32 +7,47 @@
 //!
 //! 1. a child enters the set under the lock, and is signalled there and then
 //!    if the end was asked for while it was being started;
-//! 2. who waits for a child does so without reaping it, then removes it from
-//!    the set and reaps it under the lock;
+//! 2. who waits for a child does so without reaping it; then, under the lock,
+//!    kills what is left of its group, removes it from the set and reaps it;
 //! 3. signals are sent under the lock, to groups in the set: none of them can
-//!    have been reaped, so none of the numbers can have been given to others.
+//!    have been reaped, so none of the numbers can have been given to others;
+//! 4. a child has a place in the registry from before it is started until
+//!    nothing of its group runs, so that it ends even if this process is
+//!    killed. Only then does [`reap`](Children::reap) return.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard};
+use std::thread::sleep;
+use std::time::Duration;
 
+use keylane_process::{Place, Registry};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+/// Looks at a group for which there is no event, before all processes are looked at.
+const LOOKS: u32 = 20;
+
+/// Pause between two looks at a group that was killed.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// The children that were started and not reaped.
 #[derive(Debug)]
 pub(crate) struct Children {
     state: Mutex<State>,
+    /// Lists the children for the case that this process is killed.
+    registry: Registry,
     /// Readable once the children's output is not to be waited for any more.
     abandoned: PipeReader,
 }
 
 #[derive(Debug)]
 struct State {
-    groups: HashSet<Pid>,
+    /// Each group's place in the registry.
+    groups: HashMap<Pid, Place>,
     /// What children get that are started after the end was asked for.
     ending: Option<Signal>,
     /// Dropped to make `abandoned` readable.
@@ -40,25 +55,34 @@ struct State {
 }
 
 impl Children {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(registry: Registry) -> io::Result<Self> {
         let (abandoned, abandon) = io::pipe()?;
-        let state = State { groups: HashSet::new(), ending: None, abandon: Some(abandon) };
-        Ok(Self { state: Mutex::new(state), abandoned })
+        let state = State { groups: HashMap::new(), ending: None, abandon: Some(abandon) };
+        Ok(Self { state: Mutex::new(state), registry, abandoned })
     }
 
     /// Starts a command that was told to lead a process group.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        let child = command.spawn()?;
+        let mut place = self.registry.reserve()?;
+        if let Some((name, value)) = place.tag() {
+            command.env(name, value);
+        }
+        let mut child = command.spawn()?;
         let group = Pid::from_child(&child);
+        if let Err(error) = place.register(group) {
+            // It was killed, for nothing would end it if this process were.
+            child.wait()?;
+            return Err(error);
+        }
         let mut state = self.lock();
-        state.groups.insert(group);
+        state.groups.insert(group, place);
         if let Some(signal) = state.ending {
             send(group, signal);
         }
         Ok(child)
     }
 
-    /// Waits until a child of [`spawn`](Self::spawn) has ended.
+    /// Waits until a child of [`spawn`](Self::spawn) has ended, and ends what it has left of its group.
     pub(crate) fn reap(&self, child: &mut Child) -> io::Result<ExitStatus> {
         let group = Pid::from_child(child);
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -68,8 +92,12 @@ impl Children {
             }
         }
         let mut state = self.lock();
-        state.groups.remove(&group);
-        child.wait()
+        send(group, Signal::KILL);
+        let place = state.groups.remove(&group);
+        let status = child.wait();
+        drop(state);
+        place.inspect(wait_until_gone);
+        status
     }
 
     /// Asks all children to end, and those that start later.
@@ -87,14 +115,14 @@ impl Children {
     /// Asks one child and what it has started to end.
     pub(crate) fn end(&self, child: &Child) {
         let group = Pid::from_child(child);
-        if self.lock().groups.contains(&group) {
+        if self.lock().groups.contains_key(&group) {
             send(group, Signal::TERM);
         }
     }
 
     /// Ends one child and what it has started at once, if it has not been reaped.
     pub(crate) fn kill_one(&self, group: Pid) {
-        if self.lock().groups.contains(&group) {
+        if self.lock().groups.contains_key(&group) {
             send(group, Signal::KILL);
         }
     }
@@ -113,16 +141,34 @@ impl Children {
         &self.abandoned
     }
 
+    /// Says that nothing is started any more and this process is about to end.
+    pub(crate) fn dismiss(&self) {
+        self.registry.dismiss();
+    }
+
     fn end_with(&self, signal: Signal) {
         let mut state = self.lock();
         state.ending = Some(signal);
-        for group in &state.groups {
+        for group in state.groups.keys() {
             send(*group, signal);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the lock panics")
+    }
+}
+
+/// Waits until nothing runs of a group that was killed and whose leader was reaped: mostly no time at all.
+fn wait_until_gone(place: &Place) {
+    let mut looks = 0;
+    while !place.is_gone() {
+        looks += 1;
+        // What has ended and is reaped by no process would be waited for without end.
+        if looks % LOOKS == 0 && place.is_gone_but_for_zombies() {
+            return;
+        }
+        sleep(LOOK_PAUSE);
     }
 }
 

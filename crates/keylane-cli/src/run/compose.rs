@@ -1,6 +1,6 @@
 //! Puts a run together from its parts and lets it go.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     let (length, meter) = (origin.length(), origin.meter());
     let format = args.format();
     let source = Source::new(origin, format, args.header)?;
-    let nulls = args.null.into_iter().map(OsStringExt::into_vec).collect();
+    let nulls = args.null.iter().cloned().map(OsStringExt::into_vec).collect();
     let key_rule = KeyRule::new(&args.key, nulls, args.no_key, source.layout())?;
     let jobs = args.jobs.count();
     let plan = if args.worker {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     let output = Output::new(progress.bar(), sender.clone())?;
     let ledger = Arc::new(Ledger::new(output));
     let engine = if args.worker {
-        workers(&args.command, jobs, trace.is_some(), &ledger, &sender)?
+        workers(&args, jobs, &ledger, &sender)?
     } else {
         processes(&plan, &ledger, &sender)?
     };
@@ -66,7 +66,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
 
     let reader = Reader { source, key_rule, plan, ledger: Arc::clone(&ledger) };
     start_reading(reader, &pool, &sender)?;
-    let ending = Supervisor::new(pool.clone(), Arc::new(engine), sender).follow(&events);
+    let engine = Arc::new(engine);
+    let ending = Supervisor::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
+    engine.children().dismiss();
     shown.finish(&ledger, ending);
     if let Some(trace) = trace {
         trace.write(&pool)?;
@@ -78,7 +80,7 @@ fn processes(plan: &Plan, ledger: &Arc<Ledger>, events: &Sender<Event>) -> anyho
     let program =
         plan.program().map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
     Ok(Engine::Processes(Arc::new(Processes {
-        children: Children::new()?,
+        children: Children::new(process::guarded()?)?,
         ledger: Arc::clone(ledger),
         events: events.clone(),
         program,
@@ -86,16 +88,16 @@ fn processes(plan: &Plan, ledger: &Arc<Ledger>, events: &Sender<Event>) -> anyho
 }
 
 fn workers(
-    words: &[OsString],
+    args: &RunArgs,
     jobs: usize,
-    is_traced: bool,
     ledger: &Arc<Ledger>,
     events: &Sender<Event>,
 ) -> anyhow::Result<Engine> {
     let books = Books { ledger: Arc::clone(ledger), events: events.clone() };
-    let crew = Crew::new(jobs, worker::command(words)?, Arc::new(Children::new()?), books);
+    let children = Arc::new(Children::new(process::guarded()?)?);
+    let crew = Crew::new(jobs, worker::command(&args.command)?, children, books);
     // The trace is of turns.
-    let crew = Arc::new(if is_traced { crew.keep_turns() } else { crew });
+    let crew = Arc::new(if args.trace.is_some() { crew.keep_turns() } else { crew });
     let attendants = crew.hire(jobs)?;
     Ok(Engine::Workers(crew, Mutex::new(attendants)))
 }

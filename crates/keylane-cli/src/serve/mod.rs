@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use keylane_process::Guard;
 use keylane_service::Service;
 use keylane_service::http::{Server, Settings};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let mut builder = Service::builder(config.settings(&args.store));
+    let mut builder = Service::builder(config.settings(&args.store)).guard(Guard::ThisProgram);
     for (name, kind) in kinds {
         builder = builder.kind(name, kind);
     }

@@ -176,6 +176,7 @@ impl Core {
             trace: live.head.trace.clone(),
             log: running.log.clone(),
             cancelled: running.cancel.clone(),
+            children: self.children.clone(),
         };
         Some(Begin { fence, attempt, number: running.number, kind: running.kind, timeout })
     }

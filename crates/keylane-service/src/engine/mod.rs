@@ -128,6 +128,9 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// The registry of child processes was not opened.
+    #[error(transparent)]
+    Children(#[from] keylane_process::OpenError),
     /// A thread was not started.
     #[error("a thread was not started")]
     Thread(#[source] std::io::Error),
@@ -138,6 +141,8 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) kinds: Kinds,
     pub(crate) store: Store,
+    /// Registry of the processes that handlers start.
+    pub(crate) children: keylane_process::Registry,
     pub(crate) clock: Clock,
     /// The time by which schedules fire.
     pub(crate) calendar: calendar::Calendar,

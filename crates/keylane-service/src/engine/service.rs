@@ -1,11 +1,13 @@
 //! The service as its owner has it: started with its kinds, served, and stopped.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use keylane_process::{Guard, OpenError, Options, Registry};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -72,12 +74,23 @@ pub struct Service {
 pub struct ServiceBuilder {
     settings: Settings,
     kinds: Kinds,
+    guard: Guard,
 }
 
 impl ServiceBuilder {
     /// Adds a kind of jobs; in place of the one that had its name, if there was one.
     pub fn kind(mut self, name: &str, kind: Kind) -> Self {
         self.kinds.add(name, kind);
+        self
+    }
+
+    /// Sets what ends the processes of handlers if this process is killed. Unless set, the next start with the same
+    /// store does, before it begins anything: SIGTERM, and SIGKILL five seconds later. With
+    /// [`Guard::ThisProgram`] they end at once; `main` must begin with [`keylane_process::enter`] then.
+    ///
+    /// The list of processes is a file beside the store, `-children`.
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.guard = guard;
         self
     }
 
@@ -103,12 +116,14 @@ const FENCES: u64 = 1 << 40;
 impl Service {
     /// With the store in the settings' file.
     pub fn builder(settings: Settings) -> ServiceBuilder {
-        ServiceBuilder { settings, kinds: Kinds::default() }
+        ServiceBuilder { settings, kinds: Kinds::default(), guard: Guard::None }
     }
 
     fn begin(builder: ServiceBuilder, runtime: Handle) -> Result<Service, StartError> {
-        let ServiceBuilder { settings, kinds } = builder;
+        let ServiceBuilder { settings, kinds, guard } = builder;
         let (store, mut recovered) = Store::open(&settings.path, &settings.store)?;
+        // Behind the store, whose lock says that the process is gone that this waits for.
+        let children = children(store.path(), guard)?;
         let clock = Clock::start();
         let boot = store.boot();
         let scheduler = Scheduler::new(schedule::Settings {
@@ -124,6 +139,7 @@ impl Service {
             settings,
             kinds,
             store,
+            children,
             clock,
             events: Arc::new(Events::new(boot)),
             timeline: Recorder::default(),
@@ -219,6 +235,14 @@ impl Drop for Service {
             self.end();
         }
     }
+}
+
+/// The registry of the processes that handlers start. What an earlier process has left in it is ended.
+fn children(store: &Path, guard: Guard) -> Result<Registry, OpenError> {
+    let mut path = store.as_os_str().to_owned();
+    path.push("-children");
+    let tell = |text: &str| tracing::warn!("{text}");
+    Registry::open(Path::new(&path), &Options::default().guard(guard).tell(tell))
 }
 
 fn books(scheduler: Scheduler, is_careful: bool) -> Books {

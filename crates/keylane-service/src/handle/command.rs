@@ -6,10 +6,11 @@ use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::Child;
+use keylane_process::whole_input;
+use rustix::process::{Resource, Rlimit, Signal};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::group::Group;
 use super::{Answer, Attempt, BoxFuture, Failure, Handler, Log, as_json};
 
 /// The exit status of a command that refuses a subtask for good: `EX_DATAERR` of BSD's sysexits.
@@ -30,7 +31,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Runs a command for each subtask. No shell is involved.
 ///
 /// - The payload comes on the standard input, as JSON; `{}` in an argument stands for it as well, and
-///   `{key}` for the first key.
+///   `{key}` for the first key. The input is a file without a name that is complete before the command is started;
+///   `KEYLANE_PAYLOAD_BYTES` is its length.
 /// - `KEYLANE_JOB`, `KEYLANE_KIND`, `KEYLANE_SUBTASK`, `KEYLANE_KEY`, `KEYLANE_ATTEMPT` and `KEYLANE_FENCE` say what it is
 ///   about; of the server's own environment it gets what was chosen. `TRACEPARENT` and `TRACESTATE` are there if the job
 ///   came with a trace, and only then.
@@ -39,7 +41,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 ///   said on its standard error is the reason.
 /// - What it says on its standard error goes into the attempt's [log](Attempt::log) as well.
 /// - It leads a process group of its own. When time is up, or the job is killed, the group gets SIGTERM,
-///   and SIGKILL five seconds later; when it has ended, what is left of the group gets SIGKILL.
+///   and SIGKILL five seconds later; when it has ended, what is left of the group gets SIGKILL. The attempt ends when
+///   nothing of the group runs. If this process is killed, the group ends as [`children`](Attempt::children) says.
 #[derive(Clone, Debug)]
 pub struct Command {
     words: Vec<OsString>,
@@ -189,51 +192,47 @@ impl Handler for Command {
 }
 
 async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
-    let mut child = command.spawn().map_err(|error| not_run(&error))?;
-    let mut group = Group::of(&child);
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    let stdout = child.stdout.take().expect("it was asked for");
-    let stderr = child.stderr.take().expect("it was asked for");
-    let payload = attempt.payload.clone();
-    let feed = async move {
-        // Who does not read it does not want it.
-        let _ = stdin.write_all(&payload).await;
-        drop(stdin);
-        std::future::pending::<()>().await;
-    };
+    // Before the start: the command gets all of it, whatever happens to this process.
+    let input = whole_input(&attempt.payload).map_err(|error| not_run(&error))?;
+    command.stdin(input).env("KEYLANE_PAYLOAD_BYTES", attempt.payload.len().to_string());
+    let mut group =
+        Group::start(&mut command, &attempt.children).map_err(|error| not_run(&error))?;
+    // With it goes the descriptor of the payload.
+    drop(command);
+    let stdout = group.child().stdout.take().expect("it was asked for");
+    let stderr = group.child().stderr.take().expect("it was asked for");
     let (mut result, mut said) = (Some(Vec::new()), Vec::new());
     let mut prints = Box::pin(async {
         tokio::join!(read_result(stdout, &mut result), read_end(stderr, &mut said, &attempt.log));
     });
     let mut is_read = false;
-    let status = {
+    let ended_by_itself = {
         let ending = async {
             tokio::select! {
-                status = child.wait() => Some(status),
-                () = feed => unreachable!("it never ends"),
-                () = told_to_end(&attempt, &group) => None,
+                () = group.ended() => true,
+                () = told_to_end(&attempt, &group) => false,
             }
         };
         let mut ending = pin!(ending);
         // What it prints is read all the while, for it may wait for that.
         loop {
             tokio::select! {
-                status = &mut ending => break status,
+                by_itself = &mut ending => break by_itself,
                 () = &mut prints, if !is_read => is_read = true,
             }
         }
     };
     // What it left running goes with it, and with that what kept its output open.
-    group.end();
+    let status = group.end().await;
     if !is_read {
         // What has left the group may still have it open. It was not printed by the command.
-        let time = if status.is_some() { GRACE } else { LAST_WORDS };
+        let time = if ended_by_itself { GRACE } else { LAST_WORDS };
         let _ = tokio::time::timeout(time, &mut prints).await;
     }
     drop(prints);
-    let Some(status) = status else {
+    if !ended_by_itself {
         return Err(Failure::passing("it was killed, as it did not end when it was told to"));
-    };
+    }
     let status =
         status.map_err(|error| Failure::passing(format!("its end is unknown: {error}")))?;
     answer(status, result, &said)
@@ -275,36 +274,6 @@ pub(super) fn not_run(error: &io::Error) -> Failure {
         | io::ErrorKind::InvalidInput
         | io::ErrorKind::ArgumentListTooLong => Failure::lasting(text),
         _ => Failure::passing(text),
-    }
-}
-
-/// A process and all that it has started, as long as they stay together.
-#[derive(Debug)]
-pub(super) struct Group(Option<Pid>);
-
-impl Group {
-    pub(super) fn of(child: &Child) -> Self {
-        Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())))
-    }
-
-    pub(super) fn signal(&self, signal: Signal) {
-        if let Some(group) = self.0 {
-            // If nobody is left there is nobody to tell.
-            let _ = rustix::process::kill_process_group(group, signal);
-        }
-    }
-
-    /// Ends what is left of it. Its number may be another's from then on, so it is forgotten.
-    pub(super) fn end(&mut self) {
-        self.signal(Signal::KILL);
-        self.0 = None;
-    }
-}
-
-/// Also when the attempt is dropped before it has ended.
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

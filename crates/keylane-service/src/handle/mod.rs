@@ -6,6 +6,7 @@
 
 mod command;
 mod function;
+mod group;
 mod log;
 mod post;
 mod worker;
@@ -87,6 +88,9 @@ pub struct Attempt {
     pub log: Log,
     /// When somebody has cancelled the job and wants it to end now, or the time is up.
     pub cancelled: CancellationToken,
+    /// Registry of the processes that handlers start, which ends them if this process is killed. The default one does
+    /// not.
+    pub children: keylane_process::Registry,
 }
 
 /// What of a job is to be done.

@@ -12,6 +12,9 @@
 //!
 //! A task has `key` if it has one, and `traceparent` and `tracestate` if its job came with a trace.
 //!
+//! A line ends with its line end (`\n`). What comes before the end of the input without one is the beginning of a line
+//! whose writer has died: a worker does not take it for a task.
+//!
 //! A worker has one task at a time. An `id` has the attempt in it; an answer with another is no answer.
 //! A worker that ends, answers what it was not asked, or does not answer when it was told to give up, is
 //! killed with its process group; its task's attempt has failed, and another worker is started for the
@@ -24,10 +27,13 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::command::{Command, Group, not_run};
+use keylane_process::Registry;
+
+use super::command::{Command, not_run};
+use super::group::Group;
 use super::{Answer, Attempt, BoxFuture, Failure, Handler};
 
 /// How many bytes a line of a worker may have.
@@ -58,9 +64,7 @@ struct Crew {
 
 #[derive(Debug)]
 struct Worker {
-    /// First, so that the group is ended before the child is waited for.
     group: Group,
-    child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     tasks: u64,
@@ -136,7 +140,7 @@ impl Handler for Workers {
             let begin = async {
                 let place = Arc::clone(&crew.places).acquire_owned().await;
                 let place = place.expect("nobody closes it");
-                crew.worker().await.map(|worker| (place, worker))
+                crew.worker(&attempt.children).await.map(|worker| (place, worker))
             };
             let (place, mut worker) = tokio::select! {
                 begun = begin => begun?,
@@ -150,8 +154,11 @@ impl Handler for Workers {
                     crew.keep(worker, place);
                     answer
                 }
-                // It is dropped, and so its group is killed.
-                Err(lost) => Err(Failure::passing(lost)),
+                Err(lost) => {
+                    // Not before nothing of it runs, for another worker gets the next attempt.
+                    let _ = worker.group.end().await;
+                    Err(Failure::passing(lost))
+                }
             }
         })
     }
@@ -171,23 +178,25 @@ impl Crew {
     }
 
     /// One that is ready. Those that have ended meanwhile are left out.
-    async fn worker(&self) -> Result<Worker, Failure> {
+    async fn worker(&self, children: &Registry) -> Result<Worker, Failure> {
         loop {
-            let Some(mut worker) = self.idle().pop() else { return self.hire().await };
-            if matches!(worker.child.try_wait(), Ok(None)) {
+            let idle = self.idle().pop();
+            let Some(worker) = idle else { return self.hire(children).await };
+            if !worker.group.has_ended() {
                 return Ok(worker);
             }
+            // With what it has left.
+            let _ = worker.group.end().await;
         }
     }
 
-    async fn hire(&self) -> Result<Worker, Failure> {
+    async fn hire(&self, children: &Registry) -> Result<Worker, Failure> {
         let mut command = self.command.prepare(None);
         command.stderr(std::process::Stdio::inherit());
-        let mut child = command.spawn().map_err(|error| not_run(&error))?;
-        let group = Group::of(&child);
-        let stdin = child.stdin.take().expect("it was asked for");
-        let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
-        let mut worker = Worker { group, child, stdin, stdout, tasks: 0 };
+        let mut group = Group::start(&mut command, children).map_err(|error| not_run(&error))?;
+        let stdin = group.child().stdin.take().expect("it was asked for");
+        let stdout = BufReader::new(group.child().stdout.take().expect("it was asked for"));
+        let mut worker = Worker { group, stdin, stdout, tasks: 0 };
         let greeting = async {
             worker.say(&ToWorker::Hello { v: 1 }).await?;
             match worker.hear().await?.op {
@@ -300,12 +309,12 @@ impl Worker {
     /// Lets it end by itself, within its time.
     async fn dismiss(mut self) {
         let _ = self.say(&ToWorker::Bye).await;
-        let Worker { mut group, mut child, stdin, .. } = self;
+        let Worker { group, stdin, .. } = self;
         drop(stdin);
-        if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+        if tokio::time::timeout(GRACE, group.ended()).await.is_err() {
             group.signal(Signal::TERM);
-            let _ = tokio::time::timeout(GRACE, child.wait()).await;
+            let _ = tokio::time::timeout(GRACE, group.ended()).await;
         }
-        group.end();
+        let _ = group.end().await;
     }
 }

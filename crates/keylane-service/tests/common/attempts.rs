@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
+use keylane_process::Registry;
 use keylane_service::handle::{Answer, Attempt, Failure, Handler, Log, Step};
 use keylane_service::{JobId, Key, TraceContext};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ pub(crate) fn attempt(payload: &str) -> Attempt {
         trace: None,
         log: Log::default(),
         cancelled: CancellationToken::new(),
+        children: Registry::default(),
     }
 }
 

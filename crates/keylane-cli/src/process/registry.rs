@@ -1,0 +1,23 @@
+//! Registries of children with a guard, so that children end however `keylane` does.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use keylane_process::{Guard, Options, Registry};
+
+/// A registry that is kept in memory.
+pub(crate) fn guarded() -> anyhow::Result<Registry> {
+    Ok(Registry::in_memory(&options())?)
+}
+
+/// A registry that is kept beside a file, so that the next start finds what this process leaves. What an earlier
+/// one has left is ended before this returns.
+pub(crate) fn guarded_beside(path: &Path) -> anyhow::Result<Registry> {
+    let mut name = OsString::from(path);
+    name.push("-children");
+    Ok(Registry::open(Path::new(&name), &options())?)
+}
+
+fn options() -> Options {
+    Options::default().guard(Guard::ThisProgram)
+}
