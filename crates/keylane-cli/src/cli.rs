@@ -12,7 +12,7 @@ use crate::client::{
     AuditArgs, CancelArgs, KeysArgs, LogsArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs,
     SchedulesArgs, StatusArgs, SubmitArgs, TopArgs, WatchArgs,
 };
-use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs};
+use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs, Span};
 use crate::input::Format;
 use crate::key::NoKey;
 use crate::serve::{ServeArgs, StoreArgs};
@@ -92,6 +92,10 @@ pub(crate) struct RunArgs {
     /// The line that a worker gets for a record.
     #[arg(long, value_name = "TEMPLATE", requires = "worker")]
     pub(crate) worker_line: Option<OsString>,
+
+    /// How long a worker may take to answer a record; then it is ended, and the record has failed.
+    #[arg(long, value_name = "TIME", requires = "worker")]
+    pub(crate) worker_timeout: Option<Span>,
 
     /// Where a trace of the run goes: which record ran when and in which slot, for Perfetto and other
     /// viewers of the Trace Event Format.

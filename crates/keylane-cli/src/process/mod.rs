@@ -6,11 +6,13 @@ mod children;
 mod collect;
 mod once;
 mod program;
+mod refused;
 mod registry;
 mod task;
 
 pub(crate) use children::Children;
 pub(crate) use once::{ask_once, run_once};
 pub(crate) use program::resolve;
+pub(crate) use refused::why_not_started;
 pub(crate) use registry::{guarded, guarded_beside};
 pub(crate) use task::{Processes, describe};

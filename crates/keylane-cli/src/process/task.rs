@@ -19,6 +19,7 @@ use crate::run::{Cause, Event};
 
 use super::children::Children;
 use super::collect::{Printed, collect};
+use super::refused::why_not_started;
 
 thread_local! {
     /// Each worker's buffer for reading from pipes, used again and again.
@@ -106,7 +107,9 @@ impl Processes {
             io::ErrorKind::ArgumentListTooLong => {
                 "it is too long for a command line; use --worker".to_owned()
             }
-            _ if self.program.is_none() => format!("the command cannot be run: {error}"),
+            _ if self.program.is_none() => {
+                format!("the command cannot be run: {}", why_not_started(&error))
+            }
             _ => {
                 self.stop(self.cannot_run(&error));
                 format!("the command was not run: {error}")
@@ -117,14 +120,7 @@ impl Processes {
 
     fn cannot_run(&self, error: &io::Error) -> anyhow::Error {
         let program = self.program.as_deref().unwrap_or_else(|| "the command".as_ref()).display();
-        let remedy = match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
-                "lower -j, or raise the limit (ulimit -u)"
-            }
-            io::ErrorKind::PermissionDenied => "make it executable, or run it with its interpreter",
-            _ => "a script needs a first line like #!/bin/sh, or to be run as sh SCRIPT",
-        };
-        anyhow!("cannot run {program}: {error}; {remedy}")
+        anyhow!("cannot run {program}: {}", why_not_started(error))
     }
 
     /// Ends the run.

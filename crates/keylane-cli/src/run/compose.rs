@@ -96,6 +96,7 @@ fn workers(
     let books = Books { ledger: Arc::clone(ledger), events: events.clone() };
     let children = Arc::new(Children::new(process::guarded()?)?);
     let crew = Crew::new(jobs, worker::command(&args.command)?, children, books);
+    let crew = crew.answer_within(args.worker_timeout.map(|span| span.0));
     // The trace is of turns.
     let crew = Arc::new(if args.trace.is_some() { crew.keep_turns() } else { crew });
     let attendants = crew.hire(jobs)?;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use rustix::process::Pid;
 
-use crate::process::describe;
+use crate::process::{describe, why_not_started};
 
 use super::answers::Answers;
 use super::crew::Crew;
@@ -58,12 +58,10 @@ impl<E: Employer> Crew<E> {
 
     fn start(self: &Arc<Self>, index: usize) -> anyhow::Result<Child> {
         let mut command = self.command.lock().expect("no holder of the lock panics");
-        let mut child = self.children.spawn(&mut command).map_err(|error| {
-            anyhow!(
-                "cannot start the worker: {error}; a script needs a first line like \
-                 #!/bin/sh, or to be run as sh SCRIPT"
-            )
-        })?;
+        let mut child = self
+            .children
+            .spawn(&mut command)
+            .map_err(|error| anyhow!("cannot start the worker: {}", why_not_started(&error)))?;
         drop(command);
         let stdin = child.stdin.take().expect("a worker's input is a pipe");
         let mut table = self.lock();

@@ -235,8 +235,9 @@ impl<E: Employer> Crew<E> {
         if let Some(record) = silent {
             self.employer.say(&format_args!(
                 "note: a worker has not answered {record} for {} s; if it \
-                 keeps its output back, run it unbuffered (sed -u, python -u, grep \
-                 --line-buffered)",
+                 keeps its input or output back, run it unbuffered (sed -u, python -u, grep \
+                 --line-buffered, mawk -W interactive); --worker-timeout ends one that \
+                 does not answer",
                 SILENCE.as_secs()
             ));
         }

@@ -122,3 +122,15 @@ fn a_run_that_ends_leaves_no_guard() {
     let left = Command::new("ps").args(["-eo", "args="]).output().unwrap();
     assert!(!String::from_utf8_lossy(&left.stdout).contains(&format!("{guard}\n")));
 }
+
+#[test]
+fn a_worker_that_never_answers_ends_the_run() {
+    let words = ["-j1", "--key", "1", "--worker", "--worker-timeout", "10ms", "--"];
+    let mut run = keylane(words).args(["sh", "-c", "cat > /dev/null"]).spawn().unwrap();
+    let mut input = run.stdin.take().unwrap();
+    input.write_all(b"a\nb\nc\nd\n").unwrap();
+    // The input stays open: its end would end the worker.
+    let outcome = finish(run);
+    outcome.expect(255, &["has not answered record", "3 times in a row"]);
+    drop(input);
+}
