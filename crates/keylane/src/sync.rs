@@ -50,21 +50,29 @@ mod primitives {
         pub(crate) fn new(value: T) -> Self {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
+    }
 
-        #[inline(always)]
-        pub(crate) fn get_mut(&self) -> MutPtr<T> {
-            MutPtr(self.0.get())
-        }
+    #[inline(always)]
+    pub(crate) fn pointer<T>(cell: &UnsafeCell<T>) -> MutPtr<T> {
+        MutPtr(cell.0.get())
     }
 
     impl<T> MutPtr<T> {
         /// # Safety
-        /// The cell is alive, and nobody else reaches what is in it while the reference lives.
+        /// The cell is alive, and no other reference to what is in it lives as long as this one.
         #[inline(always)]
         #[expect(clippy::mut_from_ref, reason = "it is a pointer, and loom's is like this")]
         pub(crate) unsafe fn deref(&self) -> &mut T {
             // SAFETY: by this function's condition.
             unsafe { &mut *self.0 }
+        }
+
+        /// # Safety
+        /// The cell is alive, and no mutable reference to what is in it lives as long as this one.
+        #[inline(always)]
+        pub(crate) unsafe fn deref_shared(&self) -> &T {
+            // SAFETY: by this function's condition.
+            unsafe { &*self.0.cast_const() }
         }
     }
 }
@@ -73,10 +81,33 @@ mod primitives {
 mod primitives {
     use std::sync::Arc;
 
-    pub(crate) use loom::cell::{MutPtr, UnsafeCell};
+    pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
+
+    /// Loom's pointer has no shared form; models have one reference at a time.
+    pub(crate) struct MutPtr<T>(loom::cell::MutPtr<T>);
+
+    pub(crate) fn pointer<T>(cell: &UnsafeCell<T>) -> MutPtr<T> {
+        MutPtr(cell.get_mut())
+    }
+
+    impl<T> MutPtr<T> {
+        /// # Safety
+        /// The cell is alive, and no other reference to what is in it lives as long as this one.
+        pub(crate) unsafe fn deref(&self) -> &mut T {
+            // SAFETY: by this function's condition.
+            unsafe { self.0.deref() }
+        }
+
+        /// # Safety
+        /// As for `deref`.
+        pub(crate) unsafe fn deref_shared(&self) -> &T {
+            // SAFETY: by this function's condition.
+            unsafe { self.0.deref() }
+        }
+    }
 
     /// A thread that can be parked.
     ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Condvar, Mutex, wait_timeout};
+use crate::sync::{Condvar, Mutex, wait, wait_timeout};
 
 /// Watches for tasks that stall: see [`Pool::watch_stalls`](crate::Pool::watch_stalls). Dropping it ends the
 /// watch, and waits for a call that is going on, unless it is dropped inside that.
@@ -44,9 +44,14 @@ impl StallWatch {
 
 impl End {
     fn is_told_within(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        // No deadline, if that is beyond what the clock can say.
+        let deadline = Instant::now().checked_add(timeout);
         let mut over = self.over.lock();
         while !*over {
+            let Some(deadline) = deadline else {
+                over = wait(&self.told, over);
+                continue;
+            };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;

@@ -21,16 +21,18 @@
 //! then sees the store. A sleeper that is woken and finds the lock taken again waits on, and
 //! `asleep` still counts it, so the next unlock signals too.
 //!
-//! [`Fences`] says what the two are. A model has full ones.
+//! [`Fences`] says what the two are. A model has full ones. Where the kernel refuses a heavy fence that it
+//! has promised, the sleeper does not rely on the signal: it looks again after [`UNFENCED_WAIT`].
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use super::fences::Fences;
 use super::{
-    AtomicBool, AtomicUsize, Condvar, MutPtr, Mutex, Ordering, UnsafeCell, rounds, spin_hint, wait,
-    yield_now,
+    AtomicBool, AtomicUsize, Condvar, MutPtr, Mutex, Ordering, UnsafeCell, pointer, rounds,
+    spin_hint, wait, wait_timeout, yield_now,
 };
 
 /// Looks at a lock that is taken, with a pause after each: many times as long as a section lasts.
@@ -38,6 +40,10 @@ const SPINS: u32 = 100;
 /// And so many more, giving the processor to others in between: the holder may have lost its own, and
 /// falling asleep costs more here than elsewhere.
 const YIELDS: u32 = 32;
+
+/// How long a sleeper waits for the signal where the kernel refuses the heavy fence: the time by which it
+/// comes late if it missed the signal.
+const UNFENCED_WAIT: Duration = Duration::from_millis(1);
 
 /// Laid out as it is written: what every section touches is on one line with the head of the value.
 #[repr(C)]
@@ -78,7 +84,7 @@ impl<T> Lock<T> {
         if !self.try_take() {
             self.take_slowly();
         }
-        LockGuard { value: self.value.get_mut(), _section: Section(self), _stays: PhantomData }
+        LockGuard { value: pointer(&self.value), _section: Section(self), _stays: PhantomData }
     }
 
     #[inline(always)]
@@ -98,9 +104,13 @@ impl<T> Lock<T> {
         let mut sleepers = self.sleepers.lock();
         let asleep = self.asleep.load(Ordering::Relaxed);
         self.asleep.store(asleep + 1, Ordering::Relaxed);
-        self.fences.heavy();
+        let fenced = self.fences.heavy();
         while !self.try_take() {
-            sleepers = wait(&self.signal, sleepers);
+            sleepers = match fenced {
+                true => wait(&self.signal, sleepers),
+                // Without the fence a signal may be missed, so the sleeper looks again.
+                false => wait_timeout(&self.signal, sleepers, UNFENCED_WAIT),
+            };
         }
         let asleep = self.asleep.load(Ordering::Relaxed);
         self.asleep.store(asleep - 1, Ordering::Relaxed);
@@ -147,16 +157,17 @@ impl<T> Deref for LockGuard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: whoever has the guard has the lock (`Lock::lock` made it), so nobody else reaches
-        // the value until it is dropped.
-        unsafe { self.value.deref() }
+        // SAFETY: the guard has the lock (`Lock::lock` made it), so only the guard gives references to
+        // the value; and it is borrowed here, so `deref_mut` gives none as long as this one lives.
+        unsafe { self.value.deref_shared() }
     }
 }
 
 impl<T> DerefMut for LockGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above; and the guard is borrowed mutably.
+        // SAFETY: the guard has the lock, so only the guard gives references to the value; and it is
+        // borrowed mutably here, so it gives no other as long as this one lives.
         unsafe { self.value.deref() }
     }
 }
