@@ -17,6 +17,7 @@ mod latest;
 mod measure;
 #[cfg(all(test, loom))]
 mod models;
+mod poison;
 mod rates;
 mod resize;
 mod serve;
@@ -49,6 +50,7 @@ pub(crate) use share::{
 
 pub(crate) use self::bounds::{Bounds, Toll};
 pub use self::conduct::OnFailure;
+pub(crate) use self::latest::{Latest, Superseded};
 use self::rates::Rates;
 pub(crate) use self::trace::Traced;
 
@@ -56,6 +58,10 @@ pub(crate) use self::trace::Traced;
 pub(crate) trait Execute<K>: Send + Sync + 'static {
     /// All that is particular to one task.
     type Work: Send + 'static;
+
+    /// Whether work that another has replaced is dropped by who submits that other, and before that
+    /// begins. Else it goes back to the caller.
+    const DROPS_REPLACED: bool = false;
 
     /// Whether `execute` is to be given the key.
     const WANTS_KEY: bool;
@@ -200,6 +206,9 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// A key has been paused, or is stopped if its tasks fail: subtasks that were granted their keys ask before
     /// they begin. Set before the first key is held, and never lowered.
     steers: AtomicBool,
+    /// A panic has left something half done, and the engine has ended. Set once, by the thread that
+    /// noticed; read by callers that were refused, and by drainers.
+    poisoned: AtomicBool,
     /// Keys whose last task has failed and that go on. Changed under the lock of the key's lanes.
     failing: AtomicUsize,
 }
@@ -274,7 +283,7 @@ impl<W> Make<W> for Made<W> {
 }
 
 /// A task that stands in several places.
-type Shared<K, W> = Arc<Rollup<K, W>>;
+pub(crate) type Shared<K, W> = Arc<Rollup<K, W>>;
 
 /// The tasks that have a descriptor.
 type Circles<K, W> = Registry<Shared<K, W>>;
@@ -336,6 +345,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             stopping: AtomicBool::new(false),
             refusing: AtomicUsize::new(0),
             steers: AtomicBool::new(stop_after.is_some()),
+            poisoned: AtomicBool::new(false),
             failing: AtomicUsize::new(0),
         }
     }

@@ -23,6 +23,10 @@ pub enum SubmitErrorKind {
     KeyFinished,
     /// There was no room in the time that the caller gave.
     TimedOut,
+    /// A panic has left the pool half changed, so it has ended: the `Eq`, `Hash`, `Clone` or drop of a
+    /// key has panicked inside it, or a worker has died. What had not begun was dropped, and its handles
+    /// were told that it was cancelled. Fix the key's type, and build a new pool.
+    Poisoned,
     /// The task is a future, and the pool was built without a runtime.
     #[cfg(feature = "tokio")]
     NoRuntime,
@@ -44,6 +48,10 @@ impl fmt::Display for SubmitErrorKind {
             SubmitErrorKind::TooLarge => "the task weighs more than all tasks together may",
             SubmitErrorKind::KeyFinished => "the key was finished",
             SubmitErrorKind::TimedOut => "the pool had no room in time",
+            SubmitErrorKind::Poisoned => {
+                "the pool is poisoned: a panic of a key's `Eq`, `Hash`, `Clone` or drop has left it \
+                 half changed; fix the key's type and build a new pool"
+            }
             #[cfg(feature = "tokio")]
             SubmitErrorKind::NoRuntime => {
                 "the pool was built without a runtime for futures; see `Builder::runtime`"
@@ -141,6 +149,9 @@ pub enum DrainError {
     TimedOut,
     /// The caller is a task of the pool, and would wait for its own end.
     FromInside,
+    /// A panic has left the pool half changed, so it has ended, and not all that was accepted has run: see
+    /// [`SubmitErrorKind::Poisoned`].
+    Poisoned,
 }
 
 impl fmt::Display for DrainError {
@@ -148,6 +159,9 @@ impl fmt::Display for DrainError {
         f.write_str(match self {
             DrainError::TimedOut => "tasks were unfinished when the time to drain was over",
             DrainError::FromInside => "a task can't wait until its own pool is empty",
+            DrainError::Poisoned => {
+                "the pool is poisoned: a panic inside it has dropped tasks that had not begun"
+            }
         })
     }
 }

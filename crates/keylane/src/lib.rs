@@ -59,8 +59,11 @@
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
 //! | sharing workers among jobs, in a pool or a simulation of yours | [`allocate`] |
 //!
-//! The keys' `Hash`, `Eq` and `Clone` are called, and clones of keys dropped, while a part of the
-//! pool is locked: none of that may panic, or call the pool.
+//! The keys' `Eq` and `Clone` are called, and clones of keys dropped, while a part of the pool is locked:
+//! none of that may call the pool. Nor should it panic: if it does, that part may be half changed, so the
+//! pool is [poisoned](SubmitErrorKind::Poisoned). It ends, every later submission and drain says so, and the
+//! handles of tasks that had not begun learn that these were cancelled. A `Hash` that panics costs its
+//! submission alone.
 
 pub mod admit;
 pub mod allocate;

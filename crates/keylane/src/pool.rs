@@ -62,6 +62,7 @@ pub(crate) struct Closures;
 impl<K: Key> Execute<K> for Closures {
     type Work = Body;
     const WANTS_KEY: bool = false;
+    const DROPS_REPLACED: bool = true;
 
     #[inline]
     fn execute(&self, _: Option<&K>, work: InHand<'_, Body>, stage: &mut dyn Stage) {
@@ -99,7 +100,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         Pool { engine }
     }
 
-    /// Refuses new work from now on. What was accepted goes on.
+    /// Refuses new work from now on. What was accepted goes on, as long as the pool lives: dropping a closed
+    /// pool drops what has not begun, as dropping an open one does. [`drain`](Self::drain) it first to have
+    /// all of that run.
     pub fn close(&self) {
         self.engine.close();
     }
@@ -172,5 +175,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Pool<K, S> {
 impl Patience {
     pub(crate) fn for_at_most(timeout: Duration) -> Self {
         Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// What is behind it, for tests of its parts.
+    pub(crate) fn engine(&self) -> &Arc<Engine<K, Closures, S>> {
+        &self.engine
     }
 }

@@ -2,6 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Calls what is the user's and may panic, such as a waker; the caller goes on.
+pub(crate) fn quietly(call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+        drop_quietly(payload);
+    }
+}
+
 /// Drops a value of the user's, whose drop may panic; the caller goes on.
 #[inline]
 pub(crate) fn drop_quietly<T>(value: T) {

@@ -255,7 +255,8 @@ fn a_panicking_waker_keeps_nobody_else_waiting() {
         let waker = if i == 0 { &fails } else { &own };
         assert!(pop.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
     }
-    panics(|| queue.push_many([1, 2, 3]).unwrap());
+    // It belongs to another task than the one that pushes.
+    queue.push_many([1, 2, 3]).unwrap();
     assert_eq!(wakes.count(), 2);
     for (i, pop) in pops.iter_mut().enumerate() {
         assert_eq!(poll(pop.as_mut(), &wakes), std::task::Poll::Ready(Ok(i + 1)));

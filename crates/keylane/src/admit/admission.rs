@@ -37,7 +37,8 @@ use crossbeam_utils::CachePadded;
 
 use super::slots::{Refused, Slots, Standing};
 use crate::sync::{
-    AtomicUsize, Condvar, Mutex, Ordering, Thread, rounds, spin_hint, wait, wait_timeout, yield_now,
+    AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Thread, rounds, spin_hint, wait,
+    wait_timeout, yield_now,
 };
 
 /// Looks for freed slots before a submitter goes to sleep, with a pause after each: about as long
@@ -74,7 +75,9 @@ pub(crate) struct Admission {
     places: usize,
     /// How many slots each of them keeps at the most. Changed with the bound.
     most_kept: AtomicUsize,
-    /// Signaled when the last slot in use comes back.
+    /// What was accepted will not all end: nobody waits for that. Set once, under `empty_lock`.
+    given_up: AtomicBool,
+    /// Signaled when the last slot in use comes back, and when `given_up` is set.
     empty: Condvar,
     /// Held from the look at the slots to the sleep on `empty`, and passed through before that is
     /// signaled, so that no signal falls in between.
@@ -89,6 +92,7 @@ impl Admission {
             most_kept: AtomicUsize::new(most_kept(capacity, places)),
             slots: CachePadded::new(Slots::new(capacity)),
             watchers: CachePadded::new(AtomicUsize::new(0)),
+            given_up: AtomicBool::new(false),
             empty: Condvar::new(),
             empty_lock: Mutex::new(()),
         }
@@ -277,7 +281,17 @@ impl Admission {
         self.slots.in_use_for_certain() == 0
     }
 
-    /// Waits until every accepted task has ended, and says whether that came before `deadline`.
+    /// Closes, and ends all waits for the pool to be empty.
+    pub(crate) fn give_up(&self) {
+        self.slots.close();
+        let guard = self.empty_lock.lock();
+        self.given_up.store(true, Ordering::Release);
+        drop(guard);
+        self.empty.notify_all();
+    }
+
+    /// Waits until every accepted task has ended, and says whether that came before `deadline`, and
+    /// before [`give_up`](Self::give_up).
     pub(crate) fn wait_empty(
         &self,
         deadline: Option<Instant>,
@@ -287,6 +301,9 @@ impl Admission {
         self.give_back(collect());
         let mut guard = self.empty_lock.lock();
         while !self.is_empty_for_certain() {
+            if self.given_up.load(Ordering::Acquire) {
+                return false;
+            }
             guard = match deadline {
                 None => wait(&self.empty, guard),
                 Some(at) => match at.checked_duration_since(Instant::now()) {

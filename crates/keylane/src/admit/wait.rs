@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::quiet::quietly;
 use crate::sync::{
     AtomicUsize, Ordering, Thread, current, park, park_timeout, rounds, spin_hint, yield_now,
 };
@@ -181,7 +182,8 @@ impl Caller {
     fn tell(self) {
         match self {
             Caller::Thread(seat) => seat.tell(),
-            Caller::Task(waker) => waker.wake(),
+            // Any thread tells it, a worker with the next task in its hand, too.
+            Caller::Task(waker) => quietly(|| waker.wake()),
         }
     }
 }
@@ -228,7 +230,7 @@ impl Calls {
     }
 }
 
-/// A waker that panics must not keep the others from being told.
+/// What unwinds before they were told must not keep them from being told.
 impl Drop for Calls {
     fn drop(&mut self) {
         self.tell_rest();

@@ -80,7 +80,10 @@ where
     F: Future<Output = T> + Send + 'static,
 {
     fn run(self: Arc<Self>, stage: &mut dyn Stage) {
-        let Some(future) = self.slot.begin() else { return stage.cancelled() };
+        let Some(future) = self.slot.begin() else {
+            stage.cancelled();
+            return self.slot.end_when_dropped(|| stage.keep_turn());
+        };
         self.slot.leave_thread();
         let end = End { task: self.clone(), place: Place::here(), turn: Some(stage.keep_turn()) };
         let driven = Driven { future: Some(Box::pin(future)), outcome: None, end };
@@ -97,8 +100,8 @@ where
         self.slot.forgo(Outcome::Cancelled);
     }
 
-    fn supersede(&self) {
-        self.slot.forgo(Outcome::Superseded);
+    fn supersede(&self, turn: Turn) {
+        self.slot.supersede_slot(turn);
     }
 }
 

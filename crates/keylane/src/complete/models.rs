@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::slot::Watch;
 use super::{Handle, Outcome, Slot, Sure};
-use crate::run::{RunShared, Stage, Turn};
+use crate::run::{EndTurn, Fate, RunShared, Stage, Turn};
 use crate::sync::model::{Plain, block_on, check, spawn};
 
 struct NoStage;
@@ -22,11 +22,36 @@ impl Stage for NoStage {
     }
 }
 
+/// The stage of a task with a key, whose next task begins when the turn ends.
+struct KeyStage {
+    world: Arc<World>,
+    is_kept: bool,
+}
+
+struct KeyTurn(Arc<World>);
+
+impl EndTurn for KeyTurn {
+    fn end(self: Box<Self>, _: Fate) {
+        self.0.of_key.change(|value| *value += 100);
+    }
+}
+
+impl Stage for KeyStage {
+    fn panicked(&self, _: &(dyn Any + Send)) {}
+
+    fn keep_turn(&mut self) -> Turn {
+        self.is_kept = true;
+        Turn::new(KeyTurn(self.world.clone()))
+    }
+}
+
 /// What the body of a task does to the world.
 #[derive(Default)]
 struct World {
     /// Written by the body, read by who has its outcome.
     plain: Plain<u32>,
+    /// Written by the body, by the drop of its captures, and by the next task of its key.
+    of_key: Plain<u32>,
     /// How often a body has run. Of `std`, so that it puts nothing in an order.
     runs: AtomicUsize,
     /// How many captures have been dropped.
@@ -39,6 +64,7 @@ struct Capture(Arc<World>);
 impl Drop for Capture {
     fn drop(&mut self) {
         self.0.plain.change(|value| *value += 10);
+        self.0.of_key.change(|value| *value += 10);
         self.0.drops.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -49,6 +75,7 @@ fn task(world: &Arc<World>) -> Arc<dyn Both> {
     Arc::new(Slot::<u32, Infallible, _>::new(Sure(move || {
         capture.0.runs.fetch_add(1, Ordering::Relaxed);
         capture.0.plain.change(|value| *value += 1);
+        capture.0.of_key.change(|value| *value += 1);
         7
     })))
 }
@@ -124,23 +151,32 @@ fn a_waiting_future_is_woken() {
 }
 
 /// A task that is cancelled as it begins either runs, and its body is told, or never runs, and its
-/// captures are gone when its outcome is there.
+/// captures are gone when its outcome is there. Either way the
+/// captures are gone before the next task of its key begins, and no worker waits for the drop.
 ///
-/// Caught: `cancel` that settles without a look whether the body is still there.
+/// Caught: `cancel` that settles without a look whether the body is still there; a turn that ends when the
+/// worker finds no body; `end_when_dropped` that looks at the state once only; `settle` without the turn.
 #[test]
 fn a_task_is_cancelled_or_runs() {
     check(|| {
         let world = Arc::<World>::default();
         let task = task(&world);
         let worker = spawn({
-            let task = task.clone();
-            move || task.run(&mut NoStage)
+            let (task, world) = (task.clone(), world.clone());
+            move || {
+                let mut stage = KeyStage { world, is_kept: false };
+                task.run(&mut stage);
+                if !stage.is_kept {
+                    Box::new(KeyTurn(stage.world)).end(Fate::Done);
+                }
+            }
         });
         let in_time = task.cancel();
         let outcome = task.wait(None);
         assert_eq!(world.plain.get(), if in_time { 10 } else { 11 });
         assert!(if in_time { is_cancelled(outcome) } else { is_done(outcome) });
         worker.join().unwrap();
+        assert_eq!(world.of_key.get(), if in_time { 110 } else { 111 });
         assert_eq!(world.runs.load(Ordering::Relaxed), usize::from(!in_time));
         assert_eq!(world.drops.load(Ordering::Relaxed), 1);
     });

@@ -8,7 +8,8 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use super::{Attempt, Outcome, PanicPayload};
-use crate::run::{RunShared, Stage, name_of};
+use crate::quiet::{drop_quietly, quietly};
+use crate::run::{Fate, RunShared, Stage, Turn, name_of};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait, wait_timeout};
 
 /// Shared by a task and its handle.
@@ -25,6 +26,9 @@ struct Shared<T, E, F> {
     state: State<T, E, F>,
     /// Whom to wake when the state becomes `Settled`.
     waker: Option<Waker>,
+    /// The turn of a task whose captures another thread drops. Put here by the worker that reached
+    /// the task, taken and ended by that thread when it settles the task.
+    turn: Option<Turn>,
     /// A thread waits for `settled`. Without one no signal is given, which would be a system call.
     awaited: bool,
 }
@@ -33,7 +37,8 @@ struct Shared<T, E, F> {
 enum State<T, E, F> {
     /// It has not begun. Exits: `Running`; `Settled`, if it is cancelled or abandoned.
     Waiting(F),
-    /// Its body runs, or is dropped unrun, on this thread. Exit: `Settled`.
+    /// Its body runs, or is dropped unrun, on this thread. Exit: `Settled`, and then `Shared::turn`
+    /// ends.
     Running(ThreadId),
     /// It is a future that has begun. Exit: `Settled`.
     #[cfg(feature = "tokio")]
@@ -61,12 +66,19 @@ impl AskedToStop for AtomicBool {
 }
 
 /// Runs a body, or a part of it, in which `is_cancelled` answers for its task. There is an outer one
-/// if a task runs a stopped pool's task inside its own body.
+/// if a task runs a stopped pool's task inside its own body. A part that unwinds restores it as well.
 pub(crate) fn answering<R>(task: Arc<dyn AskedToStop>, part: impl FnOnce() -> R) -> R {
-    let outer = CANCEL.replace(Some(task));
-    let result = part();
-    CANCEL.set(outer);
-    result
+    struct Restore(Option<Arc<dyn AskedToStop>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let outer = self.0.take();
+            // The destructor of another thread local may come after this one is gone.
+            let _ = CANCEL.try_with(|cell| cell.set(outer));
+        }
+    }
+    let outer = CANCEL.try_with(|cell| cell.replace(Some(task)));
+    let _restore = Restore(outer.ok().flatten());
+    part()
 }
 
 impl<T, E, F> AskedToStop for Slot<T, E, F> {
@@ -91,12 +103,14 @@ impl<T, E, F> AskedToStop for Slot<T, E, F> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn is_cancelled() -> bool {
-    CANCEL.with(|cell| {
+    let asked = CANCEL.try_with(|cell| {
         let slot = cell.take();
         let cancelled = slot.as_ref().is_some_and(|slot| slot.is_asked_to_stop());
         cell.set(slot);
         cancelled
-    })
+    });
+    // A destructor of another thread local may ask when this one is gone: no task runs then.
+    asked.unwrap_or(false)
 }
 
 /// The name of the task that this thread runs, if it has a handle.
@@ -113,7 +127,12 @@ pub(crate) fn current_name() -> Option<usize> {
 impl<T, E, F> Slot<T, E, F> {
     pub(crate) fn new(body: F) -> Self {
         Slot {
-            state: Mutex::new(Shared { state: State::Waiting(body), waker: None, awaited: false }),
+            state: Mutex::new(Shared {
+                state: State::Waiting(body),
+                waker: None,
+                turn: None,
+                awaited: false,
+            }),
             settled: Condvar::new(),
             cancel: AtomicBool::new(false),
         }
@@ -149,6 +168,18 @@ impl<T, E, F> Slot<T, E, F> {
         true
     }
 
+    /// Drops the body if the task has not begun, for another has its place, and then ends `turn`:
+    /// what keeps that other from beginning. If another thread drops the body, that thread ends it.
+    pub(crate) fn supersede_slot(&self, turn: Turn) {
+        let mut turn = Some(turn);
+        if !self.forgo(Outcome::Superseded) {
+            self.end_when_dropped(|| turn.take().expect("it is taken once"));
+        }
+        if let Some(turn) = turn {
+            turn.end(Fate::Void);
+        }
+    }
+
     /// The body, to be run now.
     pub(crate) fn begin(&self) -> Option<F> {
         let mut shared = self.state.lock();
@@ -162,26 +193,52 @@ impl<T, E, F> Slot<T, E, F> {
         }
     }
 
-    /// Waits until whoever drops the body has done so.
-    fn wait_settled(&self) {
-        let mut shared = self.state.lock();
-        while matches!(shared.state, State::Running(_)) {
-            shared.awaited = true;
-            shared = wait(&self.settled, shared);
+    /// Ends a turn when the captures of this task are gone: at once, unless another thread drops
+    /// them at this moment. Then that thread ends it, and the caller goes on with other work.
+    ///
+    /// No turn is left behind: the state is `Running` under the lock when the turn is put there, and
+    /// `settle` takes it in the section that ends this state. No turn is early: `settle` comes after
+    /// the drop.
+    pub(crate) fn end_when_dropped(&self, turn: impl FnOnce() -> Turn) {
+        if !self.is_running() {
+            return;
         }
+        // Made before the lock is taken: it takes another.
+        let turn = turn();
+        let mut shared = self.state.lock();
+        if matches!(shared.state, State::Running(_)) {
+            debug_assert!(shared.turn.is_none(), "a task is reached once");
+            shared.turn = Some(turn);
+            return;
+        }
+        drop(shared);
+        turn.end(Fate::Void);
     }
 
-    /// Publishes the outcome. Wakes after the lock is released.
+    fn is_running(&self) -> bool {
+        matches!(self.state.lock().state, State::Running(_))
+    }
+
+    /// Publishes the outcome, unless there is one. Wakes after the lock is released, and then ends a
+    /// turn that waited for the captures to go.
     pub(crate) fn settle(&self, outcome: Outcome<T, E>) {
         let mut shared = self.state.lock();
+        if matches!(shared.state, State::Settled(_) | State::Taken) {
+            drop(shared);
+            return drop_quietly(outcome);
+        }
         shared.state = State::Settled(outcome);
-        let (waker, awaited) = (shared.waker.take(), shared.awaited);
+        let (waker, turn, awaited) = (shared.waker.take(), shared.turn.take(), shared.awaited);
         drop(shared);
         if awaited {
             self.settled.notify_all();
         }
         if let Some(waker) = waker {
-            waker.wake();
+            // What it wakes is another task, whose panic is not this one's.
+            quietly(|| waker.wake());
+        }
+        if let Some(turn) = turn {
+            turn.end(Fate::Void);
         }
     }
 }
@@ -206,10 +263,9 @@ where
 {
     fn run(self: Arc<Self>, stage: &mut dyn Stage) {
         let Some(body) = self.begin() else {
-            // Cancelled meanwhile: the turn passes, and nothing runs in it. But not before the
-            // captures are gone, which another thread may be dropping at this moment.
+            // Cancelled meanwhile: the turn passes, and nothing runs in it.
             stage.cancelled();
-            return self.wait_settled();
+            return self.end_when_dropped(|| stage.keep_turn());
         };
         let attempt = AssertUnwindSafe(|| body.attempt());
         let result = answering(self.clone(), || catch_unwind(attempt));
@@ -230,8 +286,8 @@ where
         self.forgo(Outcome::Cancelled);
     }
 
-    fn supersede(&self) {
-        self.forgo(Outcome::Superseded);
+    fn supersede(&self, turn: Turn) {
+        self.supersede_slot(turn);
     }
 }
 
@@ -274,12 +330,24 @@ where
 {
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
         let mut shared = self.state.lock();
-        let outcome = shared.take_outcome();
-        if outcome.is_none()
-            && let Some(waker) = waker
-        {
-            shared.waker = Some(waker.clone());
+        if let Some(outcome) = shared.take_outcome() {
+            return Some(outcome);
         }
+        let waker = waker?;
+        if shared.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return None;
+        }
+        drop(shared);
+        // A waker's clone and drop are user code, so neither runs under the lock.
+        let waker = waker.clone();
+        let mut shared = self.state.lock();
+        let outcome = shared.take_outcome();
+        let unused = match outcome {
+            Some(_) => Some(waker),
+            None => shared.waker.replace(waker),
+        };
+        drop(shared);
+        drop(unused);
         outcome
     }
 

@@ -23,10 +23,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             admitted = admitted.map_err(|why| self.why_full(why, claims));
         }
-        if admitted.as_ref().is_err_and(|why| *why != SubmitErrorKind::KeyFinished) {
-            self.tally.count_refused(1);
-        }
-        admitted
+        admitted.map_err(|why| self.count_refused(why))
     }
 
     #[inline]
@@ -72,7 +69,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if why.is_full() && self.refuses(claims) { SubmitErrorKind::KeyFinished } else { why }
     }
 
-    /// The same, without blocking the thread. Dropped before it is ready, it has taken nothing.
+    /// A task is refused, for this reason.
+    #[cold]
+    fn count_refused(&self, why: SubmitErrorKind) -> SubmitErrorKind {
+        if why != SubmitErrorKind::KeyFinished {
+            self.tally.count_refused(1);
+        }
+        self.refusal(why)
+    }
+
+    /// As [`admit`](Self::admit), without blocking the thread. Dropped before it is ready, it has taken nothing.
     pub(crate) async fn admit_async(
         &self,
         claims: &Claims<K>,
@@ -80,10 +86,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<Toll, SubmitErrorKind> {
         if self.refuses_some() {
             match self.admit_if_room(claims, weight, Patience::None) {
-                Err(why) if !why.is_full() => {
-                    self.tally.count_refused(1);
-                    return Err(why);
-                }
+                Err(why) if !why.is_full() => return Err(self.count_refused(why)),
                 Err(_) if self.refuses(claims) => return Err(SubmitErrorKind::KeyFinished),
                 Err(_) => {}
                 admitted => return admitted,
@@ -96,10 +99,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 Err(refused) => Err(refused.into()),
             },
         };
-        if admitted.is_err() {
-            self.tally.count_refused(1);
-        }
-        admitted
+        admitted.map_err(|why| self.count_refused(why))
     }
 
     /// Takes a slot for a task. A task of this pool gets one whether there is room or not, for it

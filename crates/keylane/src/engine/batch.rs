@@ -48,7 +48,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if let Err(why) = entered {
                 self.tally.count_refused(rest);
                 let rest = piece.into_iter().flatten().map(|staged| (staged.claims, staged.task));
-                return Err((accepted, rest.chain(tasks).collect(), why));
+                return Err((accepted, rest.chain(tasks).collect(), self.refusal(why)));
             }
             piece.clear();
         }
@@ -107,7 +107,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let row = tasks.iter().position(|task| !has_one_key(task)).unwrap_or(tasks.len());
             let (singles, others) = tasks.split_at_mut(row);
             if !singles.is_empty() {
-                self.enter_row(singles, unused)?;
+                self.intact(|| self.enter_row(singles, unused))?;
             }
             let [other, rest @ ..] = others else { break };
             self.enter_staged(other, unused)?;

@@ -8,6 +8,7 @@ use std::ops::Deref;
 
 use super::*;
 use crate::admit::{ByteBound, Cost, Freed, KeyBound, Spot};
+use crate::quiet::drop_quietly;
 
 /// The bounds that were asked for, at least one.
 pub(crate) struct Bounds<K> {
@@ -111,7 +112,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let inside = self.is_inside();
         bounds.check(bytes)?;
         let spots = self.spots(bounds, claims);
-        let places = bounds.take_places(&spots, patience, inside)?;
+        let places = self.intact(|| bounds.take_places(&spots, patience, inside))?;
         let cost = bounds.take_bytes(bytes, patience, inside)?;
         self.take_slot(patience).map_err(|refused| patience.explain(refused))?;
         places.keep();
@@ -187,7 +188,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn leave_scope(&self, bounds: &Bounds<K>, scope: &Scope<K>) {
         if let (Some(keys), Scope::Keys(claims)) = (&bounds.keys, scope) {
             for (hash, claim) in claims {
-                drop(keys.end(&self.spot(*hash, &claim.key)));
+                drop_quietly(keys.end(&self.spot(*hash, &claim.key)));
             }
         }
     }

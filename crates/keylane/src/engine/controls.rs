@@ -7,6 +7,7 @@ use super::rates::Dues;
 use super::*;
 use crate::observe::{HeldKey, Hold};
 use crate::order::{Reasons, Stop, TakenKey, Unrun};
+use crate::quiet::drop_quietly;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Pauses a key, and says whether it was not.
@@ -14,12 +15,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (shard, hash) = self.place_of(key);
         let now = self.clock.now();
         self.steers.store(true, Ordering::Release);
-        let mut lanes = self.shards[shard].lanes.lock();
-        let (reasons, recall) = lanes.hold(hash, key, now);
-        let changes = reasons.paused.is_none();
-        reasons.paused.get_or_insert(now);
-        lanes.check();
-        drop(lanes);
+        let (changes, recall) = self.intact(|| {
+            let mut lanes = self.shards[shard].lanes.lock();
+            let (reasons, recall) = lanes.hold(hash, key, now);
+            let changes = reasons.paused.is_none();
+            reasons.paused.get_or_insert(now);
+            lanes.check();
+            (changes, recall)
+        });
         self.remind(shard, Dues::recall(recall));
         changes
     }
@@ -28,15 +31,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// rate is kept.
     pub(crate) fn resume_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
-        let mut lanes = self.shards[shard].lanes.lock();
-        let mut held = false;
-        let left = lanes.let_go(hash, key, |reasons| held = reasons.resume());
-        self.absolve(&mut lanes, hash, key);
-        lanes.check();
-        let offer = lanes.has_offer();
-        drop(lanes);
+        let (held, left, offer) = self.intact(|| {
+            let mut lanes = self.shards[shard].lanes.lock();
+            let mut held = false;
+            let left = lanes.let_go(hash, key, |reasons| held = reasons.resume());
+            self.absolve(&mut lanes, hash, key);
+            lanes.check();
+            (held, left, lanes.has_offer())
+        });
         // A key's own drop is user code.
-        drop(left);
+        drop_quietly(left);
         if offer {
             self.offer(shard);
         }
@@ -47,21 +51,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// they had taken.
     pub(crate) fn take_key(&self, key: &K) -> Vec<Unrun<K, X::Work>> {
         let (shard, hash) = self.place_of(key);
-        let mut lanes = self.shards[shard].lanes.lock();
-        let mut inbox = self.shards[shard].inbox.lock();
-        let TakenKey { tasks: taken, left, recall } =
-            lanes.take_key(&mut inbox, hash, key, X::may_take);
-        drop(inbox);
-        lanes.check();
-        let offer = lanes.has_offer();
-        drop(lanes);
-        drop(left);
+        let (taken, left, recall, offer) = self.intact(|| {
+            let mut lanes = self.shards[shard].lanes.lock();
+            let mut inbox = self.shards[shard].inbox.lock();
+            let TakenKey { tasks, left, recall } =
+                lanes.take_key(&mut inbox, hash, key, X::may_take);
+            lanes.check();
+            (tasks, left, recall, lanes.has_offer())
+        });
+        drop_quietly(left);
         if offer {
             self.offer(shard);
         }
         self.remind(shard, Dues::recall(recall));
         if let Some(bounds) = &self.bounds {
-            self.forget(bounds, &taken);
+            self.intact(|| self.forget(bounds, &taken));
         }
         self.admission.give_back(taken.len());
         taken

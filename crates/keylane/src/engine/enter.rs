@@ -28,21 +28,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let hash = self.hasher.hash_one(&claim.key);
         let time = self.clock.now();
         let shard = self.shard_of(hash);
-        let mut inbox = self.shards[shard].inbox.lock();
-        if inbox.room == 0 || inbox.guarded || !self.admission.may_keep() {
-            drop(inbox);
-            let rest = self.submit_other(Claims(Repr::One(claim)), task, patience);
-            self.restock(shard);
-            return rest;
+        let kept = self.intact(|| {
+            let mut inbox = self.shards[shard].inbox.lock();
+            if inbox.room == 0 || inbox.guarded || !self.admission.may_keep() {
+                return Err((claim, task));
+            }
+            inbox.room -= 1;
+            let time = self.stamp(shard, &mut inbox, time);
+            Ok(inbox.push_single(hash as u32, time, claim, || task.make()))
+        });
+        match kept {
+            Ok(tell) => {
+                if tell {
+                    self.offer(shard);
+                }
+                Ok(())
+            }
+            Err((claim, task)) => {
+                let rest = self.submit_other(Claims(Repr::One(claim)), task, patience);
+                self.restock(shard);
+                rest
+            }
         }
-        inbox.room -= 1;
-        let time = self.stamp(shard, &mut inbox, time);
-        let tell = inbox.push_single(hash as u32, time, claim, || task.make());
-        drop(inbox);
-        if tell {
-            self.offer(shard);
-        }
-        Ok(())
     }
 
     #[cold]
@@ -85,13 +92,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task: M,
         toll: Toll,
     ) -> Result<(), Unaccepted<K, M>> {
-        match claims.0 {
+        let entered = match claims.0 {
             Repr::One(claim) if toll.is_none() => self.enter_single(claim, task),
             // Whether it has a cost or not, so that there is one kind of these.
             other => self
                 .enter_other(other, toll.charge::<M, K, X>(task))
                 .map_err(|(why, claims, charged)| (why, claims, charged.task)),
-        }
+        };
+        entered.map_err(|(why, claims, task)| (self.refusal(why), claims, task))
     }
 
     #[inline(always)]
@@ -100,27 +108,37 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claim: Claim<K>,
         task: M,
     ) -> Result<(), Unaccepted<K, M>> {
-        let hash = self.hasher.hash_one(&claim.key);
+        let hash = self.hash_admitted(|hasher| hasher.hash_one(&claim.key));
         let time = self.clock.now();
         let shard = self.shard_of(hash);
-        let mut inbox = self.shards[shard].inbox.lock();
-        if inbox.guarded
-            && let Err(why) = pass_guard(&mut inbox, hash, &claim.key, is_bound::<K, X, M>(&task))
-        {
+        let entered = self.intact(|| {
+            let mut inbox = self.shards[shard].inbox.lock();
+            if inbox.guarded
+                && let Err(why) =
+                    pass_guard(&mut inbox, hash, &claim.key, is_bound::<K, X, M>(&task))
+            {
+                return Err((why, claim, task));
+            }
+            let freed = self.arrive(shard, hash, &claim.key);
+            let time = self.stamp(shard, &mut inbox, time);
+            let tell = inbox.push_single(hash as u32, time, claim, || task.make());
             drop(inbox);
-            let claims = Claims(Repr::One(claim));
-            self.retract(&claims);
-            return Err((why, claims, task));
+            drop(freed);
+            Ok(tell)
+        });
+        match entered {
+            Ok(tell) => {
+                if tell {
+                    self.offer(shard);
+                }
+                Ok(())
+            }
+            Err((why, claim, task)) => {
+                let claims = Claims(Repr::One(claim));
+                self.intact(|| self.retract(&claims));
+                Err((why, claims, task))
+            }
         }
-        let freed = self.arrive(shard, hash, &claim.key);
-        let time = self.stamp(shard, &mut inbox, time);
-        let tell = inbox.push_single(hash as u32, time, claim, || task.make());
-        drop(inbox);
-        drop(freed);
-        if tell {
-            self.offer(shard);
-        }
-        Ok(())
     }
 
     #[cold]
@@ -137,17 +155,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     .enter_other(claims, task)
                     .map_err(|(why, claims, task)| (why, claims.with_cost(bytes), task));
             }
-            Repr::Described(descriptor, claims) => self.enter_described(claims, descriptor, task),
+            Repr::Described(descriptor, claims) => {
+                self.intact(|| self.enter_described(claims, descriptor, task))
+            }
             Repr::None => self.enter_free(task),
             Repr::Barrier => self.enter_barrier(task),
             Repr::Many(claims) => {
-                let mut claims = merge_claims(claims, |key| self.hasher.hash_one(key));
+                let mut claims =
+                    self.hash_admitted(|hasher| merge_claims(claims, |key| hasher.hash_one(key)));
                 match claims.len() {
                     0 => self.enter_free(task),
                     1 if !claims[0].1.mode.is_limited() => {
                         return self.enter_single(claims.remove(0).1, task);
                     }
-                    _ => self.enter_rollup(claims, task),
+                    _ => self.intact(|| self.enter_rollup(claims, task)),
                 }
             }
         };
@@ -353,4 +374,39 @@ pub(super) fn pass_guard<K: Key, W>(
 /// Whether the end of a key concerns a task. A job's subtasks were accepted with their job.
 pub(super) fn is_bound<K, X: Execute<K>, M: Make<X::Work>>(task: &M) -> bool {
     task.peek().is_none_or(X::may_take)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::Pool;
+
+    /// An inbox keeps a slot while a submitter waits in the line: whoever comes now must not take it, but
+    /// has it given to the one who waits.
+    #[test]
+    fn no_submission_takes_a_kept_slot_before_who_waits() {
+        let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
+        let (let_go, wait) = channel::<()>();
+        let running = pool.submit(1, move || _ = wait.recv()).unwrap();
+        let engine = pool.engine();
+        std::thread::scope(|scope| {
+            // It takes nothing out of the inboxes when it comes to stand in the line: as if it were just
+            // about to.
+            let waits = scope.spawn(|| engine.admission.enter(None, || 0));
+            while engine.admission.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            let shard = engine.shard_of(engine.hasher.hash_one(2));
+            engine.shards[shard].inbox.lock().room = 1;
+            let refused = pool.try_execute(2, || unreachable!("it has no slot")).unwrap_err();
+            assert_eq!(refused.kind(), SubmitErrorKind::Full);
+            waits.join().unwrap().unwrap();
+        });
+        engine.admission.give_back(1);
+        drop(let_go);
+        assert!(running.wait().unwrap().is_done());
+        pool.drain(None).unwrap();
+    }
 }

@@ -4,13 +4,25 @@
 //! submission that finds none changes nothing. Whether there is a task to replace is decided in one
 //! section of the inbox, into which everything of the key comes.
 
+use super::rates::Dues;
 use super::*;
 use crate::order::Replacement;
 
+/// Work that will not run, for a later task has replaced it.
+pub(crate) struct Superseded<K, W> {
+    pub(crate) work: W,
+    /// The later task. It begins after the engine was told that the captures of `work` are gone, if
+    /// [`Execute::DROPS_REPLACED`].
+    pub(crate) by: Shared<K, W>,
+}
+
+/// A latest task that is in, and what it has replaced; or what was not accepted.
+pub(crate) type Latest<K, W, M> = Result<Option<Superseded<K, W>>, Unaccepted<K, M>>;
+
 /// What came of a try to put a latest task into its inbox.
-enum Put<W> {
+enum Put<K, W> {
     /// It is in the place of this work, which will not run.
-    Replaced(W),
+    Replaced(Superseded<K, W>),
     /// It is in, with the room that its submitter had brought.
     Added,
     /// There is nothing to replace.
@@ -19,13 +31,14 @@ enum Put<W> {
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Submits a task that replaces the latest of its key, if that waits. Returns the work that will not
-    /// run, to be dropped by the caller.
+    /// run, to be dropped by the caller, which then calls [`end_replacing`](Self::end_replacing) where
+    /// [`Execute::DROPS_REPLACED`].
     pub(crate) fn submit_latest<M: Make<X::Work>>(
         &self,
         key: K,
         task: M,
         patience: Patience,
-    ) -> Result<Option<X::Work>, Unaccepted<K, M>> {
+    ) -> Latest<K, X::Work, M> {
         let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
@@ -45,7 +58,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         key: K,
         task: M,
-    ) -> Result<Option<X::Work>, Unaccepted<K, M>> {
+    ) -> Latest<K, X::Work, M> {
         let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
@@ -90,40 +103,56 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task: M,
         toll: Toll,
     ) -> Result<(), Unaccepted<K, M>> {
-        let (hash, shard, key) = self.find_inbox(&claims);
-        let mut inbox = self.shards[shard].inbox.lock();
-        let why = match (inbox.closed, inbox.has_end(hash as u32, key)) {
-            (true, _) => SubmitErrorKind::Closed,
-            (_, true) => SubmitErrorKind::KeyFinished,
-            _ => {
-                let freed = self.arrive(shard, hash, key);
-                let work = toll.charge::<M, K, X>(task).make();
-                let tell = inbox.push_end(hash, key, self.clock.now(), refuses, work);
-                if refuses {
-                    self.refusing.fetch_add(1, Ordering::Relaxed);
-                }
-                drop(inbox);
-                drop(freed);
-                if tell {
-                    self.offer(shard);
-                }
-                return Ok(());
+        let entered = self.hash_admitted(|_| self.find_inbox(&claims));
+        match self.intact(|| self.put_end(entered, refuses, task, toll)) {
+            Ok(()) => Ok(()),
+            Err((why, task)) => {
+                self.intact(|| self.retract(&claims));
+                Err((self.refusal(why), claims, task))
             }
-        };
+        }
+    }
+
+    /// One section of the inbox.
+    fn put_end<M: Make<X::Work>>(
+        &self,
+        (hash, shard, key): (u64, usize, &K),
+        refuses: bool,
+        task: M,
+        toll: Toll,
+    ) -> Result<(), (SubmitErrorKind, M)> {
+        let mut inbox = self.shards[shard].inbox.lock();
+        if inbox.closed {
+            return Err((SubmitErrorKind::Closed, task));
+        }
+        if inbox.has_end(hash as u32, key) {
+            return Err((SubmitErrorKind::KeyFinished, task));
+        }
+        let freed = self.arrive(shard, hash, key);
+        let work = toll.charge::<M, K, X>(task).make();
+        let tell = inbox.push_end(hash, key, self.clock.now(), refuses, work);
+        if refuses {
+            self.refusing.fetch_add(1, Ordering::Relaxed);
+        }
         drop(inbox);
-        self.retract(&claims);
-        Err((why, claims, task))
+        drop(freed);
+        if tell {
+            self.offer(shard);
+        }
+        Ok(())
     }
 
     /// Lets tasks of a key in again that were refused, and says whether they were.
     pub(crate) fn reopen_key(&self, key: &K) -> bool {
         let hash = self.hasher.hash_one(key);
-        let mut inbox = self.shards[self.shard_of(hash)].inbox.lock();
-        let refused = inbox.reopen(hash as u32, key);
-        if refused {
-            self.refusing.fetch_sub(1, Ordering::Relaxed);
-        }
-        refused
+        self.intact(|| {
+            let mut inbox = self.shards[self.shard_of(hash)].inbox.lock();
+            let refused = inbox.reopen(hash as u32, key);
+            if refused {
+                self.refusing.fetch_sub(1, Ordering::Relaxed);
+            }
+            refused
+        })
     }
 
     /// The keys of which everything is refused.
@@ -153,13 +182,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claims: &Claims<K>,
         task: &mut Option<M>,
         weight: usize,
-    ) -> Result<Option<X::Work>, SubmitErrorKind> {
+    ) -> Result<Option<Superseded<K, X::Work>>, SubmitErrorKind> {
         let bytes = self.bounds.as_ref().is_some_and(|bounds| bounds.bytes.is_some());
         if bytes && weight != 0 {
             return Ok(None);
         }
-        match self.put_latest(claims, task, false)? {
-            Put::Replaced(work) => Ok(Some(self.unweighed(work))),
+        let found = self.find_inbox(claims);
+        let put = self.intact(|| self.put_latest(found, task, false));
+        match put.map_err(|why| self.refusal(why))? {
+            Put::Replaced(replaced) => Ok(Some(self.unweighed(replaced))),
             Put::Added | Put::NeedsRoom => Ok(None),
         }
     }
@@ -170,39 +201,53 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claims: Claims<K>,
         task: M,
         toll: Toll,
-    ) -> Result<Option<X::Work>, Unaccepted<K, M>> {
+    ) -> Latest<K, X::Work, M> {
         let mut charged = Some(toll.charge::<M, K, X>(task));
-        match self.put_latest(&claims, &mut charged, true) {
-            Ok(Put::Replaced(work)) => {
+        let found = self.hash_admitted(|_| self.find_inbox(&claims));
+        match self.intact(|| self.put_latest(found, &mut charged, true)) {
+            Ok(Put::Replaced(replaced)) => {
                 self.retract(&claims);
-                Ok(Some(self.unweighed(work)))
+                Ok(Some(self.unweighed(replaced)))
             }
             Ok(Put::Added | Put::NeedsRoom) => Ok(None),
             Err(why) => {
                 self.retract(&claims);
-                Err((why, claims, unmade(charged).task))
+                Err((self.refusal(why), claims, unmade(charged).task))
             }
         }
     }
 
     /// Gives back what work weighs that will not run.
-    fn unweighed(&self, work: X::Work) -> X::Work {
+    fn unweighed(&self, replaced: Superseded<K, X::Work>) -> Superseded<K, X::Work> {
         if let Some(bounds) = &self.bounds
             && let Some(bytes) = &bounds.bytes
         {
-            drop(bytes.taken(self.executor.weigh(&work)));
+            drop(bytes.taken(self.executor.weigh(&replaced.work)));
         }
-        work
+        replaced
+    }
+
+    /// The captures of work that this task has replaced are gone.
+    pub(crate) fn end_replacing(&self, by: &Shared<K, X::Work>) {
+        let shard = self.first_shard(&by.scope);
+        let mut lanes = self.shards[shard].lanes.lock();
+        let recall = lanes.end_replacing(by);
+        lanes.check();
+        let offer = lanes.has_offer();
+        drop(lanes);
+        if offer {
+            self.offer(shard);
+        }
+        self.remind(shard, Dues::recall(recall));
     }
 
     /// One section of the inbox. What is made of is taken if the task is in.
     fn put_latest<M: Make<X::Work>>(
         &self,
-        claims: &Claims<K>,
+        (hash, shard, key): (u64, usize, &K),
         task: &mut Option<M>,
         has_room: bool,
-    ) -> Result<Put<X::Work>, SubmitErrorKind> {
-        let (hash, shard, key) = self.find_inbox(claims);
+    ) -> Result<Put<K, X::Work>, SubmitErrorKind> {
         let time = self.clock.now();
         let mut make = || task.take().expect("it is made once").make();
         let mut inbox = self.shards[shard].inbox.lock();
@@ -213,17 +258,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if inbox.refuses(hash as u32, key) {
             return Err(SubmitErrorKind::KeyFinished);
         }
-        let (put, appended, freed) = match inbox.replace_latest(hash, key, time, &mut make) {
-            Some(Replacement { work, appended }) => {
-                self.tally.count_superseded();
-                (Put::Replaced(work), appended, None)
-            }
-            None if !has_room => return Ok(Put::NeedsRoom),
-            None => {
-                let freed = self.arrive(shard, hash, key);
-                (Put::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
-            }
-        };
+        let (put, appended, freed) =
+            match inbox.replace_latest(hash, key, time, X::DROPS_REPLACED, &mut make) {
+                Some(Replacement { work, task: by, appended }) => {
+                    self.tally.count_superseded();
+                    (Put::Replaced(Superseded { work, by }), appended, None)
+                }
+                None if !has_room => return Ok(Put::NeedsRoom),
+                None => {
+                    let freed = self.arrive(shard, hash, key);
+                    (Put::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
+                }
+            };
         drop(inbox);
         drop(freed);
         if appended == Some(true) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 use std::time::Duration;
 
-use super::{Engine, Execute, Made, Next, Patience, Settings, Wish};
+use super::{Engine, Execute, Made, Next, Patience, Settings, Superseded, Wish};
 use crate::allocate::Board;
 use crate::observe::Statistics;
 use crate::order::{Claims, Hand, Held, InHand};
@@ -195,6 +195,7 @@ pub(super) struct Closures;
 
 impl Execute<u64> for Closures {
     type Work = Work;
+    const DROPS_REPLACED: bool = true;
     const WANTS_KEY: bool = false;
 
     fn execute(&self, _: Option<&u64>, work: InHand<'_, Work>, _: &mut dyn Stage) {
@@ -711,16 +712,34 @@ fn a_task_runs_or_is_taken() {
     });
 }
 
+/// Written by the drop of what a task captures, read by the bodies of later latest tasks of its key.
+type Capture = Arc<Plain<u32>>;
+
+struct Captured(Capture);
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        self.0.change(|_| ());
+    }
+}
+
 /// Two submitters replace the latest task of a key while a worker takes it: each runs or is superseded,
-/// the last that waits runs, no slot is lost, and what came between two of them is between them.
+/// the last that waits runs, no slot is lost, and what came between two of them is between them. The
+/// captures of what was replaced are dropped before what has replaced it begins.
+///
+/// Caught: `swap_work` and `replacing` that do not wait for the captures.
 #[test]
 fn the_latest_runs_or_is_replaced() {
     check(|| {
         let shift = Shift::new(1, 4);
         let last = Arc::new(Plain::<u32>::default());
+        let captures: Arc<[Capture; 5]> = Arc::default();
         let task = |n: u32| {
-            let (shift, last) = (shift.clone(), last.clone());
+            let (shift, last, captures) = (shift.clone(), last.clone(), captures.clone());
+            let capture = Captured(captures[n as usize].clone());
             let run = move || {
+                let _capture = capture;
+                captures[..n as usize].iter().for_each(|earlier| _ = earlier.get());
                 last.change(|value| {
                     assert!(*value < n);
                     *value = n;
@@ -731,7 +750,10 @@ fn the_latest_runs_or_is_replaced() {
         };
         let submit = |shift: &Arc<Shift>, task| {
             let replaced = shift.engine.submit_latest(0, task, Patience::None).ok();
-            shift.discount(usize::from(replaced.expect("there is room").is_some()));
+            let Some(Superseded { work, by }) = replaced.expect("there is room") else { return };
+            drop(work);
+            shift.engine.end_replacing(&by);
+            shift.discount(1);
         };
         let (one, two, four) = (task(1), task(2), task(4));
         let three = last.clone();

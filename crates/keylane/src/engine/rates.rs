@@ -27,6 +27,7 @@ use std::time::Duration;
 use super::*;
 use crate::error::BuildError;
 use crate::order::{Bucket, Recall, Role};
+use crate::quiet::drop_quietly;
 use crate::run::{Time, Timer};
 
 /// So long a bucket that is full is remembered at the least. Short against what it costs to keep it, long
@@ -284,7 +285,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A key has been held or let go: what follows from it when its lanes are unlocked.
     fn follow(&self, shard: usize, recall: Option<Recall>, left: Option<K>, offer: bool) {
         // A key's own drop is user code.
-        drop(left);
+        drop_quietly(left);
         if offer {
             self.offer(shard);
         }
@@ -297,7 +298,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     /// rollup may be taken in any of its own.
     pub(crate) fn keep_rates(self: &Arc<Self>) -> Result<(), BuildError> {
         let engine = self.clone();
-        let run = move || engine.rates.timer.run(&engine.rates.time, |alarm| engine.fire(alarm));
+        let run = move || {
+            engine.rates.timer.run(&engine.rates.time, |alarm| {
+                engine.intact_quietly(|| engine.fire(alarm));
+            })
+        };
         let name = format!("{}-rates", self.settings.thread_name);
         self.rates.timer.start(name, run).map_err(BuildError::Thread)?;
         // Also if they are kept already: whoever has begun to keep them may not be as far as this.
@@ -324,11 +329,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     pub(crate) fn set_rate_per_key(self: &Arc<Self>, rate: Option<Rate>) -> Result<(), BuildError> {
         self.keep_rates()?;
         for (index, shard) in self.shards.iter().enumerate() {
-            let mut lanes = shard.lanes.lock();
-            let changes = lanes.set_common_rate(rate, self.rates.time.now());
-            lanes.check();
-            let offer = lanes.has_offer();
-            drop(lanes);
+            let (changes, offer) = self.intact(|| {
+                let mut lanes = shard.lanes.lock();
+                let changes = lanes.set_common_rate(rate, self.rates.time.now());
+                lanes.check();
+                (changes, lanes.has_offer())
+            });
             for (recall, left) in changes {
                 self.follow(index, recall, left, offer);
             }
@@ -344,11 +350,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     ) -> Result<(), BuildError> {
         self.keep_rates()?;
         let (shard, hash) = self.place_of(key);
-        let mut lanes = self.shards[shard].lanes.lock();
-        let (recall, left) = lanes.set_rate_of(hash, key, rate, self.rates.time.now());
-        lanes.check();
-        let offer = lanes.has_offer();
-        drop(lanes);
+        let (recall, left, offer) = self.intact(|| {
+            let mut lanes = self.shards[shard].lanes.lock();
+            let (recall, left) = lanes.set_rate_of(hash, key, rate, self.rates.time.now());
+            lanes.check();
+            (recall, left, lanes.has_offer())
+        });
         self.follow(shard, recall, left, offer);
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::{Bounds, Engine, Execute, Key};
 use crate::error::DrainError;
 use crate::observe::Told;
 use crate::order::{Unrun, take_rollup};
-use crate::quiet::drop_quietly;
+use crate::quiet::{drop_quietly, quietly};
 use crate::sync::Ordering;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -28,17 +28,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if self.is_inside() {
             return Err(DrainError::FromInside);
         }
+        if self.is_poisoned() {
+            return Err(DrainError::Poisoned);
+        }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match self.admission.wait_empty(deadline, || self.collect()) {
             true => Ok(()),
+            false if self.is_poisoned() => Err(DrainError::Poisoned),
             false => Err(DrainError::TimedOut),
         }
     }
 
     /// Stops, drops what has not run, and waits for the workers, unless the caller is one.
     pub(crate) fn shut_down(&self) {
-        // The captures are the user's, and the threads must be joined whatever their drops do.
-        self.stop().into_iter().for_each(drop_quietly);
+        // The captures and keys are the user's, and the threads must be joined whatever those do.
+        quietly(|| self.stop().into_iter().for_each(drop_quietly));
         let threads = self.crew.disband();
         if self.is_inside() {
             // This worker ends when its task does, and the others need not be waited for.
@@ -46,19 +50,34 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         self.rates.join();
         for thread in threads {
-            // A worker catches what its tasks throw, so there is nothing to learn here.
-            let _ = thread.join();
+            // A worker catches all that it can; one that died of anything else had something.
+            if thread.join().is_err() {
+                self.poison();
+            }
         }
     }
 
     /// Stops the workers, and returns the tasks that have not been given to one, in an order in
     /// which they could have run.
     pub(crate) fn stop(&self) -> Vec<Unrun<K, X::Work>> {
+        self.begin_stop();
+        if self.is_poisoned() {
+            // What had not begun was dropped.
+            return Vec::new();
+        }
+        self.intact(|| self.take_unrun())
+    }
+
+    /// Has the workers end after what they run, and the jobs.
+    pub(super) fn begin_stop(&self) {
         self.close();
         self.stopping.store(true, Ordering::Release);
         self.stop_jobs();
         self.rates.end();
         self.idle.wake_all();
+    }
+
+    fn take_unrun(&self) -> Vec<Unrun<K, X::Work>> {
         let mut unrun = Vec::new();
         // First no inbox lets anything in, then all are emptied: a rollup is in all of its inboxes
         // or in none.

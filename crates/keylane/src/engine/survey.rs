@@ -54,6 +54,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let bytes = bounds.and_then(|bounds| bounds.bytes.as_deref());
         let keys = bounds.and_then(|bounds| bounds.keys.as_ref());
         Snapshot {
+            poisoned: self.is_poisoned(),
             capacity: self.admission.capacity(),
             capacity_bytes: bytes.map(ByteBound::most),
             bytes: bytes.map_or(0, ByteBound::in_use),

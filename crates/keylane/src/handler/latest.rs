@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use super::{HandlerPool, keyed};
-use crate::engine::{Key, Made, Patience, Unaccepted};
+use crate::engine::{Key, Made, Patience, Superseded, Unaccepted};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
@@ -33,7 +33,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge) or
     /// [`KeyFinished`](SubmitErrorKind::KeyFinished); the message comes back in the error.
     pub fn send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest(key, Made(message), Patience::Endless))
+        refused(self.engine.submit_latest(key, Made(message), Patience::Endless).map(message_of))
     }
 
     /// The same if there is room and nobody waits for it, or there is a message to replace.
@@ -43,7 +43,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// As for [`send_latest`](Self::send_latest), or [`Full`](SubmitErrorKind::Full) or
     /// [`KeyFull`](SubmitErrorKind::KeyFull).
     pub fn try_send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest(key, Made(message), Patience::None))
+        refused(self.engine.submit_latest(key, Made(message), Patience::None).map(message_of))
     }
 
     /// The same, waiting for room for at most `timeout`.
@@ -59,7 +59,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ) -> Result<Option<M>, SubmitError<(K, M)>> {
         let patience =
             Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until);
-        refused(self.engine.submit_latest(key, Made(message), patience))
+        refused(self.engine.submit_latest(key, Made(message), patience).map(message_of))
     }
 
     /// The same, waiting for room without blocking the thread. Needs no particular runtime.
@@ -74,8 +74,12 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         key: K,
         message: M,
     ) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest_async(key, Made(message)).await)
+        refused(self.engine.submit_latest_async(key, Made(message)).await.map(message_of))
     }
+}
+
+fn message_of<K, M>(replaced: Option<Superseded<K, M>>) -> Option<M> {
+    replaced.map(|replaced| replaced.work)
 }
 
 /// The message in the error.

@@ -44,7 +44,7 @@ pub(super) struct Core<K, I, F, T, E> {
     /// The splitter, unless a worker asks it.
     source: Mutex<Spot<Source<K, I, F>>>,
     /// Subtasks that wait in the lanes, by place.
-    lined: Mutex<Slab<Numbered<F>>>,
+    lined: Mutex<Slab<InLine<F>>>,
     /// Subtasks that wait for a worker only, the first to become ready first.
     granted: Mutex<VecDeque<Granted<F>>>,
     /// Batches that workers are at.
@@ -63,6 +63,16 @@ pub(super) struct Core<K, I, F, T, E> {
     /// How far it was when it was over.
     last: Mutex<Option<Progress>>,
     results: PhantomData<fn() -> (T, E)>,
+}
+
+/// A subtask that waits in the lanes.
+enum InLine<F> {
+    /// Exits: it is removed, when it has its keys; `Dropping`, when the job is cancelled.
+    Waiting(Numbered<F>),
+    /// The thread that has cancelled the job drops the captures, and then removes this and ends the
+    /// turns: that of the entry, if a worker has reached it meanwhile; and that of one that had the
+    /// same place before, if it was reached late.
+    Dropping(Vec<Turn>),
 }
 
 /// What one worker at a time takes out.
@@ -150,8 +160,7 @@ where
         };
         drop(spot);
         drop_quietly(source);
-        let lined = std::mem::take(&mut *self.lined.lock());
-        lined.into_iter().for_each(drop_quietly);
+        self.drop_lined();
         let lots = self.lots.lock().clone();
         lots.iter().for_each(|lot| lot.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
@@ -162,6 +171,64 @@ where
         }
         #[cfg(feature = "tokio")]
         self.abort_futures();
+    }
+
+    /// The subtask at this place, unless the job was cancelled.
+    fn take_lined(&self, place: usize) -> Option<Numbered<F>> {
+        let mut lined = self.lined.lock();
+        match lined.get(place)? {
+            InLine::Dropping(_) => None,
+            InLine::Waiting(_) => match lined.remove(place) {
+                InLine::Waiting(subtask) => Some(subtask),
+                InLine::Dropping(_) => unreachable!("it has just been looked at"),
+            },
+        }
+    }
+
+    /// Drops the subtasks that wait in the lanes, of a job that is cancelled. The turn of each ends after
+    /// its captures are gone, whether a worker has reached it by then or not.
+    fn drop_lined(&self) {
+        let mut waiting = Vec::new();
+        for (place, entry) in self.lined.lock().iter_mut() {
+            match std::mem::replace(entry, InLine::Dropping(Vec::new())) {
+                InLine::Waiting(subtask) => waiting.push((place, subtask)),
+                // Another thread drops this one.
+                dropping => *entry = dropping,
+            }
+        }
+        for (place, subtask) in waiting {
+            self.drop_subtask(place, subtask);
+        }
+        let mut lined = self.lined.lock();
+        if lined.is_empty() {
+            // The memory goes as well.
+            *lined = Slab::new();
+        }
+    }
+
+    /// Drops a subtask of a job that is cancelled, and then ends the turn of its entry.
+    fn drop_subtask(&self, place: usize, subtask: Numbered<F>) {
+        drop_quietly(subtask);
+        let dropped = self.lined.lock().try_remove(place);
+        // Outside the lock: a turn that ends takes others.
+        drop(dropped);
+    }
+
+    /// The turn of a subtask that is not there any more: it ends when the captures are gone.
+    fn end_when_dropped(&self, place: usize, stage: &mut dyn Stage) {
+        if !self.lined.lock().contains(place) {
+            return;
+        }
+        // Made before the lock is taken: it takes another.
+        let turn = stage.keep_turn();
+        let mut lined = self.lined.lock();
+        match lined.get_mut(place) {
+            Some(InLine::Dropping(ends)) => ends.push(turn),
+            _ => {
+                drop(lined);
+                drop(turn);
+            }
+        }
     }
 
     /// Tells the handle.
@@ -231,7 +298,9 @@ where
     E: Send + 'static,
 {
     fn granted(&self, place: usize, stage: &mut dyn Stage) {
-        let Some(subtask) = self.lined.lock().try_remove(place) else { return };
+        let Some(subtask) = self.take_lined(place) else {
+            return self.end_when_dropped(place, stage);
+        };
         let place = Some((stage.keep_turn(), Standing::here()));
         let mut granted = self.granted.lock();
         if self.is_cancelled() {

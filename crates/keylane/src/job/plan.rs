@@ -416,7 +416,8 @@ where
         };
         // Asks the user's iterator, which may panic: before there is room to be given back.
         let supply = self.supply();
-        self.engine.take_slot(patience).map_err(|refused| patience.explain(refused))?;
+        let refusal = |refused| self.engine.refusal(patience.explain(refused));
+        self.engine.take_slot(patience).map_err(refusal)?;
         Ok(supply)
     }
 

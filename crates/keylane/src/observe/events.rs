@@ -5,6 +5,7 @@
 //! | a task that runs | a span `task` at the level TRACE, with its pool, worker and place in the order |
 //! | a panic, an error, a cancelled task | an event inside that, WARN, DEBUG and DEBUG |
 //! | a stalled task, if one is watched for | WARN |
+//! | the pool is poisoned | ERROR |
 //! | the pool is closed, stopped, or has another size | INFO |
 //!
 //! A pool is called what its threads are, before their number.
@@ -16,7 +17,7 @@ pub(crate) struct Told;
 mod told {
     use std::time::Duration;
 
-    use tracing::{debug, info, trace_span, warn};
+    use tracing::{debug, error, info, trace_span, warn};
 
     use super::super::SliceEnd;
     use super::Told;
@@ -51,6 +52,10 @@ mod told {
 
         pub(crate) fn closed(pool: &str) {
             info!(target: "keylane", pool, "closed");
+        }
+
+        pub(crate) fn poisoned(pool: &str) {
+            error!(target: "keylane", pool, "poisoned: a panic has left the pool half changed");
         }
 
         pub(crate) fn stopped(pool: &str, unrun: usize) {
@@ -90,6 +95,9 @@ mod told {
 
         #[inline(always)]
         pub(crate) fn closed(_: &str) {}
+
+        #[inline(always)]
+        pub(crate) fn poisoned(_: &str) {}
 
         #[inline(always)]
         pub(crate) fn stopped(_: &str, _: usize) {}

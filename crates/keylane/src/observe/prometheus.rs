@@ -112,6 +112,8 @@ impl<K> Snapshot<K> {
     fn write_workers(&self, page: &mut Page<'_, impl Write>) -> fmt::Result {
         let help = "Workers that sleep for want of a task.";
         page.gauge("keylane_workers_asleep", help, self.workers_asleep)?;
+        let help = "Whether a panic has left the pool half changed.";
+        page.gauge("keylane_poisoned", help, usize::from(self.poisoned))?;
         page.gauge("keylane_workers_wanted", "Workers that there should be.", self.workers_wanted)?;
         let help = "Tasks that a worker has run.";
         page.per_worker("keylane_worker_tasks_total", help, "counter", &self.workers, |worker| {

@@ -61,6 +61,8 @@ pub struct Snapshot<K> {
     /// How often the pool has broken its own promises, which must be never; if it
     /// [checks](crate::Builder::self_check) that.
     pub violations: Option<Violations>,
+    /// The pool is [poisoned](crate::SubmitErrorKind::Poisoned).
+    pub poisoned: bool,
     /// The number of workers that was asked for.
     pub workers_wanted: usize,
     /// Workers that sleep for want of a ready task.

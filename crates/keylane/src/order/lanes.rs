@@ -16,7 +16,7 @@ mod meter;
 mod stop;
 mod take;
 
-pub(crate) use self::stop::take_rollup;
+pub(crate) use self::stop::{Debris, take_rollup};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,6 +32,7 @@ pub(crate) use self::meter::Recall;
 use super::index::{Index, spread};
 use super::queue::DrainQueue;
 use super::recent::Recent;
+use super::rollup::Grant;
 use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Role, Rollup, Scope};
 
 /// The longest line whose memory is kept for the next lane in its slot.
@@ -80,6 +81,9 @@ pub(crate) struct Lanes<K, W> {
     passed: bool,
     /// How many tasks the last refill brought.
     last_refill: usize,
+    /// Tasks that have their key and wait for the captures of what they have replaced to be dropped,
+    /// by a submitter. In no line, and not in `ready`.
+    replacing: Vec<Arc<Rollup<K, W>>>,
     /// The lanes that have a phantom, by their slots, and why.
     held: BTreeMap<usize, Reasons>,
     /// Keys whose last task has failed, where that counts.
@@ -163,6 +167,8 @@ enum Granted<K, W> {
     Ready(Ready<K, W>),
     /// It has its part, and waits for others. Or the pool was stopped, and somebody has its work.
     Pending,
+    /// It has its key, and waits for the captures of what it has replaced to be dropped.
+    Replacing,
     /// It was a husk: it holds nothing.
     Husk,
 }
@@ -171,22 +177,22 @@ impl<K: Eq + Clone, W> Granted<K, W> {
     /// Grants a part of a rollup. The last grant makes it a task to run.
     fn part_of(rollup: &Arc<Rollup<K, W>>) -> Self {
         let has_role = rollup.role != Role::None;
-        if !has_role && !rollup.grant() {
+        if has_role {
+            return match rollup.grant_role() {
+                Grant::Work(work) => Granted::Ready(Ready::all_of(rollup, work)),
+                Grant::Replacing => Granted::Replacing,
+                Grant::Nothing => Granted::Husk,
+            };
+        }
+        if !rollup.grant() {
             return Granted::Pending;
         }
-        match Self::all_of(rollup) {
-            Some(ready) => Granted::Ready(ready),
-            None if has_role => Granted::Husk,
-            None => Granted::Pending,
-        }
+        Self::all_of(rollup).map_or(Granted::Pending, Granted::Ready)
     }
 
     /// A rollup that waits for nothing any more, to be run.
     fn all_of(rollup: &Arc<Rollup<K, W>>) -> Option<Ready<K, W>> {
-        let work = rollup.take_work()?;
-        let key = (rollup.role != Role::None).then(|| rollup.claim(0).1.clone());
-        let held = Held::Rollup(rollup.clone());
-        Some(Ready { work, key, label: rollup.label, held })
+        rollup.take_work().map(|work| Ready::all_of(rollup, work))
     }
 
     fn is_husk(&self) -> bool {
@@ -196,8 +202,17 @@ impl<K: Eq + Clone, W> Granted<K, W> {
     fn ready(self) -> Option<Ready<K, W>> {
         match self {
             Granted::Ready(ready) => Some(ready),
-            Granted::Pending | Granted::Husk => None,
+            Granted::Pending | Granted::Replacing | Granted::Husk => None,
         }
+    }
+}
+
+impl<K: Clone + Eq, W> Ready<K, W> {
+    /// A rollup that has all its lanes.
+    fn all_of(rollup: &Arc<Rollup<K, W>>, work: W) -> Self {
+        let key = (rollup.role != Role::None).then(|| rollup.claim(0).1.clone());
+        let held = Held::Rollup(rollup.clone());
+        Ready { work, key, label: rollup.label, held }
     }
 }
 
@@ -254,6 +269,7 @@ impl<K, W> Lanes<K, W> {
             parts: 0,
             passed: false,
             last_refill: 0,
+            replacing: Vec::new(),
             held: BTreeMap::new(),
             failures: HashTable::new(),
             limits: Limits::default(),

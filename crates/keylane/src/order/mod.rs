@@ -28,7 +28,8 @@ pub(crate) use entry::{Entry, Label};
 pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
 pub(crate) use lanes::{
-    Before, Found, Held, Lanes, Reasons, Recall, Replaced, Stop, TakenKey, Unrun, take_rollup,
+    Before, Debris, Found, Held, Lanes, Reasons, Recall, Replaced, Stop, TakenKey, Unrun,
+    take_rollup,
 };
 pub(crate) use rate::Bucket;
 pub use rate::Rate;

@@ -12,7 +12,7 @@ use crate::sync::{AtomicUsize, Mutex, Ordering};
 pub(crate) struct Rollup<K, W> {
     /// The body; taken by whoever grants the last part, or stops the pool, or takes the task. Without
     /// one a task with a role is a husk, which nobody counts: it is dropped when its turn comes.
-    work: Mutex<Option<W>>,
+    work: Mutex<Slot<W>>,
     /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
     /// the shard that grants; whoever takes the last one off makes the task ready. A task with a
     /// descriptor has one more while it asks, and one for each release that it waits for.
@@ -25,6 +25,27 @@ pub(crate) struct Rollup<K, W> {
     pub(crate) member: Option<Member>,
     /// Only a task with one key and without a descriptor has one.
     pub(crate) role: Role,
+}
+
+/// The body of a rollup, and what keeps it from beginning although it has its keys.
+#[derive(Debug)]
+struct Slot<W> {
+    work: Option<W>,
+    /// Bodies that this one has replaced and whose captures are not gone yet. Raised with the
+    /// replacement, lowered by the submitter that drops them.
+    replaced: usize,
+    /// The task was granted its key while `replaced` was not 0: it is in `Lanes::replacing`, and
+    /// becomes ready when the last of those captures is gone.
+    granted: bool,
+}
+
+/// What a task with a role has when it is granted its key.
+pub(crate) enum Grant<W> {
+    Work(W),
+    /// The captures of a body that it has replaced are still there. It keeps its key meanwhile.
+    Replacing,
+    /// It is a husk.
+    Nothing,
 }
 
 /// What a task is beside its claims.
@@ -75,7 +96,8 @@ impl<K: Eq, W> Rollup<K, W> {
             Scope::Unkeyed { .. } => 1,
             Scope::Everything { shards } => *shards,
         };
-        let (work, pending) = (Mutex::new(Some(work)), AtomicUsize::new(parts));
+        let slot = Slot { work: Some(work), replaced: 0, granted: false };
+        let (work, pending) = (Mutex::new(slot), AtomicUsize::new(parts));
         let role = Role::of(&scope);
         Rollup { work, pending, scope, label, member: None, role }
     }
@@ -96,19 +118,53 @@ impl<K: Eq, W> Rollup<K, W> {
         Rollup { role, ..Rollup::new(scope, label, work) }
     }
 
-    /// Replaces the work, unless it was taken.
-    pub(crate) fn swap_work(&self, make: &mut impl FnMut() -> W) -> Option<W> {
-        let mut work = self.work.lock();
-        match work.is_some() {
-            true => work.replace(make()),
-            false => None,
+    /// Replaces the work, unless it was taken. If it `waits` for the captures of what this returns, the
+    /// task does not begin before [`end_replacing`](Self::end_replacing) was called.
+    pub(crate) fn swap_work(&self, waits: bool, make: &mut impl FnMut() -> W) -> Option<W> {
+        let mut slot = self.work.lock();
+        slot.work.is_some().then_some(())?;
+        slot.replaced += usize::from(waits);
+        slot.work.replace(make())
+    }
+
+    /// Takes the work for another task to replace it, which has another place; not if this one has
+    /// its key.
+    pub(crate) fn give_way(&self) -> Option<W> {
+        let mut slot = self.work.lock();
+        if slot.granted { None } else { slot.work.take() }
+    }
+
+    /// The task replaces another, which had another place. If it `waits` it does not begin before
+    /// [`end_replacing`](Self::end_replacing) was called. Called before it is in its inbox.
+    pub(crate) fn replacing(self, waits: bool) -> Self {
+        self.work.lock().replaced = usize::from(waits);
+        self
+    }
+
+    /// The captures of a body that this one has replaced are gone. Returns the work if the task has its
+    /// key and has waited for nothing else. Under the lock of the key's lanes, as the grant.
+    pub(crate) fn end_replacing(&self) -> Option<W> {
+        let mut slot = self.work.lock();
+        slot.replaced -= 1;
+        if slot.replaced == 0 && slot.granted { slot.work.take() } else { None }
+    }
+
+    /// A task with a role is granted its key.
+    pub(crate) fn grant_role(&self) -> Grant<W> {
+        let mut slot = self.work.lock();
+        if slot.work.is_some() && slot.replaced != 0 {
+            slot.granted = true;
+            return Grant::Replacing;
         }
+        slot.work.take().map_or(Grant::Nothing, Grant::Work)
     }
 
     /// A task with a role that had been granted its key goes back to the line.
     pub(crate) fn wait_again(&self, work: W) {
         debug_assert!(self.role != Role::None);
-        *self.work.lock() = Some(work);
+        let mut slot = self.work.lock();
+        slot.work = Some(work);
+        slot.granted = false;
     }
 
     /// Whether it is a husk.
@@ -125,11 +181,11 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 
     pub(crate) fn take_work(&self) -> Option<W> {
-        self.work.lock().take()
+        self.work.lock().work.take()
     }
 
     pub(crate) fn with_work<R>(&self, look: impl FnOnce(Option<&W>) -> R) -> R {
-        look(self.work.lock().as_ref())
+        look(self.work.lock().work.as_ref())
     }
 
     /// The claims as they were submitted, each key once.

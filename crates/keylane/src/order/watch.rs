@@ -11,6 +11,7 @@ use hashbrown::hash_table::Entry as Place;
 
 use super::index::spread;
 use super::{Claim, Entry, Inbox, Label, Mode, Role, Rollup};
+use crate::quiet::drop_quietly;
 
 /// The keys that an inbox watches.
 #[derive(Debug)]
@@ -43,9 +44,11 @@ struct End<K, W> {
 }
 
 /// A latest task has been replaced.
-pub(crate) struct Replacement<W> {
+pub(crate) struct Replacement<K, W> {
     /// What will not run.
     pub(crate) work: W,
+    /// The new one.
+    pub(crate) task: Arc<Rollup<K, W>>,
     /// The new one was appended, and there is a husk in the place of the old one: whether the workers
     /// must be told. Else the new one is in that place.
     pub(crate) appended: Option<bool>,
@@ -105,29 +108,38 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     }
 
     /// Replaces the key's latest task, if that waits: takes its place, or if something has come behind
-    /// it, goes to the end and leaves a husk. Either way one task is there where one was.
+    /// it, goes to the end and leaves a husk. Either way one task is there where one was. If it `waits`
+    /// it does not begin before `Rollup::end_replacing` was called.
     pub(crate) fn replace_latest(
         &mut self,
         hash: u64,
         key: &K,
         time: u32,
+        waits: bool,
         make: &mut impl FnMut() -> W,
-    ) -> Option<Replacement<W>> {
+    ) -> Option<Replacement<K, W>> {
         let latest = self.watch.find(hash as u32, key)?.latest.as_ref()?;
         if !latest.sealed {
-            let work = latest.task.swap_work(make)?;
+            let work = latest.task.swap_work(waits, make)?;
+            let task = latest.task.clone();
             self.accepted += 1;
-            return Some(Replacement { work, appended: None });
+            return Some(Replacement { work, task, appended: None });
         }
-        let work = latest.task.take_work()?;
-        let appended = Some(self.push_latest(hash, key, time, make()));
-        Some(Replacement { work, appended })
+        let work = latest.task.give_way()?;
+        let task = self.single(Role::Latest, hash, key, time, make()).replacing(waits);
+        let task = Arc::new(task);
+        let appended = Some(self.push_task(hash, key, task.clone()));
+        Some(Replacement { work, task, appended })
     }
 
     /// Appends a task that may be replaced as long as it waits, and says whether the workers must be
     /// told.
     pub(crate) fn push_latest(&mut self, hash: u64, key: &K, time: u32, work: W) -> bool {
         let task = self.single(Role::Latest, hash, key, time, work);
+        self.push_task(hash, key, Arc::new(task))
+    }
+
+    fn push_task(&mut self, hash: u64, key: &K, task: Arc<Rollup<K, W>>) -> bool {
         let watched = self.watch.open(hash as u32, key.clone());
         watched.latest = Some(Latest { task: task.clone(), sealed: false });
         // A life that has ended begins anew.
@@ -152,7 +164,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     ) -> bool {
         debug_assert!(!self.has_end(hash as u32, key));
         self.pass(hash as u32, key);
-        let task = self.single(Role::End, hash, key, time, work);
+        let task = Arc::new(self.single(Role::End, hash, key, time, work));
         let end = End { task: Some(task.clone()), refuses };
         self.watch.open(hash as u32, key.clone()).end = Some(end);
         self.guarded = true;
@@ -210,16 +222,16 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         }
         let is_it = |it: &Watched<K, W>| it.hash == hash && it.key == *key;
         if let Ok(found) = self.watch.0.find_entry(spread(hash), is_it) {
-            found.remove();
+            drop_quietly(found.remove().0);
         }
         if self.watch.0.is_empty() {
             self.forget_watched();
         }
     }
 
-    fn single(&mut self, role: Role, hash: u64, key: &K, time: u32, work: W) -> Arc<Rollup<K, W>> {
+    fn single(&mut self, role: Role, hash: u64, key: &K, time: u32, work: W) -> Rollup<K, W> {
         let label = Label { hash: hash as u32, seq: self.tick(), time };
         let claim = Claim { key: key.clone(), mode: Mode::Exclusive };
-        Arc::new(Rollup::single(role, hash, claim, label, work))
+        Rollup::single(role, hash, claim, label, work)
     }
 }

@@ -113,6 +113,6 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let (slot, body) = draft(work);
         let refuses = after == AfterFinish::Refuse;
         let result = self.engine.submit_end(key, refuses, body, patience);
-        hand_out(slot, result.map(|()| None))
+        hand_out(slot, result)
     }
 }

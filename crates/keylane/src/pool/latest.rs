@@ -4,26 +4,27 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Pool;
+use super::{Closures, Pool};
 use crate::complete::{Handle, Slot, Sure};
-use crate::engine::{Key, Made, Patience, Unaccepted};
+use crate::engine::{Engine, Key, Latest, Made, Patience, Shared, Superseded, Unaccepted};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::quiet::drop_quietly;
-use crate::run::Body;
+use crate::quiet::quietly;
+use crate::run::{Body, EndTurn, Fate, Turn};
 
 /// The body of a task with a handle, before it is a [`Body`].
 type Draft<T, F> = (Arc<Slot<T, std::convert::Infallible, Sure<F>>>, Made<Body>);
 
-/// Work that will not run, for other work has its place. Dropped, it lets its handle know.
-struct Superseded(Option<Body>);
+/// Keeps a task from beginning until the captures of what it has replaced are gone.
+struct Replacing<K: Key, S> {
+    engine: Arc<Engine<K, Closures, S>>,
+    by: Shared<K, Body>,
+}
 
-impl Drop for Superseded {
-    fn drop(&mut self) {
-        if let Some(body) = self.0.take() {
-            body.supersede();
-        }
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for Replacing<K, S> {
+    fn end(self: Box<Self>, _: Fate) {
+        self.engine.intact_quietly(|| self.engine.end_replacing(&self.by));
     }
 }
 
@@ -115,7 +116,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let (slot, body) = draft(work);
         let result = self.engine.submit_latest_async(key, body).await;
-        hand_out(slot, result)
+        self.hand_out(slot, result)
     }
 
     /// The same for a task that nobody will wait for.
@@ -155,7 +156,30 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let (slot, body) = draft(work);
         let result = self.engine.submit_latest(key, body, patience);
-        hand_out(slot, result)
+        self.hand_out(slot, result)
+    }
+
+    /// Drops what a task that is in has replaced, and returns the task's handle; or what was to be
+    /// submitted.
+    fn hand_out<T, F>(
+        &self,
+        slot: Arc<Slot<T, std::convert::Infallible, Sure<F>>>,
+        result: Latest<K, Body, Made<Body>>,
+    ) -> Result<Handle<T>, SubmitError<(K, F)>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        hand_out(
+            slot,
+            result.map(|replaced| replaced.map(|it| self.let_go(it)).unwrap_or_default()),
+        )
+    }
+
+    /// Lets the handle of work know that it was replaced, and drops its captures.
+    fn let_go(&self, Superseded { work, by }: Superseded<K, Body>) {
+        let turn = Turn::new(Replacing { engine: self.engine.clone(), by });
+        quietly(|| work.supersede(turn));
     }
 }
 
@@ -171,17 +195,14 @@ where
 /// The handle of a task that is in, or what was to be submitted.
 pub(super) fn hand_out<K: Key, T, F>(
     slot: Arc<Slot<T, std::convert::Infallible, Sure<F>>>,
-    result: Result<Option<Body>, Unaccepted<K, Made<Body>>>,
+    result: Result<(), Unaccepted<K, Made<Body>>>,
 ) -> Result<Handle<T>, SubmitError<(K, F)>>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
     match result {
-        Ok(replaced) => {
-            drop_quietly(Superseded(replaced));
-            Ok(Handle::new(slot))
-        }
+        Ok(()) => Ok(Handle::new(slot)),
         Err((why, claims, Made(body))) => {
             let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
             drop(body);

@@ -5,13 +5,16 @@
 //! entry of the task itself, and only a larger one in a box.
 
 use std::any::TypeId;
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
-use super::Stage;
 use super::stage::Keeping;
+use super::{Stage, Turn};
 use crate::order::InHand;
+use crate::quiet::drop_quietly;
 
 /// Room for the captures of most closures. With it an entry is one cache line.
 const WORDS: usize = 4;
@@ -27,12 +30,14 @@ pub(crate) trait Run: Send + 'static {
         None
     }
 
-    /// Another has taken its place, so it will never run.
-    fn supersede(self)
+    /// Another has taken its place, so it will never run. The turn of that other begins when `turn`
+    /// has ended: after the captures are gone.
+    fn supersede(self, turn: Turn)
     where
         Self: Sized,
     {
-        drop(self);
+        drop_quietly(self);
+        drop(turn);
     }
 
     /// Whether it is of this type, or has one of this type inside.
@@ -48,14 +53,16 @@ pub(crate) trait RunShared: Send + Sync {
     /// It will never run.
     fn abandon(&self);
 
-    /// It will never run, for another has taken its place.
-    fn supersede(&self);
+    /// It will never run, for another has taken its place. Ends `turn` when the captures are gone.
+    fn supersede(&self, turn: Turn);
 }
 
 /// A [`Run`] of a type that is no longer known.
 pub(crate) struct Body {
     words: Words,
     vtable: &'static Vtable,
+    /// The words may hold what is `Send` and not `Sync`.
+    _not_sync: PhantomData<Cell<()>>,
 }
 
 struct Vtable {
@@ -64,7 +71,7 @@ struct Vtable {
     /// Drops the value in the words.
     drop: unsafe fn(*mut Words),
     /// Moves the value out of the words and lets it know that it was superseded.
-    supersede: unsafe fn(*mut Words),
+    supersede: unsafe fn(*mut Words, Turn),
     /// The name of the value in the words.
     name: unsafe fn(*const Words) -> Option<usize>,
     /// Whether the value in the words is of this type.
@@ -102,9 +109,9 @@ impl<R: Run> Stored<R> {
 
     /// # Safety
     /// `words` holds an `R` that nobody will use again.
-    unsafe fn supersede(words: *mut Words) {
+    unsafe fn supersede(words: *mut Words, turn: Turn) {
         // SAFETY: by this function's condition; `Body::new` checked size and alignment.
-        unsafe { words.cast::<R>().read() }.supersede();
+        unsafe { words.cast::<R>().read() }.supersede(turn);
     }
 
     /// # Safety
@@ -134,8 +141,8 @@ impl<R: Run> Run for Boxed<R> {
         self.0.name()
     }
 
-    fn supersede(self) {
-        self.0.supersede();
+    fn supersede(self, turn: Turn) {
+        self.0.supersede(turn);
     }
 
     fn is_a(&self, kind: TypeId) -> bool {
@@ -159,8 +166,8 @@ impl<T: Send + Sync + 'static> Run for With<T> {
         self.body.name()
     }
 
-    fn supersede(self) {
-        self.body.supersede();
+    fn supersede(self, turn: Turn) {
+        self.body.supersede(turn);
     }
 
     fn is_a(&self, kind: TypeId) -> bool {
@@ -187,9 +194,9 @@ impl Run for Shared {
         Some(self.name)
     }
 
-    fn supersede(mut self) {
+    fn supersede(mut self, turn: Turn) {
         if let Some(task) = self.task.take() {
-            task.supersede();
+            task.supersede(turn);
         }
     }
 }
@@ -233,7 +240,7 @@ impl Body {
         // SAFETY: `R` fits into the words and is no more strictly aligned: `new` checks it for what
         // it is given, and a `Boxed` is one word.
         unsafe { words.as_mut_ptr().cast::<R>().write(value) };
-        Body { words, vtable: &Stored::<R>::VTABLE }
+        Body { words, vtable: &Stored::<R>::VTABLE, _not_sync: PhantomData }
     }
 
     /// Whether the value in it is of this type.
@@ -247,11 +254,11 @@ impl Body {
         unsafe { (self.vtable.is_a)(&self.words, kind) }
     }
 
-    /// Another has taken its place: it is dropped, and whoever waits for it learns why.
-    pub(crate) fn supersede(self) {
+    /// Another has taken its place: it is dropped, its handle learns why, and then `turn` ends.
+    pub(crate) fn supersede(self, turn: Turn) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
-        unsafe { (this.vtable.supersede)(&mut this.words) }
+        unsafe { (this.vtable.supersede)(&mut this.words, turn) }
     }
 
     #[inline]
@@ -301,7 +308,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::run::Turn;
 
     struct NoStage;
     impl Stage for NoStage {

@@ -13,10 +13,11 @@ use std::time::Duration;
 use self::traced::Seat;
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Fate, Pace, Stage, Turn, View};
-use crate::engine::{Desk, Engine, Execute, Key, Made, Next, Wish};
+use crate::allocate::{Claimant, End, Take};
+use crate::engine::{Back, Desk, Engine, Execute, Key, Made, Next, Sat, Wish};
 use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
-use crate::quiet::drop_quietly;
+use crate::quiet::{drop_quietly, quietly};
 use crate::sync::{spin_hint, yield_now};
 
 /// Looks at the board, with a pause after each, before a worker without work goes to sleep: about
@@ -60,6 +61,8 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     on_overtime: bool,
     /// Its part of the recording, while there is one.
     seat: Option<Box<Seat<K>>>,
+    /// The rules have sent it there and wait for its word. Set for each sitting at a job.
+    sits: Option<(Claimant, Take)>,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -126,6 +129,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 alert: true,
                 on_overtime: false,
                 seat: None,
+                sits: None,
             }
             .run();
         });
@@ -137,6 +141,36 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Arc::as_ptr(&self.engine).addr(),
             Arc::new(Insider(self.engine.clone())),
         );
+        // What bodies throw is caught where they run. This is for what nothing else has caught, such as a
+        // key that panics when it is compared.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
+            self.die(payload);
+        }
+        current::leave_engine();
+    }
+
+    /// The worker has unwound outside of a body. It leaves nothing waiting for it, and ends the engine: the
+    /// lanes of the task that it was about are never given back.
+    #[cold]
+    fn die(&mut self, payload: Box<dyn Any + Send>) {
+        self.end_overtime();
+        if self.searching {
+            // Poisoning wakes all that sleep, so no wake-up is lost with this worker.
+            self.engine.idle.stop_searching();
+        }
+        self.engine.panicked(&*payload);
+        drop_quietly(payload);
+        // Its handle learns that it was cancelled.
+        drop_quietly(std::mem::take(&mut self.hand));
+        self.engine.poison();
+        if let Some((who, take)) = self.sits.take() {
+            let back = Back { who, take, sat: Sat::ended(End::Failed) };
+            quietly(|| _ = self.engine.share(Some(back), false, &mut self.desk));
+        }
+        self.desk.clear();
+    }
+
+    fn work(&mut self) {
         while !self.is_dismissed() {
             if self.engine.rates.is_shut() {
                 self.rest();
@@ -161,7 +195,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 self.engine.idle.offered();
             }
         }
-        current::leave_engine();
     }
 
     /// The shard to serve next: the next one round, so that each is reached; or, where tasks are not
@@ -400,6 +433,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             held @ Held::Rollup(_) => {
                 self.engine.check_end(shard, &held);
                 let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
+                // Not the last to have it, so no key is dropped.
                 current::leave_rollup();
                 self.tally.leave_rollup();
                 if let Some(seat) = &mut self.seat {
@@ -407,6 +441,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                     seat.ends(self.tally.now(), true, None);
                 }
                 self.engine.end_rollup(&rollup);
+                drop_quietly(rollup);
                 None
             }
             held => Some(held),
@@ -560,7 +595,7 @@ struct Kept<K: Key, X: Execute<K>, S> {
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
     fn end(self: Box<Self>, fate: Fate) {
-        self.engine.leave_turn(self.shard, self.turn, fate);
+        self.engine.intact_quietly(|| self.engine.leave_turn(self.shard, self.turn, fate));
     }
 
     fn back_off(&self, pause: Duration) {
@@ -577,7 +612,7 @@ struct Insider<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for Insider<K, X, S> {
     fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
-        self.0.is_behind(position, is_it)
+        self.0.intact(|| self.0.is_behind(position, is_it))
     }
 
     fn block(&self) {

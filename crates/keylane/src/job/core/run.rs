@@ -74,7 +74,7 @@ where
             drop_quietly((claims, subtask));
             return Some(Sat::ended(End::Waits));
         }
-        let place = lined.insert(subtask);
+        let place = lined.insert(InLine::Waiting(subtask));
         drop(lined);
         let job = self.me.upgrade().expect("a job with a worker is alive");
         site.enter(claims, Body::new(Entry { job, place, kept: None }));
@@ -193,13 +193,14 @@ where
         let (mut subtask, mut late) = (Some(subtask), None);
         let stood_back = site.stand_back(turn, &mut |kept| {
             let mut lined = self.lined.lock();
+            let subtask = subtask.take().expect("it stands back once");
             let place = match self.is_cancelled() {
                 true => {
-                    late = subtask.take();
-                    // No subtask is there when the note is granted its key.
-                    usize::MAX
+                    let place = lined.insert(InLine::Dropping(Vec::new()));
+                    late = Some((place, subtask));
+                    place
                 }
-                false => lined.insert(subtask.take().expect("it stands back once")),
+                false => lined.insert(InLine::Waiting(subtask)),
             };
             drop(lined);
             let job = self.me.upgrade().expect("a job with a worker is alive");
@@ -207,7 +208,9 @@ where
         });
         let turn = stood_back.err();
         if turn.is_none() {
-            drop_quietly(late);
+            if let Some((place, subtask)) = late {
+                self.drop_subtask(place, subtask);
+            }
             site.waits(false);
         }
         turn.zip(subtask)

@@ -1,6 +1,7 @@
 //! What the producers have left, and the lane whose worker is bound to look there.
 
 use super::*;
+use crate::quiet::drop_quietly;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn wants_refill(&self) -> bool {
@@ -53,7 +54,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if self.resident != Some(slot) {
             self.resident = Some(slot);
             let lane = &self.lanes[slot];
-            inbox.resident = lane.key.clone().map(|key| (lane.hash, key));
+            let resident = lane.key.clone().map(|key| (lane.hash, key));
+            // The copy of a key is dropped under the lock, and may panic.
+            drop_quietly(std::mem::replace(&mut inbox.resident, resident));
             inbox.strangers = !inbox.queue.is_empty();
         }
     }
@@ -72,7 +75,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn evict_resident(&mut self, inbox: &mut Inbox<K, W>) -> bool {
         self.resident = None;
         self.backlog_is_residents = false;
-        inbox.resident = None;
+        drop_quietly(inbox.resident.take());
         let tell = !inbox.queue.is_empty() && !inbox.signaled;
         inbox.signaled |= tell;
         tell

@@ -243,7 +243,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     return false;
                 }
                 lane.since = rollup.label.time;
-                self.ready.extend(granted.ready());
+                self.put_granted(&rollup, granted);
             }
             Waiting::Phantom => unreachable!("a phantom is granted nothing"),
         }

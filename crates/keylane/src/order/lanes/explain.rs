@@ -59,6 +59,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(ahead) = ready {
             return Some((Found::Ready { ahead }, self.ready[ahead].label.time));
         }
+        let replacing = self.replacing.iter();
+        let mut replacing =
+            replacing.filter(|it| it.with_work(|work| work.is_some_and(&is_target)));
+        if let Some(rollup) = replacing.next() {
+            return Some((Found::Several(rollup.clone()), rollup.label.time));
+        }
         self.find_in_line(&is_target).or_else(|| self.find_queued(inbox, &is_target))
     }
 

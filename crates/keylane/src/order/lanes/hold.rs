@@ -390,6 +390,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left != 0 || lane.holders == Holders::Phantom
     }
 
+    /// A holder of a lane has just become ready. If somebody holds the key it does not begin: it goes back
+    /// to the front of the line. Returns when the timer has to look at the key, if that has changed.
+    pub(super) fn call_back_if_held(&mut self, slot: usize) -> Option<Recall> {
+        let is_held = self.held.get(&slot).is_some_and(Reasons::is_for_somebody);
+        if is_held && self.hold_lane(slot) { self.limit_again(slot) } else { None }
+    }
+
     /// Whether a task has a role, and this lane's key.
     pub(super) fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
         let lane = &self.lanes[slot];

@@ -1,6 +1,90 @@
 //! Taking out what will not run.
 
 use super::*;
+use crate::quiet::drop_quietly;
+
+/// What is left of a shard that is cleared, to be discarded when nothing is locked.
+#[derive(Debug)]
+pub(crate) struct Debris<K, W> {
+    ready: VecDeque<Ready<K, W>>,
+    waiting: Vec<VecDeque<Waiting<K, W>>>,
+    rollups: Vec<Arc<Rollup<K, W>>>,
+    entries: Vec<Entry<K, W>>,
+}
+
+impl<K, W> Default for Debris<K, W> {
+    fn default() -> Self {
+        Debris {
+            ready: VecDeque::new(),
+            waiting: Vec::new(),
+            rollups: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+}
+
+impl<K: Eq, W> Debris<K, W> {
+    /// Drops it piece by piece, for any drop may panic.
+    pub(crate) fn discard(self) {
+        for Ready { work, key, held, .. } in self.ready {
+            drop_quietly(work);
+            drop_quietly(key);
+            drop_quietly(held);
+        }
+        for waiting in self.waiting.into_iter().flatten() {
+            match waiting {
+                Waiting::Task { key, work, .. } => {
+                    drop_quietly(work);
+                    drop_quietly(key);
+                }
+                Waiting::Part { rollup, .. } => discard_rollup(rollup),
+                Waiting::Phantom => {}
+            }
+        }
+        self.rollups.into_iter().for_each(discard_rollup);
+        for entry in self.entries {
+            match entry {
+                Entry::Single { key, work, .. } => {
+                    drop_quietly(work);
+                    drop_quietly(key);
+                }
+                Entry::Free { work, .. } => drop_quietly(work),
+                Entry::Part { rollup, .. }
+                | Entry::Unkeyed { rollup }
+                | Entry::Fence { rollup } => discard_rollup(rollup),
+            }
+        }
+    }
+}
+
+fn discard_rollup<K: Eq, W>(rollup: Arc<Rollup<K, W>>) {
+    drop_quietly(rollup.take_work());
+    drop_quietly(rollup);
+}
+
+impl<K, W> Lanes<K, W> {
+    /// Takes everything out that has not been given to a worker, here and in the inbox, without a look
+    /// at any key: what is here may be half changed. Lanes that tasks hold stay as they are.
+    pub(crate) fn clear(&mut self, inbox: &mut Inbox<K, W>, debris: &mut Debris<K, W>) {
+        debris.ready = std::mem::take(&mut self.ready);
+        debris.rollups = std::mem::take(&mut self.replacing);
+        debris.rollups.extend(self.fence.take().map(|fence| fence.rollup));
+        let lines = self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.waiting));
+        debris.waiting = lines.collect();
+        self.held.clear();
+        #[cfg(debug_assertions)]
+        {
+            self.is_emptied = true;
+        }
+        while let Some(entry) = self.backlog.pop() {
+            debris.entries.push(entry);
+        }
+        self.backlog.take_from(&mut inbox.queue);
+        while let Some(entry) = self.backlog.pop() {
+            debris.entries.push(entry);
+        }
+    }
+}
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Removes every task that has not been given to a worker, here and in the inbox.
@@ -19,6 +103,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 }
             };
             unrun.push(Unrun { claims, work, seq: label.seq });
+        }
+        for rollup in self.replacing.drain(..) {
+            take_rollup(&rollup, unrun);
         }
         for lane in &mut self.lanes {
             for waiting in lane.waiting.drain(..) {

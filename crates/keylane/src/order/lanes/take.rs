@@ -169,7 +169,27 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             let slot = self.open_lane(hash, key.clone(), mode, rollup.label.time);
             self.limits.note(slot, mode);
         }
+        self.put_granted(&rollup, granted);
+    }
+
+    /// Puts a task whose part was granted where it waits next.
+    pub(super) fn put_granted(&mut self, rollup: &Arc<Rollup<K, W>>, granted: Granted<K, W>) {
+        if let Granted::Replacing = granted {
+            self.replacing.push(rollup.clone());
+        }
         self.ready.extend(granted.ready());
+    }
+
+    /// The captures of what a latest task has replaced are gone. If it had its key before they were it
+    /// is ready now; or, if the key was held meanwhile, it goes back to the front of its line. Returns
+    /// when the timer has to look at the key, if that has changed.
+    pub(crate) fn end_replacing(&mut self, rollup: &Arc<Rollup<K, W>>) -> Option<Recall> {
+        let work = rollup.end_replacing()?;
+        self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
+        let (hash, key, _) = rollup.claim(0);
+        let slot = self.find(hash, key).expect("the task has its lane");
+        self.ready.push_back(Ready::all_of(rollup, work));
+        self.call_back_if_held(slot)
     }
 
     #[inline]

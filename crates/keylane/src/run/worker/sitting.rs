@@ -3,8 +3,8 @@
 use std::any::Any;
 
 use super::*;
-use crate::allocate::{Claimant, End, JobId, Take};
-use crate::engine::{Back, Given, Sat, Site, Traced};
+use crate::allocate::JobId;
+use crate::engine::{Given, Site, Traced};
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
@@ -123,8 +123,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             waited: false,
             ran: 0,
         };
+        self.sits = Some((Claimant::Job(id), take));
         let sat = crowd.sit(take, most, &mut scene);
         let (ran, waited) = (scene.ran, scene.waited);
+        self.sits = None;
         let began = match &sat {
             Some(sat) => matches!(sat.end, End::Done | End::Failed),
             // A future was begun, if it was not put in line: that takes a token when its turn comes.
