@@ -208,7 +208,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
             .map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
     }
 
-    /// Refuses new messages from now on. What was accepted goes on.
+    /// Refuses new messages from now on. What was accepted goes on, as long as the pool lives: dropping a closed
+    /// pool drops what was not handled, as dropping an open one does. [`drain`](Self::drain) it first to have
+    /// all of it handled.
     pub fn close(&self) {
         self.engine.close();
     }

@@ -94,7 +94,7 @@ pub use observe::{
 };
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{AfterFinish, Pool, UnrunTask};
-pub use run::{ManualClock, Placement, Turn, TurnKeeper};
+pub use run::{MAX_SUBSTITUTES, ManualClock, Placement, Turn, TurnKeeper};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

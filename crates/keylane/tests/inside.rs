@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
-use common::{AnyHasher, Rng, Wakes, hold, poll, pool_of, with_every_hasher};
+use common::{AnyHasher, Rng, Wakes, hold, poll, pool_of, soon, with_every_hasher};
 use keylane::{Claims, DrainError, Handle, Pool};
 
 with_every_hasher!(
@@ -337,4 +337,22 @@ fn a_wait_right_after_a_barrier_is_judged_rightly<S: AnyHasher>() {
         let expected = if round % 4 < 2 { [false, false, true] } else { [true, false, false] };
         assert_eq!(judged, expected, "round {round}");
     }
+}
+
+/// A worker that looks for work is dismissed when the wait that it stood in for is over. What came while it
+/// looked woke no other worker, so it has to.
+#[test]
+fn a_worker_that_is_dismissed_while_it_looks_for_work_wakes_another() {
+    soon(|| {
+        let pool = Arc::new(Pool::<u32>::builder().workers(1).build().unwrap());
+        for _ in 0..400 {
+            let own = pool.clone();
+            let outer = move || assert!(own.submit(2, || ()).unwrap().wait().unwrap().is_done());
+            let outer = pool.submit(1, outer).unwrap();
+            while !outer.is_finished() {
+                std::hint::spin_loop();
+            }
+            assert!(pool.submit(3, || ()).unwrap().wait().unwrap().is_done());
+        }
+    });
 }

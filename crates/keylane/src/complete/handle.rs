@@ -24,7 +24,12 @@ use crate::run::{NotedWait, Waiter, current_inside};
 /// others, it could never begin; the wait is then refused with [`WouldDeadlock`]. So it is if the
 /// awaited task waits itself, or another one before it does, inside and without a timeout, for
 /// something that is behind the caller, in this pool or another: of waits that form a cycle the last
-/// one is refused. While a task waits, another worker takes the place of its own.
+/// one is refused.
+///
+/// While a task waits, another worker takes the place of its own: a thread more, up to
+/// [`MAX_SUBSTITUTES`](crate::MAX_SUBSTITUTES) of them. Where there is no thread for it (that bound is
+/// reached, or the operating system refuses one) the task waits all the same, as long as some other worker
+/// does not wait inside a task; the last one gets [`WouldDeadlock`] instead.
 #[must_use = "a dropped handle detaches its task; `execute` submits without one"]
 pub struct Handle<T, E = Infallible> {
     slot: Arc<dyn Watch<T, E>>,
@@ -40,16 +45,21 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     ///
     /// # Errors
     ///
-    /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind, or waits for. The
-    /// handle comes back in the error.
+    /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind, or waits for, or no
+    /// worker would be left to run that. The handle comes back in the error.
     ///
     /// # Panics
     ///
     /// If the outcome was taken before, by [`try_take`](Self::try_take), by
     /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<T, E>, WouldDeadlock<Self>> {
-        let Ok(_noted) = self.note_wait() else { return Err(WouldDeadlock(self)) };
-        Ok(self.block(None).expect("the outcome was taken already, and is given out once"))
+        let Ok(_noted) = self.note_wait() else { return Err(WouldDeadlock::new(self)) };
+        match self.block(None) {
+            Ok(outcome) => {
+                Ok(outcome.expect("the outcome was taken already, and is given out once"))
+            }
+            Err(NoWorker) => Err(WouldDeadlock { awaited: self, reason: Reason::NoWorker }),
+        }
     }
 
     /// Blocks until the task has ended, for at most `timeout`. `None` means that it has not; the
@@ -63,9 +73,10 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         timeout: Duration,
     ) -> Result<Option<Outcome<T, E>>, WouldDeadlock<()>> {
         if self.waits_for_ever() {
-            return Err(WouldDeadlock(()));
+            return Err(WouldDeadlock::new(()));
         }
-        Ok(self.block(Instant::now().checked_add(timeout)))
+        let outcome = self.block(Instant::now().checked_add(timeout));
+        outcome.map_err(|NoWorker| WouldDeadlock { awaited: (), reason: Reason::NoWorker })
     }
 
     /// The outcome, if the task has ended. It is given out once.
@@ -109,8 +120,8 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     fn note_wait(&self) -> Result<Option<NotedWait>, WouldDeadlock<()>> {
         match self.waiter() {
             None => Ok(None),
-            Some(_) if self.slot.runs_here() => Err(WouldDeadlock(())),
-            Some(waiter) => waiter.wait_for(self.name).map(Some).ok_or(WouldDeadlock(())),
+            Some(_) if self.slot.runs_here() => Err(WouldDeadlock::new(())),
+            Some(waiter) => waiter.wait_for(self.name).map(Some).ok_or(WouldDeadlock::new(())),
         }
     }
 
@@ -123,15 +134,18 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         Some(Waiter { inside, position, name: current_name() })
     }
 
-    fn block(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
+    fn block(&self, deadline: Option<Instant>) -> Result<Option<Outcome<T, E>>, NoWorker> {
         if let Some(outcome) = self.slot.poll(None) {
-            return Some(outcome);
+            return Ok(Some(outcome));
         }
-        let Some((inside, _)) = current_inside() else { return self.slot.wait(deadline) };
-        inside.block();
+        let Some((inside, _)) = current_inside() else { return Ok(self.slot.wait(deadline)) };
+        if !inside.block() {
+            // It may have ended while this was asked.
+            return self.slot.poll(None).map(Some).ok_or(NoWorker);
+        }
         let outcome = self.slot.wait(deadline);
         inside.unblock();
-        outcome
+        Ok(outcome)
     }
 }
 
@@ -142,7 +156,7 @@ impl<T: 'static, E: 'static> Future for Handle<T, E> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.slot.poll(Some(cx.waker())) {
             Some(outcome) => Poll::Ready(Ok(outcome)),
-            None if self.waits_for_ever() => Poll::Ready(Err(WouldDeadlock(()))),
+            None if self.waits_for_ever() => Poll::Ready(Err(WouldDeadlock::new(()))),
             None => Poll::Pending,
         }
     }
@@ -154,24 +168,39 @@ impl<T, E> fmt::Debug for Handle<T, E> {
     }
 }
 
-/// A task has tried to wait for one that is ordered behind it, or that waits for it, directly or through others:
-/// both would wait for ever.
+/// Every worker would wait.
+struct NoWorker;
+
+/// A task has tried to wait for one that is ordered behind it, or that waits for it, directly or through others;
+/// or that no worker would be left to run. It would wait for ever.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct WouldDeadlock<H>(H);
+pub struct WouldDeadlock<H> {
+    awaited: H,
+    reason: Reason,
+}
+
+/// Why a wait would have no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// The awaited task is ordered behind the one that waits, or waits for it.
+    Behind,
+    /// All workers wait inside tasks, and there is no thread for another.
+    NoWorker,
+}
 
 impl<H> WouldDeadlock<H> {
     pub(crate) fn new(awaited: H) -> Self {
-        WouldDeadlock(awaited)
+        WouldDeadlock { awaited, reason: Reason::Behind }
     }
 
     /// What was to be waited for.
     pub fn into_inner(self) -> H {
-        self.0
+        self.awaited
     }
 
     /// The error alone.
     pub fn kind(&self) -> WouldDeadlock<()> {
-        WouldDeadlock(())
+        WouldDeadlock { awaited: (), reason: self.reason }
     }
 }
 
@@ -183,7 +212,15 @@ impl<H> fmt::Debug for WouldDeadlock<H> {
 
 impl<H> fmt::Display for WouldDeadlock<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the awaited task is ordered behind the one that waits for it, or waits for it")
+        f.write_str(match self.reason {
+            Reason::Behind => {
+                "the awaited task is ordered behind the one that waits for it, or waits for it"
+            }
+            Reason::NoWorker => {
+                "all workers wait inside tasks, and there is no thread for another worker; wait outside \
+                 of tasks, or let fewer of them wait at a time"
+            }
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! | a task that runs | a span `task` at the level TRACE, with its pool, worker and place in the order |
 //! | a panic, an error, a cancelled task | an event inside that, WARN, DEBUG and DEBUG |
 //! | a stalled task, if one is watched for | WARN |
+//! | no thread for the place of a worker that waits inside a task | WARN |
 //! | the pool is poisoned | ERROR |
 //! | the pool is closed, stopped, or has another size | INFO |
 //!
@@ -58,6 +59,14 @@ mod told {
             error!(target: "keylane", pool, "poisoned: a panic has left the pool half changed");
         }
 
+        pub(crate) fn thread_refused(pool: &str) {
+            warn!(
+                target: "keylane",
+                pool,
+                "no thread for the place of a worker that waits inside a task"
+            );
+        }
+
         pub(crate) fn stopped(pool: &str, unrun: usize) {
             info!(target: "keylane", pool, unrun, "stopped");
         }
@@ -98,6 +107,9 @@ mod told {
 
         #[inline(always)]
         pub(crate) fn poisoned(_: &str) {}
+
+        #[inline(always)]
+        pub(crate) fn thread_refused(_: &str) {}
 
         #[inline(always)]
         pub(crate) fn stopped(_: &str, _: usize) {}

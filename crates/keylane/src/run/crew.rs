@@ -7,6 +7,10 @@ use std::time::Instant;
 use crate::observe::{Histogram, Statistics, WorkerTally};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
 
+/// The largest number of workers that stand in for others, which wait inside a task for another task. Each
+/// is a thread, so nested waits without a bound would use up the threads of the machine.
+pub const MAX_SUBSTITUTES: usize = 1024;
+
 #[derive(Debug)]
 pub(crate) struct Crew {
     /// Who belongs to the crew. Threads are started, but never joined, under the lock.
@@ -28,7 +32,8 @@ pub(crate) struct Crew {
 struct Roll {
     /// The number of workers that was asked for.
     wanted: usize,
-    /// Workers that wait inside a task for another task. Each has a substitute.
+    /// Workers that wait inside a task for another task. Each of the first `MAX_SUBSTITUTES` is to have
+    /// a substitute.
     blocked: usize,
     /// What those have done who were dismissed.
     former: Option<Box<Former>>,
@@ -56,6 +61,13 @@ struct Former {
     run: Histogram,
 }
 
+impl Roll {
+    /// How many workers there should be.
+    fn due(&self) -> usize {
+        self.wanted + self.blocked.min(MAX_SUBSTITUTES)
+    }
+}
+
 impl Crew {
     pub(crate) fn new(wanted: usize, statistics: Statistics, epoch: Instant) -> Self {
         Crew {
@@ -80,7 +92,7 @@ impl Crew {
         start: impl Fn(usize, Arc<WorkerTally>) -> Result<JoinHandle<()>, E>,
     ) -> Result<(), E> {
         let mut roll = self.roll.lock();
-        while roll.members.len() < roll.wanted + roll.blocked {
+        while roll.members.len() < roll.due() {
             let id = roll.next_id;
             let tally = Arc::new(WorkerTally::new(self.epoch, self.statistics));
             let thread = Some(start(id, tally.clone())?);
@@ -104,14 +116,19 @@ impl Crew {
 
     /// How many there should be, with the substitutes of those that wait inside a task.
     pub(crate) fn size(&self) -> usize {
-        let roll = self.roll.lock();
-        roll.wanted + roll.blocked
+        self.roll.lock().due()
     }
 
     pub(crate) fn block(&self) {
         let mut roll = self.roll.lock();
         roll.blocked += 1;
         self.weigh(&roll);
+    }
+
+    /// Whether some worker does not wait inside a task. If there is none, nothing runs any more.
+    pub(crate) fn has_unblocked(&self) -> bool {
+        let roll = self.roll.lock();
+        roll.members.len() > roll.blocked
     }
 
     pub(crate) fn unblock(&self) {
@@ -121,7 +138,7 @@ impl Crew {
     }
 
     fn weigh(&self, roll: &Roll) {
-        self.surplus.store(roll.members.len() > roll.wanted + roll.blocked, Ordering::Release);
+        self.surplus.store(roll.members.len() > roll.due(), Ordering::Release);
     }
 
     #[inline]
@@ -145,7 +162,7 @@ impl Crew {
     /// Takes a worker off the roll if there are too many. It must then end.
     pub(crate) fn dismiss(&self, id: usize) -> bool {
         let mut roll = self.roll.lock();
-        if roll.members.len() <= roll.wanted + roll.blocked {
+        if roll.members.len() <= roll.due() {
             return false;
         }
         let leaving = roll.members.iter().position(|member| member.id == id);
@@ -191,5 +208,30 @@ impl Crew {
     /// Looks at every worker.
     pub(crate) fn survey<R>(&self, mut look: impl FnMut(usize, &WorkerTally) -> R) -> Vec<R> {
         self.roll.lock().members.iter().map(|member| look(member.id, &member.tally)).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Each wait inside a task took a thread more, which had no bound: 199 tasks that waited, 201 threads.
+    #[test]
+    fn no_more_workers_stand_in_than_the_bound_says() {
+        let crew = Crew::new(2, Statistics::Off, Instant::now());
+        let fill = || crew.fill(|_, _| std::thread::Builder::new().spawn(|| ())).unwrap();
+        fill();
+        for waits in 1..MAX_SUBSTITUTES + 2 {
+            crew.block();
+            fill();
+            assert!(crew.has_unblocked());
+            assert_eq!(crew.size(), 2 + waits.min(MAX_SUBSTITUTES));
+        }
+        crew.block();
+        fill();
+        assert!(!crew.has_unblocked(), "this one must not wait");
+        assert_eq!(crew.disband().len(), 2 + MAX_SUBSTITUTES);
+        crew.unblock();
+        assert!(crew.has_unblocked());
     }
 }

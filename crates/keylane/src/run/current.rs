@@ -27,8 +27,9 @@ pub(crate) trait Inside: Send + Sync {
     /// returns true. It is asked of each until then, without an order, maybe more than once and under locks.
     fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool;
 
-    /// The calling worker is about to wait; another may take its place meanwhile.
-    fn block(&self);
+    /// The calling worker is about to wait; another may take its place meanwhile. False if it must not
+    /// wait, for no worker would be left: all others wait as well, and no thread is to be had.
+    fn block(&self) -> bool;
 
     /// It has waited.
     fn unblock(&self);
@@ -86,8 +87,28 @@ pub(crate) fn join_engine(address: usize, inside: Arc<dyn Inside>) {
 /// And from now on no longer.
 pub(crate) fn leave_engine() {
     ENGINE.set(0);
-    INSIDE.set(None);
-    IN_ROLLUP.set(None);
+    set_inside(None);
+    set_rollup(None);
+}
+
+// `INSIDE` and `IN_ROLLUP` have destructors. A destructor of another one, of the user's, may come
+// later: then there is nothing in them any more, and nothing is put there.
+
+fn rollup_here() -> Option<Arc<dyn Any + Send + Sync>> {
+    IN_ROLLUP.try_with(|rollup| rollup.borrow().clone()).ok().flatten()
+}
+
+fn inside_here() -> Option<Arc<dyn Inside>> {
+    INSIDE.try_with(|inside| inside.borrow().clone()).ok().flatten()
+}
+
+fn set_rollup(rollup: Option<Arc<dyn Any + Send + Sync>>) {
+    // What was there is dropped after the cell is free again.
+    drop(IN_ROLLUP.try_with(|cell| cell.replace(rollup)));
+}
+
+fn set_inside(inside: Option<Arc<dyn Inside>>) {
+    drop(INSIDE.try_with(|cell| cell.replace(inside)));
 }
 
 /// Something has become of the task that this thread runs. Returns what was known of it.
@@ -112,13 +133,13 @@ pub(crate) fn stand_in_lane(shard: usize, slot: usize) {
 
 pub(crate) fn stand_in_rollup(rollup: Arc<dyn Any + Send + Sync>) {
     SPOT.set(ROLLUP);
-    IN_ROLLUP.set(Some(rollup));
+    set_rollup(Some(rollup));
 }
 
 /// The rollup that this thread ran has ended.
 pub(crate) fn leave_rollup() {
     SPOT.set(FREE);
-    IN_ROLLUP.set(None);
+    set_rollup(None);
 }
 
 /// Where a task stands, for a part of it that runs later, on another worker of its pool.
@@ -131,13 +152,13 @@ pub(crate) struct Standing {
 impl Standing {
     /// That of the task that this thread runs.
     pub(crate) fn here() -> Self {
-        Standing { spot: SPOT.get(), rollup: IN_ROLLUP.with_borrow(Clone::clone) }
+        Standing { spot: SPOT.get(), rollup: rollup_here() }
     }
 
     /// Runs a part of the task, which does not unwind.
     pub(crate) fn visit<R>(self, part: impl FnOnce() -> R) -> R {
         SPOT.set(self.spot);
-        IN_ROLLUP.set(self.rollup);
+        set_rollup(self.rollup);
         let result = part();
         leave_rollup();
         result
@@ -146,10 +167,10 @@ impl Standing {
 
 /// The pool whose task this thread runs, if any, and where that task stands.
 pub(crate) fn current_inside() -> Option<(Arc<dyn Inside>, Position)> {
-    let inside = INSIDE.with_borrow(Clone::clone)?;
+    let inside = inside_here()?;
     let position = match SPOT.get() {
         FREE => Position::Free,
-        ROLLUP => Position::Rollup(IN_ROLLUP.with_borrow(Clone::clone)?),
+        ROLLUP => Position::Rollup(rollup_here()?),
         (shard, slot) => Position::Lane { shard, slot },
     };
     Some((inside, position))
@@ -170,9 +191,9 @@ impl Place {
     pub(crate) fn here() -> Self {
         Place {
             engine: ENGINE.get(),
-            inside: INSIDE.with_borrow(Clone::clone),
+            inside: inside_here(),
             spot: SPOT.get(),
-            rollup: IN_ROLLUP.with_borrow(Clone::clone),
+            rollup: rollup_here(),
         }
     }
 
@@ -206,9 +227,9 @@ impl Place {
 
     fn settle(self) {
         ENGINE.set(self.engine);
-        INSIDE.set(self.inside);
+        set_inside(self.inside);
         SPOT.set(self.spot);
-        IN_ROLLUP.set(self.rollup);
+        set_rollup(self.rollup);
     }
 
     /// Tells the pool that the task was cancelled.

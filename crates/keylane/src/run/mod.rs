@@ -15,6 +15,7 @@ mod worker;
 
 pub(crate) use body::{Body, Run, RunShared, name_of};
 pub(crate) use crew::Crew;
+pub use crew::MAX_SUBSTITUTES;
 #[cfg(feature = "tokio")]
 pub(crate) use current::Place;
 pub(crate) use current::{

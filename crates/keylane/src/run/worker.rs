@@ -615,11 +615,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
         self.0.intact(|| self.0.is_behind(position, is_it))
     }
 
-    fn block(&self) {
+    fn block(&self) -> bool {
         self.0.crew.block();
         self.0.share_anew();
-        // Without a substitute the pool has one worker less meanwhile, as it would anyway.
-        let _ = self.0.fill_crew();
+        if self.0.fill_crew().is_err() {
+            // The next wait tries again, for this one as well.
+            Told::thread_refused(&self.0.settings.thread_name);
+        }
+        // Each that waits asks after it was counted, so the last of them sees all.
+        let goes_on = self.0.crew.has_unblocked();
+        if !goes_on {
+            self.unblock();
+        }
+        goes_on
     }
 
     fn unblock(&self) {

@@ -53,7 +53,9 @@ impl<T> FairQueue<T> {
     /// # Cancel safety
     /// A dropped future takes nothing: an item that it was handed goes back before all that came
     /// later, or to whoever waits next. Until the future is polled or dropped, that item counts
-    /// towards the capacity.
+    /// towards the capacity. A future that is forgotten (`std::mem::forget`), or kept and never polled
+    /// again, keeps its item for ever: the line serves in the order of arrival, so nothing takes the item
+    /// back. Poll it, or drop it.
     ///
     /// # Errors
     /// If the queue is closed and nothing is left in it.
