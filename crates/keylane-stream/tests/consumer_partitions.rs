@@ -12,7 +12,7 @@ use consuming::{
     Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, survey,
 };
 use keylane_stream::Position;
-use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, Why};
+use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, HeldBy, Why};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
 use keylane_stream::source::CommitError;
@@ -72,6 +72,38 @@ fn what_runs_is_awaited_before_a_partition_is_given_back() {
     let ended = next.stop(PATIENCE);
     assert_eq!((ended.counts.handled, ended.counts.repeated), (1, 0));
     assert_eq!(stream.committed(0).watermark(), Position::new(2));
+}
+
+#[test]
+fn progress_is_stored_while_a_partition_waits_to_be_given_back() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("one", 0));
+    stream.push(0, keyed("slow", 0));
+    let (door, one, began) = (Door::closed(), Door::closed(), Watched::new(0));
+    let (passes, first, counted) = (door.clone(), one.clone(), began.clone());
+    let builder = builder(&stream).commit(Duration::from_millis(1), 1);
+    let owner = builder.start(move |attempt: &Attempt| {
+        counted.change(|began| *began += 1);
+        if attempt.key() == Some(b"slow") {
+            passes.pass()
+        } else {
+            first.pass()
+        }
+        Ok::<_, Failure>(())
+    });
+    let owner = owner.unwrap();
+    began.until(|began| *began == 2);
+    let next = self::builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    stream.move_to(0, 1);
+    eventually(|| held(&owner, 0).held_by == Some(HeldBy::Closing));
+    // It ends after the partition was asked for, while another record of it runs.
+    one.open();
+    eventually(|| stream.committed(0).watermark() == Position::new(1));
+    assert_eq!(stream.owner(0), Some(0));
+    door.open();
+    eventually(|| stream.owner(0) == Some(1));
+    owner.stop(PATIENCE);
+    assert_eq!(next.stop(PATIENCE).counts.repeated, 0);
 }
 
 #[test]

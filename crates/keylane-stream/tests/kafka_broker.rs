@@ -13,7 +13,9 @@ use kafka_support::{
     settings, try_commit_by_hand, until, write_numbers,
 };
 use keylane_stream::Record;
-use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Protocol, Renewed, Settings, lag};
+use keylane_stream::kafka::{
+    Client, KafkaSink, KafkaSource, MapVersion, Protocol, Renewed, Settings, lag,
+};
 use keylane_stream::source::{Commit, CommitError, Partition, Source as _};
 use keylane_stream::tracker::Progress;
 use keylane_testkit::{Broker, or_skip};
@@ -47,7 +49,9 @@ fn map_of(length: usize) -> Progress {
         Progress::with_map(at(0), at(2 * count), open)
     });
     let id = [0; 20];
-    maps.take_while(|map| map.encode(&id).len() <= length).last().expect("a short one fits")
+    maps.take_while(|map| map.encode_with_epoch(&id, 0).len() <= length)
+        .last()
+        .expect("a short one fits")
 }
 
 #[test]
@@ -120,7 +124,51 @@ fn g5_foreign_metadata_is_refused_or_taken_over() {
     // It goes on in our own words.
     driven.commit(&partition(name), progress).expect("it is stored");
     let (offset, text) = committed(&brokers, name, name, 0).expect("it is there");
-    assert!(offset == 3 && text.starts_with("KL1:"), "{text}");
+    assert!(offset == 3 && text.starts_with("KL2:"), "{text}");
+}
+
+/// Map and leader epoch beside the offset that a group has committed for the first partition of a topic.
+fn beside(brokers: &str, name: &str) -> (i64, String) {
+    committed(brokers, name, name, 0).expect("it is there")
+}
+
+#[test]
+fn members_are_upgraded_one_by_one_from_the_first_version_of_the_map() {
+    let Some(brokers) = shared() else { return };
+    let name = "upgrade";
+    create_topic(&brokers, name, 2);
+    write_numbers(&brokers, name, 0, 0..40);
+    let version = |map_version| Settings { map_version, ..settings(&brokers, name, name) };
+    let done = |end| Progress::with_map(at(10), at(end), vec![at(12)]);
+
+    // What a version wrote that knows KL1 alone.
+    let mut old = Driven::with(version(MapVersion::One));
+    old.poll_records(&partition(name), 40);
+    old.commit(&partition(name), done(20)).expect("it is stored");
+    assert!(beside(&brokers, name).1.starts_with("KL1:"));
+
+    // Of two members one is upgraded, and gets the partition: it reads that, and writes what the other one reads.
+    let mut new = Driven::with(version(MapVersion::One));
+    let moves = |from: &mut Driven, to: &mut Driven| {
+        from.source.close(PATIENCE).expect("it leaves");
+        to.poll_until("it has the partition", |to| to.assigned.get(&partition(name)).map(drop));
+        to.assigned[&partition(name)].progress.clone()
+    };
+    assert_eq!(moves(&mut old, &mut new), done(20));
+    new.poll_records(&partition(name), 30);
+    new.commit(&partition(name), done(30)).expect("it is stored");
+    assert!(beside(&brokers, name).1.starts_with("KL1:"));
+    let mut old = Driven::with(version(MapVersion::One));
+    assert_eq!(moves(&mut new, &mut old), done(30));
+
+    // When none is left that knows KL1 alone, the others are started with KL2, one by one.
+    let mut newest = Driven::with(version(MapVersion::Two));
+    assert_eq!(moves(&mut old, &mut newest), done(30));
+    newest.poll_records(&partition(name), 30);
+    newest.commit(&partition(name), done(40)).expect("it is stored");
+    assert!(beside(&brokers, name).1.starts_with("KL2:"));
+    let mut back = Driven::with(version(MapVersion::One));
+    assert_eq!(moves(&mut newest, &mut back), done(40));
 }
 
 #[test]
@@ -353,6 +401,8 @@ fn made_again_under_our_feet(name: &str, refresh_ms: &str) {
         let payloads = driven.payloads(&partition(name));
         (payloads.first() == Some(&1000) && payloads.len() == 100).then_some(())
     });
+    let told = driven.notices.iter().filter(|notice| notice.contains("deleted and made again"));
+    assert_eq!(told.count(), 1, "{:?}", driven.notices);
     assert!(!driven.lost.is_empty(), "what was done of the old one still counts: {}", driven.say());
 }
 

@@ -1,7 +1,9 @@
 //! A map is read as it was written; nothing else is taken for one, and no text makes the reader panic.
 
 use keylane_stream::Position;
-use keylane_stream::tracker::{Foreign, Found, MapError, Policy, Progress, Unreadable, read};
+use keylane_stream::tracker::{
+    Foreign, Found, MapError, MapLimit, Policy, Progress, Unreadable, highest_epoch, read,
+};
 use proptest::prelude::*;
 
 const STREAM: &[u8] = b"topic 3f6c, partition 7";
@@ -26,19 +28,38 @@ fn progress() -> impl Strategy<Value = Progress> {
     })
 }
 
+/// None for the first version, which has no leader epoch.
+fn epoch() -> impl Strategy<Value = Option<u32>> {
+    prop::option::of(any::<u32>())
+}
+
+fn written(progress: &Progress, epoch: Option<u32>) -> String {
+    match epoch {
+        None => progress.encode(STREAM),
+        Some(epoch) => progress.encode_with_epoch(STREAM, epoch),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn what_was_written_is_read(progress in progress()) {
-        let text = progress.encode(STREAM);
+    fn what_was_written_is_read(progress in progress(), epoch in epoch()) {
+        let text = written(&progress, epoch);
         let found = read(progress.watermark(), &text, STREAM, OURS_ALONE);
         prop_assert_eq!(found, Ok(Found::Progress(progress)));
+        prop_assert_eq!(highest_epoch(&text), epoch);
     }
 
     #[test]
-    fn one_changed_character_is_noticed(progress in progress(), at in any::<prop::sample::Index>(), to in any::<char>()) {
-        let text = progress.encode(STREAM);
+    fn a_limited_map_fits_in_both_versions(progress in progress(), epoch in epoch(), limit in MapLimit::LEAST..4096) {
+        let shorter = progress.shortened(MapLimit::characters(limit).unwrap());
+        prop_assert!(written(&shorter, epoch).len() <= limit);
+    }
+
+    #[test]
+    fn one_changed_character_is_noticed(progress in progress(), epoch in epoch(), at in any::<prop::sample::Index>(), to in any::<char>()) {
+        let text = written(&progress, epoch);
         let mut letters: Vec<_> = text.chars().collect();
         let at = at.index(letters.len());
         prop_assume!(letters[at] != to);
@@ -48,15 +69,15 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_map_is_noticed(progress in progress(), at in any::<prop::sample::Index>()) {
-        let text = progress.encode(STREAM);
+    fn a_cut_map_is_noticed(progress in progress(), epoch in epoch(), at in any::<prop::sample::Index>()) {
+        let text = written(&progress, epoch);
         let cut = &text[..at.index(text.len() - 1) + 1];
         prop_assert!(read(progress.watermark(), cut, STREAM, OURS_ALONE).is_err());
     }
 
     #[test]
-    fn a_map_belongs_to_its_position_and_its_stream(progress in progress(), off in 1u64..100) {
-        let text = progress.encode(STREAM);
+    fn a_map_belongs_to_its_position_and_its_stream(progress in progress(), epoch in epoch(), off in 1u64..100) {
+        let text = written(&progress, epoch);
         let elsewhere = progress.watermark().after(off).unwrap();
         prop_assert_eq!(read(elsewhere, &text, STREAM, OURS_ALONE), Err(MapError::Damaged));
         let other = b"topic 3f6d, partition 7";
@@ -64,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic_or_is_ours(text in "(KL1:)?[A-Za-z0-9+/=]{0,80}", from in 0u64..1 << 62) {
+    fn no_text_makes_it_panic_or_is_ours(text in "(KL[12]:)?[A-Za-z0-9+/=]{0,80}", from in 0u64..1 << 62) {
         if !text.is_empty() {
             prop_assert!(read(at(from), &text, STREAM, OURS_ALONE).is_err());
         }
@@ -156,7 +177,7 @@ fn the_policy_decides_what_becomes_of_the_unreadable() {
     let damaged = Progress::up_to(at(4)).encode(STREAM);
     for (text, error) in [
         ("hello", MapError::Foreign),
-        ("KL2:AAAA", MapError::Later),
+        ("KL3:AAAA", MapError::Later),
         (&damaged, MapError::Damaged),
         ("AQAAAA==", MapError::KafkaStreams),
         // A bit set with a bit beyond its length; run lengths with an empty run in the middle.
@@ -197,7 +218,10 @@ fn a_map_of_an_earlier_version_is_read() {
         let (from, end) = (at(from.parse().unwrap()), at(end.parse().unwrap()));
         let expected = Progress::with_map(from, end, positions(incomplete));
         let found = read(from, map, stream.as_bytes(), OURS_ALONE);
+        // On demand it is written in the same words, for members that know no others.
+        assert_eq!(expected.encode(stream.as_bytes()), map, "{line}");
         assert_eq!(found, Ok(Found::Progress(expected)), "{line}");
+        assert_eq!(highest_epoch(map), None, "{line}");
     }
     assert_eq!(lines.lines().count(), 6);
 }

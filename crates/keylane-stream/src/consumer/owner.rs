@@ -30,12 +30,14 @@ const SHORT_POLL: Duration = Duration::from_millis(2);
 const RECORDS_A_POLL: usize = 1024;
 /// How long the last commit of a partition may take; then it is given up without it.
 const LONGEST_LAST_COMMIT: Duration = Duration::from_secs(10);
-/// The same when everything should have ended already.
+/// The same when everything should have ended already, at least.
 const HURRIED_LAST_COMMIT: Duration = Duration::from_secs(1);
 /// How long a transaction is left alone that could not be cut.
 const CUT_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// How long the source may take to leave.
 const LONGEST_CLOSE: Duration = Duration::from_secs(10);
+/// The same when everything should have ended already.
+const HURRIED_CLOSE: Duration = Duration::from_secs(1);
 
 /// Who is told what a person may want to know.
 pub(super) type Listener = dyn Fn(&Notice) + Send;
@@ -144,7 +146,9 @@ impl Owner {
     }
 
     fn leave(mut self) -> Ended {
-        if let Err(error) = self.source.close(LONGEST_CLOSE) {
+        let left = self.stop_by.map(|by| by.saturating_duration_since(Instant::now()));
+        let within = left.unwrap_or(LONGEST_CLOSE).clamp(HURRIED_CLOSE, LONGEST_CLOSE);
+        if let Err(error) = self.source.close(within) {
             self.notice(&Notice::Source(error.to_string()));
         }
         let still_running: usize = self.given_up.iter().map(|given_up| given_up.running()).sum();
@@ -249,6 +253,12 @@ impl Owner {
         let by = Instant::now() + within;
         self.ending.get_or_insert(why);
         self.stop_by = Some(self.stop_by.map_or(by, |sooner| sooner.min(by)));
+        let until = self.last_commit_until(Instant::now());
+        for leaving in &mut self.leaving {
+            if let Stage::Committing { deadline } = &mut leaving.stage {
+                *deadline = until.min(*deadline);
+            }
+        }
         let left: Vec<_> = self.held().filter(|held| !held.closing).map(slot_of).collect();
         if !left.is_empty() {
             self.begin_leaving(left, by, Vec::new());
@@ -306,7 +316,8 @@ impl Owner {
         }
         let Plan { commit_every, commit_after, .. } = self.plan;
         let mut commits = Vec::new();
-        for held in self.slots.iter_mut().flatten().filter(|held| !held.closing) {
+        // Those that are wanted back as well: until what runs has ended, another failure would repeat what is done.
+        for held in self.slots.iter_mut().flatten() {
             let due = held.commit_due_at(commit_every, commit_after);
             if due.is_some_and(|due| due <= now)
                 && let Some(progress) = held.begin_commit(now)
@@ -351,7 +362,7 @@ impl Owner {
         if self.source.commits_together() {
             return self.next_cut();
         }
-        self.held().filter(|held| !held.closing).filter_map(|held| self.commit_due_at(held)).min()
+        self.held().filter_map(|held| self.commit_due_at(held)).min()
     }
 
     /// The same where all of it is stored together.
@@ -398,9 +409,7 @@ impl Owner {
                 return false;
             }
             self.fence(&leaving.slots);
-            let hurried = self.stop_by.is_some_and(|by| by <= now);
-            let within = if hurried { HURRIED_LAST_COMMIT } else { LONGEST_LAST_COMMIT };
-            leaving.stage = Stage::Committing { deadline: now + within };
+            leaving.stage = Stage::Committing { deadline: self.last_commit_until(now) };
         }
         let Stage::Committing { deadline } = leaving.stage else { return true };
         if !self.is_saved(&leaving.slots, now) && now < deadline && !self.source_is_dead {
@@ -413,6 +422,15 @@ impl Owner {
             self.source.release(&leaving.release);
         }
         true
+    }
+
+    /// Until when the last commit of a partition is awaited. If all is to end, some of the time for that is left for
+    /// leaving.
+    fn last_commit_until(&self, now: Instant) -> Instant {
+        let longest = now + LONGEST_LAST_COMMIT;
+        let Some(by) = self.stop_by else { return longest };
+        let before = by.checked_sub(HURRIED_CLOSE).unwrap_or(now);
+        before.max(now + HURRIED_LAST_COMMIT).min(longest)
     }
 
     /// What is left of these partitions.
@@ -580,6 +598,7 @@ impl Owner {
                 Event::Reached { partition, position } => {
                     self.with(&partition, |held| held.reached(position));
                 }
+                Event::Missed { positions, .. } => self.counts.missed += positions,
                 Event::Exhausted(partition) => {
                     self.with(&partition, |held| held.exhausted = true);
                 }

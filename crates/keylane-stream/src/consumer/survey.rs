@@ -28,6 +28,8 @@ pub struct Counts {
     pub dead_lettered: u64,
     /// Records that came again and were done already.
     pub repeated: u64,
+    /// Positions that the source passed over, because their records were removed before they were read.
+    pub missed: u64,
     /// Records that ended after their partition was given up, so that their end did not count: they
     /// may be handled again.
     pub fenced: u64,

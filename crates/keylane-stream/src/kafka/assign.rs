@@ -7,8 +7,9 @@ use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::begin::{Begin, Decided, GoOn};
+use super::begin::{self, Begin, Decided, GoOn, Place, epochs_of};
 use super::context::{self, Happened};
+use super::hold::Item;
 use super::lookup::{Answer, Bounds, Committed, Question};
 use super::names::Name;
 use super::native::TopicId;
@@ -24,7 +25,16 @@ pub(super) struct Offer {
     names: Vec<Name>,
     /// Of those that begin at one end of their stream, at which.
     unknown: HashMap<Name, Begin>,
-    known: HashMap<Name, (Progress, Option<TopicId>)>,
+    known: HashMap<Name, Known>,
+}
+
+/// Where a partition begins that the client offers.
+#[derive(Debug)]
+struct Known {
+    progress: Progress,
+    id: Option<TopicId>,
+    /// Leader epochs: of the record before the watermark, and the highest one of the map.
+    epochs: (Option<u32>, Option<u32>),
 }
 
 impl KafkaSource {
@@ -128,13 +138,15 @@ impl KafkaSource {
             return Ok(());
         };
         for committed in found {
-            let Decided { what, notice } = self.rules.begin(committed)?;
+            let known = self.ids.get(&committed.name.topic).copied();
+            let Decided { what, notice } = self.rules.begin_again(known, committed)?;
             if let Some(notice) = notice {
                 self.consumer.context().add_notice(notice);
             }
             match what {
                 Begin::At(progress) => {
-                    offer.known.insert(committed.name.clone(), (progress, committed.id));
+                    let (id, epochs) = (committed.id, epochs_of(committed));
+                    offer.known.insert(committed.name.clone(), Known { progress, id, epochs });
                 }
                 end => {
                     offer.unknown.insert(committed.name.clone(), end);
@@ -161,7 +173,8 @@ impl KafkaSource {
             {
                 let at = if begin == Begin::Last { bounds.end } else { bounds.first };
                 let progress = Progress::up_to(Position::checked(at).unwrap_or_default());
-                offer.known.insert(bounds.name.clone(), (progress, bounds.id));
+                let (id, epochs) = (bounds.id, (None, None));
+                offer.known.insert(bounds.name.clone(), Known { progress, id, epochs });
             }
         }
         self.take_if_known(events)
@@ -172,18 +185,28 @@ impl KafkaSource {
         let known = |offer: &mut Offer| offer.known.len() == offer.names.len();
         let Some(mut offer) = self.offers.pop_front_if(known) else { return Ok(()) };
         let mut list = TopicPartitionList::with_capacity(offer.names.len());
+        let mut to_check = Vec::new();
         for name in offer.names {
-            let (progress, id) = offer.known.remove(&name).expect("all of them are known");
+            let known = offer.known.remove(&name).expect("all of them are known");
+            let Known { progress, id, epochs } = known;
             let at = Offset::Offset(progress.watermark().signed());
             list.add_partition_offset(&name.topic, name.number, at)
                 .expect("a position is a valid offset");
-            let owned = Owned::new(&name, id, &progress);
+            let owned = Owned::new(&name, id, &progress, epochs);
             let partition = owned.partition.clone();
+            if let Some(id) = id {
+                self.ids.insert(name.topic.clone(), id);
+            }
+            if owned.epochs.below(owned.next).is_some() {
+                to_check.push(name.clone());
+            }
             self.owned.insert(name, owned);
             events.push(Event::Assigned(Assigned { partition, progress, limit: self.map_limit }));
         }
         self.has_worked = true;
         self.answer_offer(&list)?;
+        // The broker says whether the log still is the one that was read: a seek asks, and an assignment does not.
+        to_check.iter().for_each(|name| self.seek(name));
         self.look_up_front()
     }
 
@@ -193,37 +216,87 @@ impl KafkaSource {
         let Some(owned) = self.owned.get_mut(name).filter(|owned| owned.asking) else {
             return Ok(());
         };
-        let decided = self.rules.go_on(owned.id, owned.next, owned.stored, bounds);
+        let Owned { id, next, stored, ref begun, cut, .. } = *owned;
+        let decided = self.rules.go_on(Place { id, next, stored, begun, cut }, bounds);
         if self.revoked.iter().any(|names| names.contains(name)) {
-            // It is about to be somebody else's, who will notice the same. If what was done here still counts, it
+            // Another member is about to have it, and will notice the same. If what was done here still counts, it
             // can be stored before that.
-            owned.asking = !matches!(&decided, Ok(Decided { what: GoOn::Seek(_), .. }));
+            let still_counts =
+                matches!(&decided, Ok(Decided { what: GoOn::Seek(_) | GoOn::Skip(_), .. }));
+            owned.asking = !still_counts;
             return Ok(());
         }
-        let Decided { what, notice } = decided?;
+        let Decided { what, notice } = match decided {
+            Ok(decided) => decided,
+            Err(error) => {
+                self.refuse(name, bounds);
+                return Err(error);
+            }
+        };
         if let Some(notice) = notice {
             self.consumer.context().add_notice(notice);
         }
         match what {
             GoOn::Seek(position) => owned.next = position,
-            GoOn::Anew(progress) => {
-                // Where the client was told to fetch nothing it has to be told to go on.
-                let was_stopped = owned.hold.stopped;
-                *owned = Owned::new(name, bounds.id.or(owned.id), &progress);
-                owned.hold.stopped = was_stopped;
+            GoOn::Skip(to) => {
+                let positions = begin::open(&owned.begun, owned.next, to);
+                owned.next = to;
                 let partition = owned.partition.clone();
-                events.push(Event::Lost(vec![partition.clone()]));
-                let limit = self.map_limit;
-                events.push(Event::Assigned(Assigned {
-                    partition: partition.clone(),
-                    progress,
-                    limit,
-                }));
-                crate::source::Source::resume(self, &partition);
+                events.push(Event::Missed { partition: partition.clone(), positions });
+                // Behind what is kept, which comes before it.
+                if owned.hold.holds() {
+                    owned.hold.keep(Item::Reached(to));
+                } else {
+                    events.push(Event::Reached { partition, position: to });
+                }
+            }
+            GoOn::Anew(progress, positions) => {
+                self.begin_anew(name, bounds.id, progress, events);
+                if positions > 0 {
+                    events.push(Event::Missed { partition: name.partition(), positions });
+                }
             }
         }
         self.seek(name);
         Ok(())
+    }
+
+    /// A partition of which a person has to decide where it goes on. What is done of it can be stored if that still
+    /// is the same log.
+    fn refuse(&mut self, name: &Name, bounds: &Bounds) {
+        let is_same = |owned: &mut Owned| {
+            let is_gone = Position::checked(bounds.first).is_some_and(|first| owned.next < first);
+            is_gone && owned.cut.is_none() && owned.id == bounds.id
+        };
+        if let Some(owned) = self.owned.get_mut(name)
+            && is_same(owned)
+        {
+            owned.asking = false;
+        } else {
+            self.owned.remove(name);
+        }
+    }
+
+    /// A partition of ours is lost and assigned again.
+    fn begin_anew(
+        &mut self,
+        name: &Name,
+        id: Option<TopicId>,
+        progress: Progress,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(owned) = self.owned.get_mut(name) else { return };
+        // Where the client was told to fetch nothing it has to be told to go on.
+        let was_stopped = owned.hold.stopped;
+        *owned = Owned::new(name, id.or(owned.id), &progress, (None, None));
+        owned.hold.stopped = was_stopped;
+        if let Some(id) = owned.id {
+            self.ids.insert(name.topic.clone(), id);
+        }
+        let (partition, limit) = (owned.partition.clone(), self.map_limit);
+        events.push(Event::Lost(vec![partition.clone()]));
+        events.push(Event::Assigned(Assigned { partition: partition.clone(), progress, limit }));
+        crate::source::Source::resume(self, &partition);
     }
 
     /// Topics whose id is not what it was are looked at.

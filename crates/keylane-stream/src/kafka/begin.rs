@@ -5,13 +5,14 @@ use super::names::Name;
 use super::native::TopicId;
 use super::settings::{Renewed, Start};
 use crate::Position;
-use crate::source::SourceError;
-use crate::tracker::{Found, MapError, Policy, Progress, Unreadable, read};
+use crate::source::{Partition, SourceError};
+use crate::tracker::{Found, MapError, Policy, Progress, Unreadable, highest_epoch, read};
 
 /// What the user decided about beginnings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) start: Start,
+    pub(super) out_of_range: Start,
     pub(super) policy: Policy,
     pub(super) renewed: Renewed,
 }
@@ -27,13 +28,31 @@ pub(super) enum Begin {
     Last,
 }
 
-/// Where a partition goes on whose place does not exist.
+/// Where a partition continues whose next position has to be looked at.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GoOn {
-    /// There; all that was delivered before still holds.
+    /// At this position, which exists: all that was delivered before still holds.
     Seek(Position),
-    /// There, as if it were assigned for the first time.
-    Anew(Progress),
+    /// At this position, and the records before it that were not delivered are passed over.
+    Skip(Position),
+    /// At the watermark of this progress, as if it were assigned for the first time. The number is that of the
+    /// positions that are passed over.
+    Anew(Progress, u64),
+}
+
+/// What is known of a partition whose next position has to be looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// The id of its topic when it was assigned.
+    pub(super) id: Option<TopicId>,
+    /// The position that would be delivered next.
+    pub(super) next: Position,
+    /// The watermark that was committed last.
+    pub(super) stored: Position,
+    /// What was done when it was assigned.
+    pub(super) begun: &'a Progress,
+    /// Where its log was cut, if leader epochs show that it was: from there on it has other records.
+    pub(super) cut: Option<Position>,
 }
 
 /// A decision, and what a person should know of it.
@@ -53,12 +72,29 @@ impl<T> Decided<T> {
     }
 }
 
+/// What to do about a partition whose next record does not exist.
+const REMEDY: &str = "set out_of_range to first or last (--out-of-range), or choose the group's offsets with \
+                      kafka-consumer-groups --reset-offsets";
+
+/// How many positions from `next` to `to` are not done.
+pub(super) fn open(begun: &Progress, next: Position, to: Position) -> u64 {
+    let below_end = begun.end().min(to);
+    let in_map = (next.get()..below_end.get()).filter(|at| !begun.is_done(Position::new(*at)));
+    in_map.count() as u64 + (to.get() - next.max(below_end).get())
+}
+
 /// What progress of a partition belongs to: its topic's id, or the name if the broker has no ids.
 pub(super) fn identity(name: &Name, id: Option<TopicId>) -> Vec<u8> {
     match id {
         Some(id) => [&id.bytes()[..], &name.number.to_be_bytes()].concat(),
         None => format!("{}[{}]", name.topic, name.number).into_bytes(),
     }
+}
+
+/// Leader epochs of what is committed: of the record before the offset, and the highest one of the map. A `KL1` map
+/// has none.
+pub(super) fn epochs_of(committed: &Committed) -> (Option<u32>, Option<u32>) {
+    (committed.epoch, highest_epoch(&committed.metadata))
 }
 
 impl Rules {
@@ -106,41 +142,101 @@ impl Rules {
         }
     }
 
-    /// Where a partition goes on that is now within these bounds, if `next` is what should come next of the
-    /// topic with the id `known`, and `stored` was the watermark that was last committed.
+    /// Where a partition begins that this source may have had before, of the topic with the id `known`.
+    ///
+    /// # Errors
+    /// If the rules say that a person decides.
+    pub(super) fn begin_again(
+        &self,
+        known: Option<TopicId>,
+        committed: &Committed,
+    ) -> Result<Decided<Begin>, SourceError> {
+        // Brokers forget what was committed for a topic that is deleted.
+        if committed.at.is_none()
+            && known.is_some()
+            && committed.id.is_some()
+            && known != committed.id
+        {
+            return self.renewed(&committed.name.partition().to_string(), Begin::First);
+        }
+        self.begin(committed)
+    }
+
+    /// Where a partition continues that is within these bounds now.
     ///
     /// # Errors
     /// If the rules say that a person decides.
     pub(super) fn go_on(
         &self,
-        known: Option<TopicId>,
-        next: Position,
-        stored: Position,
+        place: Place<'_>,
         bounds: &Bounds,
     ) -> Result<Decided<GoOn>, SourceError> {
         let partition = bounds.name.partition();
-        let place = |offset| Position::checked(offset).unwrap_or_default();
-        let (first, end) = (place(bounds.first), place(bounds.end));
-        let other = known.is_some() && bounds.id.is_some() && known != bounds.id;
+        let checked = |offset| Position::checked(offset).unwrap_or_default();
+        let (first, end) = (checked(bounds.first), checked(bounds.end));
+        let Place { id, next, .. } = place;
+        let other = id.is_some() && bounds.id.is_some() && id != bounds.id;
         // Without ids a topic that was made again looks like one that was cut.
         let may_be_other = bounds.id.is_none() && next > end;
         if other || may_be_other {
-            return self.renewed(&partition.to_string(), GoOn::Anew(Progress::up_to(first)));
+            let from_first = GoOn::Anew(Progress::up_to(first), 0);
+            return self.renewed(&partition.to_string(), from_first);
         }
-        if next > end {
-            let notice = format!(
-                "{partition} was cut to {end}, and {next} would have been next: a broker has lost records"
-            );
-            return Ok(Decided::saying(GoOn::Anew(Progress::up_to(stored.min(end))), notice));
+        let cut =
+            if next > end { Some(place.cut.map_or(end, |cut| cut.min(end))) } else { place.cut };
+        match cut {
+            Some(cut) => self.was_cut(place, cut.max(first), end, &partition),
+            None if next < first => self.is_gone(place, first, end, &partition),
+            None => Ok(Decided::quietly(GoOn::Seek(next))),
         }
-        if next < first {
-            let notice = format!(
-                "{partition} begins at {first} by now, and {next} would have been next: retention has \
-                 removed records that were not read"
-            );
-            return Ok(Decided::saying(GoOn::Seek(first), notice));
-        }
-        Ok(Decided::quietly(GoOn::Seek(next)))
+    }
+
+    /// The records from `next` to `first` were removed.
+    fn is_gone(
+        &self,
+        place: Place<'_>,
+        first: Position,
+        end: Position,
+        partition: &Partition,
+    ) -> Result<Decided<GoOn>, SourceError> {
+        let next = place.next;
+        let gone = open(place.begun, next, first);
+        let what = format!(
+            "{partition} begins at {first}, and {next} would have been next: at most {gone} records were removed \
+             before they were read"
+        );
+        let to = match self.out_of_range {
+            Start::First => first,
+            Start::Last => end,
+            Start::Refuse => return Err(SourceError::new(format!("{what}; {REMEDY}"))),
+        };
+        let notice = format!("{what}; it continues at {to}");
+        Ok(Decided::saying(GoOn::Skip(to), notice))
+    }
+
+    /// From `cut` on the log does not have the records any more that it had.
+    fn was_cut(
+        &self,
+        place: Place<'_>,
+        cut: Position,
+        end: Position,
+        partition: &Partition,
+    ) -> Result<Decided<GoOn>, SourceError> {
+        let next = place.next;
+        let what = format!(
+            "{partition} was cut to {cut}, and {next} would have been next: brokers have lost records, or the \
+             group was set beyond the end"
+        );
+        // What was not committed is done again.
+        let begin = place.stored.min(cut);
+        let to = match self.out_of_range {
+            Start::First => begin,
+            Start::Last => end,
+            Start::Refuse => return Err(SourceError::new(format!("{what}; {REMEDY}"))),
+        };
+        let notice = format!("{what}; it continues at {to}");
+        let missed = to.get() - begin.get();
+        Ok(Decided::saying(GoOn::Anew(Progress::up_to(to), missed), notice))
     }
 
     fn renewed<T>(&self, partition: &str, from_first: T) -> Result<Decided<T>, SourceError> {
@@ -161,7 +257,12 @@ mod tests {
     const AT: fn(u64) -> Position = Position::new;
 
     fn rules() -> Rules {
-        Rules { start: Start::First, policy: Policy::default(), renewed: Renewed::FromFirst }
+        Rules {
+            start: Start::First,
+            out_of_range: Start::First,
+            policy: Policy::default(),
+            renewed: Renewed::FromFirst,
+        }
     }
 
     fn name() -> Name {
@@ -169,7 +270,13 @@ mod tests {
     }
 
     fn committed(at: Option<i64>, metadata: &str, id: Option<u8>) -> Committed {
-        Committed { name: name(), id: id.map(TopicId::of), at, metadata: metadata.to_owned() }
+        Committed {
+            name: name(),
+            id: id.map(TopicId::of),
+            at,
+            metadata: metadata.to_owned(),
+            epoch: None,
+        }
     }
 
     fn bounds(first: i64, end: i64, id: Option<u8>) -> Bounds {
@@ -224,43 +331,86 @@ mod tests {
         assert!(decided.notice.is_some());
     }
 
+    /// A place of a partition that was begun at `stored`, without a map.
+    fn go_on(
+        rules: Rules,
+        id: Option<u8>,
+        (next, stored, cut): (u64, u64, Option<u64>),
+        bounds: &Bounds,
+    ) -> Result<Decided<GoOn>, SourceError> {
+        let begun = Progress::up_to(AT(stored));
+        let (id, cut) = (id.map(TopicId::of), cut.map(AT));
+        rules.go_on(Place { id, next: AT(next), stored: AT(stored), begun: &begun, cut }, bounds)
+    }
+
+    fn out_of_range(out_of_range: Start) -> Rules {
+        Rules { out_of_range, ..rules() }
+    }
+
     #[test]
     fn a_place_that_exists_is_gone_back_to() {
         for next in [5, 9, 20] {
-            let decided = rules().go_on(None, AT(next), AT(5), &bounds(5, 20, None)).unwrap();
+            let decided = go_on(rules(), None, (next, 5, None), &bounds(5, 20, None)).unwrap();
             assert_eq!(decided, Decided::quietly(GoOn::Seek(AT(next))));
         }
     }
 
     #[test]
-    fn what_retention_has_removed_is_a_gap() {
-        let one = Some(TopicId::of(1));
-        let decided = rules().go_on(one, AT(4), AT(2), &bounds(5, 20, Some(1))).unwrap();
-        assert_eq!(decided.what, GoOn::Seek(AT(5)));
-        assert!(decided.notice.is_some());
+    fn what_retention_has_removed_is_passed_over_only_if_the_rules_say_so() {
+        let of = |rules| go_on(rules, Some(1), (4, 2, None), &bounds(7, 20, Some(1)));
+        for (rule, to) in [(Start::First, 7), (Start::Last, 20)] {
+            let decided = of(out_of_range(rule)).unwrap();
+            assert_eq!(decided.what, GoOn::Skip(AT(to)));
+            assert!(decided.notice.unwrap().contains("at most 3 records"));
+        }
+        let refused = of(out_of_range(Start::Refuse)).unwrap_err().to_string();
+        assert!(refused.contains("orders[3]") && refused.contains("--out-of-range"), "{refused}");
+    }
+
+    #[test]
+    fn what_the_map_has_as_done_is_not_missed() {
+        // 10 and 15 are open, and 20 to 24.
+        assert_eq!(open(&progress(), AT(10), AT(25)), 7);
+        assert_eq!(open(&progress(), AT(10), AT(16)), 2);
+        assert_eq!(open(&progress(), AT(22), AT(25)), 3);
     }
 
     #[test]
     fn a_stream_that_was_cut_is_begun_anew_and_repeats_what_was_not_committed() {
-        let one = Some(TopicId::of(1));
         for (stored, expected) in [(12, 12), (21, 20)] {
-            let decided = rules().go_on(one, AT(25), AT(stored), &bounds(5, 20, Some(1))).unwrap();
-            assert_eq!(decided.what, GoOn::Anew(Progress::up_to(AT(expected))));
+            let decided =
+                go_on(rules(), Some(1), (25, stored, None), &bounds(5, 20, Some(1))).unwrap();
+            assert_eq!(decided.what, GoOn::Anew(Progress::up_to(AT(expected)), 0));
+        }
+        let last =
+            go_on(out_of_range(Start::Last), Some(1), (25, 12, None), &bounds(5, 20, Some(1)));
+        assert_eq!(last.unwrap().what, GoOn::Anew(Progress::up_to(AT(20)), 8));
+        go_on(out_of_range(Start::Refuse), Some(1), (25, 12, None), &bounds(5, 20, Some(1)))
+            .unwrap_err();
+    }
+
+    #[test]
+    fn a_stream_that_was_cut_and_grew_again_is_begun_where_it_was_cut() {
+        for (stored, cut, expected) in [(12, 8, 8), (12, 15, 12), (12, 3, 5)] {
+            let bounds = bounds(5, 40, Some(1));
+            let decided = go_on(rules(), Some(1), (25, stored, Some(cut)), &bounds).unwrap();
+            assert_eq!(decided.what, GoOn::Anew(Progress::up_to(AT(expected)), 0));
+            assert!(decided.notice.is_some());
         }
     }
 
     #[test]
     fn a_topic_that_was_made_again_is_read_from_its_first_record_wherever_it_ends() {
-        let anew = GoOn::Anew(Progress::up_to(AT(0)));
+        let anew = GoOn::Anew(Progress::up_to(AT(0)), 0);
         for end in [3, 100] {
-            let one = Some(TopicId::of(1));
-            let decided = rules().go_on(one, AT(25), AT(12), &bounds(0, end, Some(2))).unwrap();
+            let bounds = bounds(0, end, Some(2));
+            let decided = go_on(rules(), Some(1), (25, 12, None), &bounds).unwrap();
             assert_eq!(decided.what, anew);
             let refuse = Rules { renewed: Renewed::Refuse, ..rules() };
-            refuse.go_on(one, AT(25), AT(12), &bounds(0, end, Some(2))).unwrap_err();
+            go_on(refuse, Some(1), (25, 12, None), &bounds).unwrap_err();
         }
         // An old broker does not say that it was; what would be lost is worse than what is repeated.
-        let decided = rules().go_on(None, AT(25), AT(12), &bounds(0, 3, None)).unwrap();
+        let decided = go_on(rules(), None, (25, 12, None), &bounds(0, 3, None)).unwrap();
         assert_eq!(decided.what, anew);
     }
 }

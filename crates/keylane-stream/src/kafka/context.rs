@@ -202,7 +202,7 @@ pub(super) fn give_up(consumer: &BaseConsumer<Context>, partitions: &[Name]) -> 
     }
 }
 
-fn is_cooperative(consumer: &BaseConsumer<Context>) -> bool {
+pub(super) fn is_cooperative(consumer: &BaseConsumer<Context>) -> bool {
     use rdkafka::consumer::RebalanceProtocol;
     matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
 }

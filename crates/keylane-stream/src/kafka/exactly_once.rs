@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::TopicPartitionList;
 
-use super::begin::Begin;
+use super::begin::{Begin, epochs_of};
 use super::lookup::{Committed, Question};
 use super::names::Name;
 use super::native;
@@ -172,14 +172,14 @@ impl KafkaSource {
             let name = &committed.name;
             let decided = self.rules.begin(committed)?;
             let Some(owned) = self.owned.get_mut(name) else { continue };
-            let progress = match decided.what {
-                Begin::At(progress) => progress,
+            let (progress, epochs) = match decided.what {
+                Begin::At(progress) => (progress, epochs_of(committed)),
                 // Nothing was ever stored, so it goes on where it began.
-                Begin::First | Begin::Last => owned.begun.clone(),
+                Begin::First | Begin::Last => (owned.begun.clone(), (None, None)),
             };
             // Where the client was told to fetch nothing it has to be told to go on.
             let was_stopped = owned.hold.stopped;
-            *owned = Owned::new(name, owned.id, &progress);
+            *owned = Owned::new(name, owned.id, &progress, epochs);
             owned.hold.stopped = was_stopped;
             let partition = owned.partition.clone();
             let limit = self.map_limit;

@@ -1,19 +1,20 @@
 //! Records from the client to the consumer, and what is kept of those that are held back.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rdkafka::Message as _;
 use rdkafka::consumer::Consumer as _;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{BorrowedMessage, Headers as _};
+use rdkafka::topic_partition_list::Offset;
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::failure::{is_lasting, is_out_of_range};
 use super::hold::{Item, weight};
 use super::lookup::Question;
 use super::names::{Name, list};
-use super::source::{ASK_AGAIN_AFTER, KafkaSource};
+use super::source::{ASK_AGAIN_AFTER, KafkaSource, SEEK_AGAIN_AFTER};
+use super::{context, native};
 use crate::source::{Event, Partition, SourceError};
 use crate::{Delivered, Position, Record};
 
@@ -78,7 +79,7 @@ impl KafkaSource {
     ) -> Result<(), SourceError> {
         let mut batch = Batch::new(most_records);
         self.deliver_kept(&mut batch, events);
-        let consumer = Arc::clone(&self.consumer);
+        let consumer = self.consumer.share();
         while batch.has_room() || most_records == 0 {
             let calls = self.context().calls();
             match consumer.poll(Duration::ZERO) {
@@ -137,6 +138,12 @@ impl KafkaSource {
             return;
         };
         let position = Position::checked(message.offset()).expect("offsets begin at 0");
+        if !owned.epochs.deliver(position, native::leader_epoch(message)) {
+            owned.cut = Some(position);
+            owned.asking = true;
+            self.ask(Question::Bounds(vec![self.name.clone()]));
+            return;
+        }
         if position < owned.next {
             owned.asking = true;
             self.ask(Question::Bounds(vec![self.name.clone()]));
@@ -184,7 +191,7 @@ impl KafkaSource {
             return Err(SourceError::because("the Kafka client has given up", reason));
         }
         if is_out_of_range(code) {
-            self.ask_where_all_go_on();
+            self.ask_where_all_go_on(&reason);
             return Ok(());
         }
         self.tell(code, &reason)
@@ -214,9 +221,15 @@ impl KafkaSource {
     }
 
     /// A place does not exist, and the client does not say which: each is looked at.
-    fn ask_where_all_go_on(&mut self) {
+    fn ask_where_all_go_on(&mut self, reason: &str) {
+        let cut = cut_in(reason);
         let mut names = Vec::new();
         for (name, owned) in &mut self.owned {
+            // Several partitions may be at the same position, and are then taken to be cut as well: that repeats
+            // records, where the contrary would miss some.
+            if let Some((_, cut)) = cut.filter(|(at, _)| *at == owned.next) {
+                owned.cut = Some(cut);
+            }
             if !std::mem::replace(&mut owned.asking, true) {
                 names.push(name.clone());
             }
@@ -226,17 +239,60 @@ impl KafkaSource {
         }
     }
 
+    /// Has the client continue at the partition's next position, and the broker check that the log still is the one
+    /// that was read up to there. What is polled from now on comes from that position.
     pub(super) fn seek(&mut self, name: &Name) {
         let Some(owned) = self.owned.get_mut(name) else { return };
-        let offset = rdkafka::Offset::Offset(owned.next.signed());
-        match self.consumer.seek(&name.topic, name.number, offset, Duration::ZERO) {
-            Ok(()) => owned.asking = false,
-            Err(error) => {
-                self.notice(format!("{} cannot be fetched: {error}", name.partition()));
-                let again = Question::Bounds(vec![name.clone()]);
-                self.later.push((Instant::now() + ASK_AGAIN_AFTER, again));
+        owned.asking = true;
+        let epoch = owned.epochs.below(owned.next);
+        let again_after = match native::seek(&self.consumer, name, owned.next, epoch) {
+            Ok(()) => return owned.asking = false,
+            // The client does not fetch the partition at all, as after an error that ended its fetching.
+            Err(RDKafkaErrorCode::State) => {
+                self.begin_to_fetch_again(name);
+                SEEK_AGAIN_AFTER
             }
+            Err(code) => {
+                self.notice(format!("{} cannot be fetched: {code}", name.partition()));
+                ASK_AGAIN_AFTER
+            }
+        };
+        let again = Question::Bounds(vec![name.clone()]);
+        self.later.push((Instant::now() + again_after, again));
+    }
+
+    /// Takes a partition again that the client has stopped fetching: it forgets one that is out of range, and has
+    /// no other way to begin again. It fetches at the next position then.
+    ///
+    /// While the client waits for an answer about partitions that come or go, it would take this for the answer. So
+    /// this is left for later if there is something to be answered. A request of which the client has not told yet
+    /// may be answered too early by this all the same, in the moment since the last poll: then the group may give
+    /// those partitions away before their records have ended, as after a session that is over.
+    fn begin_to_fetch_again(&mut self, name: &Name) {
+        let is_asked = !self.offers.is_empty() || !self.revoked.is_empty();
+        let begun = if is_asked { Ok(()) } else { self.take_again(name) };
+        if let Err(error) = begun {
+            self.notice(format!("{} cannot be fetched: {error}", name.partition()));
         }
+    }
+
+    fn take_again(&mut self, name: &Name) -> KafkaResult<()> {
+        let mut names = vec![name.clone()];
+        if context::is_cooperative(&self.consumer) {
+            context::give_up(&self.consumer, &names)?;
+        } else {
+            // In this protocol a member says what it has as a whole.
+            names = self.owned.keys().cloned().collect();
+        }
+        let mut places = list(&names);
+        for name in &names {
+            let at = Offset::Offset(self.owned[name].next.signed());
+            places.set_partition_offset(&name.topic, name.number, at)?;
+        }
+        context::take(&self.consumer, &places)?;
+        let stopped = |name: &Name| self.owned[name].hold.stopped;
+        let stopped: Vec<_> = names.into_iter().filter(stopped).collect();
+        self.consumer.pause(&list(&stopped))
     }
 }
 
@@ -245,6 +301,21 @@ fn end_in(reason: &str) -> Option<Position> {
     let (_, rest) = reason.split_once("partition at offset ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     Position::checked(digits.parse().ok()?)
+}
+
+/// Where a log was cut, in the client's words about one that was: the position that it was read to, and how far the
+/// broker has the same log. "... truncation detected at offset 25 (leader epoch 1): broker end offset is 20 (...", or
+/// "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1 (...".
+fn cut_in(reason: &str) -> Option<(Position, Position)> {
+    let number = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        Position::checked(text[..end].parse().ok()?)
+    };
+    let (before, after) = reason.split_once("broker end offset is ")?;
+    let (_, at) = before.rsplit_once("offset ")?;
+    // None of it is left.
+    let nothing = after.starts_with('-');
+    Some((number(at)?, if nothing { Position::ZERO } else { number(after)? }))
 }
 
 fn delivered(position: Position, message: &BorrowedMessage<'_>) -> Delivered {
@@ -274,5 +345,16 @@ mod tests {
         assert_eq!(end_in(words), Some(Position::new(1234)));
         assert_eq!(end_in("Broker: No more messages"), None);
         assert_eq!(end_in("partition at offset -1001"), None);
+    }
+
+    #[test]
+    fn where_a_log_was_cut_is_read_from_the_clients_words() {
+        let cut = "Partition log truncation detected at offset 25 (leader epoch 1): broker end offset is 20 \
+                   (offset leader epoch 1). Reset to INVALID.: Local: Log truncation detected";
+        assert_eq!(cut_in(cut), Some((Position::new(25), Position::new(20))));
+        let none = "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1 (offset \
+                    leader epoch -1). Reset using configured policy.";
+        assert_eq!(cut_in(none), Some((Position::new(25), Position::ZERO)));
+        assert_eq!(cut_in("fetch failed due to requested offset not available"), None);
     }
 }

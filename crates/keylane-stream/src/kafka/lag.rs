@@ -108,7 +108,7 @@ mod tests {
 
     fn committed(at: Option<i64>, metadata: &str) -> Committed {
         let name = Name { topic: "orders".to_owned(), number: 1 };
-        Committed { name, id: None, at, metadata: metadata.to_owned() }
+        Committed { name, id: None, at, metadata: metadata.to_owned(), epoch: None }
     }
 
     #[test]

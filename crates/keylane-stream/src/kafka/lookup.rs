@@ -44,6 +44,8 @@ pub(super) struct Committed {
     pub(super) at: Option<i64>,
     /// What stands beside it.
     pub(super) metadata: String,
+    /// The leader epoch of the record before it.
+    pub(super) epoch: Option<u32>,
 }
 
 /// Where a partition begins and ends.
@@ -134,16 +136,17 @@ pub(super) fn committed(
 ) -> KafkaResult<Vec<Committed>> {
     let ids = ids_of(consumer, names)?;
     let found = consumer.committed_offsets(list(names), ANSWER_WITHIN)?;
-    let elements = found.elements().into_iter().zip(native::metadata(&found));
+    let beside = native::metadata(&found).into_iter().zip(native::leader_epochs(&found));
+    let elements = found.elements().into_iter().zip(beside);
     elements
-        .map(|(element, metadata)| {
+        .map(|(element, (metadata, epoch))| {
             element.error()?;
             let name = Name { topic: element.topic().to_owned(), number: element.partition() };
             let at = match element.offset() {
                 Offset::Offset(at) => Some(at),
                 _ => None,
             };
-            Ok(Committed { id: ids.get(&name.topic).copied(), name, at, metadata })
+            Ok(Committed { id: ids.get(&name.topic).copied(), name, at, metadata, epoch })
         })
         .collect()
 }
@@ -154,7 +157,12 @@ pub(super) fn bounds(consumer: &BaseConsumer<Context>, names: &[Name]) -> KafkaR
         let (first, end) = consumer.fetch_watermarks(&name.topic, name.number, ANSWER_WITHIN)?;
         Ok(Bounds { name: name.clone(), id: ids.get(&name.topic).copied(), first, end })
     });
-    bounds.collect()
+    let bounds = bounds.collect::<KafkaResult<_>>()?;
+    // Made again in between, a topic would have the id of one and the bounds of the other.
+    if ids_of(consumer, names)? != ids {
+        return Err(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicId));
+    }
+    Ok(bounds)
 }
 
 fn ids_of(

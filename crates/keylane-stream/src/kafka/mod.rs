@@ -18,8 +18,10 @@
 //! - **A topic that was deleted and made again** is told by its id, which is looked at every five seconds and
 //!   stands in the map beside each offset. It is read from its first record, or is an error: [`Renewed`].
 //!   What was read of it before that is delivered again.
-//! - **A stream that was cut** by a failure of brokers goes on at its end; records that retention has
-//!   removed before they were read are a gap. Both are told.
+//! - **A record that does not exist any more** before it was read ends the source with the remedy, unless
+//!   [`Settings::out_of_range`] says where to continue: retention has removed it, an administrator has, or brokers
+//!   have lost it. What is passed over is counted. A log that lost its tail and grew again is told by leader epochs
+//!   (KIP-320), which stand in each commit and in the map.
 //!
 //! - **Exactly once from topic to topic**, for the asking: [`KafkaSource::join_exactly_once`] commits what was made of
 //!   records in transactions with their progress. The protocol, and why it is right, is at the top of
@@ -59,6 +61,7 @@ mod address;
 mod assign;
 mod begin;
 mod context;
+mod epochs;
 mod exactly_once;
 mod failure;
 mod fetch;
@@ -66,6 +69,7 @@ mod hold;
 mod lag;
 mod letters;
 mod lookup;
+mod member;
 mod names;
 mod native;
 mod output;
@@ -79,7 +83,7 @@ pub use address::{Address, AddressError};
 pub use lag::{Lag, lag};
 pub use letters::KafkaLetters;
 pub use output::KafkaOutput;
-pub use settings::{Client, Protocol, Renewed, Settings, Start};
+pub use settings::{Client, MapVersion, Protocol, Renewed, Settings, Start};
 pub use sink::{KafkaSink, SendError, Written};
 pub use source::KafkaSource;
 pub use transaction::TransactionalOutput;

@@ -1,6 +1,6 @@
 //! What the client's safe interface has no word for, so that this speaks to the C library: the ids of
 //! topics, which a topic that is made again under the same name does not share with the one before;
-//! metadata that need not be UTF-8; commits that are answered, but not waited for; and whether the client is in
+//! metadata that need not be UTF-8; leader epochs; commits that are answered, but not waited for; and whether the client is in
 //! its group. All that is unsafe about Kafka is in this file.
 
 use std::ffi::{CStr, CString, c_char};
@@ -8,8 +8,13 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use rdkafka::bindings as c;
-use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::message::BorrowedMessage;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
+
+use super::names::Name;
+use crate::Position;
 
 /// What tells a topic from all others that ever have its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,6 +186,63 @@ pub(super) fn metadata(list: &TopicPartitionList) -> Vec<String> {
         });
         text.collect()
     }
+}
+
+/// The leader epoch of each element; none where none is known.
+pub(super) fn leader_epochs(list: &TopicPartitionList) -> Vec<Option<u32>> {
+    // SAFETY: the list lives for as long as it is borrowed here, and has `cnt` live elements.
+    unsafe {
+        let list = list.ptr();
+        let count = usize::try_from((*list).cnt).unwrap_or(0);
+        let epoch = |index| c::rd_kafka_topic_partition_get_leader_epoch((*list).elems.add(index));
+        (0..count).map(|index| u32::try_from(epoch(index)).ok()).collect()
+    }
+}
+
+/// Sets the leader epochs of the elements, in their order.
+pub(super) fn set_leader_epochs(list: &mut TopicPartitionList, epochs: &[Option<u32>]) {
+    // SAFETY: the list lives for as long as it is borrowed here, nobody else uses it meanwhile, and it has `cnt`
+    // live elements.
+    unsafe {
+        let list = list.ptr();
+        let count = usize::try_from((*list).cnt).unwrap_or(0);
+        for (index, epoch) in epochs.iter().enumerate().take(count) {
+            if let Some(epoch) = epoch.and_then(|epoch| i32::try_from(epoch).ok()) {
+                c::rd_kafka_topic_partition_set_leader_epoch((*list).elems.add(index), epoch);
+            }
+        }
+    }
+}
+
+/// The leader epoch under which a record was appended, if the broker has epochs.
+pub(super) fn leader_epoch(message: &BorrowedMessage<'_>) -> Option<u32> {
+    // SAFETY: the message lives for as long as it is borrowed here.
+    let epoch = unsafe { c::rd_kafka_message_leader_epoch(message.ptr()) };
+    u32::try_from(epoch).ok()
+}
+
+/// How long the client may take to say whether it can continue elsewhere. It asks no broker for that.
+const SEEK_WITHIN: Duration = Duration::from_secs(1);
+
+/// Has the client continue to fetch a partition at a position. What a poll returns after this comes from there. With
+/// the leader epoch of the record before, the client has the broker check that it still has that record.
+pub(super) fn seek<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    name: &Name,
+    at: Position,
+    epoch: Option<u32>,
+) -> Result<(), RDKafkaErrorCode> {
+    let mut place = TopicPartitionList::with_capacity(1);
+    place
+        .add_partition_offset(&name.topic, name.number, Offset::Offset(at.signed()))
+        .map_err(|_| RDKafkaErrorCode::InvalidArgument)?;
+    set_leader_epochs(&mut place, &[epoch]);
+    let done = consumer.seek_partitions(place, SEEK_WITHIN);
+    let done = done.map_err(|_| RDKafkaErrorCode::OperationTimedOut)?;
+    let failed = done.elements().first().and_then(|element| element.error().err());
+    failed.map_or(Ok(()), |error| {
+        Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown))
+    })
 }
 
 /// Whether a consumer is in its group, as far as it knows.

@@ -1,3 +1,4 @@
+use super::epochs::Epochs;
 use super::hold::Hold;
 use super::names::Name;
 use super::native::TopicId;
@@ -26,11 +27,23 @@ pub(super) struct Owned {
     /// Whether the broker is being asked where it goes on. Until the answer nothing of it is delivered or
     /// committed.
     pub(super) asking: bool,
+    /// Leader epochs of what was delivered.
+    pub(super) epochs: Epochs,
+    /// Where the log was cut, if its leader epochs show that it was.
+    pub(super) cut: Option<Position>,
     pub(super) hold: Hold,
 }
 
 impl Owned {
-    pub(super) fn new(name: &Name, id: Option<TopicId>, progress: &Progress) -> Self {
+    /// A partition that begins at `progress`; `committed` is the leader epoch of the record before its watermark,
+    /// `map` the highest one below its end.
+    pub(super) fn new(
+        name: &Name,
+        id: Option<TopicId>,
+        progress: &Progress,
+        (committed, map): (Option<u32>, Option<u32>),
+    ) -> Self {
+        let (watermark, end) = (progress.watermark(), progress.end());
         Owned {
             partition: name.partition(),
             id,
@@ -40,6 +53,8 @@ impl Owned {
             stored: progress.watermark(),
             committing: None,
             asking: false,
+            epochs: Epochs::new((watermark, committed), (end, map)),
+            cut: None,
             hold: Hold::default(),
         }
     }

@@ -46,6 +46,16 @@ pub struct Settings {
     pub member: Option<String>,
     /// Where a group begins that has not committed anything yet. Default: [`Start::First`].
     pub start: Start,
+    /// Where a partition continues whose next record does not exist: retention has removed it, brokers have lost
+    /// it, or an administrator has moved the group beyond the end. Default: [`Start::Refuse`], an error that
+    /// names the remedy.
+    ///
+    /// - [`Start::First`] continues at the first record that was not read: where the log begins now, or where a
+    ///   log was cut.
+    /// - [`Start::Last`] continues behind the last record.
+    ///
+    /// [`Event::Missed`](crate::source::Event::Missed) counts what is passed over.
+    pub out_of_range: Start,
     /// What is done with progress that another product wrote, or that is damaged. Default: the parallel
     /// consumer's is taken over, all else refused.
     pub policy: Policy,
@@ -54,6 +64,23 @@ pub struct Settings {
     /// How long the text beside a committed offset may be, in characters. Default: 4,096, which is the
     /// broker's own unless its `offset.metadata.max.bytes` says otherwise.
     pub map_limit: MapLimit,
+    /// In which version the map of what is done is written beside a committed offset. All are read. Default:
+    /// [`MapVersion::Two`].
+    pub map_version: MapVersion,
+}
+
+/// Versions of the map beside a committed offset.
+///
+/// A member that knows only an older version stops when it gets a partition with a newer one. To upgrade the members
+/// of a group one by one without that, start the new ones with the older version, and change that when no old one
+/// is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MapVersion {
+    /// `KL1`: what is done.
+    One,
+    /// `KL2`: with the leader epoch up to which that is so, wherever brokers have epochs.
+    #[default]
+    Two,
 }
 
 /// How the members of a group share its partitions.
@@ -67,7 +94,8 @@ pub enum Protocol {
     Broker,
 }
 
-/// Where a group begins that has not committed anything yet.
+/// Where reading begins: of a group that has not committed anything yet ([`Settings::start`]), or of a partition
+/// whose next record does not exist ([`Settings::out_of_range`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
     /// At the first record that there is.
@@ -193,9 +221,11 @@ impl Settings {
             protocol: Protocol::default(),
             member: None,
             start: Start::default(),
+            out_of_range: Start::Refuse,
             policy: Policy::default(),
             renewed: Renewed::default(),
             map_limit: MapLimit::KAFKA,
+            map_version: MapVersion::default(),
         }
     }
 

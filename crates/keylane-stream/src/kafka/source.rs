@@ -1,7 +1,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
@@ -15,10 +16,11 @@ use super::context::Context;
 use super::exactly_once::Aborted;
 use super::failure::of_commit;
 use super::lookup::{Lookup, Question};
+use super::member::Member;
 use super::names::Name;
-use super::native;
+use super::native::{self, TopicId};
 use super::owned::Owned;
-use super::settings::Settings;
+use super::settings::{MapVersion, Settings};
 use super::transaction::Transactions;
 use crate::Position;
 use crate::source::{Commit, CommitError, Event, Partition, Source, SourceError};
@@ -30,15 +32,19 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// How long is waited before a question is asked again that was not answered.
 pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
+/// How long after the client was told to fetch a partition again it is looked whether it does.
+pub(super) const SEEK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
 /// A member of a consumer group. See the [module](super) for what it promises.
 ///
-/// Dropped without [`close`](Source::close) it leaves the group as well, but waits for the client as long as
-/// that takes.
+/// Dropped without [`close`](Source::close), or after one that took too long, it leaves the group on another thread,
+/// which ends when the group's broker has been told.
 pub struct KafkaSource {
-    pub(super) consumer: Arc<BaseConsumer<Context>>,
+    pub(super) consumer: Member,
     pub(super) lookup: Option<Lookup>,
     pub(super) rules: Rules,
     pub(super) map_limit: MapLimit,
+    map_version: MapVersion,
     pub(super) owned: HashMap<Name, Owned, RandomState>,
     /// What the client waits for us to take, oldest first. The front is being looked up.
     pub(super) offers: VecDeque<Offer>,
@@ -48,6 +54,8 @@ pub struct KafkaSource {
     pub(super) ready: VecDeque<Name>,
     /// Questions that are to be asked again, and when.
     pub(super) later: Vec<(Instant, Question)>,
+    /// The id that each topic had when a partition of it was taken last.
+    pub(super) ids: HashMap<String, TopicId>,
     /// When the ids of the topics are looked at next.
     next_check: Instant,
     /// Whether partitions were ever taken: then the settings are right.
@@ -80,18 +88,21 @@ impl KafkaSource {
         let consumer = Arc::new(consumer);
         Ok(KafkaSource {
             lookup: Some(Lookup::new(Arc::clone(&consumer))),
-            consumer,
+            consumer: Member::new(consumer),
             rules: Rules {
                 start: settings.start,
+                out_of_range: settings.out_of_range,
                 policy: settings.policy,
                 renewed: settings.renewed,
             },
             map_limit: settings.map_limit,
+            map_version: settings.map_version,
             owned: HashMap::default(),
             offers: VecDeque::new(),
             revoked: VecDeque::new(),
             ready: VecDeque::new(),
             later: Vec::new(),
+            ids: HashMap::new(),
             next_check: Instant::now() + CHECK_EVERY,
             has_worked: false,
             pending: Vec::new(),
@@ -147,15 +158,22 @@ impl KafkaSource {
     }
 
     /// Prepares one commit; or says why it is none.
-    fn commit_of(&mut self, commit: &Commit) -> Result<(Name, Position, String), CommitError> {
+    fn commit_of(&mut self, commit: &Commit) -> Result<(Name, Place), CommitError> {
         let name = Name::of(&commit.partition);
         let owned = self.owned.get_mut(&name).ok_or(CommitError::NotOurs)?;
         if owned.asking {
             return Err(CommitError::Later("its topic is being looked at".to_owned()));
         }
-        owned.committing = Some(commit.progress.watermark());
-        let text = encode(&commit.progress, &owned.identity, self.map_limit);
-        Ok((name, commit.progress.watermark(), text))
+        let (watermark, end) = (commit.progress.watermark(), commit.progress.end());
+        owned.committing = Some(watermark);
+        owned.epochs.forget_below(watermark);
+        let epoch = owned.epochs.below(watermark);
+        let highest = match self.map_version {
+            MapVersion::One => None,
+            MapVersion::Two => owned.epochs.below(end),
+        };
+        let text = encode(&commit.progress, &owned.identity, highest, self.map_limit);
+        Ok((name, Place { at: watermark, epoch, text }))
     }
 
     /// What came of commits. Those of a stretch that is over, and of one before, concern nobody.
@@ -187,10 +205,28 @@ impl KafkaSource {
     }
 }
 
+/// What is committed of a partition.
+struct Place {
+    at: Position,
+    /// The leader epoch of the record before it.
+    epoch: Option<u32>,
+    /// The map.
+    text: String,
+}
+
 /// The text beside an offset, shortened if the broker takes less than it did when this was read.
-fn encode(progress: &Progress, identity: &[u8], limit: MapLimit) -> String {
-    let text = progress.encode(identity);
-    if text.len() <= limit.get() { text } else { progress.shortened(limit).encode(identity) }
+fn encode(
+    progress: &Progress,
+    identity: &[u8],
+    highest_epoch: Option<u32>,
+    limit: MapLimit,
+) -> String {
+    let encode = |progress: &Progress| match highest_epoch {
+        Some(epoch) => progress.encode_with_epoch(identity, epoch),
+        None => progress.encode(identity),
+    };
+    let text = encode(progress);
+    if text.len() <= limit.get() { text } else { encode(&progress.shortened(limit)) }
 }
 
 impl Source for KafkaSource {
@@ -214,9 +250,11 @@ impl Source for KafkaSource {
     fn commit(&mut self, commits: Vec<Commit>) {
         let mut offsets = TopicPartitionList::with_capacity(commits.len());
         let mut sent = Vec::with_capacity(commits.len());
+        let mut epochs = Vec::with_capacity(commits.len());
         for commit in commits {
             match self.commit_of(&commit) {
-                Ok((name, at, text)) => {
+                Ok((name, Place { at, epoch, text })) => {
+                    epochs.push(epoch);
                     let mut element = offsets.add_partition(&name.topic, name.number);
                     element.set_metadata(text);
                     element
@@ -227,6 +265,7 @@ impl Source for KafkaSource {
                 Err(error) => self.pending.push(answered(commit.partition, error)),
             }
         }
+        native::set_leader_epochs(&mut offsets, &epochs);
         if self.transactions.is_some() {
             return self.commit_with_outputs(offsets, &sent);
         }
@@ -281,7 +320,11 @@ impl Source for KafkaSource {
     fn close(&mut self, timeout: Duration) -> Result<(), SourceError> {
         let deadline = Instant::now() + timeout;
         // What is open is given up, before others can have the partitions.
-        self.transactions = None;
+        if let Some(transactions) = self.transactions.take()
+            && !dropped_within(transactions, timeout)
+        {
+            return Err(SourceError::new("the transaction's broker did not answer in time"));
+        }
         self.let_go();
         let cannot = |error| SourceError::because("cannot leave the group", error);
         self.consumer.close_queue().map_err(cannot)?;
@@ -302,6 +345,16 @@ impl Source for KafkaSource {
     fn end(&self, partition: &Partition) -> Option<Position> {
         self.context().end(&Name::of(partition)).and_then(Position::checked)
     }
+}
+
+/// Drops something on another thread, and says whether that has ended within `timeout`.
+fn dropped_within(what: impl Send + 'static, timeout: Duration) -> bool {
+    let (done, ended) = mpsc::channel();
+    let dropping = thread::Builder::new().name("keylane-leave".to_owned()).spawn(move || {
+        drop(what);
+        let _ = done.send(());
+    });
+    dropping.is_ok() && ended.recv_timeout(timeout).is_ok()
 }
 
 fn answered(partition: Partition, error: CommitError) -> Event {

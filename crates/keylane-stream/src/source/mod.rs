@@ -196,6 +196,14 @@ pub enum Event {
         /// What comes next, if anything does.
         position: Position,
     },
+    /// Records of a partition will not be delivered, and were not handled: they were removed before they
+    /// were read, and the source's settings say to go on without them.
+    Missed {
+        /// Whose they were.
+        partition: Partition,
+        /// How many positions are passed over. Some of them may never have had a record.
+        positions: u64,
+    },
     /// Nothing will ever follow in a partition. When that is so of all, the consumer ends.
     Exhausted(Partition),
     /// What came of a commit.

@@ -1,43 +1,52 @@
-//! The text of a map, version 1.
+//! The text of a map, in its two versions.
 //!
-//! `KL1:` and, in base 64 without padding:
+//! `KL1:` or `KL2:` and, in base 64 without padding:
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 4 | CRC32C of the name of the stream, least byte first |
+//! | 1–5 | in `KL2` alone: the highest leader epoch of the records below the end, as LEB128 |
 //! | 1–9 | how far the end is above the watermark, as LEB128; 0: no map, and neither of the next three |
 //! | 1–4 | how many incomplete positions are between them, as LEB128 |
 //! | 0–1 | the parameter of the gaps, if there are any |
 //! | rest | for each incomplete position, from below, how many done ones are between it and the incomplete one before it, the first of which is the watermark: Rice's code, least bit first, filled up with zeros |
-//! | 4 | CRC32C of `KL1`, the watermark as eight bytes, and all the bytes before; least byte first |
+//! | 4 | CRC32C of `KL1` or `KL2`, the watermark as eight bytes, and all the bytes before; least byte first |
 //!
-//! What is read is written again and compared, so nothing is accepted but what [`encode`] writes.
+//! What is read is written again and compared, so nothing is accepted but what [`encode`] writes. A reader that knows
+//! `KL1` alone takes `KL2` for a later version, and stops rather than repeat what is done.
 
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 
 use super::{Progress, bits};
 use crate::{Position, leb128};
 
-/// Every text of ours begins with it. A colon is in no base 64, so no other user of base 64 takes a
+/// Texts of the first version begin with it. A colon is in no base 64, so no other user of base 64 takes a
 /// text of ours for one of its own.
 pub(super) const PREFIX: &str = "KL1:";
 
-/// The bytes of a map without its gaps, at most: those of the table above.
-pub(super) const MOST_BESIDE_GAPS: usize = 4 + 9 + 4 + 1 + 4;
+/// Texts of the second version begin with it: they have a leader epoch.
+pub(super) const PREFIX_WITH_EPOCH: &str = "KL2:";
 
-pub(super) fn encode(progress: &Progress, stream: &[u8]) -> String {
-    let body = body(progress, stream);
-    let mut text = String::with_capacity(PREFIX.len() + body.len().div_ceil(3) * 4);
-    text.push_str(PREFIX);
+/// The bytes of a leader epoch, at most.
+const MAX_EPOCH_BYTES: usize = 5;
+
+/// The bytes of a map without its gaps, at most: those of the table above.
+pub(super) const MOST_BESIDE_GAPS: usize = 4 + MAX_EPOCH_BYTES + 9 + 4 + 1 + 4;
+
+pub(super) fn encode(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> String {
+    let prefix = if epoch.is_some() { PREFIX_WITH_EPOCH } else { PREFIX };
+    let body = body(progress, stream, epoch);
+    let mut text = String::with_capacity(prefix.len() + body.len().div_ceil(3) * 4);
+    text.push_str(prefix);
     BASE64_STANDARD_NO_PAD.encode_string(body, &mut text);
     text
 }
 
-/// How long the text is, in characters.
+/// How long the text is at most, in characters, whatever its version.
 pub(super) fn length(progress: &Progress) -> usize {
     let span = progress.end().get() - progress.watermark().get();
     let count = progress.incomplete().len() as u64;
-    let mut bytes = 4 + leb128::length(span) + 4;
+    let mut bytes = 4 + MAX_EPOCH_BYTES + leb128::length(span) + 4;
     if span > 0 {
         let (_, bits) = bits::best(gaps(progress));
         bytes += leb128::length(count) + usize::from(count > 0) + bits.div_ceil(8) as usize;
@@ -45,8 +54,11 @@ pub(super) fn length(progress: &Progress) -> usize {
     PREFIX.len() + (bytes * 4).div_ceil(3)
 }
 
-fn body(progress: &Progress, stream: &[u8]) -> Vec<u8> {
+fn body(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> Vec<u8> {
     let mut body = crc32c::crc32c(stream).to_le_bytes().to_vec();
+    if let Some(epoch) = epoch {
+        leb128::put(&mut body, u64::from(epoch));
+    }
     let span = progress.end().get() - progress.watermark().get();
     leb128::put(&mut body, span);
     if span > 0 {
@@ -59,7 +71,7 @@ fn body(progress: &Progress, stream: &[u8]) -> Vec<u8> {
         body.push(k);
         body.extend(writer.bytes);
     }
-    let sum = checksum(progress.watermark(), &body);
+    let sum = checksum(progress.watermark(), &body, epoch.is_some());
     body.extend(sum.to_le_bytes());
     body
 }
@@ -74,33 +86,58 @@ fn gaps(progress: &Progress) -> impl Iterator<Item = u64> + Clone {
     })
 }
 
-fn checksum(watermark: Position, body: &[u8]) -> u32 {
-    let sum = crc32c::crc32c(b"KL1");
+fn checksum(watermark: Position, body: &[u8], with_epoch: bool) -> u32 {
+    let sum = crc32c::crc32c(if with_epoch { b"KL2" } else { b"KL1" });
     let sum = crc32c::crc32c_append(sum, &watermark.get().to_le_bytes());
     crc32c::crc32c_append(sum, body)
 }
 
-/// Why a text that begins with [`PREFIX`] is not read.
+/// Why a text that begins with [`PREFIX`] or [`PREFIX_WITH_EPOCH`] is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Damaged,
     OtherStream,
 }
 
+/// Whether a text is one of ours, in a version that is read here.
+pub(super) fn is_known(text: &str) -> bool {
+    text.starts_with(PREFIX) || text.starts_with(PREFIX_WITH_EPOCH)
+}
+
 /// The inverse of [`encode`], for the same watermark and stream.
-pub(super) fn decode(watermark: Position, text: &str, stream: &[u8]) -> Result<Progress, Refused> {
-    let text = text.strip_prefix(PREFIX).ok_or(Refused::Damaged)?;
+pub(super) fn decode(
+    watermark: Position,
+    text: &str,
+    stream: &[u8],
+) -> Result<(Progress, Option<u32>), Refused> {
+    let (text, with_epoch) = match text.strip_prefix(PREFIX_WITH_EPOCH) {
+        Some(text) => (text, true),
+        None => (text.strip_prefix(PREFIX).ok_or(Refused::Damaged)?, false),
+    };
     let body = BASE64_STANDARD_NO_PAD.decode(text).map_err(|_| Refused::Damaged)?;
     let (rest, sum) = body.split_last_chunk::<4>().ok_or(Refused::Damaged)?;
-    if checksum(watermark, rest) != u32::from_le_bytes(*sum) {
+    if checksum(watermark, rest, with_epoch) != u32::from_le_bytes(*sum) {
         return Err(Refused::Damaged);
     }
-    let (tag, rest) = rest.split_first_chunk::<4>().ok_or(Refused::Damaged)?;
+    let (tag, mut rest) = rest.split_first_chunk::<4>().ok_or(Refused::Damaged)?;
     if *tag != crc32c::crc32c(stream).to_le_bytes() {
         return Err(Refused::OtherStream);
     }
+    let epoch = if with_epoch { Some(take_epoch(&mut rest)?) } else { None };
     let progress = parse(watermark, rest).ok_or(Refused::Damaged)?;
-    if self::body(&progress, stream) == body { Ok(progress) } else { Err(Refused::Damaged) }
+    let is_same = self::body(&progress, stream, epoch) == body;
+    if is_same { Ok((progress, epoch)) } else { Err(Refused::Damaged) }
+}
+
+/// The leader epoch of a text that [`decode`] has read.
+pub(super) fn epoch(text: &str) -> Option<u32> {
+    let body = BASE64_STANDARD_NO_PAD.decode(text.strip_prefix(PREFIX_WITH_EPOCH)?).ok()?;
+    take_epoch(&mut body.get(4..)?).ok()
+}
+
+fn take_epoch(bytes: &mut &[u8]) -> Result<u32, Refused> {
+    let epoch = leb128::take(bytes).ok_or(Refused::Damaged)?;
+    u32::try_from(epoch).map_err(|_| Refused::Damaged)
 }
 
 fn parse(watermark: Position, mut rest: &[u8]) -> Option<Progress> {

@@ -46,5 +46,5 @@ mod window;
 
 pub use limit::MapLimit;
 pub use progress::Progress;
-pub use read::{Foreign, Found, MapError, Policy, Unreadable, read};
+pub use read::{Foreign, Found, MapError, Policy, Unreadable, highest_epoch, read};
 pub use window::{NotInFlight, Taken, Tracker};

@@ -88,7 +88,14 @@ impl Progress {
     /// It takes time in proportion to the incomplete positions, however far apart they are.
     #[must_use]
     pub fn encode(&self, stream: &[u8]) -> String {
-        map::encode(self, stream)
+        map::encode(self, stream, None)
+    }
+
+    /// The same with the highest leader epoch of the records below the [`end`](Self::end): version 2, which only
+    /// readers that know it take.
+    #[must_use]
+    pub fn encode_with_epoch(&self, stream: &[u8], epoch: u32) -> String {
+        map::encode(self, stream, Some(epoch))
     }
 
     /// The same with as much of the map as fits, from below. It says of less that it is done, never

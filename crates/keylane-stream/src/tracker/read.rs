@@ -92,12 +92,11 @@ pub fn read(
 ) -> Result<Found, MapError> {
     let read = if metadata.is_empty() {
         Ok(Found::Progress(Progress::up_to(committed)))
-    } else if metadata.starts_with(map::PREFIX) {
-        map::decode(committed, metadata, stream).map(Found::Progress).map_err(|refused| {
-            match refused {
-                Refused::Damaged => MapError::Damaged,
-                Refused::OtherStream => MapError::OtherStream,
-            }
+    } else if map::is_known(metadata) {
+        let found = map::decode(committed, metadata, stream);
+        found.map(|(progress, _)| Found::Progress(progress)).map_err(|refused| match refused {
+            Refused::Damaged => MapError::Damaged,
+            Refused::OtherStream => MapError::OtherStream,
         })
     } else if is_later(metadata) {
         Err(MapError::Later)
@@ -108,6 +107,13 @@ pub fn read(
         (Err(error), Unreadable::Repeat) => Ok(Found::Repeated(Progress::up_to(committed), error)),
         (read, _) => read,
     }
+}
+
+/// The highest leader epoch that a map has, if it has one: no record below the map's end was appended under a later
+/// one when the map was written. For a text that [`read`] has accepted.
+#[must_use]
+pub fn highest_epoch(metadata: &str) -> Option<u32> {
+    map::epoch(metadata)
 }
 
 /// Whether it begins as ours do, with another version.

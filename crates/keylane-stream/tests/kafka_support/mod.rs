@@ -11,7 +11,9 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use keylane_stream::kafka::{Client, KafkaSource, Settings};
-use keylane_stream::source::{Assigned, Commit, CommitError, Event, Partition, Source};
+use keylane_stream::source::{
+    Assigned, Commit, CommitError, Event, Partition, Source, SourceError,
+};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Delivered, Position};
 use rdkafka::ClientConfig;
@@ -85,6 +87,15 @@ fn has_leaders(
 pub(crate) fn delete_topic(brokers: &str, topic: &str) {
     let results = wait(admin(brokers).delete_topics(&[topic], &AdminOptions::new()));
     results.expect("the broker answers")[0].as_ref().expect("the topic is deleted");
+}
+
+/// Removes the records of a partition below an offset, as retention does.
+pub(crate) fn delete_records(brokers: &str, topic: &str, partition: i32, below: i64) {
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic, partition, Offset::Offset(below)).expect("it is an offset");
+    let deleted = wait(admin(brokers).delete_records(&list, &AdminOptions::new()));
+    let deleted = deleted.expect("the broker answers");
+    deleted.elements()[0].error().expect("the records are deleted");
 }
 
 /// Asks again and again until there is an answer.
@@ -163,6 +174,8 @@ pub(crate) struct Driven {
     pub(crate) revoked: Vec<Vec<Partition>>,
     pub(crate) lost: Vec<Vec<Partition>>,
     pub(crate) notices: Vec<String>,
+    /// How many positions were passed over.
+    pub(crate) missed: u64,
 }
 
 impl Driven {
@@ -180,14 +193,19 @@ impl Driven {
             revoked: Vec::new(),
             lost: Vec::new(),
             notices: Vec::new(),
+            missed: 0,
         }
     }
 
     /// One poll, and what it reports written down.
     pub(crate) fn poll(&mut self) {
+        self.try_poll().expect("the source goes on");
+    }
+
+    /// The same, where the source may end.
+    pub(crate) fn try_poll(&mut self) -> Result<(), SourceError> {
         let mut events = Vec::new();
         let polled = self.source.poll(Duration::from_millis(50), 100, &mut events);
-        polled.expect("the source goes on");
         for event in events {
             match event {
                 Event::Assigned(assigned) => {
@@ -208,10 +226,17 @@ impl Driven {
                     partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
                     self.lost.push(partitions);
                 }
+                Event::Missed { positions, .. } => self.missed += positions,
                 Event::Notice(notice) => self.notices.push(notice),
                 event => panic!("no Kafka source reports {event:?}"),
             }
         }
+        polled
+    }
+
+    /// Polls until the source ends, and says why.
+    pub(crate) fn poll_to_the_end(&mut self) -> String {
+        until("the source ends", || self.try_poll().err()).to_string()
     }
 
     pub(crate) fn poll_until<T>(
