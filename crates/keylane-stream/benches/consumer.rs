@@ -206,7 +206,7 @@ fn bare_loop(mut source: impl Source) -> Duration {
         for event in events.drain(..) {
             if let Event::Records { records, .. } = event {
                 seen += records.len() as u64;
-                bytes += records.iter().map(|record| record.record.payload.len()).sum::<usize>();
+                bytes += records.iter().map(|record| record.record.payload().len()).sum::<usize>();
             }
         }
     }

@@ -104,7 +104,7 @@ fn sqlite(folder: &Path, batch: usize) -> (f64, Vec<Call>) {
             let sql = "INSERT INTO record (key, payload) VALUES (?1, ?2)";
             let mut insert = transaction.prepare_cached(sql).unwrap();
             for record in &records {
-                insert.execute((&record.key, &record.payload)).unwrap();
+                insert.execute((&record.key, record.payload())).unwrap();
             }
         }
         transaction.commit().unwrap();
@@ -119,7 +119,7 @@ fn file(folder: &Path, batch: usize) -> (f64, Vec<Call>) {
         let mut bytes = Vec::new();
         for record in &records {
             bytes.extend(record.key.as_deref().unwrap_or_default());
-            bytes.extend(&record.payload);
+            bytes.extend(record.payload());
         }
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         file.write_all(&bytes).unwrap();

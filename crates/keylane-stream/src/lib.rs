@@ -35,7 +35,7 @@ pub mod source;
 pub mod tracker;
 
 pub use position::Position;
-pub use record::{Delivered, Record};
+pub use record::{Delivered, Header, Record};
 pub use source::Partition;
 
 /// The examples of the README are tests.

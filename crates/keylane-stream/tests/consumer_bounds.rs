@@ -75,7 +75,8 @@ fn too_many_behind_a_stuck_key_hold_up_their_partition_alone() {
 #[test]
 fn bytes_are_bounded_and_one_record_always_goes() {
     let stream = MemoryStream::new("t", 1);
-    let large = |number: u64| Record { payload: vec![b'x'; 100_000], ..keyed("stuck", number) };
+    let large =
+        |number: u64| Record { payload: Some(vec![b'x'; 100_000]), ..keyed("stuck", number) };
     stream.push_all(0, (0..10).map(large));
     let door = Door::closed();
     let consumer = builder(&stream).most_incomplete(1_000, 250_000).start(stuck_at(&door)).unwrap();

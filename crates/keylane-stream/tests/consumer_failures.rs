@@ -124,7 +124,7 @@ fn panics_are_failed_attempts() {
 fn a_key_function_that_panics_fails_its_record_alone() {
     let stream = stream();
     let key_of = |record: &Record| {
-        assert_ne!(record.payload, b"13");
+        assert_ne!(record.payload(), b"13");
         record.key.clone()
     };
     let failures = Watched::new(Vec::new());
@@ -367,8 +367,8 @@ fn a_file_of_dead_letters_has_one_line_for_each() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dead.ndjson");
     let mut record = Record::new("ann", "1 book");
-    record.headers.push(("trace".to_owned(), vec![0xFF, 0]));
-    let raw = Record { key: Some(vec![0x80]), payload: vec![0xC0], headers: Vec::new() };
+    record.headers.push(("trace".to_owned(), Some(vec![0xFF, 0])));
+    let raw = Record { key: Some(vec![0x80]), payload: Some(vec![0xC0]), headers: Vec::new() };
     let none = Record::without_key("");
     FileLetters::open(&path).unwrap().bury(&[letter(1, record), letter(2, raw)]).unwrap();
     // A process that dies while it writes leaves half a line.
@@ -427,10 +427,10 @@ fn dead_letters_in_a_journal_are_records_with_headers() {
     let journal = Journal::open(folder.path().join("dead.journal")).unwrap();
     JournalLetters::new(journal.clone()).bury(&[letter(5, Record::new("ann", "x"))]).unwrap();
     let records = journal.read(Position::ZERO, 10).unwrap();
-    assert_eq!((records.len(), &records[0].record.payload[..]), (1, &b"x"[..]));
+    assert_eq!((records.len(), records[0].record.payload()), (1, &b"x"[..]));
     let header = |name: &str| {
         let found = records[0].record.headers.iter().find(|(header, _)| header == name);
-        String::from_utf8(found.unwrap().1.clone()).unwrap()
+        String::from_utf8(found.unwrap().1.clone().unwrap()).unwrap()
     };
     assert_eq!(header("keylane-stream"), "orders");
     assert_eq!(header("keylane-position"), "5");

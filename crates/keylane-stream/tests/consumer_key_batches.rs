@@ -280,7 +280,7 @@ impl DeadLetters for Gated {
     fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
         self.door.pass();
         let number = |letter: &Letter| {
-            std::str::from_utf8(&letter.record.payload).unwrap().parse::<u64>().unwrap()
+            std::str::from_utf8(letter.record.payload()).unwrap().parse::<u64>().unwrap()
         };
         self.seen.change(|seen| seen.extend(letters.iter().map(number)));
         Ok(())

@@ -24,7 +24,7 @@ fn place(text: &str) -> (TempDir, PathBuf, PathBuf) {
 }
 
 fn first_word(line: &Record) -> Option<Vec<u8>> {
-    line.payload.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec)
+    line.payload().split(|byte| *byte == b' ').next().map(<[u8]>::to_vec)
 }
 
 fn builder(source: FileSource) -> Builder {

@@ -283,7 +283,7 @@ fn what_is_committed_was_made_of_what_is_done_by_that_and_of_nothing_else() {
         assert!(matches!(ended.why, Why::Asked), "{}", ended.why);
         let mut keys: HashMap<_, Vec<u64>> = HashMap::new();
         for record in &model.lock().output {
-            let number = std::str::from_utf8(&record.payload).unwrap().parse().unwrap();
+            let number = std::str::from_utf8(record.payload()).unwrap().parse().unwrap();
             keys.entry(record.key.clone()).or_default().push(number);
         }
         let mut expected: HashMap<_, Vec<u64>> = HashMap::new();

@@ -147,7 +147,7 @@ fn kill_9_loses_nothing_acknowledged() {
 /// A call appends one, two or three records, in turn: none of them is there in part.
 fn assert_calls_are_whole(there: &[keylane_stream::Delivered]) {
     let mut rest = there.iter().map(|delivered| {
-        let number = &delivered.record.headers[0].1;
+        let number = delivered.record.headers[0].1.as_ref().unwrap();
         u64::from_le_bytes(number[..].try_into().unwrap())
     });
     while let Some(first) = rest.next() {

@@ -56,7 +56,7 @@ fn write(brokers: &str, topic: &str, records: impl IntoIterator<Item = (u32, Rec
         .expect("a producer starts");
     for (partition, record) in records {
         let number = i32::try_from(partition).expect("it is a partition's");
-        let to = BaseRecord::<[u8], [u8]>::to(topic).partition(number).payload(&record.payload);
+        let to = BaseRecord::<[u8], [u8]>::to(topic).partition(number).payload(record.payload());
         let to = match &record.key {
             Some(key) => to.key(key),
             None => to,
@@ -320,7 +320,7 @@ fn g12_what_is_held_back_stays_in_the_broker_and_not_in_memory() {
     create_topic(&brokers, "g12-memory", 2);
     let large = (0..RECORDS).map(|number| {
         let payload = vec![b'x'; 2_000];
-        (0, Record { payload, ..keyed(format!("slow {}", number % 3), number) })
+        (0, Record { payload: Some(payload), ..keyed(format!("slow {}", number % 3), number) })
     });
     write(&brokers, "g12-memory", large);
     print!("{}", alone("holds_back_a_large_backlog", &brokers));

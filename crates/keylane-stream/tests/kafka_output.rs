@@ -68,7 +68,7 @@ fn written(brokers: &str, topic: &str, partitions: u32, count: usize) -> HashMap
             let key = text(delivered.record.key.expect("it has one"));
             let home = *homes.entry(key.clone()).or_insert(partition.number());
             assert_eq!(home, partition.number(), "{key} is in two partitions");
-            let number = text(delivered.record.payload).parse().expect("it is a number");
+            let number = text(delivered.record.payload.unwrap()).parse().expect("it is a number");
             keys.entry(key).or_default().push(number);
         }
     }
@@ -123,7 +123,7 @@ fn output_that_is_refused_fails_its_own_record_only() {
     let output = KafkaOutput::new(&client(&cluster.bootstrap_servers()), "bills").unwrap();
     let consumer = builder(&stream, 2).start_producing(output, |attempt: &Attempt| {
         let huge = vec![b'x'; if number(attempt) == 20 { 2_000_000 } else { 0 }];
-        let huge = Record { payload: huge, ..copy(attempt) };
+        let huge = Record { payload: Some(huge), ..copy(attempt) };
         let records = if number(attempt) == 20 { vec![huge] } else { vec![copy(attempt)] };
         Ok::<_, Failure>(records)
     });

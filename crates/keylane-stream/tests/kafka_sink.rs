@@ -111,8 +111,8 @@ fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
     let mut letters = KafkaLetters::new(sink(&cluster), "bills");
     let record = Record {
         key: None,
-        payload: b"\xff\x00".to_vec(),
-        headers: vec![("own".to_owned(), b"header".to_vec())],
+        payload: Some(b"\xff\x00".to_vec()),
+        headers: vec![("own".to_owned(), Some(b"header".to_vec()))],
     };
     letters.bury(&[letter(record.clone())]).expect("it is written");
     let mut driven = Driven::with(mocked(&cluster.bootstrap_servers(), "bills", "readers"));
@@ -122,7 +122,7 @@ fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
     assert_eq!((&found.key, &found.payload), (&record.key, &record.payload));
     assert_eq!(found.headers[0], record.headers[0]);
     let says = |name: &str, value: &str| {
-        found.headers.contains(&(name.to_owned(), value.as_bytes().to_vec()))
+        found.headers.contains(&(name.to_owned(), Some(value.as_bytes().to_vec())))
     };
     assert!(says("keylane-stream", "orders") && says("keylane-position", "17"), "{found:?}");
     assert!(

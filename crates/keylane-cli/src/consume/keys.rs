@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use keylane_stream::Record;
 
+use super::handle::NotHandled;
 use crate::input::{self, Layout};
 use crate::key::{KeyRule, NoKey};
 
@@ -12,16 +13,33 @@ use crate::key::{KeyRule, NoKey};
 pub(super) struct Keys {
     /// None: the record's own. Locked for what it keeps from one record to the next.
     rule: Option<Mutex<KeyRule>>,
+    /// Whether payloads have to be JSON.
+    json: bool,
 }
 
 impl Keys {
     pub(super) fn new(text: Option<&str>, layout: &Layout) -> anyhow::Result<Self> {
         let rule = |text| KeyRule::new(text, Vec::new(), NoKey::Unordered, layout);
-        Ok(Keys { rule: text.map(rule).transpose()?.map(Mutex::new) })
+        let json = matches!(layout, Layout::Ndjson);
+        Ok(Keys { rule: text.map(rule).transpose()?.map(Mutex::new), json })
+    }
+
+    /// Whether a record can be handled: its payload is JSON, if it has to be. A tombstone has none.
+    pub(super) fn check(&self, record: &Record) -> Result<(), NotHandled> {
+        match &record.payload {
+            Some(payload) if self.json => {
+                input::check_json(payload).map_err(|flaw| NotHandled::NotJson(flaw.to_string()))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn key_of(&self, record: &Record) -> Option<Vec<u8>> {
         let Some(rule) = &self.rule else { return record.key.clone() };
+        if record.payload.is_none() || self.check(record).is_err() {
+            // It has no members; its handler refuses what is no JSON.
+            return None;
+        }
         let seen = as_input(record, 0);
         let key = rule.lock().unwrap_or_else(PoisonError::into_inner).key_of(&seen);
         let key = key.expect("records without a key are not refused here");
@@ -31,5 +49,5 @@ impl Keys {
 
 /// The record as templates see it.
 pub(super) fn as_input(record: &Record, number: u64) -> input::Record {
-    input::Record { number, line: number, raw: record.payload.clone(), ..Default::default() }
+    input::Record { number, line: number, raw: record.payload().to_vec(), ..Default::default() }
 }

@@ -28,6 +28,6 @@ impl Outputs {
             return Vec::new();
         }
         let key = self.keys.key_of(attempt.record());
-        vec![Record { key, payload: answer, headers: attempt.origin() }]
+        vec![Record { key, payload: Some(answer), headers: attempt.origin() }]
     }
 }

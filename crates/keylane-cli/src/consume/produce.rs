@@ -94,7 +94,7 @@ fn append_all(
             None => crate::key::Key::Serial,
         };
         let key = Some(key.bytes().to_vec()).filter(|key| !key.is_empty());
-        append(Record { key, payload: read.raw.clone(), headers: Vec::new() })?;
+        append(Record { key, payload: Some(read.raw.clone()), headers: Vec::new() })?;
     }
     Ok(())
 }

@@ -26,6 +26,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::mailbox::Mailbox;
 use crate::Partition;
@@ -48,7 +49,10 @@ pub(super) struct Assignment {
 
 /// An attempt that runs, and for whose end the owner waits when it closes.
 #[derive(Debug)]
-pub(super) struct Running(Arc<Assignment>);
+pub(super) struct Running {
+    assignment: Arc<Assignment>,
+    begun_at: Instant,
+}
 
 impl Assignment {
     pub(super) fn new(partition: Partition, slot: usize, epoch: u64) -> Arc<Self> {
@@ -59,7 +63,7 @@ impl Assignment {
     pub(super) fn begin(self: &Arc<Self>) -> Option<Running> {
         let one_more = |word| if word & CLOSED == 0 { Some(word + 1) } else { None };
         let begun = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more);
-        begun.is_ok().then(|| Running(self.clone()))
+        begun.is_ok().then(|| Running { assignment: self.clone(), begun_at: Instant::now() })
     }
 
     /// Lets no attempt begin from now on.
@@ -87,9 +91,14 @@ impl Assignment {
 }
 
 impl Running {
+    /// How long it has run.
+    pub(super) fn time(&self) -> Duration {
+        self.begun_at.elapsed()
+    }
+
     /// Ends the attempt, whose report is in the mailbox.
     pub(super) fn end(self, mailbox: &Mailbox) {
-        let before = self.0.word.fetch_sub(1, Ordering::AcqRel);
+        let before = self.assignment.word.fetch_sub(1, Ordering::AcqRel);
         if before & CLOSED != 0 && before & COUNT == 1 {
             mailbox.ring();
         }

@@ -10,7 +10,7 @@ use super::report::How;
 use super::shared::Shared;
 use super::turn::LaneTurn;
 use crate::retry::Attempts;
-use crate::{Delivered, Partition, Position, Record};
+use crate::{Delivered, Header, Partition, Position, Record};
 
 /// A record on its way through the pool.
 #[derive(Debug)]
@@ -87,10 +87,16 @@ impl Attempt {
         self.record().key.as_deref()
     }
 
-    /// What the record is about.
+    /// What the record is about; empty if it is a tombstone.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        &self.record().payload
+        self.record().payload()
+    }
+
+    /// Whether the record has no payload, not even an empty one: it deletes what its key had.
+    #[must_use]
+    pub fn is_tombstone(&self) -> bool {
+        self.record().payload.is_none()
     }
 
     /// When the record was written.
@@ -115,14 +121,14 @@ impl Attempt {
     /// The record's name for ever, as headers for what is made of it: `keylane-stream`,
     /// `keylane-partition` and `keylane-position`, as text. Who reads that can notice a repetition by them.
     #[must_use]
-    pub fn origin(&self) -> Vec<(String, Vec<u8>)> {
+    pub fn origin(&self) -> Vec<Header> {
         let partition = self.partition();
         [
             ("keylane-stream", partition.stream().to_owned()),
             ("keylane-partition", partition.number().to_string()),
             ("keylane-position", self.position().to_string()),
         ]
-        .map(|(name, value)| (name.to_owned(), value.into_bytes()))
+        .map(|(name, value)| (name.to_owned(), Some(value.into_bytes())))
         .into()
     }
 

@@ -226,7 +226,7 @@ impl Builder {
     ///     let count: u64 = std::str::from_utf8(order.payload())?.parse()?;
     ///     let bill = format!("{} EUR", count * 7).into_bytes();
     ///     let key = order.key().map(Vec::from);
-    ///     Ok::<_, Failure>(vec![Record { key, payload: bill, headers: order.origin() }])
+    ///     Ok::<_, Failure>(vec![Record { key, payload: Some(bill), headers: order.origin() }])
     /// })?;
     /// consumer.wait();
     /// assert_eq!(bills.read(Default::default(), 10)?[0].record.payload, b"14 EUR");
@@ -331,6 +331,7 @@ impl Builder {
             rules: self.rules,
             timer: super::timer::Timer::default(),
             burials: Burials::default(),
+            times: super::times::Times::default(),
         });
         let pool = start_pool(&shared, handler, self.threads.or(threads), self.thread_name)?;
         let pool = Arc::new(pool);

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,6 +65,10 @@ pub(super) struct Held {
     pub(super) closing: bool,
     /// A record was done last then, or the first one taken on.
     moved_at: Instant,
+    /// One past the last position that came.
+    arrived: Position,
+    /// Since when a survey has seen that the source has records beyond that position, and the position.
+    behind: Cell<Option<(Position, Instant)>>,
     pub(super) saving: Saving,
 }
 
@@ -79,6 +84,8 @@ pub(super) struct Saving {
     /// What came of the last one, if that was no good.
     refused: Option<CommitError>,
     committed: Position,
+    /// Since when there is progress that is not stored.
+    unsaved_since: Option<Instant>,
     pub(super) begun_at: Instant,
     /// How many records were done since the last commit began.
     pub(super) ended: u64,
@@ -137,12 +144,15 @@ impl Held {
             exhausted: false,
             closing: false,
             moved_at: now,
+            arrived: assigned.progress.watermark(),
+            behind: Cell::new(None),
             saving: Saving {
                 version: 0,
                 saved: 0,
                 on_its_way: None,
                 refused: None,
                 committed: assigned.progress.watermark(),
+                unsaved_since: None,
                 begun_at: now,
                 ended: 0,
             },
@@ -151,12 +161,16 @@ impl Held {
 
     pub(super) fn came(&mut self, records: Vec<Delivered>) {
         if !self.closing {
+            if let Some(last) = records.last() {
+                self.arrived = last.position.next();
+            }
             self.buffer.came(records);
         }
     }
 
     pub(super) fn reached(&mut self, position: Position) {
         if !self.closing {
+            self.arrived = self.arrived.max(position);
             self.buffer.reached(position);
         }
     }
@@ -239,7 +253,7 @@ impl Held {
         let before = self.tracker.watermark();
         self.tracker.skip_to(position);
         if self.tracker.watermark() != before {
-            self.saving.version += 1;
+            self.saving.changed(Instant::now());
         }
     }
 
@@ -290,7 +304,7 @@ impl Held {
             self.flights = Slab::new();
         }
         self.moved_at = now;
-        self.saving.version += 1;
+        self.saving.changed(now);
         self.saving.ended += 1;
         true
     }
@@ -387,6 +401,8 @@ impl Held {
         match result {
             Ok(()) => {
                 self.saving.saved = version;
+                let is_saved = version == self.saving.version;
+                self.saving.unsaved_since = (!is_saved).then_some(self.saving.begun_at);
                 self.saving.committed = watermark;
             }
             Err(CommitError::TooLong) => self.shorten_map(),
@@ -439,6 +455,12 @@ impl Held {
         blocked.sort_unstable_by_key(|entry| entry.position());
         let blocked_count = blocked.len();
         let listed = blocked.into_iter().take(MOST_BLOCKED_LISTED);
+        let without_progress = if moving {
+            now.saturating_duration_since(self.moved_at)
+        } else {
+            self.waits_for_source(end, now)
+        };
+        let unsaved_since = self.saving.unsaved_since;
         PartitionSurvey {
             partition: self.assignment.partition.clone(),
             epoch: self.assignment.epoch,
@@ -447,18 +469,26 @@ impl Held {
             highest_done: self.tracker.end(),
             end,
             incomplete: self.flights.len(),
+            running: self.assignment.running(),
             bytes: self.bytes,
             held: self.buffer.records(),
             held_by: self.held_by(room),
             oldest: oldest.map(|entry| entry.survey(now)),
             blocked: listed.map(|entry| entry.survey(now)).collect(),
             blocked_count,
-            without_progress: if moving {
-                now.saturating_duration_since(self.moved_at)
-            } else {
-                Duration::ZERO
-            },
+            without_progress,
+            unsaved: unsaved_since
+                .map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
         }
+    }
+
+    /// How long surveys have seen that the source has more than has come, though nothing is held back.
+    fn waits_for_source(&self, end: Option<Position>, now: Instant) -> Duration {
+        let is_behind = end.is_some_and(|end| end > self.arrived) && self.paused.is_none();
+        let same = self.behind.get().filter(|(arrived, _)| *arrived == self.arrived);
+        let behind = (is_behind && !self.closing).then(|| same.unwrap_or((self.arrived, now)));
+        self.behind.set(behind);
+        behind.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since))
     }
 
     /// Those with which a key has stopped.
@@ -469,6 +499,14 @@ impl Held {
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.flights.iter().map(|(_, entry)| entry)
+    }
+}
+
+impl Saving {
+    /// Notes that there is more to be stored.
+    fn changed(&mut self, now: Instant) {
+        self.version += 1;
+        self.unsaved_since.get_or_insert(now);
     }
 }
 
@@ -510,10 +548,7 @@ impl Entry {
 }
 
 fn weight(delivered: &Delivered) -> usize {
-    let record = &delivered.record;
-    let headers = record.headers.iter().map(|(name, value)| name.len() + value.len());
-    let key = record.key.as_ref().map_or(0, Vec::len);
-    RECORD_BYTES + key + record.payload.len() + headers.sum::<usize>()
+    RECORD_BYTES + delivered.record.weight()
 }
 
 #[cfg(test)]

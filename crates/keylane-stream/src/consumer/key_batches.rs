@@ -301,6 +301,7 @@ fn fail_first(shared: &Arc<Shared>, turn: LineTurn, mut batch: Vec<Begun>, failu
 fn fail_all(shared: &Arc<Shared>, turn: LineTurn, batch: Vec<Begun>, failure: &Failure) {
     let mut begun = batch.into_iter();
     let Some((mut flight, running)) = begun.next() else { return };
+    shared.times.add(running.time());
     let verdict = shared.verdict(&mut flight, failure);
     // Who is behind one that is tried again waits with it, and is tried with it.
     let mut waits_for = verdict.retries_at();

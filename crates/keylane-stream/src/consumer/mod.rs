@@ -130,6 +130,7 @@ mod shared;
 mod survey;
 mod threads;
 mod timer;
+mod times;
 mod turn;
 
 pub use self::attempt::{Ack, Attempt};
@@ -141,6 +142,7 @@ pub use self::notice::{AfterFailure, Notice};
 pub use self::order::NoKey;
 pub use self::outbox::Outbox;
 pub use self::survey::{Counts, HeldBy, PartitionSurvey, Survey, Waiting, WaitsFor};
+pub use self::times::HandlerTimes;
 
 /// The pool of a consumer.
 type Pool = keylane::HandlerPool<order::Lane, attempt::Flight>;

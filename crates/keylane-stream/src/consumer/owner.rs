@@ -589,6 +589,10 @@ impl Owner {
 
     fn handle_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
+        let moves = |event: &Event| {
+            matches!(event, Event::Assigned(_) | Event::Revoked(_) | Event::Lost(_))
+        };
+        self.counts.rebalances += u64::from(events.iter().any(moves));
         for event in events.drain(..) {
             match event {
                 Event::Assigned(assigned) => self.assigned(&assigned),
@@ -683,6 +687,12 @@ impl Owner {
             partitions: surveyed.collect(),
             counts: self.counts,
             stopping: self.ending.is_some(),
+            ready: self.source.is_ready(),
+            unreachable: self
+                .source
+                .unreachable_since()
+                .map(|since| now.saturating_duration_since(since)),
+            times: self.shared.times.snapshot(),
         }
     }
 }

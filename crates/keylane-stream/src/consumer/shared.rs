@@ -9,6 +9,7 @@ use super::mailbox::Mailbox;
 use super::report::{Failed, How, Report, Then};
 use super::rules::Rules;
 use super::timer::Timer;
+use super::times::Times;
 use crate::retry::{Last, Next};
 
 /// What the owner, the workers and the other threads of a consumer share.
@@ -18,6 +19,7 @@ pub(super) struct Shared {
     pub(super) rules: Rules,
     pub(super) timer: Timer,
     pub(super) burials: Burials,
+    pub(super) times: Times,
 }
 
 /// What follows a failed attempt.
@@ -50,6 +52,7 @@ impl Shared {
     }
 
     pub(super) fn ended(&self, flight: Flight, running: Running, how: How) {
+        self.times.add(running.time());
         self.tell_ended(&flight, how);
         running.end(&self.mailbox);
         drop(flight);
@@ -62,6 +65,7 @@ impl Shared {
     }
 
     fn failed(&self, mut flight: Flight, running: Running, failure: Failure) {
+        self.times.add(running.time());
         let verdict = self.verdict(&mut flight, &failure);
         self.then(flight, running, verdict);
     }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::times::HandlerTimes;
 use crate::{Partition, Position};
 
 /// How a consumer stands.
@@ -12,6 +13,12 @@ pub struct Survey {
     pub counts: Counts,
     /// Whether it is about to end.
     pub stopping: bool,
+    /// Whether the source can deliver: it is connected, and a member of its group if there is one.
+    pub ready: bool,
+    /// How long the source has had no connection, if it has none.
+    pub unreachable: Option<Duration>,
+    /// How long attempts took.
+    pub times: HandlerTimes,
 }
 
 /// What a consumer has done since it began.
@@ -28,6 +35,8 @@ pub struct Counts {
     pub dead_lettered: u64,
     /// Records that came again and were done already.
     pub repeated: u64,
+    /// How often partitions came or went.
+    pub rebalances: u64,
     /// Positions that the source passed over, because their records were removed before they were read.
     pub missed: u64,
     /// Records that ended after their partition was given up, so that their end did not count: they
@@ -57,6 +66,8 @@ pub struct PartitionSurvey {
     pub end: Option<Position>,
     /// How many records were taken on and are not done.
     pub incomplete: usize,
+    /// How many attempts run.
+    pub running: usize,
     /// How many bytes they take.
     pub bytes: usize,
     /// How many records came and were not taken on, for want of room.
@@ -69,8 +80,10 @@ pub struct PartitionSurvey {
     pub blocked: Vec<Waiting>,
     /// How many do.
     pub blocked_count: usize,
-    /// How long ago a record was done, or there was nothing to do.
+    /// How long ago a record was done, or one came that is to be done, or there was nothing to do.
     pub without_progress: Duration,
+    /// How long the oldest progress has not been stored.
+    pub unsaved: Duration,
 }
 
 /// A record that is not done.

@@ -17,7 +17,7 @@ use super::{BuryError, DeadLetters, Letter, millis};
 /// | `stream`, `partition`, `position` | where the record was |
 /// | `written`, `failed_at` | milliseconds since 1970 |
 /// | `attempts`, `failure` | how often it was tried, and what the last attempt failed of |
-/// | `key`, `payload`, and `value` in each of `headers` | text; if it is not UTF-8, it is in `key_base64`, `payload_base64` or `value_base64` instead |
+/// | `key`, `payload`, and `value` in each of `headers` | text; if it is not UTF-8, it is in `key_base64`, `payload_base64` or `value_base64` instead. The payload of a tombstone is null, and so is a header without a value |
 ///
 /// Several consumers may write to one file, also from several processes: each has it to itself for a moment.
 #[derive(Debug)]
@@ -117,18 +117,22 @@ fn as_json(letter: &Letter) -> Value {
     put("failure", letter.failure.as_str().into());
     let headers = letter.record.headers.iter().map(|(name, value)| {
         let mut header = Map::from_iter([("name".to_owned(), json!(name))]);
-        put_bytes(&mut header, "value", value);
+        put_bytes(&mut header, "value", value.as_deref());
         Value::Object(header)
     });
     put("headers", headers.collect());
     if let Some(key) = &letter.record.key {
-        put_bytes(&mut fields, "key", key);
+        put_bytes(&mut fields, "key", Some(key));
     }
-    put_bytes(&mut fields, "payload", &letter.record.payload);
+    put_bytes(&mut fields, "payload", letter.record.payload.as_deref());
     Value::Object(fields)
 }
 
-fn put_bytes(fields: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+fn put_bytes(fields: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
+    let Some(bytes) = bytes else {
+        fields.insert(name.to_owned(), Value::Null);
+        return;
+    };
     match std::str::from_utf8(bytes) {
         Ok(text) => fields.insert(name.to_owned(), text.into()),
         Err(_) => fields.insert(format!("{name}_base64"), STANDARD.encode(bytes).into()),

@@ -33,7 +33,7 @@ impl DeadLetters for JournalLetters {
 
 fn as_record(letter: &Letter) -> Record {
     let mut record = letter.record.clone();
-    let headers = letter.headers().map(|(name, value)| (name.to_owned(), value.into_bytes()));
+    let headers = letter.headers().map(|(name, value)| (name.to_owned(), Some(value.into_bytes())));
     record.headers.extend(headers);
     record
 }

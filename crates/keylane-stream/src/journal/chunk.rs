@@ -8,6 +8,9 @@
 //! | headers | how many; for each the length of its name, the name in UTF-8, the length of its value, the value |
 //! | payload | its length, its bytes |
 //!
+//! A value or a payload that is null has the length 2^63 - 1, and no bytes. Versions that knew no nulls take such a
+//! chunk for a damaged one.
+//!
 //! The row's `crc` is the CRC32C of its position, count and time, as eight bytes each with the least
 //! first, and the body. So a row that has got another's place is noticed as well.
 
@@ -20,6 +23,9 @@ pub(super) const MOST_RECORDS: usize = 1024;
 
 /// At how many bytes a chunk is full. One larger record is a chunk of its own.
 pub(super) const FULL_BYTES: usize = 256 * 1024;
+
+/// The length of a value that is null: no value has as many bytes.
+const NULL: u64 = i64::MAX as u64;
 
 /// Records that are to lie in the same chunk.
 #[derive(Debug, Default)]
@@ -57,9 +63,14 @@ pub(super) fn segments(records: &[Record]) -> Vec<Segment> {
 pub(super) fn length(record: &Record) -> usize {
     let bytes = |bytes: &[u8]| leb128::length(bytes.len() as u64) + bytes.len();
     let key = record.key.as_ref().map_or(1, |key| leb128::length(key.len() as u64 + 1) + key.len());
+    let nullable = |value: &Option<Vec<u8>>| match value {
+        Some(value) => bytes(value),
+        None => leb128::length(NULL),
+    };
     let headers = record.headers.iter();
-    let headers = headers.map(|(name, value)| bytes(name.as_bytes()) + bytes(value)).sum::<usize>();
-    key + leb128::length(record.headers.len() as u64) + headers + bytes(&record.payload)
+    let headers = headers.map(|(name, value)| bytes(name.as_bytes()) + nullable(value));
+    let headers = headers.sum::<usize>();
+    key + leb128::length(record.headers.len() as u64) + headers + nullable(&record.payload)
 }
 
 fn put_record(to: &mut Vec<u8>, record: &Record) {
@@ -73,9 +84,16 @@ fn put_record(to: &mut Vec<u8>, record: &Record) {
     leb128::put(to, record.headers.len() as u64);
     for (name, value) in &record.headers {
         put_bytes(to, name.as_bytes());
-        put_bytes(to, value);
+        put_nullable(to, value.as_deref());
     }
-    put_bytes(to, &record.payload);
+    put_nullable(to, record.payload.as_deref());
+}
+
+fn put_nullable(to: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => put_bytes(to, bytes),
+        None => leb128::put(to, NULL),
+    }
 }
 
 fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
@@ -144,9 +162,16 @@ fn take_record(from: &mut &[u8]) -> Option<Record> {
     let mut headers = Vec::new();
     for _ in 0..leb128::take(from)? {
         let name = String::from_utf8(take_bytes(from)?.to_vec()).ok()?;
-        headers.push((name, take_bytes(from)?.to_vec()));
+        headers.push((name, take_nullable(from)?));
     }
-    Some(Record { key, headers, payload: take_bytes(from)?.to_vec() })
+    Some(Record { key, headers, payload: take_nullable(from)? })
+}
+
+fn take_nullable(from: &mut &[u8]) -> Option<Option<Vec<u8>>> {
+    match leb128::take(from)? {
+        NULL => Some(None),
+        length => Some(Some(take_exactly(from, length)?.to_vec())),
+    }
 }
 
 fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -187,12 +212,9 @@ mod tests {
 
     fn record() -> impl Strategy<Value = Record> {
         let bytes = || prop::collection::vec(any::<u8>(), 0..300);
-        let headers = prop::collection::vec((".{0,5}", bytes()), 0..4);
-        (prop::option::of(bytes()), bytes(), headers).prop_map(|(key, payload, headers)| Record {
-            key,
-            payload,
-            headers,
-        })
+        let headers = prop::collection::vec((".{0,5}", prop::option::of(bytes())), 0..4);
+        (prop::option::of(bytes()), prop::option::of(bytes()), headers)
+            .prop_map(|(key, payload, headers)| Record { key, payload, headers })
     }
 
     proptest! {

@@ -70,7 +70,8 @@ impl KafkaSource {
         Ok(())
     }
 
-    fn answer_offer(&self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
+    fn answer_offer(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
+        self.has_joined = true;
         let cannot = |error| SourceError::because("cannot take what the group has assigned", error);
         context::take(&self.consumer, partitions).map_err(cannot)
     }

@@ -1,6 +1,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -27,6 +28,8 @@ pub(super) struct Context {
     notices: Mutex<VecDeque<String>>,
     /// The client's own words about its last error. Written just before a poll returns that error.
     reason: Mutex<String>,
+    /// Since when no broker has been connected, if none is. Written about once a second, by the client's statistics.
+    unreachable_since: Mutex<Option<Instant>>,
     /// Where each partition ends. Written about once a second, by the client's statistics.
     ends: Mutex<HashMap<Name, i64>>,
     /// How often the client has called back: a poll that returns nothing, and after which this has changed,
@@ -79,6 +82,10 @@ impl Context {
         lock(&self.ends).get(name).copied()
     }
 
+    pub(super) fn unreachable_since(&self) -> Option<Instant> {
+        *lock(&self.unreachable_since)
+    }
+
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -103,8 +110,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ClientContext for Context {
-    fn log(&self, level: RDKafkaLogLevel, _facility: &str, message: &str) {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.called();
+        // The same settings go to consumers and producers, and each ignores those of the other.
+        if facility == "CONFWARN" && message.contains(" property and will be ignored by ") {
+            return;
+        }
         let worth_it = matches!(
             level,
             RDKafkaLogLevel::Emerg
@@ -120,6 +131,11 @@ impl ClientContext for Context {
 
     fn stats(&self, statistics: Statistics) {
         self.called();
+        let is_connected =
+            statistics.brokers.values().any(|broker| matches!(&*broker.state, "UP" | "UPDATE"));
+        let mut since = lock(&self.unreachable_since);
+        *since = (!is_connected).then(|| since.unwrap_or_else(Instant::now));
+        drop(since);
         let mut ends = lock(&self.ends);
         ends.clear();
         for topic in statistics.topics.into_values() {

@@ -62,7 +62,7 @@ impl KafkaSource {
     /// let (orders, bills) = KafkaSource::join_exactly_once(settings, "bills")?;
     /// let consumer = Consumer::builder(orders).start_producing(bills, |order: &Attempt| {
     ///     let key = order.key().map(Vec::from);
-    ///     Ok::<_, Failure>(vec![Record { key, payload: b"a bill".to_vec(), headers: vec![] }])
+    ///     Ok::<_, Failure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: vec![] }])
     /// })?;
     /// # drop(consumer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -326,9 +326,9 @@ fn delivered(position: Position, message: &BorrowedMessage<'_>) -> Delivered {
         written: SystemTime::UNIX_EPOCH + Duration::from_millis(millis.unwrap_or(0)),
         record: Record {
             key: message.key().map(<[u8]>::to_vec),
-            payload: message.payload().unwrap_or_default().to_vec(),
+            payload: message.payload().map(<[u8]>::to_vec),
             headers: headers
-                .map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec()))
+                .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
                 .collect(),
         },
     }

@@ -65,9 +65,7 @@ impl Item {
 
 /// The bytes of a record's parts.
 pub(super) fn weight(delivered: &Delivered) -> usize {
-    let record = &delivered.record;
-    let headers = record.headers.iter().map(|(name, value)| name.len() + value.len());
-    record.payload.len() + record.key.as_ref().map_or(0, Vec::len) + headers.sum::<usize>()
+    delivered.record.weight()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
@@ -9,6 +9,7 @@ use super::context::Context;
 use super::lookup::{self, Committed};
 use super::names::Name;
 use super::settings::Client;
+use super::source::ASK_AGAIN_AFTER;
 use crate::source::SourceError;
 use crate::tracker::{MapError, Policy, read};
 use crate::{Partition, Position};
@@ -54,6 +55,42 @@ pub fn lag(client: &Client, group: &str, topic: &str) -> Result<Vec<Lag>, Source
         Some(of_partition(committed, bounds))
     });
     Ok(lags.collect())
+}
+
+/// Whether a topic exists; none if the brokers do not say so within `timeout`. Brokers that make topics on demand make
+/// it.
+///
+/// # Errors
+/// If a setting is wrong.
+pub fn topic_exists(
+    client: &Client,
+    topic: &str,
+    timeout: Duration,
+) -> Result<Option<bool>, SourceError> {
+    let config = client.config(&[("allow.auto.create.topics", "true")], &[])?;
+    let consumer: BaseConsumer<Context> = config
+        .create_with_context(Context::default())
+        .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
+    let until = Instant::now() + timeout;
+    let mut answer = None;
+    while answer != Some(true) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match consumer.fetch_metadata(Some(topic), left) {
+            Ok(metadata) => {
+                let found = metadata.topics().first();
+                answer = found.map(|topic| topic.error().is_none());
+            }
+            Err(_) => break,
+        }
+        if answer == Some(false) {
+            // One that is being made takes a moment.
+            std::thread::sleep(ASK_AGAIN_AFTER.min(left));
+        }
+    }
+    Ok(answer)
 }
 
 fn partitions(consumer: &BaseConsumer<Context>, topic: &str) -> Result<Vec<Name>, SourceError> {

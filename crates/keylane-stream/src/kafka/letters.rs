@@ -31,7 +31,7 @@ impl DeadLetters for KafkaLetters {
 
 fn as_record(letter: &Letter) -> Record {
     let mut record = letter.record.clone();
-    let headers = letter.headers().map(|(name, value)| (name.to_owned(), value.into_bytes()));
+    let headers = letter.headers().map(|(name, value)| (name.to_owned(), Some(value.into_bytes())));
     record.headers.extend(headers);
     record
 }

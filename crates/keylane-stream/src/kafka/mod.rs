@@ -80,7 +80,7 @@ mod source;
 mod transaction;
 
 pub use address::{Address, AddressError};
-pub use lag::{Lag, lag};
+pub use lag::{Lag, lag, topic_exists};
 pub use letters::KafkaLetters;
 pub use output::KafkaOutput;
 pub use settings::{Client, MapVersion, Protocol, Renewed, Settings, Start};

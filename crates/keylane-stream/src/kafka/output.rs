@@ -34,7 +34,7 @@ use crate::source::SourceError;
 /// let source = KafkaSource::join(Settings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_producing(bills, |order: &Attempt| {
 ///     let key = order.key().map(Vec::from);
-///     Ok::<_, Failure>(vec![Record { key, payload: b"a bill".to_vec(), headers: order.origin() }])
+///     Ok::<_, Failure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: order.origin() }])
 /// })?;
 /// # drop(consumer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

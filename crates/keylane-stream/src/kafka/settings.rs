@@ -229,6 +229,16 @@ impl Settings {
         }
     }
 
+    /// Checks the client's settings without a connection.
+    ///
+    /// # Errors
+    /// If one is unknown, wrong, or one that Keylane relies on.
+    pub fn check(&self) -> Result<(), SourceError> {
+        let config = self.config()?;
+        let cannot = |error| SourceError::because("cannot start the Kafka client", error);
+        config.create_native_config().map(drop).map_err(cannot)
+    }
+
     pub(super) fn config(&self) -> Result<ClientConfig, SourceError> {
         if self.topics.is_empty() {
             return Err(SourceError::new("there is no topic to consume"));

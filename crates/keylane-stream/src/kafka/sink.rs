@@ -41,7 +41,7 @@ use crate::{Partition, Position, Record};
 /// let sink = KafkaSink::new(&client)?;
 /// let source = KafkaSource::join(Settings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_with_acks(move |order, ack| {
-///     let bill = Record { payload: b"a bill".to_vec(), ..order.record().clone() };
+///     let bill = Record { payload: Some(b"a bill".to_vec()), ..order.record().clone() };
 ///     sink.send("bills", &bill, |written| ack.answer(written.map(drop).map_err(Failure::from)));
 /// })?;
 /// # drop(consumer);
@@ -187,7 +187,10 @@ impl KafkaSink {
         tell: impl FnOnce(Result<Written, SendError>) + Send + 'static,
     ) {
         let tell: Box<Mutex<Tell>> = Box::new(Mutex::new(Box::new(tell)));
-        let mut message = BaseRecord::with_opaque_to(topic, tell).payload(&record.payload);
+        let mut message = BaseRecord::<[u8], [u8], _>::with_opaque_to(topic, tell);
+        if let Some(payload) = &record.payload {
+            message = message.payload(payload);
+        }
         if let Some(key) = &record.key {
             message = message.key(key);
         }
@@ -243,7 +246,7 @@ impl KafkaSink {
 pub(super) fn headers(record: &Record) -> OwnedHeaders {
     let headers = OwnedHeaders::new_with_capacity(record.headers.len());
     record.headers.iter().fold(headers, |headers, (name, value)| {
-        headers.insert(Header { key: name, value: Some(value) })
+        headers.insert(Header { key: name, value: value.as_deref() })
     })
 }
 

@@ -58,6 +58,8 @@ pub struct KafkaSource {
     pub(super) ids: HashMap<String, TopicId>,
     /// When the ids of the topics are looked at next.
     next_check: Instant,
+    /// Whether the group has ever given its share to this member, which may be nothing.
+    pub(super) has_joined: bool,
     /// Whether partitions were ever taken: then the settings are right.
     pub(super) has_worked: bool,
     /// What is to be reported by the next poll.
@@ -104,6 +106,7 @@ impl KafkaSource {
             later: Vec::new(),
             ids: HashMap::new(),
             next_check: Instant::now() + CHECK_EVERY,
+            has_joined: false,
             has_worked: false,
             pending: Vec::new(),
             transactions: None,
@@ -340,6 +343,14 @@ impl Source for KafkaSource {
 
     fn waker(&self) -> Option<Waker> {
         Some(Waker::from(Arc::clone(&self.context().bell)))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.has_joined && self.unreachable_since().is_none()
+    }
+
+    fn unreachable_since(&self) -> Option<Instant> {
+        self.context().unreachable_since()
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {

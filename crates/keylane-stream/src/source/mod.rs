@@ -32,7 +32,7 @@ mod error;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use self::error::{CommitError, SourceError};
 use crate::tracker::{MapLimit, Progress};
@@ -107,6 +107,16 @@ pub trait Source: Send {
         None
     }
 
+    /// Whether records can come: the source is connected, and is a member of its group if there is one.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Since when there has been no connection to the place that records come from, if there is none.
+    fn unreachable_since(&self) -> Option<Instant> {
+        None
+    }
+
     /// One past the last record that a partition is known to have, without asking anybody for it.
     fn end(&self, partition: &Partition) -> Option<Position> {
         let _ = partition;
@@ -158,6 +168,14 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn waker(&self) -> Option<Waker> {
         (**self).waker()
+    }
+
+    fn is_ready(&self) -> bool {
+        (**self).is_ready()
+    }
+
+    fn unreachable_since(&self) -> Option<Instant> {
+        (**self).unreachable_since()
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {

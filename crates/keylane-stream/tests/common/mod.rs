@@ -18,7 +18,7 @@ pub(crate) fn place() -> (TempDir, PathBuf) {
 #[allow(dead_code, reason = "not every test that shares this module uses it")]
 pub(crate) fn record(number: u64) -> Record {
     let mut record = Record::new(format!("key {}", number % 7), format!("<payload {number:09}>"));
-    record.headers.push(("number".to_owned(), number.to_le_bytes().to_vec()));
+    record.headers.push(("number".to_owned(), Some(number.to_le_bytes().to_vec())));
     record
 }
 

@@ -289,7 +289,7 @@ impl Driven {
         let records = self.records.get(partition).into_iter().flatten();
         records
             .map(|delivered| {
-                let text = std::str::from_utf8(&delivered.record.payload).expect("it is text");
+                let text = std::str::from_utf8(delivered.record.payload()).expect("it is text");
                 text.parse().expect("it is a number")
             })
             .collect()

@@ -114,7 +114,10 @@ impl TransactionalOutput {
         record: &Record,
         mut state: MutexGuard<'s, State>,
     ) -> (MutexGuard<'s, State>, Result<(), KafkaError>) {
-        let mut message = BaseRecord::to(&self.topic).payload(&record.payload);
+        let mut message = BaseRecord::<[u8], [u8]>::to(&self.topic);
+        if let Some(payload) = &record.payload {
+            message = message.payload(payload);
+        }
         if let Some(key) = &record.key {
             message = message.key(key);
         }
@@ -145,9 +148,7 @@ fn is_refusal(error: &KafkaError) -> bool {
 }
 
 fn size(record: &Record) -> usize {
-    let headers = record.headers.iter().map(|(name, value)| name.len() + value.len() + OVERHEAD);
-    let key = record.key.as_ref().map_or(0, Vec::len);
-    key + record.payload.len() + headers.sum::<usize>() + OVERHEAD
+    record.weight() + (1 + record.headers.len()) * OVERHEAD
 }
 
 impl Sink for TransactionalOutput {
