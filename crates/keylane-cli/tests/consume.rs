@@ -314,7 +314,7 @@ fn a_service_that_does_not_answer_is_asked_again() {
 /// Asks for a page, and returns its status and body.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let status = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -353,7 +353,10 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     // In one answer: where handlers are slow, a record may be done between two.
     eventually(|| {
         let (status, why) = get(&address, "/healthz");
-        status == 503 && why.contains("has made no progress for")
+        status == 503
+            && why.contains("has made no progress for")
+            && why.contains("; the oldest is at ")
+            && why.contains(", key c")
     });
     let says = |metrics: &str, name: &str, value: u32| {
         let begin = format!("keylane_partition_{name}{{");
@@ -433,4 +436,60 @@ fn settings_without_sense_are_refused_before_anything_starts() {
         &["journal:j", "--group", "g", "--", "no-such-program"],
         "no program `no-such-program`",
     );
+}
+
+#[test]
+fn what_is_not_json_is_refused_for_good_and_what_comes_by_stdin_may_be_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let produced = run(&folder, "produce", &["journal:j"], "{\"a\":1}\n{\"a\":\n{\"a\":3}\n");
+    produced.expect(0, &["3 records are in j"]);
+    let words = ["journal:j", "--to-the-end", "--ndjson", "--on-refused", "skip", "--group"];
+    for (group, handler) in [
+        ("words", &["--", "echo", "{a}"][..]),
+        ("stdin", &["--payload", "stdin", "--", "cat"]),
+        ("worker", &["--worker", "--", "cat"]),
+        ("batch", &["--batch", "2", "--no-key", "serial", "--", "cat"]),
+    ] {
+        let outcome = run(&folder, "consume", &[&words[..], &[group], handler].concat(), "");
+        outcome.expect(1, &["2 handled", "1 skipped", "not valid JSON"]);
+        assert!(!outcome.stdout.contains("{\"a\":\n"), "{outcome:#?}");
+    }
+    std::fs::write(folder.path().join("in"), b"a\0b\n").unwrap();
+    let words = ["file:in", "--order", "none", "--payload", "stdin", "--", "od", "-An", "-tx1"];
+    let outcome = run(&folder, "consume", &words, "");
+    outcome.expect(0, &["1 handled"]);
+    assert_eq!(outcome.stdout.trim(), "61 00 62");
+}
+
+#[test]
+fn a_handler_gets_the_whole_record_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&folder, "produce", &["journal:j", "--key", "1"], "k x\n").expect(0, &[]);
+    let words = ["journal:j", "--to-the-end", "--payload", "json", "--group"];
+    for handler in [&["one", "--", "cat"][..], &["two", "--worker", "--", "cat"]] {
+        let outcome = run(&folder, "consume", &[&words[..], handler].concat(), "");
+        outcome.expect(0, &["1 handled"]);
+        let record: serde_json::Value = serde_json::from_str(outcome.stdout.trim()).unwrap();
+        assert!(record["stream"].as_str().unwrap().ends_with("/j"), "{record}");
+        assert_eq!(record["position"], 0);
+        assert_eq!((&record["key"], &record["payload"]), (&"k".into(), &"k x".into()));
+        assert!(record["written"].as_u64() > Some(0) && record["headers"].is_array(), "{record}");
+    }
+}
+
+#[test]
+fn a_journal_without_groups_says_so_and_a_secret_comes_from_a_file() {
+    let folder = with_journal();
+    let lag = run(&folder, "lag", &["journal:j"], "");
+    lag.expect(0, &[]);
+    assert_eq!(lag.stdout, "no group has stored any progress\n");
+
+    std::fs::write(folder.path().join("client"), "# of the client\nsasl.password\n").unwrap();
+    let words = ["journal:j", "--group", "g", "--client-config", "client", "--", "true"];
+    let refused = run(&folder, "consume", &words, "");
+    refused.expect(255, &["client:2 is no setting of the client"]);
+
+    std::fs::write(folder.path().join("c.toml"), "command = [\"./no-such\"]\n").unwrap();
+    let checked = run(&folder, "config", &["check", "c.toml"], "");
+    checked.expect(255, &["c.toml:1: there is no program ./no-such"]);
 }

@@ -353,7 +353,7 @@ fn g10_a_consumer_that_is_asked_to_end_under_load_repeats_nothing() {
 /// Asks for a page, and returns its status and body.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let status = text.split(' ').nth(1).unwrap().parse().unwrap();

@@ -3,6 +3,8 @@
 //! When such a batch fails, each of its records is handled alone, in their order, up to the first that fails: so
 //! one that is bad costs the others nothing but a repetition.
 
+use std::sync::Arc;
+
 use keylane_stream::consumer::{
     Attempt, Batch, BatchBy, Builder, Consumer, FailedAt, Failure, StartError,
 };
@@ -11,6 +13,7 @@ use tokio::runtime::Handle;
 
 use super::handle::{Commands, NotHandled, Posts};
 use super::plan;
+use super::settings::PayloadAs;
 
 /// Starts a consumer whose batches go to a command each.
 pub(super) fn start_commands(
@@ -18,7 +21,9 @@ pub(super) fn start_commands(
     batch: plan::Batch,
     commands: Commands,
 ) -> Result<Consumer, StartError> {
-    start(builder, batch, move |batch| commands.handle_all(batch))
+    let commands = Arc::new(commands);
+    let lines = Arc::clone(&commands);
+    start(builder, batch, move |one| lines.line_of(one), move |batch| commands.handle_all(batch))
 }
 
 /// Starts a consumer whose batches go to a service, a request each.
@@ -28,27 +33,37 @@ pub(super) fn start_posts(
     posts: Posts,
     runtime: Handle,
 ) -> Result<Consumer, StartError> {
-    start(builder, batch, move |batch| runtime.block_on(posts.post_all(batch)))
+    let posts = Arc::new(posts);
+    let lines = Arc::clone(&posts);
+    let handle = move |batch: Lines<'_>| runtime.block_on(posts.post_all(batch));
+    start(builder, batch, move |one| lines.line_of(one), handle)
 }
+
+/// Records of a key with the lines that their handler gets, one behind another.
+type Lines<'a> = (&'a [Attempt], Vec<u8>);
 
 fn start(
     builder: Builder,
     plan::Batch { most, linger }: plan::Batch,
-    handle: impl Fn(&[Attempt]) -> Result<(), NotHandled> + Send + Sync + 'static,
+    line_of: impl Fn(&Attempt) -> Result<Vec<u8>, NotHandled> + Send + Sync + 'static,
+    handle: impl Fn(Lines<'_>) -> Result<(), NotHandled> + Send + Sync + 'static,
 ) -> Result<Consumer, StartError> {
     let batch = Batch { most, linger, split: true, by: BatchBy::Key };
     builder.start_batches(batch, move |batch: &[Attempt]| {
-        let has_line_end = |one: &Attempt| memchr::memchr(b'\n', one.payload()).is_some();
-        match batch.iter().position(has_line_end) {
-            None => handle(batch).map_err(failure),
-            Some(first) => {
-                // It cannot be handled; those before it can.
-                if first > 0 {
-                    handle(&batch[..first]).map_err(failure)?;
+        let mut lines = Vec::new();
+        for (number, attempt) in batch.iter().enumerate() {
+            match line_of(attempt) {
+                Ok(line) => lines.extend(line),
+                Err(unfit) => {
+                    // It cannot be handled; those before it can.
+                    if number > 0 {
+                        handle((&batch[..number], lines)).map_err(failure)?;
+                    }
+                    return Err(FailedAt::new(number, unfit).into());
                 }
-                Err(FailedAt::new(first, NotHandled::LineEnd).into())
             }
         }
+        handle((batch, lines)).map_err(failure)
     })
 }
 
@@ -62,19 +77,19 @@ fn failure(error: NotHandled) -> Failure {
 
 impl Commands {
     /// Runs the command with the payloads on its standard input, and writes what it prints.
-    fn handle_all(&self, batch: &[Attempt]) -> Result<(), NotHandled> {
+    fn handle_all(&self, (batch, lines): Lines<'_>) -> Result<(), NotHandled> {
         let (first, last) = (&batch[0], &batch[batch.len() - 1]);
         let mut command = self.command(first)?;
         command
             .env("KEYLANE_LAST_POSITION", last.position().to_string())
             .env("KEYLANE_COUNT", batch.len().to_string())
-            .stdin(keylane_process::whole_input(&lines(batch)).map_err(NotHandled::NotRun)?);
+            .stdin(keylane_process::whole_input(&lines).map_err(NotHandled::NotRun)?);
         self.run(&mut command)
     }
 }
 
 impl Posts {
-    async fn post_all(&self, batch: &[Attempt]) -> Result<(), NotHandled> {
+    async fn post_all(&self, (batch, lines): Lines<'_>) -> Result<(), NotHandled> {
         let (first, last) = (&batch[0], &batch[batch.len() - 1]);
         let mut headers = self.headers(first);
         let mut put = |name, value: String| {
@@ -88,12 +103,9 @@ impl Posts {
         put("keylane-count", batch.len().to_string());
         // Between its ends it has all that there is of the key.
         put("idempotency-key", format!("{}@{from}-{to}", first.partition()));
-        let kind = if self.json { "application/x-ndjson" } else { "application/octet-stream" };
+        let is_json = self.json || self.payload == PayloadAs::Json;
+        let kind = if is_json { "application/x-ndjson" } else { "application/octet-stream" };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        self.post(headers, lines(batch)).await.map(drop)
+        self.post(headers, lines).await.map(drop)
     }
-}
-
-fn lines(batch: &[Attempt]) -> Vec<u8> {
-    batch.iter().flat_map(|one| [one.payload(), b"\n"]).flatten().copied().collect()
 }

@@ -22,9 +22,11 @@ use tokio::runtime::{Handle, Runtime};
 use super::handle::{Commands, NotHandled, Posts, classify};
 use super::journals::Journals;
 use super::keys::Keys;
+use super::log::{Level, Log};
 use super::outputs::Outputs;
 use super::plan::{self, Handler, Plan};
 use super::settings::{NoKey, Order, Settings};
+use super::view::Patience;
 use super::workers::{Records, Workers};
 use super::{batches, config, endpoint, kafka};
 use crate::exit::Ending;
@@ -34,6 +36,10 @@ use crate::process::{self, Children};
 use crate::run::{Cause, Event};
 use crate::signals;
 use crate::worker::DISPATCHERS;
+
+/// How many failures of a kind, and how many other notices of one, are written before the others are left out.
+const FAILURES_AT_ONCE: u32 = 20;
+const NOTICES_AT_ONCE: u32 = 3;
 
 /// How often it is looked for what no event announces.
 const TICK: Duration = Duration::from_secs(1);
@@ -55,7 +61,8 @@ const AFTER_HELP: &str = "\
 Exit code: 0; 1 to 100 for that many records that were skipped, dead-lettered or have stopped \
 their key; 101 for more; 255 if it could not go on; 128 and the signal's number if a signal ended it.
 
-Commands see the key in KEYLANE_KEY, and KEYLANE_PARTITION, KEYLANE_POSITION and KEYLANE_ATTEMPT. \
+Commands see the key in KEYLANE_KEY, and KEYLANE_STREAM, KEYLANE_PARTITION, KEYLANE_PARTITION_NUMBER, KEYLANE_POSITION, \
+KEYLANE_WRITTEN, KEYLANE_HEADERS, KEYLANE_TOMBSTONE and KEYLANE_ATTEMPT. \
 Interrupt once to let what runs finish, twice to end it.";
 
 /// Runs `keylane consume`.
@@ -69,9 +76,10 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let output = Arc::new(Output::new(ProgressBar::hidden(), sender.clone())?);
     let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
     let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
+    let log = Arc::new(Log::new(Arc::clone(&output)));
     let mut journals = Journals::default();
     let (source, sink) = ends(&plan, &mut journals)?;
-    let builder = builder(source, &plan, &keys, &mut journals, &output)?;
+    let builder = builder(source, &plan, &keys, &mut journals, &log)?;
     let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
     // Behind the source, whose lock says that no other process consumes with this progress. Before signals are
@@ -84,22 +92,24 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let consumer = match &plan.handler {
         Handler::Command(words) if let Some(batch) = plan.batch => {
             let output = Arc::clone(&output);
-            let commands = Commands::for_batches(words, &layout, keys, output, processes())?;
+            let commands =
+                Commands::for_batches(words, &layout, plan.payload, keys, output, processes())?;
             batches::start_commands(builder.threads(plan.jobs), batch, commands)?
         }
         Handler::Command(words) => {
-            let commands = Commands::new(words, &layout, keys, Arc::clone(&output), processes())?;
+            let output = Arc::clone(&output);
+            let commands = Commands::new(words, &layout, plan.payload, keys, output, processes())?;
             start_commands(builder.threads(plan.jobs), commands, results)?
         }
         Handler::Worker { words, timeout } => {
             let start = |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
             let records = Records::new(results.map(start).transpose()?, Arc::clone(&output));
             let started = Workers::start(words, plan.jobs, *timeout, records, processes())?;
-            let handler = workers.insert(started).handler();
+            let handler = workers.insert(started).handler(keys, plan.payload);
             builder.threads(DISPATCHERS).start_with_acks(handler)?
         }
         Handler::Http { url, timeout } => {
-            let posts = Posts::new(url, *timeout, keys, plan.ndjson)?;
+            let posts = Posts::new(url, *timeout, keys, plan.ndjson, plan.payload)?;
             let runtime = runtime.as_ref().expect("it is there for this").handle().clone();
             match plan.batch {
                 Some(batch) => {
@@ -111,8 +121,11 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     };
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
         let remote = consumer.remote();
-        let at = endpoint::listen(runtime.handle(), address, remote, plan.stalled_after)?;
-        output.say(format_args!("listening at http://{at}"));
+        let stalled = plan.stalled_after;
+        let uncommitted = stalled.saturating_add(plan.commit_every);
+        let patience = Patience { stalled, uncommitted };
+        let at = endpoint::listen(runtime.handle(), address, remote, patience)?;
+        log.say(Level::Info, format_args!("listening at http://{at}"));
     }
     let remote = consumer.remote();
     let watch = workers.as_ref().map(Workers::watch);
@@ -125,9 +138,9 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
         let _ = sender.send(Event::Drained);
     })?;
     let look = || watch.iter().for_each(|watch| watch());
-    let stopped = follow(&events, &remote, children.as_deref(), plan.stop_within, &output, look);
+    let stopped = follow(&events, &remote, children.as_deref(), plan.stop_within, &log, look);
     let ended = ended.recv().context("the consumer has panicked")?;
-    report(&ended, &output);
+    report(&ended, &log);
     children.inspect(|children| children.dismiss());
     if let Some(runtime) = runtime {
         runtime.shutdown_background();
@@ -191,9 +204,9 @@ fn builder(
     plan: &Plan,
     keys: &Arc<Keys>,
     journals: &mut Journals,
-    output: &Arc<Output>,
+    log: &Arc<Log>,
 ) -> anyhow::Result<Builder> {
-    let tell = Arc::clone(output);
+    let tell = Arc::clone(log);
     let mut builder = Consumer::builder(source)
         .no_key(match plan.no_key {
             NoKey::Serial => consumer::NoKey::OneByOne,
@@ -207,7 +220,10 @@ fn builder(
         .on_notice(move |notice| match notice {
             // With one partition that is no news.
             Notice::Assigned(_) | Notice::GivenUp { running: 0, .. } => {}
-            notice => tell.say(notice),
+            notice @ Notice::Failed { .. } => {
+                tell.say_seldom(Level::Warn, FAILURES_AT_ONCE, notice)
+            }
+            notice => tell.say_seldom(Level::Warn, NOTICES_AT_ONCE, notice),
         });
     builder = match plan.order {
         Order::Key if plan.key.is_some() => {
@@ -303,7 +319,7 @@ fn follow(
     remote: &Remote,
     children: Option<&Children>,
     stop_within: Duration,
-    output: &Output,
+    log: &Log,
     look: impl Fn(),
 ) -> Option<Ending> {
     let mut asked = 0;
@@ -322,7 +338,7 @@ fn follow(
             Cause::Signal(signal) => Ending::Signalled { signal },
             Cause::OutputClosed => Ending::Signalled { signal: signal_hook::consts::SIGPIPE },
             Cause::Error(error) => {
-                output.say(format_args!("{error:#}"));
+                log.say(Level::Error, format_args!("{error:#}"));
                 Ending::Error
             }
         };
@@ -330,10 +346,10 @@ fn follow(
         match asked {
             1 => {
                 remote.stop(stop_within);
-                output.say("stopping; what runs may finish, interrupt again to end it");
+                log.say(Level::Info, "stopping; what runs may finish, interrupt again to end it");
             }
             2 => {
-                output.say("ending what runs");
+                log.say(Level::Info, "ending what runs");
                 remote.stop(Duration::ZERO);
             }
             _ => _ = children.inspect(|children| children.kill()),
@@ -342,25 +358,39 @@ fn follow(
     stopped
 }
 
-fn report(ended: &Ended, output: &Output) {
+fn report(ended: &Ended, log: &Log) {
     for stopped in &ended.stopped {
         let record = &stopped.record;
         let why = record.failure.as_deref().unwrap_or("it failed");
-        output.say(format_args!(
-            "{} at {} is not done, nor is what is behind it: {why}",
-            stopped.partition, record.position
-        ));
+        log.say(
+            Level::Warn,
+            format_args!(
+                "{} at {} is not done, nor is what is behind it: {why}",
+                stopped.partition, record.position
+            ),
+        );
     }
     let counts = &ended.counts;
-    output.say(format_args!(
-        "ended because {}: {} handled, {} attempts failed, {} skipped, {} dead-lettered, {} given up",
-        ended.why,
-        counts.handled,
-        counts.failed_attempts,
-        counts.skipped,
-        counts.dead_lettered,
-        ended.abandoned
-    ));
+    let missed = match counts.missed {
+        0 => String::new(),
+        missed => format!(", {missed} removed before they were read"),
+    };
+    let level = match ended.why {
+        Why::Failed { .. } | Why::Source(_) => Level::Error,
+        _ => Level::Info,
+    };
+    log.say(
+        level,
+        format_args!(
+            "ended because {}: {} handled, {} attempts failed, {} skipped, {} dead-lettered, {} given up{missed}",
+            ended.why,
+            counts.handled,
+            counts.failed_attempts,
+            counts.skipped,
+            counts.dead_lettered,
+            ended.abandoned
+        ),
+    );
 }
 
 fn ending(ended: &Ended, stopped: Option<Ending>) -> Ending {

@@ -1,14 +1,18 @@
 //! The configuration file: read, checked, and explained. A mistake is named with its line and a remedy.
 
+use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 
-use super::plan::Plan;
+use super::kafka;
+use super::plan::{Handler, Plan, Source};
 use super::settings::Settings;
 use crate::exit::Ending;
+use crate::process;
 
 /// Checks and explains configuration files of keylane consume.
 #[derive(Debug, Args)]
@@ -50,11 +54,22 @@ fn check(path: &Path) -> anyhow::Result<()> {
         command,
         ..Settings::default()
     };
-    Plan::new(settings.or(added)).map(drop).map_err(|wrong| {
-        let line = wrong.setting.and_then(|setting| line_of(&text, setting));
+    let at = |setting: Option<&str>, what: &dyn Display| {
+        let line = setting.and_then(|setting| line_of(&text, setting));
         let line = line.map_or(String::new(), |line| format!(":{line}"));
-        anyhow!("{}{line}: {wrong}", path.display())
-    })
+        anyhow!("{}{line}: {what}", path.display())
+    };
+    let plan = Plan::new(settings.or(added)).map_err(|wrong| at(wrong.setting, &wrong))?;
+    if let Handler::Command(words) | Handler::Worker { words, .. } = &plan.handler
+        && let Some(program) = words.first().filter(|program| !program.contains('{'))
+    {
+        let found = process::resolve(OsStr::new(program));
+        found.map_err(|error| at(Some("command"), &error))?;
+    }
+    if let Source::Kafka(kafka) = &plan.source {
+        kafka::check(kafka).map_err(|error| at(Some("client"), &format!("{error:#}")))?;
+    }
+    Ok(())
 }
 
 /// The settings in a file.
@@ -97,6 +112,10 @@ pub(crate) const EXAMPLE: &str = r#"# keylane consume --config FILE. Each key is
 # member = "billing-1"
 protocol = "cooperative" # "cooperative", "broker" (KIP-848)
 start = "first"          # for a group that has stored nothing yet: "first", "last", "refuse"
+out-of-range = "refuse"  # where the next record does not exist any more: "first", "last", "refuse"
+foreign-progress = "refuse" # progress that another product has stored, or that is damaged: "refuse", "repeat"
+offset-map = "kl2"       # "kl1" while a member of the group knows no other
+# client-config = "client.properties"  # NAME=VALUE in each line, for what must not stand in a command line
 # Where the progress in a file is kept.
 # state = "orders.ndjson.keylane"
 # End when all there is has been handled: so by default for files.
@@ -110,6 +129,7 @@ ndjson = false           # payloads are JSON, so that their members have names
 
 # What handles a record: a command without a shell, or an address to POST it to.
 # command = ["./handle", "{key}"]
+payload = "arg"          # how a command gets it: "arg", "stdin", "json" (a line with the whole record)
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
 # worker-timeout = "1m"              # for an answer; without end, if it is not set
 # http = "http://127.0.0.1:8080/orders"
@@ -141,7 +161,7 @@ most-records = 4096      # under way, of each partition
 most-bytes = 16777216
 stop-within = "30s"
 
-# /healthz, /metrics and /lag.
+# /healthz, /readyz, /metrics and /lag.
 # listen = "127.0.0.1:9100"
 stalled-after = "1m"     # without progress for so long a partition is unhealthy
 "#;

@@ -1,24 +1,29 @@
-//! `/healthz`, `/metrics` and `/lag` of a running consumer.
+//! `/healthz`, `/readyz`, `/metrics` and `/lag` of a running consumer.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use keylane_stream::consumer::{Remote, Survey};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
-use super::view::{Lag, is_healthy, metrics};
+use super::view::{Lag, Patience, complaints, metrics, unready};
 
 /// How long the consumer may take to say how it stands. It does so between two waits of at most 100 ms,
 /// unless its source hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How many clients are served at a time.
+const MAX_CONNECTIONS: usize = 64;
 
 /// How long a client may take to send its request.
 const SLOWEST_REQUEST: Duration = Duration::from_secs(10);
@@ -28,12 +33,14 @@ pub(super) fn listen(
     runtime: &tokio::runtime::Handle,
     address: &str,
     remote: Remote,
-    stalled_after: Duration,
+    patience: Patience,
 ) -> anyhow::Result<SocketAddr> {
     let listener = runtime.block_on(TcpListener::bind(address)).with_context(|| {
         format!("cannot listen at {address}; give an address and a free port, like 127.0.0.1:9100")
     })?;
     let at = listener.local_addr()?;
+    let is_local = at.ip().is_loopback();
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     runtime.spawn(async move {
         loop {
             // A connection that breaks before it is taken is its client's affair.
@@ -41,14 +48,18 @@ pub(super) fn listen(
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
+            // The client waits if there are too many, and is refused by the system if there are many more.
+            let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
             let remote = remote.clone();
-            let answer = service_fn(move |request| answer(request, remote.clone(), stalled_after));
+            let answer =
+                service_fn(move |request| answer(request, is_local, remote.clone(), patience));
             tokio::spawn(async move {
                 let _ = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(SLOWEST_REQUEST)
                     .serve_connection(TokioIo::new(stream), answer)
                     .await;
+                drop(permit);
             });
         }
     });
@@ -57,41 +68,67 @@ pub(super) fn listen(
 
 async fn answer(
     request: Request<Incoming>,
+    is_local: bool,
     remote: Remote,
-    stalled_after: Duration,
+    patience: Patience,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET {
         return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n".to_owned()));
     }
+    if is_local && !has_honest_host(&request) {
+        let what = "the request names another host; ask by address, or as localhost\n";
+        return Ok(text(StatusCode::FORBIDDEN, what.to_owned()));
+    }
     let asked = tokio::task::spawn_blocking(move || remote.survey(PATIENCE)).await;
     let survey = asked.ok().flatten();
     let lags: Vec<_> = survey.iter().flat_map(|survey| &survey.partitions).collect();
-    let lags: Vec<_> = lags.into_iter().map(|held| Lag::new(held, stalled_after)).collect();
+    let lags: Vec<_> = lags.into_iter().map(|held| Lag::new(held, patience)).collect();
     Ok(match (request.uri().path(), &survey) {
-        ("/healthz", survey) => health(survey.as_ref(), &lags),
+        ("/healthz", survey) => health(survey.as_ref(), &lags, patience),
+        ("/readyz", survey) => readiness(survey.as_ref()),
         ("/metrics", Some(survey)) => text(StatusCode::OK, metrics(survey, &lags)),
         ("/lag", Some(_)) => {
             let body = serde_json::to_string(&lags).expect("numbers and text are JSON");
             of_type(StatusCode::OK, "application/json", body)
         }
-        ("/metrics" | "/lag", None) => health(None, &lags),
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /metrics and /lag\n".to_owned()),
+        ("/metrics" | "/lag", None) => health(None, &lags, patience),
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "there are /healthz, /readyz, /metrics and /lag\n".to_owned(),
+        ),
     })
 }
 
-fn health(survey: Option<&Survey>, lags: &[Lag]) -> Response<Full<Bytes>> {
-    match survey {
-        None => text(StatusCode::SERVICE_UNAVAILABLE, "the consumer does not answer\n".to_owned()),
-        Some(_) if is_healthy(lags) => text(StatusCode::OK, "ok\n".to_owned()),
-        Some(_) => {
-            let stalled = lags.iter().filter_map(|lag| {
-                let live = lag.live.as_ref().filter(|live| live.stalled)?;
-                let seconds = live.without_progress_seconds;
-                Some(format!("{} has made no progress for {seconds:.1} s\n", lag.partition))
-            });
-            text(StatusCode::SERVICE_UNAVAILABLE, stalled.collect())
-        }
+fn health(survey: Option<&Survey>, lags: &[Lag], patience: Patience) -> Response<Full<Bytes>> {
+    let complaints = match survey {
+        None => vec!["the consumer does not answer".to_owned()],
+        Some(survey) => complaints(survey, lags, patience),
+    };
+    if complaints.is_empty() {
+        return text(StatusCode::OK, "ok\n".to_owned());
     }
+    text(StatusCode::SERVICE_UNAVAILABLE, complaints.join("\n") + "\n")
+}
+
+fn readiness(survey: Option<&Survey>) -> Response<Full<Bytes>> {
+    let why = survey.map_or(Some("the consumer does not answer"), unready);
+    match why {
+        None => text(StatusCode::OK, "ready\n".to_owned()),
+        Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+/// Whether the request names this machine, or an address. A page in a browser of this machine can have a name of its
+/// own lead here, and would then read what it gets; no name but `localhost` is accepted.
+fn has_honest_host(request: &Request<Incoming>) -> bool {
+    let Some(host) = request.headers().get(HOST) else { return true };
+    let Ok(host) = host.to_str() else { return false };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {

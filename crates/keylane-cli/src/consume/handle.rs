@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use keylane_stream::consumer::{Attempt, Failure};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url, redirect};
 
 use super::keys::{Keys, as_input};
+use super::metadata;
 use super::plan::Class;
+use super::settings::PayloadAs;
 use crate::input::Layout;
 use crate::output::{NotWritten, Output};
 use crate::process::{self, Children};
@@ -23,6 +25,9 @@ use crate::template::{NoField, Template};
 
 /// The exit status of a command that refuses a record for good: `EX_DATAERR` of BSD's sysexits.
 const REFUSED: i32 = 65;
+
+/// The largest answer of a service that is read.
+const MAX_ANSWER: usize = 16 << 20;
 
 /// How much of an answer is quoted in a message.
 const QUOTED: usize = 200;
@@ -38,6 +43,8 @@ pub(super) enum NotHandled {
     NotWritten(#[from] NotWritten),
     #[error(transparent)]
     Unfit(#[from] NoField),
+    #[error("its payload is {0}")]
+    NotJson(String),
     #[error("its worker ended without answering it ({0})")]
     WorkerEnded(String),
     #[error("there is no worker for it")]
@@ -48,6 +55,8 @@ pub(super) enum NotHandled {
     LineEnd,
     #[error("the answer was {status}{quoted}")]
     Answer { status: StatusCode, quoted: String },
+    #[error("the answer has more than {} MiB; a service may answer that much at most", MAX_ANSWER >> 20)]
+    LongAnswer,
     #[error("no answer")]
     NoAnswer(#[source] reqwest::Error),
 }
@@ -62,10 +71,10 @@ pub(super) fn classify(failure: &Failure) -> Class {
             let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
             kinds.contains(&error.kind())
         }
-        Some(NotHandled::Unfit(_) | NotHandled::LineEnd) => true,
+        Some(NotHandled::Unfit(_) | NotHandled::NotJson(_) | NotHandled::LineEnd) => true,
         Some(NotHandled::WorkerEnded(_) | NotHandled::NoWorker) => false,
         Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
-        Some(NotHandled::NoAnswer(_)) => false,
+        Some(NotHandled::NoAnswer(_) | NotHandled::LongAnswer) => false,
         None => matches!(failure, Failure::NoKey),
     };
     if refused { Class::Refused } else { Class::Failed }
@@ -85,6 +94,7 @@ pub(super) struct Commands {
     words: Vec<Template>,
     /// Where the program is, if it is the same for all records.
     program: Option<PathBuf>,
+    payload: PayloadAs,
     keys: Arc<Keys>,
     pub(super) children: Arc<Children>,
     pub(super) output: Arc<Output>,
@@ -94,21 +104,23 @@ impl Commands {
     pub(super) fn new(
         words: &[String],
         layout: &Layout,
+        payload: PayloadAs,
         keys: Arc<Keys>,
         output: Arc<Output>,
         children: Arc<Children>,
     ) -> anyhow::Result<Self> {
         let mut words = templates(words, layout)?;
-        if !words.iter().any(Template::has_placeholder) {
+        if payload == PayloadAs::Arg && !words.iter().any(Template::has_placeholder) {
             words.push(Template::whole());
         }
-        Self::of(words, keys, output, children)
+        Self::of(words, payload, keys, output, children)
     }
 
     /// For batches, which a command gets as lines: its words are the same for all.
     pub(super) fn for_batches(
         words: &[String],
         layout: &Layout,
+        payload: PayloadAs,
         keys: Arc<Keys>,
         output: Arc<Output>,
         children: Arc<Children>,
@@ -118,23 +130,24 @@ impl Commands {
             !words.iter().any(Template::has_placeholder),
             "a command gets a batch as lines on its standard input; leave out {{}} or batch"
         );
-        Self::of(words, keys, output, children)
+        Self::of(words, payload, keys, output, children)
     }
 
     fn of(
         words: Vec<Template>,
+        payload: PayloadAs,
         keys: Arc<Keys>,
         output: Arc<Output>,
         children: Arc<Children>,
     ) -> anyhow::Result<Self> {
         let program = words.first().and_then(Template::constant);
         let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
-        Ok(Commands { words, program, keys, children, output })
+        Ok(Commands { words, program, payload, keys, children, output })
     }
 
     /// Runs the command, and writes what it prints.
     pub(super) fn handle(&self, attempt: &Attempt) -> Result<(), NotHandled> {
-        self.run(&mut self.command(attempt)?)
+        self.run(&mut self.with_payload(attempt)?)
     }
 
     /// The same with a command that is made already.
@@ -148,10 +161,28 @@ impl Commands {
 
     /// Runs the command, and returns what it prints.
     pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
-        let mut command = self.command(attempt)?;
+        let mut command = self.with_payload(attempt)?;
         let ended = process::ask_once(&self.children, &mut command, &self.output);
         let (status, answer) = ended.map_err(NotHandled::NotRun)?;
         succeeded(status).map(|()| answer)
+    }
+
+    /// The command for a record, with its payload where that is wanted.
+    fn with_payload(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
+        self.keys.check(attempt.record())?;
+        let mut command = self.command(attempt)?;
+        let payload = match self.payload {
+            PayloadAs::Arg => return Ok(command),
+            PayloadAs::Stdin => keylane_process::whole_input(attempt.payload()),
+            PayloadAs::Json => keylane_process::whole_input(&metadata::envelope(attempt)),
+        };
+        command.stdin(payload.map_err(NotHandled::NotRun)?);
+        Ok(command)
+    }
+
+    /// The line that a handler of lines gets for a record.
+    pub(super) fn line_of(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+        line_of(attempt, &self.keys, self.payload)
     }
 
     /// The command for a record, or for several of which this is the first; its standard input is empty.
@@ -168,17 +199,27 @@ impl Commands {
         let program = self.program.as_deref().map_or(name.as_os_str(), |path| path.as_os_str());
         let mut command = Command::new(program);
         command.arg0(name).args(&words[1..]);
-        command
-            .env("KEYLANE_KEY", OsStr::from_bytes(&key))
-            .env("KEYLANE_PARTITION", attempt.partition().to_string())
-            .env("KEYLANE_POSITION", attempt.position().to_string())
-            .env("KEYLANE_ATTEMPT", attempt.number().to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
+        metadata::describe(&mut command, attempt, &key);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         Ok(command)
     }
+}
+
+/// A record as a line: its payload, or all of it.
+pub(super) fn line_of(
+    attempt: &Attempt,
+    keys: &Keys,
+    payload: PayloadAs,
+) -> Result<Vec<u8>, NotHandled> {
+    keys.check(attempt.record())?;
+    if payload == PayloadAs::Json {
+        return Ok(metadata::envelope(attempt));
+    }
+    let payload = attempt.payload();
+    if memchr::memchr(b'\n', payload).is_some() {
+        return Err(NotHandled::LineEnd);
+    }
+    Ok([payload, b"\n"].concat())
 }
 
 fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
@@ -201,7 +242,9 @@ pub(super) struct Posts {
     client: reqwest::Client,
     url: Url,
     keys: Arc<Keys>,
+    /// Whether payloads are JSON.
     pub(super) json: bool,
+    pub(super) payload: PayloadAs,
 }
 
 impl Posts {
@@ -210,6 +253,7 @@ impl Posts {
         timeout: Duration,
         keys: Arc<Keys>,
         json: bool,
+        payload: PayloadAs,
     ) -> anyhow::Result<Self> {
         // It is refused if one is installed already, which is as well.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -221,12 +265,17 @@ impl Posts {
             .build()
             .context("cannot prepare for HTTP")?;
         let url = Url::parse(url).with_context(|| format!("`{url}` is no address"))?;
-        Ok(Posts { client, url, keys, json })
+        Ok(Posts { client, url, keys, json, payload })
     }
 
     /// Posts the record, and returns what is answered.
     pub(super) async fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
-        self.post(self.headers(attempt), attempt.payload().to_vec()).await
+        self.keys.check(attempt.record())?;
+        let body = match self.payload {
+            PayloadAs::Json => metadata::envelope(attempt),
+            PayloadAs::Arg | PayloadAs::Stdin => attempt.payload().to_vec(),
+        };
+        self.post(self.headers(attempt), body).await
     }
 
     /// Posts this, and returns what is answered.
@@ -236,12 +285,18 @@ impl Posts {
         body: Vec<u8>,
     ) -> Result<Vec<u8>, NotHandled> {
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
-        let answer = request.send().await.map_err(NotHandled::NoAnswer)?;
+        let mut answer = request.send().await.map_err(NotHandled::NoAnswer)?;
         let status = answer.status();
         // To its end, so that the connection can be used again.
-        let body = answer.bytes().await.map_err(NotHandled::NoAnswer)?;
+        let mut body = Vec::new();
+        while let Some(part) = answer.chunk().await.map_err(NotHandled::NoAnswer)? {
+            if body.len() + part.len() > MAX_ANSWER {
+                return Err(NotHandled::LongAnswer);
+            }
+            body.extend_from_slice(&part);
+        }
         if status.is_success() {
-            return Ok(body.into());
+            return Ok(body);
         }
         let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
         let quoted = match quoted.trim() {
@@ -252,23 +307,16 @@ impl Posts {
     }
 
     pub(super) fn headers(&self, attempt: &Attempt) -> HeaderMap {
-        let (partition, position) = (attempt.partition(), attempt.position());
-        let mut headers = HeaderMap::new();
-        let mut put = |name: &'static str, value: &[u8]| {
-            // What is no header's value is left out.
-            if let Ok(value) = HeaderValue::from_bytes(value) {
-                headers.insert(HeaderName::from_static(name), value);
-            }
-        };
-        put("keylane-partition", partition.to_string().as_bytes());
-        put("keylane-position", position.to_string().as_bytes());
-        put("keylane-attempt", attempt.number().to_string().as_bytes());
-        put("idempotency-key", format!("{partition}@{position}").as_bytes());
-        if let Some(key) = self.keys.key_of(attempt.record()) {
-            put("keylane-key", &key);
-        }
-        let kind = if self.json { "application/json" } else { "application/octet-stream" };
+        let key = self.keys.key_of(attempt.record());
+        let mut headers = metadata::headers_of(attempt, key.as_deref());
+        let is_json = self.json || self.payload == PayloadAs::Json;
+        let kind = if is_json { "application/json" } else { "application/octet-stream" };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers
+    }
+
+    /// The line that a handler of lines gets for a record.
+    pub(super) fn line_of(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+        line_of(attempt, &self.keys, self.payload)
     }
 }

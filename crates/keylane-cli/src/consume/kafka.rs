@@ -2,19 +2,21 @@
 //! with the feature `kafka`.
 
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
-    Address, Client, KafkaLetters, KafkaOutput, KafkaSink, KafkaSource, Protocol, SendError,
-    Settings, Start, Written, lag,
+    Address, Client, KafkaLetters, KafkaOutput, KafkaSink, KafkaSource, MapVersion, Protocol,
+    SendError, Settings, Start, Written, lag, topic_exists,
 };
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
+use keylane_stream::tracker::{Policy, Unreadable};
 
 use super::plan::Kafka;
-use super::settings::{KafkaProtocol, KafkaStart};
+use super::settings::{ForeignProgress, KafkaProtocol, KafkaStart, OffsetMap};
 use super::view::Lag;
 
 pub(super) fn source(kafka: &Kafka) -> anyhow::Result<Box<dyn Source>> {
@@ -26,7 +28,9 @@ pub(super) fn exactly_once(
     kafka: &Kafka,
     output: &str,
 ) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
-    let (source, output) = KafkaSource::join_exactly_once(settings(kafka)?, output)?;
+    let settings = settings(kafka)?;
+    check_topic(&settings.client, output)?;
+    let (source, output) = KafkaSource::join_exactly_once(settings, output)?;
     Ok((Box::new(source), Box::new(output)))
 }
 
@@ -39,13 +43,46 @@ fn settings(kafka: &Kafka) -> anyhow::Result<Settings> {
             KafkaProtocol::Broker => Protocol::Broker,
         },
         member: kafka.member.clone(),
-        start: match kafka.start {
-            KafkaStart::First => Start::First,
-            KafkaStart::Last => Start::Last,
-            KafkaStart::Refuse => Start::Refuse,
+        start: start(kafka.start),
+        out_of_range: start(kafka.out_of_range),
+        policy: Policy {
+            unreadable: match kafka.foreign_progress {
+                ForeignProgress::Refuse => Unreadable::Refuse,
+                ForeignProgress::Repeat => Unreadable::Repeat,
+            },
+            ..Policy::default()
+        },
+        map_version: match kafka.offset_map {
+            OffsetMap::Kl1 => MapVersion::One,
+            OffsetMap::Kl2 => MapVersion::Two,
         },
         ..settings
     })
+}
+
+fn start(start: KafkaStart) -> Start {
+    match start {
+        KafkaStart::First => Start::First,
+        KafkaStart::Last => Start::Last,
+        KafkaStart::Refuse => Start::Refuse,
+    }
+}
+
+/// How long the brokers may take to say whether a topic exists.
+const TOPIC_WITHIN: Duration = Duration::from_secs(5);
+
+/// Checks that a topic exists that is written to later. Brokers that do not answer are no error: the source waits for
+/// them as well.
+fn check_topic(client: &Client, topic: &str) -> anyhow::Result<()> {
+    if topic_exists(client, topic, TOPIC_WITHIN)? == Some(false) {
+        bail!("there is no topic {topic} at {}; make it first", client.brokers());
+    }
+    Ok(())
+}
+
+/// Checks the client's settings and the source, without a connection.
+pub(super) fn check(kafka: &Kafka) -> anyhow::Result<()> {
+    Ok(settings(kafka)?.check()?)
 }
 
 pub(super) fn dead_letters(
@@ -53,11 +90,13 @@ pub(super) fn dead_letters(
     settings: &[String],
 ) -> anyhow::Result<Box<dyn DeadLetters>> {
     let (client, address) = client(address, settings)?;
+    check_topic(&client, &address.topic)?;
     Ok(Box::new(KafkaLetters::new(KafkaSink::new(&client)?, address.topic)))
 }
 
 pub(super) fn output(address: &str, settings: &[String]) -> anyhow::Result<Box<dyn Sink>> {
     let (client, address) = client(address, settings)?;
+    check_topic(&client, &address.topic)?;
     Ok(Box::new(KafkaOutput::new(&client, address.topic)?))
 }
 

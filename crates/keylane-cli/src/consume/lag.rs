@@ -51,6 +51,7 @@ pub(crate) fn run(args: &LagArgs) -> anyhow::Result<Ending> {
     };
     match args.json {
         true => println!("{}", serde_json::to_string(&lags)?),
+        false if lags.is_empty() => println!("no group has stored any progress"),
         false => print!("{}", table(&lags)),
     }
     Ok(Ending::Finished { failed: 0 })

@@ -21,6 +21,8 @@ mod kafka;
 mod kafka;
 mod keys;
 mod lag;
+mod log;
+mod metadata;
 mod outputs;
 mod plan;
 mod produce;

@@ -15,6 +15,10 @@ pub(super) fn source(_: &Kafka) -> anyhow::Result<Box<dyn Source>> {
     bail!(WITHOUT)
 }
 
+pub(super) fn check(_: &Kafka) -> anyhow::Result<()> {
+    bail!(WITHOUT)
+}
+
 pub(super) fn exactly_once(_: &Kafka, _: &str) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
     bail!(WITHOUT)
 }

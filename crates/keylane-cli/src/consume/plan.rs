@@ -1,13 +1,17 @@
 //! The settings with their defaults filled in, and checked: what is wrong is said before anything starts.
 
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
 
-use super::settings::{KafkaProtocol, KafkaStart, NoKey, OnFail, OnRefused, Order, Settings, Span};
+use super::settings::{
+    ForeignProgress, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail, OnRefused, Order,
+    PayloadAs, Settings, Span,
+};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -17,6 +21,7 @@ pub(super) struct Plan {
     pub(super) order: Order,
     pub(super) no_key: NoKey,
     pub(super) ndjson: bool,
+    pub(super) payload: PayloadAs,
     pub(super) jobs: usize,
     pub(super) handler: Handler,
     /// How records of a key are handled together, if they are.
@@ -51,6 +56,9 @@ pub(super) struct Kafka {
     pub(super) protocol: KafkaProtocol,
     pub(super) member: Option<String>,
     pub(super) start: KafkaStart,
+    pub(super) out_of_range: KafkaStart,
+    pub(super) foreign_progress: ForeignProgress,
+    pub(super) offset_map: OffsetMap,
 }
 
 #[derive(Debug)]
@@ -119,7 +127,8 @@ fn wrong<T>(setting: &'static str, what: impl Into<String>) -> Result<T, Wrong> 
 }
 
 impl Plan {
-    pub(super) fn new(settings: Settings) -> Result<Self, Wrong> {
+    pub(super) fn new(mut settings: Settings) -> Result<Self, Wrong> {
+        settings.client = Some(client(&settings)?);
         let span = |span: Option<Span>, default: u64| {
             span.map_or(Duration::from_secs(default), |span| span.0)
         };
@@ -157,6 +166,7 @@ impl Plan {
             }
         };
         let batch = batch(&settings)?;
+        let payload = payload(&settings)?;
         let source = source(&settings)?;
         if matches!(source, Source::File { .. } | Source::Stdin)
             && order == Order::Key
@@ -170,6 +180,7 @@ impl Plan {
             order,
             no_key: settings.no_key.unwrap_or(NoKey::Serial),
             ndjson: settings.ndjson.unwrap_or(false),
+            payload,
             jobs: settings.jobs.unwrap_or(jobs),
             handler,
             batch,
@@ -185,6 +196,34 @@ impl Plan {
             stalled_after: span(settings.stalled_after, 60),
         })
     }
+}
+
+/// The client's settings: those of the file, and behind them those that count more.
+fn client(settings: &Settings) -> Result<Vec<String>, Wrong> {
+    let mut client = Vec::new();
+    if let Some(path) = &settings.client_config {
+        let text = fs::read_to_string(path).or_else(|error| {
+            wrong(
+                "client-config",
+                format!("cannot read {}: {error}; check the name", path.display()),
+            )
+        })?;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with(['#', '!']) {
+                continue;
+            }
+            let Some((name, value)) = line.split_once('=') else {
+                // The line is not repeated, for it may be a secret.
+                let place = format!("{}:{}", path.display(), number + 1);
+                let what = format!("{place} is no setting of the client; write NAME=VALUE");
+                return wrong("client-config", what);
+            };
+            client.push(format!("{}={}", name.trim(), value.trim()));
+        }
+    }
+    client.extend(settings.client.iter().flatten().cloned());
+    Ok(client)
 }
 
 fn source(settings: &Settings) -> Result<Source, Wrong> {
@@ -204,6 +243,9 @@ fn source(settings: &Settings) -> Result<Source, Wrong> {
                 protocol: settings.protocol.unwrap_or(KafkaProtocol::Cooperative),
                 member: settings.member.clone(),
                 start: settings.start.unwrap_or(KafkaStart::First),
+                out_of_range: settings.out_of_range.unwrap_or(KafkaStart::Refuse),
+                foreign_progress: settings.foreign_progress.unwrap_or(ForeignProgress::Refuse),
+                offset_map: settings.offset_map.unwrap_or(OffsetMap::Kl2),
             })),
             None => wrong("source", "a topic's progress belongs to a group; add group"),
         },
@@ -253,6 +295,22 @@ fn handler(settings: &Settings) -> Result<Handler, Wrong> {
             wrong("command", "nothing handles the records; add a command behind --, or http")
         }
         (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
+    }
+}
+
+fn payload(settings: &Settings) -> Result<PayloadAs, Wrong> {
+    let payload = settings.payload.unwrap_or(PayloadAs::Arg);
+    let is_plain_command = settings.http.is_none() && settings.worker != Some(true);
+    match payload {
+        PayloadAs::Stdin if !is_plain_command => wrong(
+            "payload",
+            "`stdin` is for a command that runs for each record; leave out payload, or write json",
+        ),
+        PayloadAs::Stdin if settings.batch.is_some() => wrong(
+            "payload",
+            "a command gets a batch as lines on its standard input; leave out payload, or write json",
+        ),
+        payload => Ok(payload),
     }
 }
 

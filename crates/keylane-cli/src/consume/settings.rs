@@ -43,6 +43,27 @@ pub(crate) struct Settings {
     #[arg(long, value_enum, value_name = "WHERE")]
     pub(crate) start: Option<KafkaStart>,
 
+    /// Where a Kafka partition continues whose next record does not exist any
+    /// more: retention has removed it, brokers have lost it, or the group was
+    /// set beyond the end. By default that is an error.
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub(crate) out_of_range: Option<KafkaStart>,
+
+    /// What to do with the progress of a Kafka group that another product has
+    /// stored, or that is damaged: by default that is an error.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) foreign_progress: Option<ForeignProgress>,
+
+    /// The version in which a Kafka group's progress is written: kl1 while a
+    /// member of it runs that knows no other, kl2 by default.
+    #[arg(long, value_enum, value_name = "VERSION")]
+    pub(crate) offset_map: Option<OffsetMap>,
+
+    /// A file with settings of the Kafka client, NAME=VALUE in each line: for
+    /// what must not stand in a command line, such as sasl.password.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_config: Option<PathBuf>,
+
     /// Where the progress in a file is kept; beside it, with .keylane at the
     /// end of the name, by default.
     #[arg(long, value_name = "PATH")]
@@ -69,6 +90,12 @@ pub(crate) struct Settings {
     /// Payloads are JSON, so that their members have names.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) ndjson: Option<bool>,
+
+    /// How a command gets the payload: as an argument (by default), on its
+    /// standard input, or with all that the record has as a line of JSON there,
+    /// which workers and services can get as well.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) payload: Option<PayloadAs>,
 
     /// How many records are handled at a time: one per CPU by default, 100
     /// with --http.
@@ -162,7 +189,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME")]
     pub(crate) stop_within: Option<Span>,
 
-    /// Serve /healthz, /metrics and /lag at this address, such as
+    /// Serve /healthz, /readyz, /metrics and /lag at this address, such as
     /// 127.0.0.1:9100.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
@@ -186,7 +213,7 @@ pub(crate) enum KafkaProtocol {
     Broker,
 }
 
-/// Where a Kafka group begins that has stored nothing yet.
+/// Where reading a Kafka partition begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum KafkaStart {
@@ -196,6 +223,38 @@ pub(crate) enum KafkaStart {
     Last,
     /// Nowhere: that is an error.
     Refuse,
+}
+
+/// What is done with progress that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ForeignProgress {
+    /// It is an error. What the parallel consumer has stored is taken over.
+    Refuse,
+    /// The partition is repeated from the committed offset.
+    Repeat,
+}
+
+/// In which version progress is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OffsetMap {
+    /// Without leader epochs.
+    Kl1,
+    /// With leader epochs.
+    Kl2,
+}
+
+/// How a handler gets the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PayloadAs {
+    /// In place of {}, or as the last argument.
+    Arg,
+    /// On standard input, as it is.
+    Stdin,
+    /// A line of JSON with the whole record.
+    Json,
 }
 
 /// What order is kept for.
@@ -308,12 +367,17 @@ impl Settings {
             protocol,
             member,
             start,
+            out_of_range,
+            foreign_progress,
+            offset_map,
+            client_config,
             state,
             to_the_end,
             key,
             order,
             no_key,
             ndjson,
+            payload,
             jobs,
             worker,
             worker_timeout,

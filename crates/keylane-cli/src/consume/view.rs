@@ -6,6 +6,15 @@ use std::time::Duration;
 use keylane_stream::consumer::{PartitionSurvey, Survey, Waiting, WaitsFor};
 use serde::{Deserialize, Serialize};
 
+/// From when on a consumer is unhealthy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Time without progress, or without a broker.
+    pub(crate) stalled: Duration,
+    /// Age of progress that is not stored. What is stored seldom is older by that.
+    pub(crate) uncommitted: Duration,
+}
+
 /// A partition, for whoever asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lag {
@@ -27,11 +36,20 @@ pub(crate) struct Lag {
 /// What only the consumer itself knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Live {
+    /// Attempts that run.
+    #[serde(default)]
+    pub(crate) running: u64,
     pub(crate) held: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_by: Option<String>,
     pub(crate) oldest_seconds: f64,
+    /// The record that was taken on first of those that are not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest: Option<Blocked>,
     pub(crate) without_progress_seconds: f64,
+    /// How long the oldest progress has not been stored.
+    #[serde(default)]
+    pub(crate) uncommitted_seconds: f64,
     pub(crate) stalled: bool,
     pub(crate) blocked_count: u64,
     pub(crate) blocked: Vec<Blocked>,
@@ -48,7 +66,7 @@ pub(crate) struct Blocked {
 }
 
 impl Lag {
-    pub(crate) fn new(held: &PartitionSurvey, stalled_after: Duration) -> Self {
+    pub(crate) fn new(held: &PartitionSurvey, patience: Patience) -> Self {
         Lag {
             partition: held.partition.to_string(),
             group: None,
@@ -57,11 +75,15 @@ impl Lag {
             end: held.end.map(|end| end.get()),
             incomplete: held.incomplete as u64,
             live: Some(Live {
+                running: held.running as u64,
                 held: held.held as u64,
                 held_by: held.held_by.map(|by| format!("{by:?}").to_lowercase()),
                 oldest_seconds: held.oldest.as_ref().map_or(0.0, |oldest| oldest.age.as_secs_f64()),
+                oldest: held.oldest.as_ref().map(Blocked::new),
                 without_progress_seconds: held.without_progress.as_secs_f64(),
-                stalled: held.without_progress >= stalled_after,
+                uncommitted_seconds: held.unsaved.as_secs_f64(),
+                stalled: held.without_progress >= patience.stalled
+                    || held.unsaved >= patience.uncommitted,
                 blocked_count: held.blocked_count as u64,
                 blocked: held.blocked.iter().map(Blocked::new).collect(),
             }),
@@ -101,9 +123,44 @@ impl Blocked {
     }
 }
 
-/// Whether no partition is stalled.
-pub(crate) fn is_healthy(lags: &[Lag]) -> bool {
-    !lags.iter().any(|lag| lag.live.as_ref().is_some_and(|live| live.stalled))
+/// Why a consumer is unhealthy, a line for each reason; none if it is well.
+pub(crate) fn complaints(survey: &Survey, lags: &[Lag], patience: Patience) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if let Some(since) = survey.unreachable.filter(|since| *since >= patience.stalled) {
+        complaints.push(format!("no broker has been connected for {:.1} s", since.as_secs_f64()));
+    }
+    for lag in lags {
+        let Some(live) = lag.live.as_ref().filter(|live| live.stalled) else { continue };
+        let (partition, uncommitted) = (&lag.partition, live.uncommitted_seconds);
+        if uncommitted >= patience.uncommitted.as_secs_f64() {
+            complaints.push(format!(
+                "{partition} has progress that was not stored for {uncommitted:.1} s"
+            ));
+        }
+        if live.without_progress_seconds >= patience.stalled.as_secs_f64() {
+            let seconds = live.without_progress_seconds;
+            let oldest = live.oldest.as_ref().map_or(String::new(), |oldest| {
+                let key = oldest.key.as_deref().unwrap_or("none").escape_debug();
+                let (position, why, age) = (oldest.position, &oldest.why, live.oldest_seconds);
+                format!("; the oldest is at {position}, key {key}, for {age:.1} s: {why}")
+            });
+            complaints.push(format!("{partition} has made no progress for {seconds:.1} s{oldest}"));
+        }
+    }
+    complaints
+}
+
+/// Why a consumer is not ready to get records; none if it is.
+pub(crate) fn unready(survey: &Survey) -> Option<&'static str> {
+    if survey.stopping {
+        Some("it is about to end")
+    } else if survey.unreachable.is_some() {
+        Some("no broker is connected")
+    } else if !survey.ready {
+        Some("it is not a member of its group yet")
+    } else {
+        None
+    }
 }
 
 /// The same in the text format of Prometheus.
@@ -115,6 +172,12 @@ pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
         ("attempts_failed", "Attempts that failed.", counts.failed_attempts),
         ("records_skipped", "Records that were skipped after their last attempt.", counts.skipped),
         ("records_dead_lettered", "Records that went to the dead letters.", counts.dead_lettered),
+        (
+            "records_missed",
+            "Positions passed over, whose records were removed before they were read.",
+            counts.missed,
+        ),
+        ("rebalances", "How often partitions came or went.", counts.rebalances),
         ("records_fenced", "Records whose end came too late to count.", counts.fenced),
         ("commits", "Commits that were stored.", counts.commits),
         ("commits_failed", "Commits that were not stored.", counts.failed_commits),
@@ -125,8 +188,9 @@ pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
              keylane_{name}_total {count}\n"
         );
     }
+    put_state(&mut text, survey);
     type Gauge = (&'static str, &'static str, fn(&Lag) -> Option<f64>);
-    let gauges: [Gauge; 9] = [
+    let gauges: [Gauge; 12] = [
         ("committed", "All positions below are done and stored.", |lag| Some(lag.committed as f64)),
         ("highest_done", "One past the highest position that is done.", |lag| {
             Some(lag.highest_done as f64)
@@ -136,6 +200,13 @@ pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
             lag.behind().map(|lag| lag as f64)
         }),
         ("incomplete", "Records under way.", |lag| Some(lag.incomplete as f64)),
+        ("running", "Attempts that run.", |lag| lag.live.as_ref().map(|live| live.running as f64)),
+        ("held", "Records that came and wait for room.", |lag| {
+            lag.live.as_ref().map(|live| live.held as f64)
+        }),
+        ("uncommitted_seconds", "How long the oldest progress has not been stored.", |lag| {
+            lag.live.as_ref().map(|live| live.uncommitted_seconds)
+        }),
         ("blocked", "Records that wait for something else than their turn.", |lag| {
             lag.live.as_ref().map(|live| live.blocked_count as f64)
         }),
@@ -161,6 +232,35 @@ pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
         }
     }
     text
+}
+
+/// What is true of the consumer as a whole.
+fn put_state(text: &mut String, survey: &Survey) {
+    let unreachable = survey.unreachable.map_or(0.0, |since| since.as_secs_f64());
+    for (name, help, value) in [
+        (
+            "ready",
+            "1 if the consumer is connected, and a member of its group.",
+            f64::from(u8::from(unready(survey).is_none())),
+        ),
+        ("unreachable_seconds", "How long no broker has been connected.", unreachable),
+    ] {
+        let _ = write!(
+            text,
+            "# HELP keylane_{name} {help}\n# TYPE keylane_{name} gauge\nkeylane_{name} {value}\n"
+        );
+    }
+    let times = &survey.times;
+    let name = "keylane_handler_seconds";
+    let _ = writeln!(
+        text,
+        "# HELP {name} Time of attempts, from start to answer.\n# TYPE {name} histogram"
+    );
+    for (bound, count) in &times.buckets {
+        let _ = writeln!(text, "{name}_bucket{{le=\"{}\"}} {count}", bound.as_secs_f64());
+    }
+    let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {}", times.count);
+    let _ = writeln!(text, "{name}_sum {}\n{name}_count {}", times.sum.as_secs_f64(), times.count);
 }
 
 /// The same for a person.

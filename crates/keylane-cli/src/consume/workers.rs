@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use keylane_stream::consumer::{Ack, Attempt, Outbox};
 
-use super::handle::NotHandled;
+use super::handle::{NotHandled, line_of};
+use super::keys::Keys;
 use super::outputs::Outputs;
+use super::settings::PayloadAs;
 use crate::key::Key;
 use crate::output::{NotWritten, Output};
 use crate::process::Children;
@@ -39,9 +41,13 @@ impl Workers {
     }
 
     /// What gives a record to a child. It waits until one has room.
-    pub(super) fn handler(&self) -> impl Fn(Attempt, Ack) + Send + Sync + 'static {
+    pub(super) fn handler(
+        &self,
+        keys: Arc<Keys>,
+        payload: PayloadAs,
+    ) -> impl Fn(Attempt, Ack) + Send + Sync + 'static {
         let crew = Arc::clone(&self.crew);
-        move |attempt, ack| match line(&attempt) {
+        move |attempt, ack| match line_of(&attempt, &keys, payload) {
             // The answer that is owed holds the key's turn.
             Ok(line) => crew.dispatch(Ticket { attempt, ack }, &Key::Serial, &line, None),
             Err(error) => ack.failed(error),
@@ -67,15 +73,6 @@ impl Workers {
         self.crew.employer.stopping.store(true, Relaxed);
         self.crew.stop();
     }
-}
-
-/// The record as a line, which ends where it ends.
-fn line(attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
-    let payload = attempt.payload();
-    if memchr::memchr(b'\n', payload).is_some() {
-        return Err(NotHandled::LineEnd);
-    }
-    Ok([payload, b"\n"].concat())
 }
 
 /// A consumer as an employer: an answer is the end of a record, and the end of a child a failed attempt.

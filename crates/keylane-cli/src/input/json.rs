@@ -54,7 +54,7 @@ impl Path {
 }
 
 /// Accepts exactly one JSON value in UTF-8.
-pub(super) fn check(json: &[u8]) -> Result<(), Flaw> {
+pub(crate) fn check(json: &[u8]) -> Result<(), Flaw> {
     let text = str::from_utf8(json).map_err(|error| Flaw::Utf8(error.valid_up_to() + 1))?;
     serde_json::from_str::<IgnoredAny>(text).map_err(|error| Flaw::Json(column_only(&error)))?;
     Ok(())

@@ -13,6 +13,7 @@ mod table;
 mod tape;
 
 pub(crate) use field::{Field, Value};
+pub(crate) use json::check as check_json;
 pub(crate) use record::Record;
 pub(crate) use source::{Format, Layout, Origin, Source};
 
