@@ -13,7 +13,7 @@ use keylane_service::store::{
 };
 use keylane_service::{Key, SubtaskId};
 use rusqlite::Connection;
-use store_support::{NOW, accepted, copy_as_is, new_store, open, outcome, place, waiting};
+use store_support::{NOW, accepted, copy_as_is, keys, new_store, open, outcome, place, waiting};
 
 /// A closed store with a job in chunks of its own, small ones before and behind it, and some of all else.
 fn store_with_all() -> (tempfile::TempDir, PathBuf, [JobNumber; 3]) {
@@ -156,7 +156,121 @@ fn what_is_missing_is_noticed() {
 
     let (_folder, path, jobs) = store_with_all();
     change(&path, &format!("DELETE FROM job WHERE number = {}", jobs[1].0));
-    assert_eq!(Store::inspect(&path).unwrap().damage, [Damage::Orphans { job: jobs[1] }]);
+    let missing = Damage::MissingJobs { count: 1 };
+    let damage = Store::inspect(&path).unwrap().damage;
+    assert_eq!(damage, [missing.clone(), Damage::Orphans { job: jobs[1] }]);
+    let error = Store::open(&path, &Settings::default()).unwrap_err();
+    assert!(matches!(&error, OpenError::Damaged(found) if *found == missing), "{error}");
+    assert!(error.to_string().contains("keylane store salvage"), "{error}");
+}
+
+/// One bit makes of a waiting job a cancelled one: nothing would run it, and nothing would say so.
+#[test]
+fn a_flipped_state_is_noticed() {
+    for state in [3, 18, 19, 16] {
+        let (_folder, path, jobs) = store_with_all();
+        change(&path, &format!("UPDATE job SET state = {state} WHERE number = {}", jobs[0].0));
+        let named = Damage::Job { job: jobs[0] };
+        if state != 19 {
+            assert_eq!(Store::inspect(&path).unwrap().damage, std::slice::from_ref(&named));
+        }
+        let damaged = Err(ReadError::Damaged(named));
+        for _ in 0..2 {
+            let found = recover(&path, &Settings::default());
+            assert_eq!(found, [damaged.clone(), Ok(jobs[1]), Ok(jobs[2])], "{state}");
+        }
+        let (store, _recovered) = open(&path);
+        let mut changes = Changes::new();
+        changes.remove_damaged(jobs[0], NOW);
+        store.submit(changes).wait().unwrap();
+        assert_eq!(store.check().unwrap().damage, []);
+        drop((store, _recovered));
+        assert_eq!(recover(&path, &Settings::default()), [Ok(jobs[1]), Ok(jobs[2])]);
+    }
+}
+
+/// The index of unfinished jobs has no entry for one that is there.
+fn lose_index_entry(path: &Path, job: JobNumber) {
+    let connection = Connection::open(path).unwrap();
+    connection.pragma_update(None, "writable_schema", true).unwrap();
+    connection.execute(&format!("UPDATE job SET state = 16 WHERE number = {}", job.0), []).unwrap();
+    // Without the index the row gets its state back.
+    let hide = "CREATE TABLE kept AS SELECT * FROM sqlite_schema WHERE name = 'job_by_state';
+                DELETE FROM sqlite_schema WHERE name = 'job_by_state'";
+    connection.execute_batch(hide).unwrap();
+    drop(connection);
+    change(path, &format!("UPDATE job SET state = 2 WHERE number = {}", job.0));
+    let connection = Connection::open(path).unwrap();
+    connection.pragma_update(None, "writable_schema", true).unwrap();
+    let show = "INSERT INTO sqlite_schema SELECT * FROM kept; DROP TABLE kept";
+    connection.execute_batch(show).unwrap();
+}
+
+#[test]
+fn a_missing_index_entry_is_noticed_and_put_right() {
+    let (_folder, path, jobs) = store_with_all();
+    lose_index_entry(&path, jobs[0]);
+    let damage = Store::inspect(&path).unwrap().damage;
+    assert_eq!(damage[0], Damage::Index { job: jobs[0] }, "{damage:?}");
+    assert!(damage.iter().any(|one| matches!(one, Damage::File { .. })), "{damage:?}");
+    assert_eq!(recover(&path, &Settings::default()), jobs.map(Ok));
+    assert_eq!(Store::inspect(&path).unwrap().damage, []);
+    let (store, _recovered) = open(&path);
+    let mut changes = Changes::new();
+    changes.status(jobs[0], JobStatus::of(JobState::Cancelled));
+    store.submit(changes).wait().unwrap();
+}
+
+/// What is known of a damaged job decides what stands still for it.
+#[test]
+fn the_keys_of_a_damaged_job_are_known_unless_a_chunk_with_unfinished_subtasks_is_damaged() {
+    let damaged = |sql: &str| {
+        let (_folder, path, jobs) = store_with_all();
+        change(&path, &sql.replace("JOB", &jobs[1].0.to_string()));
+        let (_store, mut recovered) = open(&path);
+        recovered.next_job().unwrap();
+        recovered.next_job().unwrap_err();
+        let damaged = recovered.look_at_damaged(jobs[1]).unwrap();
+        assert_eq!(damaged.number, jobs[1]);
+        let all: std::collections::BTreeSet<_> =
+            (0..3000).flat_map(|number| keys(jobs[1], number)).map(Key::new).collect();
+        (damaged.entered.is_some(), damaged.keys.map(|keys| keys == all))
+    };
+    let outcome =
+        format!("UPDATE outcome SET numbers = {} WHERE place >> 24 = JOB", flipped("numbers", "1"));
+    assert_eq!(damaged(&outcome), (true, Some(true)));
+    let status = format!("UPDATE job SET status = {} WHERE number = JOB", flipped("status", "9"));
+    assert_eq!(damaged(&status), (true, Some(true)));
+    let chunk = format!("UPDATE chunk SET body = {} WHERE place = JOB << 24", flipped("body", "9"));
+    assert_eq!(damaged(&chunk), (true, None));
+    let head = format!("UPDATE job SET head = {} WHERE number = JOB", flipped("head", "2"));
+    assert_eq!(damaged(&head), (false, None));
+}
+
+#[test]
+fn a_store_that_is_not_opened_is_not_called_whole() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    for _ in 0..20 {
+        accepted(&store, 3);
+    }
+    let (_copied, copy) = copy_as_is(&path);
+    let log = PathBuf::from(format!("{}-wal", copy.display()));
+    let bytes = fs::read(&log).unwrap();
+    fs::write(&log, &bytes[..bytes.len() / 2]).unwrap();
+    let damage = Store::inspect(&copy).unwrap().damage;
+    let [Damage::Lost { has, acknowledged }] = &damage[..] else { panic!("{damage:?}") };
+    assert!(has < acknowledged);
+    let error = Store::open(&copy, &Settings::default()).unwrap_err();
+    assert!(matches!(error, OpenError::Lost { .. }), "{error}");
+    // A mark that is another store's.
+    let mark = PathBuf::from(format!("{}-mark", copy.display()));
+    let mut bytes = fs::read(&mark).unwrap();
+    bytes[9] ^= 1;
+    fs::write(&mark, bytes).unwrap();
+    assert_eq!(Store::inspect(&copy).unwrap().damage, [Damage::Mark { path: mark }]);
+    let error = Store::open(&copy, &Settings::default()).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged(Damage::Mark { .. })), "{error}");
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -312,4 +315,54 @@ fn an_outline_is_there_whoever_has_the_journal_open() {
     assert_eq!(open.groups[1].1, progress);
     let other = path.with_file_name("no such journal");
     assert!(Journal::outline(&other).is_err() && !other.exists());
+}
+
+#[test]
+fn its_files_are_for_their_owner_and_open_once() {
+    let (folder, path) = place();
+    let journal = Journal::open(&path).unwrap();
+    journal.append(&record(0)).unwrap();
+    for file in fs::read_dir(folder.path()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{:?}", file.file_name());
+    }
+    let linked = folder.path().join("linked");
+    fs::hard_link(&path, &linked).unwrap();
+    fs::remove_file(format!("{}-lock", path.display())).unwrap();
+    for path in [&path, &linked] {
+        let error = Journal::open(path).unwrap_err();
+        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    }
+    assert_eq!(journal.append(&record(1)), Ok(at(1)));
+}
+
+/// Readers one after another left no moment without one, and the log grew with every byte that was written.
+#[test]
+fn readers_do_not_keep_its_log_from_being_bounded() {
+    const MIB: usize = 1024 * 1024;
+    let (_folder, path) = place();
+    let journal = Journal::open(&path).unwrap();
+    journal.append_all(&(0..100).map(record).collect::<Vec<_>>()).unwrap();
+    let is_over = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    journal.read(at(0), 100).unwrap();
+                }
+            });
+        }
+        let appended: Vec<u64> = (0..64)
+            .map(|_| {
+                let appended = journal.append(&Record::new("key", vec![7; 2 * MIB]));
+                let log = fs::metadata(format!("{}-wal", path.display())).unwrap().len();
+                appended.map_or(u64::MAX, |_| log)
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        appended.into_iter().max().unwrap()
+    });
+    // On a machine with more to do than it can, a reader may be away for longer than it is waited for.
+    assert!(most < 96 * MIB as u64, "{most}");
 }

@@ -103,7 +103,7 @@ impl Store {
     }
 }
 
-const COLUMNS: &str = "number, at_ms, who, what, job, body, seal";
+pub(super) const COLUMNS: &str = "number, at_ms, who, what, job, body, seal";
 
 fn page(
     connection: &Connection,
@@ -145,7 +145,7 @@ fn last(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(last.query_row([], |row| row.get::<_, i64>(0))?.cast_unsigned())
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
     // What is no text any more is shown all the same, and has another seal.
     let text = |column| -> rusqlite::Result<String> {
         Ok(String::from_utf8_lossy(row.get_ref(column)?.as_bytes()?).into_owned())
@@ -190,13 +190,12 @@ pub(super) fn is_unused(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(last(connection)? == 0)
 }
 
-/// Writes an entry with the next number, or with this one, which is beyond all that were given. How many bytes that
-/// wrote.
+/// Writes an entry with the next number, or with this one, which is beyond all that were given.
 pub(super) fn put(
     connection: &Connection,
     number: Option<u64>,
     record: &AuditRecord,
-) -> rusqlite::Result<u64> {
+) -> rusqlite::Result<()> {
     let number = match number {
         Some(number) => number,
         None => last(connection)? + 1,
@@ -207,7 +206,7 @@ pub(super) fn put(
     let AuditRecord { at_ms, who, what, job, body } = record;
     let (row, at, sealed) = (number.cast_signed(), at_ms.cast_signed(), seal_of(number, record));
     put.execute(params![row, at, who, what, job, body, sealed])?;
-    Ok(bytes(record) as u64 + 32)
+    Ok(())
 }
 
 /// About how many bytes it has.

@@ -26,6 +26,8 @@ impl Store {
         part.push("-part");
         let part = Part(part.into());
         part.remove();
+        // For its owner alone, as the store is.
+        ledger::create_new(&part.0).map_err(io("make the copy"))?;
         self.copy(&part.0)?;
         let file = File::options().write(true).open(&part.0).map_err(io("open the copy"))?;
         file.sync_all().map_err(io("sync the copy"))?;
@@ -39,9 +41,7 @@ impl Store {
             // One snapshot for all pages, whatever is written meanwhile.
             let snapshot = reader.unchecked_transaction()?;
             snapshot.query_row("SELECT one FROM meta", [], |_| Ok(()))?;
-            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-                | OpenFlags::SQLITE_OPEN_CREATE
-                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let mut copy = Connection::open_with_flags(part, flags)?;
             let backup = Backup::new(&snapshot, &mut copy)?;
             backup.step(-1)?;
@@ -61,10 +61,10 @@ fn io(doing: &'static str) -> impl Fn(io::Error) -> BackupError {
 }
 
 /// A copy that is not whole yet, and goes if it does not become so.
-struct Part(PathBuf);
+pub(super) struct Part(pub(super) PathBuf);
 
 impl Part {
-    fn rename(self, to: &Path) -> Result<(), BackupError> {
+    pub(super) fn rename(self, to: &Path) -> Result<(), BackupError> {
         // Unlike a rename, a link never replaces what somebody has put there meanwhile.
         match fs::hard_link(&self.0, to) {
             Ok(()) => Ok(()),
@@ -76,7 +76,7 @@ impl Part {
         }
     }
 
-    fn remove(&self) {
+    pub(super) fn remove(&self) {
         let _ = fs::remove_file(&self.0);
     }
 }

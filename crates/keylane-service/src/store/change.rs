@@ -8,6 +8,7 @@ use keylane::admit::OwnedPermit;
 use super::alias::Alias;
 use super::audit::{self, AuditKept, AuditRecord};
 use super::chunk::Chunk;
+use super::draft;
 use super::error::WriteError;
 use super::logs::AttemptLog;
 use super::outcome::{Outcome, OutcomeKind};
@@ -111,6 +112,12 @@ impl Changes {
     /// A job that has ended goes, with all it has. It is gone at once; its room is given back bit by
     /// bit, so that nobody waits for it.
     pub fn purge(&mut self, job: JobNumber) {
+        self.push(Change::Purge(job));
+    }
+
+    /// A job that is damaged goes, with all it has, whatever its row says. `now_ms` is when that was decided.
+    pub fn remove_damaged(&mut self, job: JobNumber, now_ms: u64) {
+        self.push(Change::SetAside { job, status: draft::set_aside(now_ms) });
         self.push(Change::Purge(job));
     }
 

@@ -11,7 +11,7 @@ use super::audit;
 use super::chunk::Chunk;
 use super::ended::Ended;
 use super::error::{Damage, OpenError, ReadError};
-use super::handle::{Store, examine};
+use super::handle::{Store, examine, look_at_mark};
 use super::logs;
 use super::marks;
 use super::outcome::OutcomePlace;
@@ -21,7 +21,7 @@ use super::schedules;
 use super::seal::{at, rows_of};
 use super::settings::Report;
 use super::status::{Counts, JobState};
-use super::tables::{JOB, Meta};
+use super::tables::{JOB, LAYOUT, Meta};
 use crate::ids::JobNumber;
 
 impl Store {
@@ -43,28 +43,37 @@ impl Store {
         let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let reading = OpenError::reading(&path);
         let connection = ledger::reader(&path).map_err(|error| reading(error.into()))?;
+        LAYOUT.preview(&connection).map_err(|error| reading(error.into()))?;
         examine(&connection, &path)?;
-        check(&connection).map_err(reading)
+        let mut report = check_all(&connection).map_err(&reading)?;
+        check_acknowledged(&connection, &path, &mut report)?;
+        Ok(report)
     }
 }
 
 fn check(connection: &Connection) -> Result<Report, ReadError> {
     let snapshot = connection.unchecked_transaction()?;
+    check_all(&snapshot)
+}
+
+/// In one transaction.
+fn check_all(snapshot: &Connection) -> Result<Report, ReadError> {
     let mut report = Report::default();
     note(
         &mut report,
-        Meta::load(&snapshot)
+        Meta::load(snapshot)
             .and_then(|meta| meta.map(drop).ok_or(ReadError::Damaged(Damage::Meta))),
     )?;
-    check_jobs(&snapshot, &mut report)?;
-    check_orphans(&snapshot, &mut report)?;
-    check_marks(&snapshot, &mut report)?;
-    note(&mut report, read::keys(&snapshot).map(drop))?;
-    read::for_each_idempotency(&snapshot, |entry| note(&mut report, entry.map(drop)))?;
-    alias::for_each(&snapshot, |alias| note(&mut report, alias.map(drop)))?;
-    schedules::for_each(&snapshot, |record| note(&mut report, record.map(drop)))?;
-    audit::for_each(&snapshot, |row| note(&mut report, row.map(drop)))?;
-    check_file(&snapshot, &mut report)?;
+    check_jobs(snapshot, &mut report)?;
+    check_census(snapshot, &mut report)?;
+    check_orphans(snapshot, &mut report)?;
+    check_marks(snapshot, &mut report)?;
+    read::for_each_key(snapshot, |key| note(&mut report, key.map(drop)))?;
+    read::for_each_idempotency(snapshot, |entry| note(&mut report, entry.map(drop)))?;
+    alias::for_each(snapshot, |alias| note(&mut report, alias.map(drop)))?;
+    schedules::for_each(snapshot, |record| note(&mut report, record.map(drop)))?;
+    audit::for_each(snapshot, |row| note(&mut report, row.map(drop)))?;
+    check_file(snapshot, &mut report)?;
     Ok(report)
 }
 
@@ -140,7 +149,7 @@ struct Steps {
 /// Whether the counts that a job ended with can follow from its outcomes.
 ///
 /// Every subtask that succeeded, failed or was skipped has an outcome. A cancelled one has none if it never began.
-fn agree(job: &StoredJob, found: &Counts) -> bool {
+pub(super) fn agree(job: &StoredJob, found: &Counts) -> bool {
     let counted = job.status.counts;
     let pairs = [
         (counted.succeeded, found.succeeded),
@@ -240,9 +249,40 @@ fn check_marks(connection: &Connection, report: &mut Report) -> Result<(), ReadE
     Ok(())
 }
 
-/// SQLite's own check, of what lies around the rows.
+/// Whether the jobs that are not over are as many as were counted, and all in the index.
+fn check_census(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+    let census = read::census(connection)?;
+    report.damage.extend(census.not_in_index.into_iter().map(|job| Damage::Index { job }));
+    let known = Meta::load(connection).ok().flatten().and_then(|meta| meta.unfinished);
+    let count = known.and_then(|known| known.checked_sub(census.unfinished.len() as u64));
+    if let Some(count) = count.filter(|count| *count > 0) {
+        report.damage.push(Damage::MissingJobs { count });
+    }
+    Ok(())
+}
+
+/// Whether all that was acknowledged is there: a store that lacks some of it is not opened.
+fn check_acknowledged(
+    connection: &Connection,
+    path: &Path,
+    report: &mut Report,
+) -> Result<(), OpenError> {
+    // Without it the mark is nobody's.
+    let Ok(Some(meta)) = Meta::load(connection) else { return Ok(()) };
+    match look_at_mark(path, &meta) {
+        Ok(()) => {}
+        Err(OpenError::Lost { has, acknowledged, .. }) => {
+            report.damage.push(Damage::Lost { has, acknowledged });
+        }
+        Err(OpenError::Damaged(damage)) => report.damage.push(damage),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// SQLite's own check, of what lies around the rows, and of whether the indexes are those of the tables.
 fn check_file(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
-    let mut statement = connection.prepare("PRAGMA quick_check(100)")?;
+    let mut statement = connection.prepare("PRAGMA integrity_check(100)")?;
     for line in statement.query_map([], |row| row.get::<_, String>(0))? {
         let why = line?;
         if why != "ok" {

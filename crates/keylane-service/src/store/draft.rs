@@ -13,6 +13,7 @@ use super::chunk::Chunk;
 use super::error::WriteError;
 use super::logs::{self, AttemptLog};
 use super::outcome::{Outcome, Row};
+use super::read;
 use super::schedules;
 use super::seal::{self, place, rows_of, seal};
 use super::state::{Known, State};
@@ -39,7 +40,8 @@ pub(super) struct Written {
     pub(super) loose: Vec<JobNumber>,
     /// Jobs that have nothing left to be removed.
     pub(super) swept: Option<JobNumber>,
-    pub(super) bytes: u64,
+    /// Whether something was removed that users have sent or that came of it.
+    pub(super) has_removed: bool,
 }
 
 /// A transaction that is being written.
@@ -49,12 +51,12 @@ pub(super) struct Draft<'a> {
     /// Outcomes that are in no row yet.
     rows: HashMap<JobNumber, Row, foldhash::fast::RandomState>,
     loose: Vec<JobNumber>,
-    bytes: u64,
+    has_removed: bool,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn new(connection: &'a Connection, state: &'a mut State) -> Self {
-        Draft { connection, state, rows: HashMap::default(), loose: Vec::new(), bytes: 0 }
+        Draft { connection, state, rows: HashMap::default(), loose: Vec::new(), has_removed: false }
     }
 
     /// Does all of it, removes some of a job that goes, and commits. A request that is refused for what
@@ -77,7 +79,7 @@ impl<'a> Draft<'a> {
         for job in jobs {
             self.put_row(job)?;
         }
-        self.bytes += self.state.marks.write(self.connection)?;
+        self.state.marks.write(self.connection)?;
         let swept = match sweep {
             Some(job) if !self.remove_some(job)? => Some(job),
             _ => None,
@@ -85,13 +87,18 @@ impl<'a> Draft<'a> {
         self.state.meta.commits = commit;
         self.state.meta.put(self.connection)?;
         self.connection.execute_batch("COMMIT")?;
-        Ok(Written { answers, loose: self.loose, swept, bytes: self.bytes })
+        let has_removed = self.has_removed || sweep.is_some();
+        Ok(Written { answers, loose: self.loose, swept, has_removed })
     }
 
     /// Why these cannot be done, if so. Looked at before any of them is, so that none is if one cannot be.
     fn refusal(&mut self, changes: &[Change]) -> Result<Option<WriteError>, Trouble> {
         // A job that these reopen takes outcomes, whatever it was before.
         let mut reopened = None;
+        let aside = changes.iter().find_map(|change| match change {
+            Change::SetAside { job, .. } => Some(*job),
+            _ => None,
+        });
         for change in changes {
             let refused = match change {
                 Change::Chunk { upload, .. } => upload.failure(),
@@ -112,13 +119,15 @@ impl<'a> Draft<'a> {
                     let is_over = status.state.is_final();
                     refused.or(is_over.then_some(WriteError::Ended { job: *job }))
                 }
-                Change::Enter { job, .. } | Change::SetAside { job, .. } => {
-                    self.takes(*job, None, false)?
-                }
+                Change::Enter { job, .. } => self.takes(*job, None, false)?,
+                // Its state is not believed either.
+                Change::SetAside { job, .. } => self.takes(*job, None, true)?,
                 Change::Reform { job, upload, .. } => {
                     let failed = upload.as_ref().and_then(|upload| upload.failure());
                     failed.or(self.takes(*job, None, true)?)
                 }
+                // Set aside by the change before, it is over.
+                Change::Purge(job) if aside == Some(*job) => None,
                 Change::Purge(job) => match self.state.job(self.connection, *job)? {
                     None => Some(WriteError::NoSuchJob { job: *job }),
                     Some(known) if !known.state.is_final() => {
@@ -194,9 +203,8 @@ impl<'a> Draft<'a> {
                 Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
                 Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
                 Change::Log { job, log } => self.put_log(*job, log)?,
-                Change::Status { job, status } | Change::SetAside { job, status } => {
-                    self.put_status(*job, status)?;
-                }
+                Change::Status { job, status } => self.put_status(*job, status)?,
+                Change::SetAside { job, status } => self.set_aside(*job, status)?,
                 Change::Enter { job, status } => {
                     self.put_status(*job, status)?;
                     entered = Some(self.enter(*job, None)?);
@@ -207,7 +215,7 @@ impl<'a> Draft<'a> {
                     entered = Some(self.enter(*job, None)?);
                 }
                 Change::Reform { job, head: Some(head), .. } => {
-                    self.bytes += tables::reform(self.connection, *job, |fixed| {
+                    tables::reform(self.connection, *job, |fixed| {
                         fixed.head.clone_from(head);
                     })?;
                 }
@@ -217,11 +225,11 @@ impl<'a> Draft<'a> {
                 Change::Idempotency { entry, id } => self.put_idempotency(entry, *id)?,
                 Change::ForgetIdempotency { now_ms } => self.forget_idempotency(*now_ms)?,
                 Change::Schedule(change) => {
-                    self.bytes += schedules::put(self.connection, change)?;
+                    schedules::put(self.connection, change)?;
                 }
-                Change::Alias(alias) => self.bytes += alias::put(self.connection, alias)?,
+                Change::Alias(alias) => alias::put(self.connection, alias)?,
                 Change::Audit { number, record } => {
-                    self.bytes += audit::put(self.connection, *number, record)?;
+                    audit::put(self.connection, *number, record)?;
                 }
                 Change::ForgetAudit(kept) => audit::forget(self.connection, *kept)?,
             }
@@ -249,7 +257,6 @@ impl<'a> Draft<'a> {
         )?;
         let place = place(job, first).cast_signed();
         insert.execute(params![place, chunk.count(), chunk.sealed()])?;
-        self.bytes += chunk.sealed().len() as u64;
         Ok(())
     }
 
@@ -265,15 +272,14 @@ impl<'a> Draft<'a> {
             self.put_idempotency(entry, accept.id)?;
         }
         self.state.learn(accept.job, accept.new.status.state, accept.total);
-        self.bytes += accept.new.head.len() as u64 + 100;
-        self.bytes += accept.inline.as_ref().map_or(0, |chunk| chunk.sealed().len() as u64);
+        self.state.count_unfinished(true, false);
         Ok(entered)
     }
 
     /// Subtasks of a job that was accepted before enter the order now, perhaps more than it had.
     fn enter(&mut self, job: JobNumber, total: Option<u32>) -> Result<u64, Trouble> {
         let entered = self.state.enter();
-        self.bytes += tables::reform(self.connection, job, |fixed| {
+        tables::reform(self.connection, job, |fixed| {
             fixed.entered = entered;
             fixed.total = total.unwrap_or(fixed.total);
         })?;
@@ -295,7 +301,7 @@ impl<'a> Draft<'a> {
     fn put_log(&mut self, job: JobNumber, log: &AttemptLog) -> rusqlite::Result<()> {
         let known = self.state.job(self.connection, job)?;
         if known.is_some_and(|known| log.number < known.total) {
-            self.bytes += logs::put(self.connection, job, log)?;
+            logs::put(self.connection, job, log)?;
         }
         Ok(())
     }
@@ -312,7 +318,6 @@ impl<'a> Draft<'a> {
             "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)",
         )?;
         insert.execute(params![place.cast_signed(), count, numbers, body])?;
-        self.bytes += (numbers.len() + body.len()) as u64;
         Ok(())
     }
 
@@ -322,16 +327,29 @@ impl<'a> Draft<'a> {
             .prepare_cached("UPDATE job SET state = ?2, status = ?3 WHERE number = ?1")?;
         let code = status.state.code();
         update.execute(params![job.0.cast_signed(), code, status.encode(job)])?;
-        self.bytes += 64;
         let Some(known) = self.state.job(self.connection, job)? else { return Ok(()) };
-        known.state = status.state;
-        if known.state.is_final() {
+        let before = std::mem::replace(&mut known.state, status.state);
+        self.state.count_unfinished(before.is_final(), status.state.is_final());
+        if status.state.is_final() {
             self.state.marks.end_all(job);
         }
         Ok(())
     }
 
+    /// As [`put_status`](Self::put_status), of a job whose row may say anything.
+    fn set_aside(&mut self, job: JobNumber, status: &JobStatus) -> rusqlite::Result<()> {
+        let was_over = read::is_over(self.connection, job)?;
+        // An entry that is not of its row would keep SQLite from changing the row.
+        self.connection.execute_batch("REINDEX job_by_state")?;
+        if let Some(known) = self.state.job(self.connection, job)? {
+            // What is counted is what was believed.
+            known.state = if was_over { JobState::Damaged } else { JobState::Waiting };
+        }
+        self.put_status(job, status)
+    }
+
     fn purge(&mut self, job: JobNumber) -> rusqlite::Result<()> {
+        self.has_removed = true;
         self.rows.remove(&job);
         self.state.forget(job);
         alias::forget(self.connection, job)?;
@@ -402,7 +420,6 @@ impl<'a> Draft<'a> {
         let Idempotency { scope, key, body_hash, expires_ms } = entry;
         let sealed = seal_of_idempotency(entry, id);
         put.execute(params![scope, key, expires_ms.cast_signed(), body_hash, id.0, sealed])?;
-        self.bytes += (scope.len() + key.len()) as u64 + 60;
         Ok(())
     }
 

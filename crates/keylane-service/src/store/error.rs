@@ -62,8 +62,11 @@ pub enum OpenError {
         /// The file that says so.
         mark: PathBuf,
     },
-    /// Something in it is not what was written.
-    #[error("the store is damaged: {0}")]
+    /// Something in it is not what was written, and it is not a job's own.
+    #[error(
+        "the store is damaged: {0}; `keylane store salvage FROM TO` copies all that can be read into a new store, and \
+         names what cannot"
+    )]
     Damaged(Damage),
     /// A file could not be opened, read or written.
     #[error("cannot {doing}")]
@@ -288,6 +291,41 @@ pub enum Damage {
     },
     /// What the store knows of itself.
     Meta,
+    /// Jobs that are not over are not there.
+    MissingJobs {
+        /// How many.
+        count: u64,
+    },
+    /// Jobs that are there and that the index lacks: nothing would run them.
+    Index {
+        /// The job.
+        job: JobNumber,
+    },
+    /// A job's rows are in pages of the file that are not what was written.
+    Pages {
+        /// The job.
+        job: JobNumber,
+        /// What SQLite says about it.
+        why: String,
+    },
+    /// Rows of a table are in pages of the file that cannot be read.
+    Rows {
+        /// The table.
+        table: String,
+        /// The number of the first row that may be lost.
+        first: i64,
+        /// The number of the last one.
+        last: i64,
+        /// What SQLite says about it.
+        why: String,
+    },
+    /// Something was acknowledged that the file no longer has.
+    Lost {
+        /// The last commit that is there.
+        has: u64,
+        /// The last one that was acknowledged.
+        acknowledged: u64,
+    },
     /// The file that says how much was acknowledged.
     Mark {
         /// Which it is.
@@ -312,6 +350,8 @@ impl Damage {
             | Damage::Counts { job }
             | Damage::Twice { job, .. }
             | Damage::Log { job, .. }
+            | Damage::Index { job }
+            | Damage::Pages { job, .. }
             | Damage::Orphans { job } => Some(*job),
             _ => None,
         }
@@ -353,7 +393,25 @@ impl std::fmt::Display for Damage {
                 write!(f, "entries {from} to before {until} of the audit log are missing")
             }
             Damage::Meta => f.write_str("what the store knows of itself"),
-            Damage::Mark { path } => write!(f, "{} is not its mark", path.display()),
+            Damage::MissingJobs { count } => write!(f, "{count} unfinished jobs are missing"),
+            Damage::Index { job } => {
+                write!(f, "the index lacks job {}, which the next start puts right", job.0)
+            }
+            Damage::Pages { job, why } => write!(f, "pages with rows of job {}: {why}", job.0),
+            Damage::Rows { table, first: i64::MIN, last: i64::MAX, why } => {
+                write!(f, "rows of the table {table}: {why}")
+            }
+            Damage::Rows { table, first, last, why } => {
+                write!(f, "rows {first} to {last} of the table {table}: {why}")
+            }
+            Damage::Lost { has, acknowledged } => {
+                write!(f, "commits {} to {acknowledged} were acknowledged and are gone", has + 1)
+            }
+            Damage::Mark { path } => write!(
+                f,
+                "{} belongs to another store or is damaged; if this store replaced another one, delete that file, too",
+                path.display()
+            ),
             Damage::File { why } => write!(f, "the file: {why}"),
         }
     }
@@ -383,6 +441,33 @@ pub enum BackupError {
         /// What it said.
         why: String,
     },
+}
+
+/// Why a store was not salvaged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SalvageError {
+    /// The new file is there already.
+    #[error("{} is there already; name a new file", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The store could not be opened, or a file could not be written.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// What was read could not be understood.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The new file could not get its name.
+    #[error(transparent)]
+    Name(#[from] BackupError),
+}
+
+impl From<rusqlite::Error> for SalvageError {
+    fn from(error: rusqlite::Error) -> Self {
+        SalvageError::Read(ReadError::from(error))
+    }
 }
 
 /// Why an export has stopped. What was written until then is no whole export: its last line is missing.

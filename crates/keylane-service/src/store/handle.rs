@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use keylane::admit::OwnedPermit;
-use keylane_stream::ledger::{self, LayoutError, Lock, Mark};
-use rusqlite::Connection;
+use keylane_stream::ledger::{self, LayoutError, Lock, Mark, Readers};
+use rusqlite::{Connection, ErrorCode};
 
 use super::cache::Cache;
 use super::change::{Answer, Change, Changes, Committed, Request};
@@ -17,10 +17,11 @@ use super::error::{Damage, OpenError, ReadError, WriteError};
 use super::extend::Extension;
 use super::pending::Pending;
 use super::queue::Queue;
+use super::read;
 use super::recover::Recovered;
 use super::seal;
 use super::settings::Settings;
-use super::state::State;
+use super::state::{Opened, State};
 use super::tables::{LAYOUT, Meta};
 use super::upload::Upload;
 use super::writer::Writer;
@@ -85,8 +86,9 @@ struct Core {
     shared: Arc<Shared>,
     cache: Cache,
     ended: EndedCache,
-    /// Connections of readers that nobody uses just now.
-    readers: Mutex<Vec<Connection>>,
+    readers: Arc<Readers>,
+    /// Whether there was no room, when it was opened, to write that it is open.
+    opened_full: bool,
     /// Until it is joined.
     writer: Option<JoinHandle<()>>,
 }
@@ -187,13 +189,25 @@ impl Store {
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
-        let meta = Meta { boot: was.boot + 1, clean: false, ..was.clone() };
-        meta.put(&connection).map_err(sqlite(&path))?;
-        mark.set(meta.commits).map_err(OpenError::io("write the mark"))?;
+        let reading = OpenError::reading(&path);
+        let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
+        let meta =
+            Meta { boot: was.boot + 1, clean: false, unfinished: Some(count), ..was.clone() };
+        let opened_full = match meta.put(&connection) {
+            Ok(()) => false,
+            // Each transaction says it again, so nothing is lost but the time until there is room.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => true,
+            Err(error) => return Err(sqlite(&path)(error)),
+        };
+        match mark.set(meta.commits) {
+            // What it says already is no more than that.
+            Err(error) if !opened_full => return Err(OpenError::io("write the mark")(error)),
+            _ => {}
+        }
         ledger::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
 
-        let reading = OpenError::reading(&path);
-        let state = State::load(&connection).map_err(&reading)?;
+        let opened = Opened { boot: meta.boot, unfinished: count };
+        let state = State::load(&connection, opened).map_err(&reading)?;
         let loose = loose(&connection).map_err(|error| reading(error.into()))?;
         let attempts = state.marks.attempts();
         let shared = Arc::new(Shared {
@@ -210,23 +224,29 @@ impl Store {
             shared: Arc::clone(&shared),
             loose,
             resting: false,
-            since_checkpoint: 0,
+            opened,
+            readers: Arc::new(Readers::new(&path)),
+            path: path.clone(),
+            most_bytes: settings.most_bytes,
+            is_log_stale: false,
             lock,
         };
-        let store = Store::start(path, meta.boot, shared, writer, settings)?;
-        let recovered =
-            Recovered::new(store.clone(), was.clean || was.boot == 0, attempts, settings)
-                .map_err(OpenError::reading(store.path()))?;
+        let store = Store::start(path, meta.boot, opened_full, shared, writer, settings)?;
+        let was_clean = was.clean || was.boot == 0;
+        let recovered = Recovered::new(store.clone(), was_clean, unfinished, attempts, settings)
+            .map_err(OpenError::reading(store.path()))?;
         Ok((store, recovered))
     }
 
     fn start(
         path: PathBuf,
         boot: u64,
+        opened_full: bool,
         shared: Arc<Shared>,
         writer: Writer,
         settings: &Settings,
     ) -> Result<Store, OpenError> {
+        let readers = Arc::clone(&writer.readers);
         let writer = thread::Builder::new()
             .name("keylane-store".into())
             .spawn(move || writer.run())
@@ -237,7 +257,8 @@ impl Store {
             shared,
             cache: Cache::new(settings.most_cache_bytes),
             ended: EndedCache::default(),
-            readers: Mutex::default(),
+            readers,
+            opened_full,
             writer: Some(writer),
         };
         Ok(Store { core: Arc::new(core) })
@@ -346,6 +367,26 @@ impl Store {
         self.core.boot
     }
 
+    /// Whether there was no room, when it was opened, to write that it is open. Until something is written, a crash
+    /// makes the next start have the same [`boot`](Self::boot).
+    #[must_use]
+    pub fn opened_full(&self) -> bool {
+        self.core.opened_full
+    }
+
+    /// How many bytes it has on the disk: its file, and SQLite's log beside it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        ledger::bytes_on_disk(&self.core.path)
+    }
+
+    /// Whether others than the owner may read its file.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(&self.core.path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -384,20 +425,7 @@ impl Store {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        let idle = self.core.readers().pop();
-        let reader = match idle {
-            Some(reader) => reader,
-            None => ledger::reader(&self.core.path)?,
-        };
-        let result = read(&reader);
-        self.core.readers().push(reader);
-        result
-    }
-}
-
-impl Core {
-    fn readers(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.readers.read(read)
     }
 }
 
@@ -405,7 +433,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.shared.queue.close();
         // Readers would keep the writer from carrying its log over to the end.
-        self.readers().clear();
+        self.readers.close();
         // A callback that has dropped the last handle is the writer: it ends by itself.
         if self.shared.queue.is_writer() {
             return;
@@ -454,7 +482,8 @@ fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), Ope
         connection.query_row("SELECT randomblob(16)", [], |row| row.get(0))
     };
     let id = id().map_err(sqlite(path))?;
-    let meta = Meta { id, boot: 0, clean: true, commits: 0, numbers: 1, entered: 1 };
+    let meta =
+        Meta { id, boot: 0, clean: true, commits: 0, numbers: 1, entered: 1, unfinished: Some(0) };
     Ok((connection, meta))
 }
 
@@ -474,14 +503,53 @@ pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenEr
     }
 }
 
+/// The jobs that are not over, in the order in which they have entered, and how many are to be counted as that.
+///
+/// The index lists them. Whether it lists all is known by their number. If it is another one, the rows themselves are
+/// looked at, and the index is built anew: with an entry that is not of its row SQLite would not change the row.
+fn unfinished(
+    connection: &Connection,
+    was: &Meta,
+) -> Result<(Vec<(u64, JobNumber)>, u64), ReadError> {
+    let listed = read::unfinished(connection)?;
+    let count = listed.len() as u64;
+    if was.unfinished == Some(count) {
+        return Ok((listed, count));
+    }
+    let census = read::census(connection)?;
+    let count = census.unfinished.len() as u64;
+    if let Some(missing) = was.unfinished.and_then(|known| known.checked_sub(count))
+        && missing > 0
+    {
+        return Err(ReadError::Damaged(Damage::MissingJobs { count: missing }));
+    }
+    if was.unfinished.is_some() {
+        connection.execute_batch("REINDEX job_by_state")?;
+    }
+    Ok((census.unfinished, count))
+}
+
+/// The mark's file begins with this.
+const MARK: [u8; 4] = *b"KLM2";
+
 fn open_mark(path: &Path, was: &Meta) -> Result<Mark, OpenError> {
-    let (mark, acknowledged) = Mark::open(path, *b"KLM2", was.id)?;
+    let (mark, acknowledged) = Mark::open(path, MARK, was.id)?;
+    all_there(was, acknowledged, mark.path())?;
+    Ok(mark)
+}
+
+/// As opening the store does, without a change.
+pub(super) fn look_at_mark(path: &Path, was: &Meta) -> Result<(), OpenError> {
+    let (mark, acknowledged) = Mark::look(path, MARK, was.id)?;
+    all_there(was, acknowledged, &mark)
+}
+
+fn all_there(was: &Meta, acknowledged: Option<u64>, mark: &Path) -> Result<(), OpenError> {
     match acknowledged {
         Some(acknowledged) if acknowledged > was.commits => {
-            let mark = mark.path().to_owned();
-            Err(OpenError::Lost { has: was.commits, acknowledged, mark })
+            Err(OpenError::Lost { has: was.commits, acknowledged, mark: mark.to_owned() })
         }
-        _ => Ok(mark),
+        _ => Ok(()),
     }
 }
 

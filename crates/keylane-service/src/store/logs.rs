@@ -92,7 +92,7 @@ fn between(
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
+pub(super) fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
     let [place, nth] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
     decode(place, nth, row.get_ref(2)?.as_blob()?).ok_or_else(|| {
         let (job, number) = at(place);
@@ -100,12 +100,12 @@ fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
     })
 }
 
-/// Writes a log behind those that its subtask has, and removes what is too old. How many bytes that wrote.
+/// Writes a log behind those that its subtask has, and removes what is too old.
 pub(super) fn put(
     connection: &Connection,
     job: JobNumber,
     log: &AttemptLog,
-) -> rusqlite::Result<u64> {
+) -> rusqlite::Result<()> {
     let place = place(job, log.number);
     let key = place.cast_signed();
     let mut last = connection.prepare_cached("SELECT max(nth) FROM log WHERE place = ?1")?;
@@ -120,7 +120,7 @@ pub(super) fn put(
             connection.prepare_cached("DELETE FROM log WHERE place = ?1 AND nth <= ?2")?;
         old.execute([key, nth - MOST_ATTEMPTS])?;
     }
-    Ok(body.len() as u64 + 32)
+    Ok(())
 }
 
 fn encode(place: u64, nth: u64, log: &AttemptLog) -> Vec<u8> {

@@ -137,9 +137,8 @@ impl Marks {
         }
     }
 
-    /// Writes what has changed, and returns how many bytes that was.
-    pub(super) fn write(&mut self, connection: &Connection) -> rusqlite::Result<u64> {
-        let mut bytes = 0;
+    /// Writes what has changed.
+    pub(super) fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         if std::mem::take(&mut self.reopened) {
             self.leave_all();
         }
@@ -151,7 +150,6 @@ impl Marks {
             let mut insert =
                 connection.prepare_cached("INSERT INTO started (number, body) VALUES (?1, ?2)")?;
             insert.execute(params![number.cast_signed(), body])?;
-            bytes += body.len() as u64;
             self.rows.insert(number, row.len());
             for (subtask, attempt) in row {
                 self.running.insert(*subtask, (*attempt, Some(number)));
@@ -161,7 +159,7 @@ impl Marks {
             let mut delete = connection.prepare_cached("DELETE FROM started WHERE number = ?1")?;
             delete.execute([number.cast_signed()])?;
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// The marks that are needed and in no row, each once.
@@ -304,7 +302,7 @@ mod tests {
         let (connection, mut marks) = (file(), Marks::default());
         marks.start(subtask(1, 1), 1);
         marks.end(subtask(1, 1));
-        assert_eq!(marks.write(&connection).unwrap(), 0);
+        marks.write(&connection).unwrap();
         assert_eq!(rows(&connection), 0);
     }
 }

@@ -42,14 +42,16 @@ pub use alias::Alias;
 pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
 pub use chunk::{Chunk, Keys, MOST_SUBTASKS, Subtask};
-pub use error::{BackupError, Damage, ExportError, ImportError, OpenError, ReadError, WriteError};
+pub use error::{
+    BackupError, Damage, ExportError, ImportError, OpenError, ReadError, WriteError,
+};
 pub use extend::Extension;
 pub use handle::{Store, StoreStats};
 pub use logs::AttemptLog;
 pub use outcome::{Outcome, OutcomeKind, OutcomePlace, Recorded};
 pub use pending::Pending;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
-pub use recover::{Recovered, RecoveredJob, Waiting};
+pub use recover::{DamagedJob, Recovered, RecoveredJob, Waiting};
 pub use schedules::ScheduleRecord;
 pub(crate) use schedules::ScheduleRow;
 pub use settings::{Report, Settings};

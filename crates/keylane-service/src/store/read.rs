@@ -13,8 +13,8 @@ use super::error::{Damage, ReadError};
 use super::handle::Store;
 use super::outcome::{self, Outcome, OutcomePlace, Recorded};
 use super::seal::{at, place, rows_of};
-use super::status::{JobState, JobStatus};
-use super::tables::{Fixed, JOB, job_of};
+use super::status::{FIRST_FINAL, JobState, JobStatus};
+use super::tables::{Fixed, JOB, fixed_of, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 
 /// A job as it is on the disk.
@@ -252,6 +252,20 @@ pub(super) fn find_job(
     rows.next()?.map(stored).transpose()
 }
 
+/// What of a job seldom changes, and whether its chunk is in its row, if that is what was written; and its id as it is
+/// there.
+#[expect(clippy::type_complexity, reason = "asked for in one place")]
+pub(super) fn fixed(
+    connection: &Connection,
+    job: JobNumber,
+) -> Result<Option<(Option<JobId>, Option<(Fixed, bool)>)>, ReadError> {
+    let mut find =
+        connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
+    let mut rows = find.query([job.0.cast_signed()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some((row.get(3).ok().map(JobId), fixed_of(row).ok())))
+}
+
 pub(super) fn stored(row: &rusqlite::Row<'_>) -> Result<(StoredJob, bool), ReadError> {
     let (number, fixed, status, has_chunk) = job_of(row)?;
     let Fixed { id, entered, created_ms, total, kind, head } = fixed;
@@ -466,17 +480,29 @@ fn read_row(
 }
 
 pub(super) fn keys(connection: &Connection) -> Result<Vec<(Key, KeyRecord)>, ReadError> {
-    let mut all = connection
-        .prepare_cached("SELECT name, state, since_ms, reason, seal FROM key ORDER BY name")?;
-    let mut rows = all.query([])?;
     let mut keys = Vec::new();
-    while let Some(row) = rows.next()? {
-        keys.push(key_of(row)?);
-    }
+    for_each_key(connection, |key| {
+        keys.push(key?);
+        Ok(())
+    })?;
     Ok(keys)
 }
 
-fn key_of(row: &rusqlite::Row<'_>) -> Result<(Key, KeyRecord), ReadError> {
+/// What is said of all keys.
+pub(super) fn for_each_key(
+    connection: &Connection,
+    mut then: impl FnMut(Result<(Key, KeyRecord), ReadError>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let mut all = connection
+        .prepare_cached("SELECT name, state, since_ms, reason, seal FROM key ORDER BY name")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        then(key_of(row))?;
+    }
+    Ok(())
+}
+
+pub(super) fn key_of(row: &rusqlite::Row<'_>) -> Result<(Key, KeyRecord), ReadError> {
     let name = row.get_ref(0)?.as_blob()?;
     let damaged = || {
         let key = name.escape_ascii().to_string();
@@ -517,6 +543,59 @@ pub(super) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<(u64, 
     let mut jobs: Vec<_> = jobs.collect::<rusqlite::Result<_>>()?;
     jobs.sort_unstable();
     Ok(jobs)
+}
+
+/// All jobs that are not over, as far as their rows can be believed: read from the rows, and not from the index.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    /// Their places in the order, and their numbers. A row that says that its job is over, and is not what was written,
+    /// is among them.
+    pub(super) unfinished: Vec<(u64, JobNumber)>,
+    /// Jobs that are not over by their rows, and that the index lacks.
+    pub(super) not_in_index: Vec<JobNumber>,
+}
+
+/// Looks at the rows of all jobs.
+pub(super) fn census(connection: &Connection) -> Result<Census, ReadError> {
+    let mut all =
+        connection.prepare("SELECT number, state, status, entered FROM job NOT INDEXED")?;
+    let mut listed = connection.prepare(
+        "SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_by_state WHERE state = ?2 AND state <> 16 AND number = ?1)",
+    )?;
+    let mut rows = all.query([])?;
+    let mut census = Census::default();
+    while let Some(row) = rows.next()? {
+        if is_validly_over(row)? {
+            continue;
+        }
+        let job = number(row)?;
+        let entered = row.get::<_, i64>(3).map_or(0, i64::cast_unsigned);
+        census.unfinished.push((entered, job));
+        let state: Option<i64> = row.get(1).ok();
+        if let Some(state) = state.filter(|state| *state < FIRST_FINAL)
+            && !listed.query_row([job.0.cast_signed(), state], |row| row.get::<_, bool>(0))?
+        {
+            census.not_in_index.push(job);
+        }
+    }
+    census.unfinished.sort_unstable();
+    Ok(census)
+}
+
+/// Of a row of `number, state, status`.
+fn is_validly_over(row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
+    let job = number(row)?;
+    let (Ok(code), Ok(status)) = (row.get(1), row.get_ref(2)?.as_blob()) else { return Ok(false) };
+    let status = JobStatus::decode(job, code, status);
+    Ok(status.is_some_and(|status| status.state.is_final()))
+}
+
+/// Whether a job is over by a row that is what was written. One that is not there is.
+pub(super) fn is_over(connection: &Connection, job: JobNumber) -> rusqlite::Result<bool> {
+    let mut find =
+        connection.prepare_cached("SELECT number, state, status FROM job WHERE number = ?1")?;
+    let mut rows = find.query([job.0.cast_signed()])?;
+    rows.next()?.map_or(Ok(true), is_validly_over)
 }
 
 /// All idempotency keys.

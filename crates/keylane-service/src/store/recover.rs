@@ -1,6 +1,6 @@
 //! What there is to be gone on with when a store was opened.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ use super::read::{self, StoredJob};
 use super::seal::{at, rows_of};
 use super::settings::Settings;
 use super::status::Counts;
-use crate::ids::{JobNumber, Key, SubtaskId};
+use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
 /// How many small jobs are read at once.
 const SMALL_AT_ONCE: usize = 256;
@@ -67,11 +67,11 @@ impl Recovered {
     pub(super) fn new(
         store: Store,
         clean: bool,
+        mut unfinished: Vec<(u64, JobNumber)>,
         attempts: Attempts,
         settings: &Settings,
     ) -> Result<Self, ReadError> {
-        let (keys, mut unfinished) =
-            store.with_reader(|reader| Ok((read::keys(reader)?, read::unfinished(reader)?)))?;
+        let keys = store.with_reader(read::keys)?;
         unfinished.reverse();
         Ok(Recovered {
             store,
@@ -155,7 +155,18 @@ impl Recovered {
         })
     }
 
+    /// A job, whose damage is its own, wherever it is.
     fn read(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
+        self.read_all(reader, number).map_err(|error| match error {
+            ReadError::Damaged(Damage::File { why }) => {
+                ReadError::Damaged(Damage::Pages { job: number, why })
+            }
+            ReadError::NoSuchJob { job } => ReadError::Damaged(Damage::Job { job }),
+            other => other,
+        })
+    }
+
+    fn read_all(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
         let found = read::find_job(reader, number)?;
         let (job, has_chunk) = found.ok_or(ReadError::NoSuchJob { job: number })?;
         let mut ended = Ended::new(number, job.total);
@@ -182,6 +193,91 @@ impl Recovered {
         let failed = |error: WriteError| ReadError::Sqlite { why: error.to_string().into() };
         written.map(drop).map_err(failed)
     }
+}
+
+/// What is known of a job that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DamagedJob {
+    /// Its number.
+    pub number: JobNumber,
+    /// What users call it, as its row says it, which may be wrong. None if that is no id.
+    pub id: Option<JobId>,
+    /// Its place in the order. None if that cannot be believed.
+    pub entered: Option<u64>,
+    /// The keys of its subtasks that have not ended. None if some of them cannot be read.
+    pub keys: Option<BTreeSet<Key>>,
+}
+
+impl Recovered {
+    /// What is known of a job that [`next_job`](Self::next_job) has named as damaged.
+    ///
+    /// # Errors
+    /// If nothing can be read any more.
+    pub fn look_at_damaged(&self, job: JobNumber) -> Result<DamagedJob, ReadError> {
+        self.store.with_reader(|reader| look_at_damaged(reader, job))
+    }
+}
+
+fn look_at_damaged(connection: &Connection, job: JobNumber) -> Result<DamagedJob, ReadError> {
+    let mut damaged = DamagedJob { number: job, id: None, entered: None, keys: None };
+    let fixed = match read::fixed(connection, job) {
+        Ok(Some((id, fixed))) => {
+            damaged.id = id.filter(|id| id.number() == job);
+            fixed
+        }
+        Ok(None) | Err(ReadError::Damaged(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let Some((fixed, has_chunk)) = fixed else { return Ok(damaged) };
+    (damaged.id, damaged.entered) = (Some(fixed.id), Some(fixed.entered));
+    let mut ended = Ended::new(job, fixed.total);
+    if let Err(error) = ended.read_on(connection) {
+        let ReadError::Damaged(_) = error else { return Err(error) };
+        // Then none of it is believed: a key too many stops, and none too few.
+        ended = Ended::new(job, fixed.total);
+    }
+    damaged.keys = match keys_of(connection, job, fixed.total, has_chunk, &ended) {
+        Err(ReadError::Damaged(_)) => None,
+        found => found?,
+    };
+    Ok(damaged)
+}
+
+/// The keys of a job's subtasks that have not ended. None if one of them is in no chunk that can be read.
+fn keys_of(
+    connection: &Connection,
+    job: JobNumber,
+    total: u32,
+    has_chunk: bool,
+    ended: &Ended,
+) -> Result<Option<BTreeSet<Key>>, ReadError> {
+    let mut keys = BTreeSet::new();
+    let mut gather = |chunk: &Chunk| {
+        let unfinished = chunk.subtasks().filter(|subtask| !ended.has(subtask.number()));
+        keys.extend(
+            unfinished.flat_map(|subtask| subtask.keys().map(Key::new).collect::<Vec<_>>()),
+        );
+    };
+    if has_chunk {
+        gather(&read::find_chunk(connection, job, 0)?);
+        return Ok(Some(keys));
+    }
+    let mut next = 0;
+    while next < total {
+        let chunk = match read::find_chunk(connection, job, next) {
+            Ok(chunk) => Some(chunk),
+            Err(ReadError::Damaged(_)) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(chunk) = &chunk {
+            gather(chunk);
+        } else if !ended.has(next) {
+            return Ok(None);
+        }
+        next = chunk.map_or(next + 1, |chunk| chunk.numbers().end);
+    }
+    Ok(Some(keys))
 }
 
 /// Makes sure that the chunks of a job are what was written, and all there.

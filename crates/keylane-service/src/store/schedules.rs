@@ -82,11 +82,13 @@ pub(super) fn for_each(
     })
 }
 
+pub(super) const COLUMNS: &str = "name, version, body, seal";
+
 fn each_row(
     connection: &Connection,
     mut then: impl FnMut(ScheduleRow) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut all = connection.prepare("SELECT name, version, body, seal FROM schedule")?;
+    let mut all = connection.prepare(&format!("SELECT {COLUMNS} FROM schedule"))?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
         then(read(row)?)?;
@@ -94,7 +96,7 @@ fn each_row(
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> Result<ScheduleRow, ReadError> {
+pub(super) fn read(row: &Row<'_>) -> Result<ScheduleRow, ReadError> {
     let version = row.get::<_, i64>(1)?.cast_unsigned();
     // A name that is no text any more is shown all the same, and has another seal.
     let name = String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned();
@@ -114,20 +116,20 @@ pub(super) fn refusal(
     Ok((!is_so).then(|| WriteError::OtherVersion { schedule: change.name.clone() }))
 }
 
-/// Makes it, and says how many bytes that wrote.
-pub(super) fn put(connection: &Connection, change: &ScheduleChange) -> rusqlite::Result<u64> {
+/// Makes a change.
+pub(super) fn put(connection: &Connection, change: &ScheduleChange) -> rusqlite::Result<()> {
     let ScheduleChange { name, then, .. } = change;
     let Some((version, body)) = then else {
         let mut delete = connection.prepare_cached("DELETE FROM schedule WHERE name = ?1")?;
         delete.execute([name])?;
-        return Ok(name.len() as u64);
+        return Ok(());
     };
     let mut put = connection.prepare_cached(
         "INSERT OR REPLACE INTO schedule (name, version, body, seal) VALUES (?1, ?2, ?3, ?4)",
     )?;
     let sealed = seal_of(name, *version, body);
     put.execute(params![name, version.cast_signed(), body, sealed])?;
-    Ok((name.len() + body.len()) as u64)
+    Ok(())
 }
 
 fn seal_of(name: &str, version: u64, body: &[u8]) -> Vec<u8> {

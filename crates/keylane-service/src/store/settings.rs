@@ -3,8 +3,9 @@ use super::Damage;
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How large the file may become; none for no bound but the disk's. Beside it there is a log of
-    /// SQLite's, of some 16 MiB and a transaction. Default: none.
+    /// How large the file and SQLite's log beside it may become together; none for no bound but the disk's. A
+    /// transaction may go beyond it, of at most 8 MiB and one submission, and so may the log for as long as a reader
+    /// keeps it from being emptied, by at most 16 MiB: then nothing is written. Default: none.
     pub most_bytes: Option<u64>,
     /// How many bytes of chunks that were read or written are kept in memory. Default: 64 MiB.
     pub most_cache_bytes: usize,

@@ -16,6 +16,14 @@ use crate::ids::JobNumber;
 /// those that were not given to a job are left out.
 const NUMBERS_AT_ONCE: u64 = 4096;
 
+/// What was to be said in the file when it was opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened {
+    pub(super) boot: u64,
+    /// How many jobs were not over.
+    pub(super) unfinished: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) meta: Meta,
@@ -39,9 +47,15 @@ pub(super) struct Known {
 const MOST_KNOWN: usize = 1 << 20;
 
 impl State {
-    pub(super) fn load(connection: &Connection) -> Result<State, ReadError> {
+    pub(super) fn load(connection: &Connection, opened: Opened) -> Result<State, ReadError> {
         let meta = Meta::load(connection)?;
-        let meta = meta.ok_or(ReadError::Damaged(super::Damage::Meta))?;
+        let mut meta = meta.ok_or(ReadError::Damaged(super::Damage::Meta))?;
+        if meta.boot < opened.boot {
+            // There was no room to say that it is open. The next transaction does.
+            meta.boot = opened.boot;
+            meta.clean = false;
+            meta.unfinished = Some(opened.unfinished);
+        }
         let marks = Marks::load(connection)?;
         Ok(State { next_entered: meta.entered, meta, marks, jobs: HashMap::default() })
     }
@@ -69,6 +83,17 @@ impl State {
         }
         let known = Known { state, total, next_row: 0 };
         self.jobs.insert(job, known);
+    }
+
+    /// One more job is not over, or one fewer.
+    pub(super) fn count_unfinished(&mut self, was_over: bool, is_over: bool) {
+        if let Some(count) = &mut self.meta.unfinished {
+            match (was_over, is_over) {
+                (true, false) => *count += 1,
+                (false, true) => *count = count.saturating_sub(1),
+                _ => {}
+            }
+        }
     }
 
     pub(super) fn forget(&mut self, job: JobNumber) {

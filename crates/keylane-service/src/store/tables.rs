@@ -13,7 +13,7 @@ use crate::ids::{JobId, JobNumber};
 pub(super) const LAYOUT: Layout = Layout {
     application: 0x4b4c_5331,
     tables: FIRST,
-    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH],
+    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH],
 };
 
 /// The tables of version 1. The columns are explained in `README.md`. Small ones come before large ones, so that they are read
@@ -130,6 +130,11 @@ const SIXTH: &str = "
     ALTER TABLE meta RENAME COLUMN accepted TO entered;
 ";
 
+/// Version 7 counts the jobs that are not over. Earlier versions did not: then the first start does.
+const SEVENTH: &str = "
+    ALTER TABLE meta ADD COLUMN unfinished BLOB;
+";
+
 /// What the store knows of itself: one row, which every transaction writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
@@ -144,12 +149,14 @@ pub(super) struct Meta {
     pub(super) numbers: u64,
     /// No job has this place in the order or a later one.
     pub(super) entered: u64,
+    /// How many jobs are not over. None in a store that an earlier version has written last.
+    pub(super) unfinished: Option<u64>,
 }
 
 impl Meta {
     /// The row of a new store, or the one that is there.
     pub(super) fn load(connection: &Connection) -> Result<Option<Meta>, ReadError> {
-        let sql = "SELECT id, boot, clean, commits, numbers, entered, seal FROM meta";
+        let sql = "SELECT id, boot, clean, commits, numbers, entered, seal, unfinished FROM meta";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -162,20 +169,48 @@ impl Meta {
             commits: number(3)?,
             numbers: number(4)?,
             entered: number(5)?,
+            unfinished: None,
+        };
+        let unfinished = match row.get_ref(7)?.as_blob_or_null()? {
+            Some(sealed) => Some(meta.count_of(sealed).ok_or(ReadError::Damaged(Damage::Meta))?),
+            None => None,
         };
         let intact = row.get_ref(6)?.as_blob()? == meta.seal();
-        if intact { Ok(Some(meta)) } else { Err(ReadError::Damaged(Damage::Meta)) }
+        if intact {
+            Ok(Some(Meta { unfinished, ..meta }))
+        } else {
+            Err(ReadError::Damaged(Damage::Meta))
+        }
     }
 
     pub(super) fn put(&self, connection: &Connection) -> rusqlite::Result<()> {
         let mut put = connection.prepare_cached(
-            "INSERT OR REPLACE INTO meta (one, id, boot, clean, commits, numbers, entered, seal)
-             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT OR REPLACE INTO meta (one, id, boot, clean, commits, numbers, entered, seal, unfinished)
+             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
         let [boot, commits, numbers, entered] =
             [self.boot, self.commits, self.numbers, self.entered].map(u64::cast_signed);
-        put.execute(params![self.id, boot, self.clean, commits, numbers, entered, self.seal()])?;
+        let unfinished = self.unfinished.map(|count| {
+            let mut bytes = count.to_le_bytes().to_vec();
+            seal(&mut bytes, &[self.commits]);
+            bytes
+        });
+        put.execute(params![
+            self.id,
+            boot,
+            self.clean,
+            commits,
+            numbers,
+            entered,
+            self.seal(),
+            unfinished
+        ])?;
         Ok(())
+    }
+
+    /// The number of jobs that are not over, which has a seal of its own.
+    fn count_of(&self, sealed: &[u8]) -> Option<u64> {
+        Some(u64::from_le_bytes(unseal(sealed, &[self.commits])?.try_into().ok()?))
     }
 
     fn seal(&self) -> Vec<u8> {
@@ -246,17 +281,17 @@ pub(super) fn put_job(
     Ok(())
 }
 
-/// Changes what of a job seldom changes. How many bytes that wrote.
+/// Changes what of a job seldom changes.
 pub(super) fn reform(
     connection: &Connection,
     job: JobNumber,
     change: impl FnOnce(&mut Fixed),
-) -> Result<u64, Trouble> {
+) -> Result<(), Trouble> {
     let number = job.0.cast_signed();
     let mut find =
         connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
     let mut rows = find.query([number])?;
-    let Some(row) = rows.next()? else { return Ok(0) };
+    let Some(row) = rows.next()? else { return Ok(()) };
     let (_, mut fixed, _, mut has_chunk) =
         job_of(row).map_err(|error| Trouble::Broken(error.to_string().into()))?;
     drop(rows);
@@ -271,7 +306,7 @@ pub(super) fn reform(
     let mut update = connection
         .prepare_cached("UPDATE job SET entered = ?2, total = ?3, head = ?4 WHERE number = ?1")?;
     update.execute(params![number, fixed.entered.cast_signed(), fixed.total, fixed.head])?;
-    Ok(fixed.head.len() as u64 + 64)
+    Ok(())
 }
 
 /// With more subtasks than it has, a job's own chunk is one of several.
@@ -296,12 +331,26 @@ pub(super) type Found = (JobNumber, Fixed, JobStatus, bool);
 
 /// A row of the columns [`JOB`].
 pub(super) fn job_of(row: &Row<'_>) -> Result<Found, ReadError> {
+    let job = number_of(row)?;
+    let (fixed, has_chunk) = fixed_of(row)?;
+    let read = || -> Result<_, ReadError> {
+        Ok(JobStatus::decode(job, row.get(1)?, row.get_ref(2)?.as_blob()?))
+    };
+    let status = read().map_err(|error| of_job(job, error))?;
+    let status = status.ok_or(ReadError::Damaged(Damage::Job { job }))?;
+    Ok((job, fixed, status, has_chunk))
+}
+
+fn number_of(row: &Row<'_>) -> rusqlite::Result<JobNumber> {
+    Ok(JobNumber(row.get::<_, i64>(0)?.cast_unsigned()))
+}
+
+/// What of a row of the columns [`JOB`] seldom changes, and whether its chunk is in it; whatever its status is.
+pub(super) fn fixed_of(row: &Row<'_>) -> Result<(Fixed, bool), ReadError> {
     let unsigned =
         |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
-    let job = JobNumber(unsigned(0)?);
-    let damaged = || ReadError::Damaged(Damage::Job { job });
+    let job = number_of(row)?;
     let read = || -> Result<_, ReadError> {
-        let status = JobStatus::decode(job, row.get(1)?, row.get_ref(2)?.as_blob()?);
         let fixed = Fixed {
             id: JobId(row.get(3)?),
             entered: unsigned(4)?,
@@ -312,12 +361,17 @@ pub(super) fn job_of(row: &Row<'_>) -> Result<Found, ReadError> {
         };
         let has_chunk: bool = row.get(9)?;
         let place = place_of_head(job, &fixed, has_chunk);
-        let head = unseal(row.get_ref(8)?.as_blob()?, &place).ok_or_else(damaged)?.to_vec();
-        Ok((job, Fixed { head, ..fixed }, status.ok_or_else(damaged)?, has_chunk))
+        let head = unseal(row.get_ref(8)?.as_blob()?, &place);
+        let head = head.ok_or(ReadError::Damaged(Damage::Job { job }))?.to_vec();
+        Ok((Fixed { head, ..fixed }, has_chunk))
     };
-    read().map_err(|error: ReadError| match error {
-        // A value of another type is damage of this row.
-        ReadError::Damaged(_) => damaged(),
+    read().map_err(|error| of_job(job, error))
+}
+
+/// A value of another type is damage of its row.
+fn of_job(job: JobNumber, error: ReadError) -> ReadError {
+    match error {
+        ReadError::Damaged(_) => ReadError::Damaged(Damage::Job { job }),
         other => other,
-    })
+    }
 }

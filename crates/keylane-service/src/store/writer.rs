@@ -1,17 +1,21 @@
 //! The thread that writes. The protocol, and why nothing acknowledged is lost, is in `README.md`.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use keylane_stream::ledger::{self, Carry, Ledger, Lock, Mark, Refusal, Trouble};
+use keylane_stream::ledger::{self, Carry, Ledger, Lock, Mark, Readers, Refusal, Trouble};
 use rusqlite::Connection;
 
 use super::change::{Answer, Change, Request};
 use super::draft::{Draft, Written};
 use super::error::WriteError;
 use super::handle::Shared;
-use super::state::State;
+use super::state::{Opened, State};
 use crate::ids::JobNumber;
+
+/// How far the log may make the file and it go beyond their bound while readers keep it from being emptied.
+const MAX_LOG_BEYOND: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
@@ -22,8 +26,15 @@ pub(super) struct Writer {
     pub(super) loose: VecDeque<JobNumber>,
     /// There was no room for a removal. Until something else is written, it is not tried again.
     pub(super) resting: bool,
-    /// Bytes committed since the log was last carried over into the file.
-    pub(super) since_checkpoint: u64,
+    /// What was to be said in the file when it was opened.
+    pub(super) opened: Opened,
+    /// Paused while the log is reset.
+    pub(super) readers: Arc<Readers>,
+    /// The file, and how large it and its log may become together.
+    pub(super) path: PathBuf,
+    pub(super) most_bytes: Option<u64>,
+    /// Whether something was removed whose bytes may still be in the log.
+    pub(super) is_log_stale: bool,
     /// Given back when all is closed.
     pub(super) lock: Lock,
 }
@@ -71,10 +82,24 @@ impl Writer {
         }
     }
 
+    /// The file and its log are to stay within their bound together. SQLite sees to it that the file alone does, so with
+    /// an empty log they do.
+    fn keep_to_bound(&mut self) -> Result<(), Trouble> {
+        let Some(most) = self.most_bytes else { return Ok(()) };
+        if ledger::bytes_on_disk(&self.path) <= most {
+            return Ok(());
+        }
+        self.checkpoint(Carry::Reset)?;
+        match ledger::bytes_on_disk(&self.path) <= most.saturating_add(MAX_LOG_BEYOND) {
+            true => Ok(()),
+            false => Err(Trouble::Full),
+        }
+    }
+
     /// Takes back what was not committed, and what was to be known of it.
     fn take_back(&mut self) -> Result<(), Trouble> {
         ledger::roll_back(&self.connection)?;
-        self.state = State::load(&self.connection)
+        self.state = State::load(&self.connection, self.opened)
             .map_err(|error| Trouble::Broken(error.to_string().into()))?;
         Ok(())
     }
@@ -113,6 +138,7 @@ impl Ledger for Writer {
     }
 
     fn write(&mut self, requests: &[Request]) -> Result<Written, Trouble> {
+        self.keep_to_bound()?;
         ledger::begin(&self.connection)?;
         let sweep = self.loose.front().copied().filter(|_| !self.resting);
         match Draft::new(&self.connection, &mut self.state).write_all(requests, sweep) {
@@ -126,8 +152,8 @@ impl Ledger for Writer {
 
     /// First the mark and then the answers: so the mark knows of all that anybody was told of.
     fn acknowledge(&mut self, requests: Vec<Request>, written: Written) {
-        self.since_checkpoint += written.bytes;
         self.resting = false;
+        self.is_log_stale |= written.has_removed;
         if written.swept.is_some() {
             self.loose.pop_front();
         }
@@ -169,12 +195,22 @@ impl Ledger for Writer {
         self.shared.fail(cause);
     }
 
-    fn since_checkpoint(&self) -> u64 {
-        self.since_checkpoint
+    fn log_bytes(&self) -> u64 {
+        // What cannot be looked at is noticed by the next transaction.
+        ledger::log_bytes(&self.connection).unwrap_or(0)
     }
 
-    fn checkpoint(&mut self) -> Result<(), Trouble> {
-        self.since_checkpoint = 0;
-        Ok(ledger::checkpoint(&self.connection, Carry::Some)?)
+    fn checkpoint(&mut self, carry: Carry) -> Result<(), Trouble> {
+        let _pause = (carry == Carry::Reset).then(|| self.readers.pause());
+        self.is_log_stale &= carry == Carry::Some;
+        Ok(ledger::checkpoint(&self.connection, carry)?)
+    }
+
+    fn is_log_stale(&self) -> bool {
+        self.is_log_stale
+    }
+
+    fn has_more(&self) -> bool {
+        self.shared.queue.waiting().0 > 0 || (!self.loose.is_empty() && !self.resting)
     }
 }

@@ -69,7 +69,7 @@ pub struct Summary {
     pub keys: u64,
     /// How long the oldest head of a key has been that.
     pub oldest_head_ms: u64,
-    /// Bytes of the store's file.
+    /// Bytes of the store on the disk: its file and its write-ahead log.
     pub store_bytes: u64,
     /// `ok`, `full`, or `failed`.
     pub store: String,

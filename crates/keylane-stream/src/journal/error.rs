@@ -65,7 +65,9 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum WriteError {
     /// The disk, or the size that the journal may have, is full. It works on as soon as there is room.
-    #[error("the journal is full, nothing was written")]
+    #[error(
+        "the disk, or the size that the journal may have, is full; make room, and go on from here"
+    )]
     Full,
     /// The records of one call take more than [`Journal::MOST_BYTES`](super::Journal::MOST_BYTES).
     #[error("{bytes} bytes at once are more than a journal takes")]
@@ -162,7 +164,12 @@ impl std::fmt::Display for Damage {
             }
             Damage::Group { name } => write!(f, "the progress of group {name:?}"),
             Damage::Head => f.write_str("where it begins is not where its first chunk is"),
-            Damage::Mark { path } => write!(f, "{} is not its mark", path.display()),
+            Damage::Mark { path } => write!(
+                f,
+                "{} belongs to another journal or is damaged; if this journal replaced another one, delete that \
+                 file, too",
+                path.display()
+            ),
             Damage::File { why } => write!(f, "the file: {why}"),
         }
     }

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use super::read;
 use super::store::{Done, Store, Work};
 use super::writer::{Request, Shared, Writer};
 use super::{Outline, Report, Retain, Settings};
-use crate::ledger::{self, Lock, Mark};
+use crate::ledger::{self, Lock, Mark, Readers};
 use crate::tracker::Progress;
 use crate::{Delivered, Position, Record};
 
@@ -64,8 +64,7 @@ struct Core {
     path: PathBuf,
     id: [u8; 16],
     shared: Arc<Shared>,
-    /// Connections of readers that nobody uses just now.
-    readers: Mutex<Vec<Connection>>,
+    readers: Arc<Readers>,
     /// Until it is joined.
     writer: Option<JoinHandle<()>>,
 }
@@ -115,12 +114,18 @@ impl Journal {
         mark.set(store.next().get()).map_err(io("write the mark"))?;
         ledger::sync_folder(&path).map_err(io("sync the folder"))?;
         let (id, shared) = (store.id(), Arc::new(Shared::new(store.next())));
-        let writer = Writer { store, mark, shared: Arc::clone(&shared), lock };
+        let readers = Arc::new(Readers::new(&path));
+        let writer = Writer {
+            store,
+            mark,
+            shared: Arc::clone(&shared),
+            readers: Arc::clone(&readers),
+            lock,
+        };
         let writer = thread::Builder::new()
             .name("keylane-journal".into())
             .spawn(move || writer.run())
             .map_err(io("start the writer"))?;
-        let readers = Mutex::default();
         Ok(Journal { core: Arc::new(Core { path, id, shared, readers, writer: Some(writer) }) })
     }
 
@@ -298,20 +303,7 @@ impl Journal {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        let idle = self.core.readers().pop();
-        let reader = match idle {
-            Some(reader) => reader,
-            None => ledger::reader(&self.core.path)?,
-        };
-        let result = read(&reader);
-        self.core.readers().push(reader);
-        result
-    }
-}
-
-impl Core {
-    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.readers.read(read)
     }
 }
 
@@ -319,7 +311,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.shared.queue.close();
         // Readers would keep the writer from carrying its log over to the end.
-        self.readers().clear();
+        self.readers.close();
         if let Some(writer) = self.writer.take() {
             // If it has panicked, everybody who waited has been told.
             let _ = writer.join();

@@ -44,8 +44,8 @@ pub(super) struct Store {
     id: [u8; 16],
     /// One past the last record.
     next: Position,
-    /// Bytes committed since the log was last carried over into the file.
-    pub(super) since_checkpoint: u64,
+    /// Whether records were removed whose bytes may still be in the log.
+    pub(super) is_log_stale: bool,
 }
 
 /// What is to be written.
@@ -71,7 +71,7 @@ impl Store {
     pub(super) fn open(path: &Path, settings: &Settings) -> Result<Store, OpenError> {
         let connection = Self::connect(path, settings).map_err(sqlite(path))?;
         let (id, next) = examine(&connection, path)?;
-        Ok(Store { connection, id, next, since_checkpoint: 0 })
+        Ok(Store { connection, id, next, is_log_stale: false })
     }
 
     fn connect(path: &Path, settings: &Settings) -> rusqlite::Result<Connection> {
@@ -99,7 +99,8 @@ impl Store {
         match draft.write_all(works) {
             Ok(answers) => {
                 self.next = draft.next;
-                self.since_checkpoint += draft.bytes;
+                self.is_log_stale |=
+                    answers.iter().any(|answer| matches!(answer, Ok(Done::Retained(..))));
                 Ok(answers)
             }
             Err(trouble) => {
@@ -109,10 +110,16 @@ impl Store {
         }
     }
 
-    /// Carries the log over into the file, so that the log can begin anew. As much as readers allow.
-    pub(super) fn checkpoint(&mut self) -> Result<(), Trouble> {
-        self.since_checkpoint = 0;
-        Ok(ledger::checkpoint(&self.connection, Carry::Some)?)
+    /// How many bytes of the log are in use.
+    pub(super) fn log_bytes(&self) -> u64 {
+        // What cannot be looked at is noticed by the next transaction.
+        ledger::log_bytes(&self.connection).unwrap_or(0)
+    }
+
+    /// Carries the log over into the file, so that the log can begin anew.
+    pub(super) fn checkpoint(&mut self, carry: Carry) -> Result<(), Trouble> {
+        self.is_log_stale &= carry == Carry::Some;
+        Ok(ledger::checkpoint(&self.connection, carry)?)
     }
 
     /// The same at the end, when nobody reads any more: afterwards the file has everything.
@@ -197,13 +204,12 @@ struct Draft<'a> {
     /// The records before `next` that are in no row yet.
     open: Segment,
     written_ms: i64,
-    bytes: u64,
 }
 
 impl<'a> Draft<'a> {
     fn new(connection: &'a Connection, next: Position) -> Self {
         let written_ms = chunk::millis(SystemTime::now());
-        Draft { connection, next, open: Segment::default(), written_ms, bytes: 0 }
+        Draft { connection, next, open: Segment::default(), written_ms }
     }
 
     fn write_all<'w>(
@@ -264,7 +270,6 @@ impl<'a> Draft<'a> {
         )?;
         let count = count.cast_signed();
         insert.execute(params![first.signed(), count, chunk.written_ms, chunk.crc, chunk.body])?;
-        self.bytes += bytes.len() as u64;
         Ok(())
     }
 
@@ -288,7 +293,6 @@ impl<'a> Draft<'a> {
             let committed = Position::checked(committed).unwrap_or(Position::END);
             return Ok(Err(WriteError::Stale { committed }));
         }
-        self.bytes += map.len() as u64;
         Ok(Ok(Done::Committed))
     }
 

@@ -12,7 +12,7 @@ use super::error::WriteError;
 use super::store::{Done, Store, Work};
 use crate::Position;
 use crate::bell::Bell;
-use crate::ledger::{self, Ledger, Lock, Mark, Refusal, Trouble};
+use crate::ledger::{self, Carry, Ledger, Lock, Mark, Readers, Refusal, Trouble};
 
 /// How many requests wait at most; who comes then waits for room, first come first served. Enough to
 /// fill a transaction while the one before is synced.
@@ -130,6 +130,8 @@ pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) mark: Mark,
     pub(super) shared: Arc<Shared>,
+    /// Paused while the log is reset.
+    pub(super) readers: Arc<Readers>,
     /// Given back when all is closed.
     pub(super) lock: Lock,
 }
@@ -150,7 +152,7 @@ impl Writer {
     pub(super) fn run(mut self) {
         let farewell = Farewell(Arc::clone(&self.shared));
         ledger::run(&mut self);
-        let Writer { store, mark, shared, lock } = self;
+        let Writer { store, mark, shared, lock, readers: _ } = self;
         if shared.failure().is_none() {
             // Everything is in the log already, so a failure here loses nothing.
             let _ = store.close();
@@ -215,12 +217,21 @@ impl Ledger for Writer {
         self.shared.fail(cause);
     }
 
-    fn since_checkpoint(&self) -> u64 {
-        self.store.since_checkpoint
+    fn log_bytes(&self) -> u64 {
+        self.store.log_bytes()
     }
 
-    fn checkpoint(&mut self) -> Result<(), Trouble> {
-        self.store.checkpoint()
+    fn checkpoint(&mut self, carry: Carry) -> Result<(), Trouble> {
+        let _pause = (carry == Carry::Reset).then(|| self.readers.pause());
+        self.store.checkpoint(carry)
+    }
+
+    fn is_log_stale(&self) -> bool {
+        self.store.is_log_stale
+    }
+
+    fn has_more(&self) -> bool {
+        !self.shared.queue.is_empty()
     }
 }
 

@@ -12,6 +12,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 /// How long to wait for another program that looks into the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a reset of the log waits for readers: the writer writes nothing meanwhile.
+const RESET_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How many bytes the file of a log keeps when the log begins anew.
+const MAX_LOG_KEPT: u64 = 16 * 1024 * 1024;
+
 /// Why a transaction was not written. Nothing of it was, unless it is `Broken`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -53,6 +59,15 @@ pub fn writer(path: &Path, most_bytes: Option<u64>) -> rusqlite::Result<Connecti
     let connection = connect(path, flags)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    // On macOS a sync leaves what was written in the disk's own cache, unless it is asked for more. Others have no such
+    // call, and the setting does nothing there.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    // What is removed is overwritten, in the file and so in copies of it.
+    connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
+    // A log that begins anew gives back what it needed once.
+    let limit = i64::try_from(MAX_LOG_KEPT).expect("a few megabytes");
+    connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
     // SQLite's own checkpoints keep their errors to themselves.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     if let Some(most_bytes) = most_bytes {
@@ -101,9 +116,11 @@ pub fn roll_back(connection: &Connection) -> Result<(), Trouble> {
 /// How much of the log is carried over into the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// As much as readers allow.
+    /// As much as readers allow, without a wait.
     Some,
-    /// All of it, when nobody reads any more: afterwards the file has everything.
+    /// All of it, and the log begins anew and is empty, if no reader keeps it for longer than a moment.
+    Reset,
+    /// All of it, when no reader is left: afterwards the file has everything.
     All,
 }
 
@@ -114,9 +131,39 @@ pub enum Carry {
 pub fn checkpoint(connection: &Connection, carry: Carry) -> rusqlite::Result<()> {
     let sql = match carry {
         Carry::Some => "PRAGMA wal_checkpoint(PASSIVE)",
-        Carry::All => "PRAGMA wal_checkpoint(TRUNCATE)",
+        Carry::Reset | Carry::All => "PRAGMA wal_checkpoint(TRUNCATE)",
     };
-    connection.query_row(sql, [], |_| Ok(()))
+    if carry == Carry::Reset {
+        connection.busy_timeout(RESET_TIMEOUT)?;
+    }
+    // That readers were in the way is said in the row, and is no error.
+    let done = connection.query_row(sql, [], |_| Ok(()));
+    if carry == Carry::Reset {
+        connection.busy_timeout(PATIENCE)?;
+    }
+    done
+}
+
+/// How many bytes of the log are in use. Its file may be larger: it keeps what an earlier round needed.
+///
+/// # Errors
+/// If SQLite cannot.
+pub fn log_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    /// Before each page in the log.
+    const FRAME_HEADER: u64 = 24;
+    let mut look = connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
+    let pages: i64 = look.query_row([], |row| row.get(1))?;
+    let page: i64 =
+        connection.prepare_cached("PRAGMA page_size")?.query_row([], |row| row.get(0))?;
+    // Without a log it is less than nothing.
+    Ok(pages.max(0).cast_unsigned() * (page.cast_unsigned() + FRAME_HEADER))
+}
+
+/// How many bytes a database and its log have on the disk. A file that is not there has none.
+#[must_use]
+pub fn bytes_on_disk(path: &Path) -> u64 {
+    let length = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+    length(path) + length(&super::lock::beside(path, "-wal"))
 }
 
 /// What a file is, in this version.
@@ -175,6 +222,24 @@ impl Layout {
             step.commit()?;
         }
         Ok(())
+    }
+
+    /// Begins a transaction in which a file of an earlier version is as [`prepare`](Self::prepare) would make it. It is
+    /// not to be committed: the file stays as it is.
+    ///
+    /// # Errors
+    /// If SQLite cannot.
+    pub fn preview(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let (application, version) = numbers(connection)?;
+        if application != self.application || !(1..self.version()).contains(&version) {
+            return connection.execute_batch("BEGIN");
+        }
+        connection.pragma_update(None, "query_only", false)?;
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        for migration in self.migrations.iter().skip(version as usize - 1) {
+            connection.execute_batch(migration)?;
+        }
+        connection.pragma_update(None, "user_version", self.version())
     }
 
     /// Whether a file has this layout, and if not, why.
@@ -298,6 +363,20 @@ mod tests {
         let other = Layout { application: 78, ..THIRD };
         other.prepare(&mut connection).unwrap();
         assert_eq!(other.examine(&connection), Ok(Err(LayoutError::Foreign)));
+    }
+
+    #[test]
+    fn an_older_file_can_be_looked_at_without_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        FIRST.prepare(&mut writer(&path, None).unwrap()).unwrap();
+        let looking = reader(&path).unwrap();
+        THIRD.preview(&looking).unwrap();
+        assert_eq!(THIRD.examine(&looking), Ok(Ok(())));
+        let z: Option<i64> = looking.query_row("SELECT z FROM a", [], |row| row.get(0)).unwrap();
+        assert_eq!(z, None);
+        drop(looking);
+        assert_eq!(FIRST.examine(&reader(&path).unwrap()), Ok(Ok(())));
     }
 
     #[test]

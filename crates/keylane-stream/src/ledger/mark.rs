@@ -62,6 +62,23 @@ impl Mark {
         }
     }
 
+    /// What the mark of a store says, if it says anything, and where it is. Makes no file.
+    ///
+    /// # Errors
+    /// If it is damaged, or cannot be read.
+    pub fn look(
+        store: &Path,
+        magic: [u8; 4],
+        id: [u8; 16],
+    ) -> Result<(PathBuf, Option<u64>), MarkError> {
+        let path = beside(store, "-mark");
+        match std::fs::exists(&path) {
+            Ok(false) => Ok((path, None)),
+            // What stands in the way is found by opening it.
+            _ => Self::open(store, magic, id).map(|(_, number)| (path, number)),
+        }
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {

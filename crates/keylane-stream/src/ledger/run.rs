@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Trouble;
+use super::{Carry, Trouble};
 
 /// At how many bytes a transaction is closed, so that who waits for it does not wait for long.
 const FULL_TRANSACTION_BYTES: usize = 8 * 1024 * 1024;
@@ -11,6 +11,10 @@ const FULL_TRANSACTION_BYTES: usize = 8 * 1024 * 1024;
 /// After how many bytes the log is carried over into the file: seldom enough that its two syncs don't
 /// count, and soon enough that opening after a crash takes no time.
 const CHECKPOINT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// From how many bytes on a log that did not begin anew is reset: readers came one after another, and the writer keeps
+/// them from that for a moment.
+const RESET_BYTES: u64 = 2 * CHECKPOINT_BYTES;
 
 /// Why a request was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,24 +58,38 @@ pub trait Ledger {
     /// Nothing more is to be written. The first cause stays.
     fn fail(&mut self, cause: Arc<str>);
 
-    /// How many bytes were committed since the log was last carried over into the file.
-    fn since_checkpoint(&self) -> u64;
+    /// How many bytes of the log are in use.
+    fn log_bytes(&self) -> u64;
 
-    /// Carries the log over into the file, as much as readers allow.
+    /// Carries the log over into the file.
     ///
     /// # Errors
     /// If it cannot be.
-    fn checkpoint(&mut self) -> Result<(), Trouble>;
+    fn checkpoint(&mut self, carry: Carry) -> Result<(), Trouble>;
+
+    /// Whether the log has what was removed from the file, and is to be emptied before the next wait.
+    fn is_log_stale(&self) -> bool {
+        false
+    }
+
+    /// Whether something waits to be written.
+    fn has_more(&self) -> bool {
+        true
+    }
 }
 
 /// Writes until there is nothing more to come.
 pub fn run<L: Ledger>(ledger: &mut L) {
+    let mut carrier = Carrier::default();
     while let Some(mut requests) = ledger.next() {
         while !requests.is_empty() {
             let later = requests.split_off(transaction_length::<L>(&requests));
             write(ledger, requests);
-            carry_over(ledger);
+            carrier.carry_over(ledger);
             requests = later;
+        }
+        if ledger.is_log_stale() && !ledger.has_more() && ledger.failure().is_none() {
+            carry(ledger, Carry::Reset);
         }
     }
 }
@@ -96,12 +114,41 @@ fn write<L: Ledger>(ledger: &mut L, requests: Vec<L::Request>) {
     }
 }
 
-/// Carries the log over into the file if there is enough in it, and nothing has failed.
-fn carry_over<L: Ledger>(ledger: &mut L) {
-    if ledger.since_checkpoint() < CHECKPOINT_BYTES || ledger.failure().is_some() {
-        return;
+/// When the log is carried over.
+///
+/// After 16 MiB it is carried over without a wait; then, unless a reader is there at that moment, the next transaction
+/// begins it anew. If it has grown on to 32 MiB, it is reset: new readers wait, and those that are there are waited for,
+/// for a moment. If one of them takes longer, this is tried again after each further 16 MiB. So while no reader takes
+/// longer than that moment the log has at most 32 MiB and one transaction.
+#[derive(Debug, Default)]
+struct Carrier {
+    /// How many bytes the log had when it was last looked at.
+    before: u64,
+    /// Up to how many bytes nothing is done.
+    tried: u64,
+}
+
+impl Carrier {
+    fn carry_over<L: Ledger>(&mut self, ledger: &mut L) {
+        if ledger.failure().is_some() {
+            return;
+        }
+        let bytes = ledger.log_bytes();
+        if bytes < std::mem::replace(&mut self.before, bytes) {
+            // It has begun anew.
+            self.tried = 0;
+        }
+        if bytes < self.tried + CHECKPOINT_BYTES {
+            return;
+        }
+        self.tried = bytes;
+        let resets = bytes >= RESET_BYTES || ledger.is_log_stale();
+        carry(ledger, if resets { Carry::Reset } else { Carry::Some });
     }
-    match ledger.checkpoint() {
+}
+
+fn carry<L: Ledger>(ledger: &mut L, how: Carry) {
+    match ledger.checkpoint(how) {
         Err(Trouble::Broken(cause)) => ledger.fail(cause),
         // A checkpoint that finds no room or no lock is made later.
         Err(Trouble::Full | Trouble::Busy) | Ok(()) => {}

@@ -108,7 +108,7 @@ impl Core {
     fn count_all(&self) -> Summary {
         let now = self.clock.now();
         // Before anything is locked, for a disk can take its time.
-        let store_bytes = std::fs::metadata(self.store.path()).map_or(0, |file| file.len());
+        let store_bytes = self.store.bytes();
         let books = self.books();
         let slots = books.scheduler.slots();
         let mut states: HashMap<JobState, u64> = HashMap::new();

@@ -1,0 +1,337 @@
+//! Jobs that are held: nothing of them begins until an operator decides.
+//!
+//! # Rules
+//!
+//! 1. **A job of a kind that the configuration lacks is held.** Its subtasks stand in their lanes as those of a paused
+//!    job do. The kind is configured again, or the job is cancelled.
+//! 2. **A damaged job is in no lane**, for what it would have there may not be what was written. The keys of its
+//!    subtasks that have not ended are stopped.
+//! 3. **If not all of these keys can be read**, each job with keys that has entered behind the damaged one is held, and
+//!    so is each that comes later: any of their keys may be one of its. If its own place in the order cannot be believed
+//!    either, all jobs with keys are held. Jobs without keys go on.
+//! 4. **Nothing of this is on the disk.** Each start finds it again. An operator decides by removing the damaged job,
+//!    which is on the disk before anything of 2 and 3 ends.
+//!
+//! Why order holds: a subtask that shares a key with an unfinished subtask of a damaged job, and entered behind it,
+//! begins only after 4. By 2 its key is stopped, or by 3 its job is held.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::audit::Act;
+use super::books::Books;
+use super::{Core, Refused};
+use crate::store::{Changes, Damage, DamagedJob};
+use crate::wire::{Because, Timestamp};
+use crate::{JobId, JobNumber, Key};
+
+/// What is held, and why.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// Jobs that are in the scheduler, paused there.
+    jobs: HashMap<JobNumber, Hold>,
+    /// Damaged jobs, which are not.
+    damaged: BTreeMap<JobNumber, Damaged>,
+}
+
+/// Why a job is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Its kind, which is not configured.
+    NoKind(String),
+    /// The damaged job that it may be behind.
+    Behind(JobNumber),
+}
+
+#[derive(Debug)]
+struct Damaged {
+    job: DamagedJob,
+    damage: Damage,
+    /// The keys that were stopped for it, and that nobody has resumed since.
+    stopped: BTreeSet<Key>,
+}
+
+/// A job that was recovered, as far as holds need to know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entered {
+    pub(super) job: JobNumber,
+    pub(super) entered: u64,
+    pub(super) has_keys: bool,
+}
+
+impl Holds {
+    /// Whether nothing of a job in the scheduler is to begin.
+    pub(super) fn has(&self, job: JobNumber) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
+    /// A job is over.
+    pub(super) fn forget(&mut self, job: JobNumber) {
+        self.jobs.remove(&job);
+    }
+
+    /// A key is paused or resumed by an operator, which is a decision about it.
+    pub(super) fn key_decided(&mut self, key: &Key) {
+        self.damaged.values_mut().for_each(|damaged| drop(damaged.stopped.take(key)));
+    }
+
+    /// The damaged job whose keys are not known and that has entered first, and its place.
+    fn unknown_keys(&self) -> Option<(u64, JobNumber)> {
+        let unknown = self.damaged.values().filter(|damaged| damaged.job.keys.is_none());
+        unknown.map(|damaged| (damaged.job.entered.unwrap_or(0), damaged.job.number)).min()
+    }
+
+    /// How many jobs are held or damaged, by the reason's word.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
+        let no_kind = self.jobs.values().filter(|hold| matches!(hold, Hold::NoKind(_))).count();
+        let behind = self.jobs.len() - no_kind;
+        [
+            ("no_kind", no_kind as u64),
+            ("damaged", self.damaged.len() as u64),
+            ("behind_damaged", behind as u64),
+        ]
+    }
+
+    /// What a damaged job is called in messages.
+    fn name(&self, job: JobNumber) -> String {
+        let id = self.damaged.get(&job).and_then(|damaged| damaged.job.id);
+        id.map_or_else(|| format!("number {}", job.0), |id| id.to_string())
+    }
+
+    fn remedy(&self, job: JobNumber) -> String {
+        let name = self.name(job);
+        match self.damaged.get(&job).and_then(|damaged| damaged.job.id) {
+            Some(_) => format!("remove job {name} (`DELETE /v1/jobs/{name}`) to let them go on"),
+            None => format!(
+                "stop the server and run `keylane store remove {}` to let them go on",
+                job.0
+            ),
+        }
+    }
+
+    /// Why nothing of a job begins, if it is held.
+    pub(super) fn because(&self, job: JobNumber) -> Option<Because> {
+        if let Some(damaged) = self.damaged.get(&job) {
+            let text = format!(
+                "the job is damaged: {}; its keys are stopped; {}",
+                damaged.damage,
+                self.remedy(job)
+            );
+            return Some(because("damaged", text));
+        }
+        Some(match self.jobs.get(&job)? {
+            Hold::NoKind(kind) => because(
+                "no_kind",
+                format!(
+                    "there is no kind `{kind}` in the configuration; add it and start the server again, or cancel the \
+                     job"
+                ),
+            ),
+            Hold::Behind(damaged) => because(
+                "behind_damaged",
+                format!(
+                    "job {} is damaged and came first, and may have the same keys, which cannot be read; {}",
+                    self.name(*damaged),
+                    self.remedy(*damaged)
+                ),
+            ),
+        })
+    }
+
+    /// Why a key stands still, if it does for a damaged job.
+    pub(super) fn because_of_key(&self, key: &Key) -> Option<String> {
+        let (job, _) = self.damaged.iter().find(|(_, damaged)| damaged.stopped.contains(key))?;
+        Some(format!(
+            "its key is stopped: job {} is damaged and has unfinished subtasks with it; {}",
+            self.name(*job),
+            self.remedy(*job)
+        ))
+    }
+
+    /// Why a damaged job cannot be steered.
+    fn refusal(&self, id: JobId) -> Option<Refused> {
+        let because = self.because(id.number()).filter(|_| self.damaged.contains_key(&id.number()));
+        because.map(|because| Refused::Conflict(because.text))
+    }
+}
+
+fn because(reason: &str, text: String) -> Because {
+    Because {
+        reason: reason.to_owned(),
+        text,
+        count: None,
+        key: None,
+        position: None,
+        job: None,
+        number: None,
+        since: None,
+        until: None,
+    }
+}
+
+impl Core {
+    /// A job that was recovered has a kind that is not configured.
+    pub(super) fn hold_without_kind(books: &mut Books, job: JobNumber, kind: &str, now: Timestamp) {
+        books.scheduler.pause_job(job, now.0);
+        books.holds.jobs.insert(job, Hold::NoKind(kind.to_owned()));
+        let id = books.live.get(&job).map(|live| live.id.to_string()).unwrap_or_default();
+        tracing::warn!(
+            job = id,
+            kind,
+            "the job is held: its kind is not configured; add it and start again, or cancel the job"
+        );
+    }
+
+    /// A job that was recovered is damaged: its keys stop.
+    pub(super) fn stop_for_damaged(
+        books: &mut Books,
+        job: DamagedJob,
+        damage: Damage,
+        now: Timestamp,
+    ) {
+        let mut stopped = BTreeSet::new();
+        for key in job.keys.iter().flatten() {
+            if !books.paused_keys.contains_key(key) {
+                books.scheduler.pause_key(&key.0, now.0);
+                books.paused_keys.insert(key.clone(), now);
+                stopped.insert(key.clone());
+            }
+        }
+        let number = job.number;
+        books.holds.damaged.insert(number, Damaged { job, damage, stopped });
+        let because = books.holds.because(number).expect("it was put there just now");
+        tracing::error!(job = number.0, "{}", because.text);
+    }
+
+    /// Holds what may be behind damaged jobs whose keys are not known. Called when all jobs are recovered.
+    pub(super) fn hold_behind_damaged(books: &mut Books, recovered: &[Entered], now: Timestamp) {
+        let Some((place, damaged)) = books.holds.unknown_keys() else { return };
+        let behind = recovered.iter().filter(|one| one.has_keys && one.entered >= place);
+        let mut count = 0_u64;
+        for one in behind {
+            books.scheduler.pause_job(one.job, now.0);
+            books.holds.jobs.entry(one.job).or_insert(Hold::Behind(damaged));
+            count += 1;
+        }
+        let (job, remedy) = (books.holds.name(damaged), books.holds.remedy(damaged));
+        tracing::error!(
+            job,
+            held = count,
+            "keys of the damaged job cannot be read, so jobs with keys behind it are held; {remedy}"
+        );
+    }
+
+    /// A job has entered, or got more subtasks, now.
+    pub(super) fn hold_if_behind(
+        books: &mut Books,
+        job: JobNumber,
+        has_keys: bool,
+        now: Timestamp,
+    ) {
+        if !has_keys || books.holds.damaged.is_empty() || !books.live.contains_key(&job) {
+            return;
+        }
+        let Some((_, damaged)) = books.holds.unknown_keys() else { return };
+        books.scheduler.pause_job(job, now.0);
+        books.holds.jobs.entry(job).or_insert(Hold::Behind(damaged));
+    }
+
+    /// Why a damaged job cannot be steered, if it is one.
+    pub(super) fn damaged(&self, id: JobId) -> Option<Refused> {
+        self.books().holds.refusal(id)
+    }
+
+    /// Why nothing of a job begins that the scheduler does not have.
+    pub(super) fn because_damaged(&self, job: JobNumber) -> Option<Because> {
+        let books = self.books();
+        books.holds.damaged.contains_key(&job).then(|| books.holds.because(job)).flatten()
+    }
+
+    /// Removes a job that is damaged, whatever can be read of it; what was held for it goes on when that is on the disk.
+    pub(super) async fn remove_damaged(
+        self: &Arc<Self>,
+        id: JobId,
+        act: &Arc<Act>,
+    ) -> Result<(), Refused> {
+        let number = id.number();
+        {
+            let books = self.books();
+            if books.live.contains_key(&number) {
+                return Err(Refused::Conflict("the job is not over; cancel it first".into()));
+            }
+            let known = books.holds.damaged.get(&number);
+            if let Some(damaged) = known
+                && let Damage::Pages { why, .. } = &damaged.damage
+            {
+                return Err(Refused::Damaged(format!(
+                    "pages of the store with rows of job {id} are damaged ({why}), so it cannot be removed; stop the \
+                     server and run `keylane store salvage FROM TO`"
+                )));
+            }
+            let is_another = known
+                .and_then(|known| known.job.entered.and(known.job.id))
+                .is_some_and(|known| known != id);
+            if is_another {
+                return Err(super::steer::unknown(id));
+            }
+        }
+        let mut changes = Changes::new();
+        changes.remove_damaged(number, self.clock.now().0);
+        self.log(act, &mut changes);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (core, act) = (Arc::clone(self), Arc::clone(act));
+        self.store.submit_with(changes, move |written| {
+            let answer = written.map(|_| core.removed_damaged(number, &act));
+            let _ = tell.send(answer.map_err(|error| core.write_refused(error)));
+        });
+        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+    }
+
+    /// A damaged job is no longer on the disk. Called on the writer's thread.
+    fn removed_damaged(&self, job: JobNumber, act: &Act) {
+        self.was_done(act);
+        self.found_room();
+        let now = self.clock.now();
+        let mut books = self.books();
+        let books = &mut *books;
+        if let Some(damaged) = books.holds.damaged.remove(&job) {
+            for key in &damaged.stopped {
+                Self::let_key_go(books, key, now);
+            }
+            Self::let_jobs_go(books, now);
+        }
+        self.bell.ring();
+    }
+
+    /// A key was stopped for a damaged job that is gone. Another one may have it as well.
+    fn let_key_go(books: &mut Books, key: &Key, now: Timestamp) {
+        let needs =
+            |damaged: &Damaged| damaged.job.keys.as_ref().is_some_and(|keys| keys.contains(key));
+        let other = books.holds.damaged.values_mut().find(|damaged| needs(damaged));
+        if let Some(other) = other {
+            other.stopped.insert(key.clone());
+            return;
+        }
+        books.scheduler.resume_key(&key.0, now.0);
+        books.paused_keys.remove(key);
+    }
+
+    /// Jobs that were held for a damaged job which is gone are held for another one, or go on.
+    fn let_jobs_go(books: &mut Books, now: Timestamp) {
+        if let Some((_, damaged)) = books.holds.unknown_keys() {
+            let holds = books.holds.jobs.values_mut();
+            holds
+                .filter(|hold| matches!(hold, Hold::Behind(_)))
+                .for_each(|hold| *hold = Hold::Behind(damaged));
+            return;
+        }
+        let behind = books.holds.jobs.extract_if(|_, hold| matches!(hold, Hold::Behind(_)));
+        let behind: Vec<JobNumber> = behind.map(|(job, _)| job).collect();
+        for job in behind {
+            books.changed.insert(job);
+            if books.live.get(&job).is_some_and(|live| !live.paused) {
+                books.scheduler.resume_job(job, now.0);
+            }
+        }
+    }
+}
