@@ -60,6 +60,9 @@ pub enum Refused {
          there is room, and lost if the server ends before"
     )]
     NotYetWritten,
+    /// What was asked for is damaged in the store. All else goes on.
+    #[error("what the store has of it is damaged: {0}")]
+    Damaged(String),
     /// The store has failed. What was asked may or may not have been written.
     #[error("the store has failed, and the service must be started again: {0}")]
     StoreFailed(String),

@@ -331,3 +331,85 @@ async fn an_end_that_was_never_written_is_tried_again_after_a_restart() {
     stop(server, service).await;
     check(folder.path(), 2);
 }
+
+/// Where a child finds its disk. Only children have it.
+const DISK: &str = "KEYLANE_SERVICE_ON_A_FULL_DISK";
+
+/// In namespaces of its own anybody can mount a file system, where the machine allows that.
+const IN_MEMORY: &str = "mount -t tmpfs -o size=4m tmpfs \"$FOLDER\" && exec \"$0\" \"$@\"";
+
+/// The start wrote that it was one before all else, and ended if that did not fit: reads and the dashboard were gone.
+#[test]
+fn a_server_starts_on_a_full_disk_and_goes_on_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let unshare = |words: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", IN_MEMORY]).args(words);
+        command.env("FOLDER", folder.path()).env(DISK, folder.path()).output()
+    };
+    if !unshare(&["true"]).is_ok_and(|output| output.status.success()) {
+        // Nothing that could be installed would help.
+        eprintln!("skipped, because this machine lets nobody mount a file system of their own");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let words = [this.to_str().unwrap(), "--exact", "starts_on_a_full_disk", "--nocapture"];
+    let output = unshare(&words).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("it goes on"), "{said}{complaint}");
+}
+
+/// Not a test of its own: what the child of the one above does.
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_on_a_full_disk() {
+    let Some(disk) = std::env::var_os(DISK) else { return };
+    let disk = Path::new(&disk);
+    let (actors, mut stage) = stage();
+    let first = disk.join("first");
+    std::fs::create_dir(&first).unwrap();
+    let service = start(&first, None, &actors).await;
+    let (server, client) = serve(&service).await;
+    let id = client.submit(r#"{"kind":"stage","key":"k","payload":"one"}"#).await;
+    assert_eq!(stage.next().await, "one");
+    client.post(&format!("/v1/jobs/{id}/pause"), "").await.expect(200);
+    client.post(&format!("/v1/jobs/{id}/resume"), "").await.expect(200);
+    // As a killed server leaves it.
+    let second = disk.join("second");
+    std::fs::create_dir(&second).unwrap();
+    for suffix in ["-mark", "", "-wal", "-shm"] {
+        let name = format!("store{suffix}");
+        std::fs::copy(first.join(&name), second.join(&name)).unwrap();
+    }
+    stop(server, service).await;
+    let ballast = disk.join("ballast");
+    fill_with(&ballast);
+
+    let service = start(&second, None, &actors).await;
+    let (server, client) = serve(&service).await;
+    assert_eq!(jobs(&client).await, [id.as_str()]);
+    client.get("/readyz").await.expect(503);
+    let refused = client.post("/v1/jobs", r#"{"kind":"echo","payload":1}"#).await.expect(507);
+    assert!(refused.headers.contains_key("retry-after"), "{:?}", refused.headers);
+    let job = client.get(&format!("/v1/jobs/{id}")).await.expect(200).json();
+    assert_eq!(job["counts"]["running"], 0, "{job}");
+    stage.expect_nobody();
+
+    std::fs::remove_file(ballast).unwrap();
+    assert_eq!(stage.next().await, "one");
+    client.get("/readyz").await.expect(200);
+    stage.succeed("one");
+    assert_eq!(client.wait(&id).await["state"], "succeeded");
+    stop(server, service).await;
+    check(&second, 1);
+    println!("\nit goes on");
+}
+
+/// Takes all the room there is.
+fn fill_with(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).unwrap();
+    for block in [vec![0; 64 * 1024], vec![0; 4096], vec![0; 1]] {
+        while file.write_all(&block).is_ok() {}
+    }
+}

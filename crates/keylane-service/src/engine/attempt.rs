@@ -120,6 +120,8 @@ impl Core {
         live.touch(now);
         books.unfinished += made.len() as u64;
         if let Ok(accepted) = added {
+            let has_keys = made.iter().any(|one| !one.keys().is_empty());
+            Self::hold_if_behind(&mut books, job, has_keys, now);
             self.note_accepted(&mut books, job, &accepted, now);
         }
         drop(books);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::books::{Batch, Books, Effect, Live, first_version};
+use super::holds::Entered;
 use super::plan::Plan;
 use crate::head::Head;
 use crate::kind::{Kind, Work};
@@ -104,15 +105,13 @@ impl Core {
         books: &mut Books,
         recovered: &RecoveredJob,
         now: Timestamp,
-    ) -> Result<(), super::StartError> {
+    ) -> Result<Entered, super::StartError> {
         let job = &recovered.job;
         let number = job.number;
         let broken = |why: String| super::StartError::Job { id: job.id, why };
         let head: Head = serde_json::from_slice(&job.head)
             .map_err(|error| broken(format!("its head cannot be read: {error}")))?;
         let kind = self.kinds.number(&head.kind);
-        let kind =
-            kind.ok_or_else(|| broken(format!("there is no kind `{}` any more", head.kind)))?;
         let plan = Plan::new(&head, job.total);
         let waiting = Waiting::of(recovered, plan)?;
         let ended = self.ended_of(recovered, plan)?;
@@ -148,21 +147,27 @@ impl Core {
             ended: ended_before,
             ..new_job(
                 number,
-                kind,
+                // Held, nothing of it begins, so nothing asks for its kind.
+                kind.unwrap_or(u32::MAX),
                 &live.head,
                 subtasks.map(|(number, keys, tried)| new_subtask(*number, keys, *tried)),
             )
         };
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
+        let missing_kind = kind.is_none().then(|| live.head.kind.clone());
+        let has_keys = waiting.subtasks.iter().any(|(_, keys, _)| !keys.is_empty());
         books.live.insert(number, live);
         books.unfinished += waiting.subtasks.len() as u64;
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(books, number, &accepted, now);
+        if let Some(kind) = missing_kind.filter(|_| books.live.contains_key(&number)) {
+            Self::hold_without_kind(books, number, &kind, now);
+        }
         // What had been decided before the end goes on being so.
         if is_cancelling || is_failing || has_failed_step {
             self.drop_rest(books, number, !is_cancelling, now);
         }
-        Ok(())
+        Ok(Entered { job: number, entered: job.entered, has_keys })
     }
 
     /// How a job's subtasks have ended so far, its steps apart.

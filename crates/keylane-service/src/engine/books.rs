@@ -78,6 +78,8 @@ pub(super) struct Books {
     pub(super) keys_in_use: HashSet<Key>,
     /// Keys that somebody has paused, since when, and why.
     pub(super) paused_keys: HashMap<Key, Timestamp>,
+    /// What an operator has to decide about before it goes on.
+    pub(super) holds: super::holds::Holds,
     /// Whether attempts begin only when their marks are on the disk: after a crash, for one of the first may
     /// have caused it, and must not be able to do so for ever.
     pub(super) is_careful: bool,

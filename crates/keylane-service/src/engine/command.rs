@@ -29,6 +29,10 @@ impl Core {
     /// is waited for, for until then it is in no books. Each further round takes another commit of the job in between:
     /// it was over, and has been taken up again.
     async fn is_in_books(&self, id: JobId) -> Result<bool, Refused> {
+        // It never gets into the books, and perhaps cannot be read.
+        if let Some(refused) = self.damaged(id) {
+            return Err(refused);
+        }
         while !self.is_live(id)? {
             if self.stored(id)?.status.state.is_final() {
                 return Ok(false);
@@ -112,6 +116,11 @@ impl Core {
         id: JobId,
         act: &Arc<Act>,
     ) -> Result<(), Refused> {
+        let is_damaged =
+            self.damaged(id).is_some() || matches!(self.stored(id), Err(Refused::Damaged(_)));
+        if is_damaged {
+            return self.remove_damaged(id, act).await;
+        }
         if self.is_in_books(id).await? {
             return Err(Refused::Conflict("the job is not over; cancel it first".into()));
         }
@@ -257,6 +266,8 @@ impl Core {
         books.live.insert(number, live);
         books.unfinished += again.keys.len() as u64;
         let accepted = books.scheduler.accept(new, now.0);
+        let has_keys = again.keys.iter().any(|(_, keys)| !keys.is_empty());
+        Self::hold_if_behind(&mut books, number, has_keys, now);
         self.note_accepted(&mut books, number, &accepted, now);
         books.changed.insert(number);
         self.write_next(&mut books);

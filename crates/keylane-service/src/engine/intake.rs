@@ -492,6 +492,7 @@ impl Core {
         books.totals.jobs_accepted += 1;
         books.unfinished += keys.subtask_ends.len() as u64;
         let accepted = books.scheduler.accept(new, now.0);
+        Self::hold_if_behind(&mut books, number, !keys.key_ends.is_empty(), now);
         self.note_accepted(&mut books, number, &accepted, now);
         let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
         // Under the lock, so that nobody learns of a change to it before.

@@ -127,8 +127,20 @@ impl Core {
         metric(
             "store_bytes",
             "gauge",
-            "Bytes of the store's file.",
+            "Bytes of the store on the disk: its file and its write-ahead log.",
             &[("", number(summary.store_bytes))],
+        )?;
+        let held = self.books().holds.counts();
+        let held: Vec<_> = held
+            .iter()
+            .map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), number(*count)))
+            .collect();
+        let held: Vec<_> = held.iter().map(|(labels, count)| (&**labels, *count)).collect();
+        metric(
+            "jobs_held",
+            "gauge",
+            "Jobs of which nothing begins until an operator decides, by the reason.",
+            &held,
         )?;
         let well = match &*self.health() {
             StoreHealth::Well => 1.0,

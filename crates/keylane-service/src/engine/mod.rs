@@ -22,6 +22,7 @@ mod command;
 mod dispatch;
 mod embedded;
 pub(crate) mod events;
+mod holds;
 mod intake;
 mod lease;
 mod logs;
@@ -40,7 +41,7 @@ mod timeline;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keylane::allocate::Order;
 use tokio_util::sync::CancellationToken;
@@ -110,6 +111,9 @@ impl Settings {
     }
 }
 
+/// How often the log is told at most that requests are refused for want of room.
+const FULL_TOLD: Duration = Duration::from_secs(60);
+
 /// Why the service did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -118,7 +122,9 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] crate::store::OpenError),
     /// It was opened and cannot be read.
-    #[error(transparent)]
+    #[error(
+        "{0}; if that is damage, `keylane store salvage FROM TO` copies all that can be read into a new store"
+    )]
     Read(#[from] crate::store::ReadError),
     /// A job cannot go on.
     #[error("{id} cannot go on: {why}")]
@@ -167,6 +173,8 @@ pub(crate) struct Core {
     /// cleared by whatever is written after it. It stops nothing: what runs may end in the room that is left, which a
     /// new job may be too large for. That nothing can be written is `health`'s to say.
     found_no_room: AtomicBool,
+    /// When the log was last told of that.
+    told_full: Mutex<Option<Instant>>,
     /// State of a small generator for jitter.
     chance: AtomicU64,
     pub(crate) websockets: AtomicU64,
@@ -228,8 +236,14 @@ impl Core {
     }
 
     fn found_no_room(&self) {
-        if !self.found_no_room.swap(true, Relaxed) {
-            tracing::error!("the store is full: a request was refused");
+        if self.found_no_room.swap(true, Relaxed) {
+            return;
+        }
+        // Small requests may find room between large ones that do not.
+        let mut told = self.told_full.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= FULL_TOLD) {
+            *told = Some(Instant::now());
+            tracing::error!("the store is full: requests are refused with status 507");
         }
     }
 
@@ -237,7 +251,7 @@ impl Core {
     fn found_room(&self) {
         // Mostly it is not set, and then the others' copies of it stay where they are.
         if self.found_no_room.load(Relaxed) && self.found_no_room.swap(false, Relaxed) {
-            tracing::info!("the store has room again, for what was written last");
+            tracing::debug!("the store has room again, for what was written last");
         }
     }
 

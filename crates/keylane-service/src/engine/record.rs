@@ -207,6 +207,7 @@ impl Core {
     fn show_over(&self, books: &mut Books, job: JobNumber, state: JobState, now: Timestamp) {
         let Some(mut live) = books.live.remove(&job) else { return };
         books.changed.remove(&job);
+        books.holds.forget(job);
         live.recorded = live.final_counts();
         let totals = &mut books.totals;
         match state {

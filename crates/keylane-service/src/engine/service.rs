@@ -22,7 +22,7 @@ use super::timeline::{Recorder, Slots};
 use super::{Clock, Core, Settings, StartError, StoreHealth, dispatch};
 use crate::kind::{Kind, Kinds, Work};
 use crate::schedule::{self, Scheduler};
-use crate::store::Store;
+use crate::store::{ReadError, Store};
 use crate::wire::Timestamp;
 
 /// A service that accepts jobs, runs their subtasks in order and keeps what came of them.
@@ -124,6 +124,10 @@ impl Service {
         let (store, mut recovered) = Store::open(&settings.path, &settings.store)?;
         // Behind the store, whose lock says that the process is gone that this waits for.
         let children = children(store.path(), guard)?;
+        if store.is_exposed() {
+            let path = store.path().display();
+            tracing::warn!("other users may read the store; run `chmod 600 {path}*`");
+        }
         let clock = Clock::start();
         let boot = store.boot();
         let scheduler = Scheduler::new(schedule::Settings {
@@ -152,6 +156,7 @@ impl Service {
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
             found_no_room: AtomicBool::new(false),
+            told_full: Mutex::default(),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
             by_key: Mutex::default(),
@@ -261,6 +266,7 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         totals: Totals::default(),
         keys_in_use: HashSet::new(),
         paused_keys: HashMap::new(),
+        holds: super::holds::Holds::default(),
         is_careful,
         held_back: VecDeque::new(),
         is_draining: false,
@@ -281,8 +287,26 @@ impl Core {
             books.scheduler.pause_key(&key.0, now.0);
             books.paused_keys.insert(key.clone(), Timestamp(record.since_ms));
         }
-        while let Some(job) = recovered.next_job()? {
-            self.resume(&mut books, &job, now)?;
+        let mut all = Vec::new();
+        loop {
+            match recovered.next_job() {
+                Ok(None) => break,
+                Ok(Some(job)) => all.push(self.resume(&mut books, &job, now)?),
+                Err(ReadError::Damaged(damage)) => {
+                    let Some(job) = damage.job() else {
+                        return Err(ReadError::Damaged(damage).into());
+                    };
+                    let job = recovered.look_at_damaged(job)?;
+                    Core::stop_for_damaged(&mut books, job, damage, now);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Core::hold_behind_damaged(&mut books, &all, now);
+        if self.store.opened_full() {
+            // Nothing begins before it is on the disk that this start has its fences.
+            self.set_health(StoreHealth::Full);
+            books.refused = Some(std::mem::take(&mut books.unwritten));
         }
         self.write_next(&mut books);
         Ok(())

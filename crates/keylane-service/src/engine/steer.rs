@@ -71,7 +71,7 @@ impl Core {
         let status = live.status();
         books.unwritten.changes.status(job, status);
         books.changed.insert(job);
-        match paused {
+        match paused || books.holds.has(job) {
             true => books.scheduler.pause_job(job, now.0),
             false => books.scheduler.resume_job(job, now.0),
         };
@@ -120,6 +120,7 @@ impl Core {
     ) {
         let record = KeyRecord { state: KeyState::Paused, since_ms: now.0, reason: String::new() };
         books.unwritten.changes.key(key.clone(), paused.then_some(record));
+        books.holds.key_decided(key);
         if paused {
             books.scheduler.pause_key(&key.0, now.0);
             books.paused_keys.insert(key.clone(), now);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -74,7 +74,8 @@ pub(super) async fn number(
         headers.insert(REQUEST_ID, value);
     }
     let status = response.status();
-    if status.is_server_error() {
+    // That the store is full is told once by the engine, and not for each request that is refused for it.
+    if status.is_server_error() && status != StatusCode::INSUFFICIENT_STORAGE {
         tracing::error!(request = number, %method, path, status = status.as_u16(), "failed");
     } else {
         tracing::debug!(request = number, %method, path, status = status.as_u16(), "answered");

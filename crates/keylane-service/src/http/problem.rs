@@ -108,6 +108,12 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "It is in the server's log under `instance`. Please report it.",
     ),
     (
+        "damaged",
+        500,
+        "The store's data of this is damaged",
+        "What was asked for is not what was written. Nothing else is affected. A damaged job can be removed with `DELETE`; `keylane store check` names all damage.",
+    ),
+    (
         "store-failed",
         503,
         "The store has failed",
@@ -189,8 +195,13 @@ impl From<Refused> for Refusal {
             Refused::Draining => {
                 Refusal { retry_after: Some(5), ..Refusal::new("unavailable", text) }
             }
-            Refused::StoreFull => Refusal::new("disk-full", text),
-            Refused::NotYetWritten => Refusal::new("not-yet-written", text),
+            Refused::StoreFull => {
+                Refusal { retry_after: Some(5), ..Refusal::new("disk-full", text) }
+            }
+            Refused::NotYetWritten => {
+                Refusal { retry_after: Some(5), ..Refusal::new("not-yet-written", text) }
+            }
+            Refused::Damaged(_) => Refusal::new("damaged", text),
             Refused::StoreFailed(_) => Refusal::new("store-failed", text),
         }
     }
@@ -259,6 +270,7 @@ mod tests {
             Refused::Draining,
             Refused::StoreFull,
             Refused::NotYetWritten,
+            Refused::Damaged("the row of job 7".into()),
             Refused::StoreFailed("no".into()),
         ];
         for reason in refused {

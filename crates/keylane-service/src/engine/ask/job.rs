@@ -35,7 +35,11 @@ pub(in crate::engine) fn live_view(
     now: Timestamp,
 ) -> Option<Job> {
     let because = books.scheduler.waiting_because(number).unwrap_or_default();
+    let held = books.holds.because(number);
     let because = because.into_iter().map(|because| {
+        if let Some(held) = held.clone().filter(|_| because.reason == schedule::Reason::JobPaused) {
+            return Because { count: (because.subtasks > 0).then_some(because.subtasks), ..held };
+        }
         let count = (because.subtasks > 0).then_some(because.subtasks);
         Because { count, ..because_of(books, &because.reason, now) }
     });
@@ -164,7 +168,9 @@ impl Core {
             }
         }
         let stored = self.stored(id)?;
-        self.stored_view(&stored, true)
+        let view = self.stored_view(&stored, true)?;
+        let waiting_because = self.because_damaged(id.number()).into_iter().collect();
+        Ok(Job { waiting_because, ..view })
     }
 
     /// A job in the store.

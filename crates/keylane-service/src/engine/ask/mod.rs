@@ -36,7 +36,11 @@ pub(super) fn rule_text(rule: Rule) -> &'static str {
 impl Core {
     pub(crate) fn read_refused(&self, error: ReadError) -> Refused {
         tracing::error!(%error, "the store cannot be read");
-        Refused::StoreFailed(error.to_string())
+        match error {
+            // The store goes on, and so does all else in it.
+            ReadError::Damaged(damage) => Refused::Damaged(damage.to_string()),
+            error => Refused::StoreFailed(error.to_string()),
+        }
     }
 }
 

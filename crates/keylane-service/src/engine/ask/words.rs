@@ -44,6 +44,11 @@ pub(in crate::engine) fn because_of(books: &Books, reason: &Reason, now: Timesta
             }
         }
         Reason::Keys => plain("key_order", "their keys are taken by earlier subtasks".into()),
+        Reason::KeyPaused { key } if let Some(text) = books.holds.because_of_key(key) => Because {
+            key: Some(text_of(key)),
+            since: books.paused_keys.get(key).copied(),
+            ..plain("key_stopped", text)
+        },
         Reason::KeyPaused { key } => Because {
             key: Some(text_of(key)),
             since: books.paused_keys.get(key).copied(),
