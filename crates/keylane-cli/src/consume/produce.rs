@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use keylane_stream::Record;
 use keylane_stream::journal::{Journal, Pending};
@@ -61,7 +61,8 @@ pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
     let (produced, settled, count) = match args.to.split_once(':') {
         Some(("journal", path)) if !path.is_empty() => {
             let journal = Journal::open(path)?;
-            let mut appends = Appends { journal, pending: VecDeque::new(), appended: 0 };
+            let mut appends =
+                Appends { journal, pending: VecDeque::new(), appended: 0, settled: 0 };
             let append = |record| appends.append(record);
             let produced = append_all(&mut source, rule.as_mut(), append);
             (produced, appends.settle(0), appends.appended)
@@ -103,7 +104,10 @@ fn append_all(
 struct Appends {
     journal: Journal,
     pending: VecDeque<Pending>,
+    /// How many records were written.
     appended: u64,
+    /// How many were written or refused.
+    settled: u64,
 }
 
 impl Appends {
@@ -116,13 +120,23 @@ impl Appends {
         Ok(())
     }
 
-    /// Waits until no more than so many are on their way.
+    /// Waits until at most `left` are on their way. After a refusal it waits for all, since some behind it may be
+    /// written all the same; the error names the first that is not.
     fn settle(&mut self, left: usize) -> anyhow::Result<()> {
-        while self.pending.len() > left {
+        let mut settled = Ok(());
+        while self.pending.len() > if settled.is_ok() { left } else { 0 } {
             let Some(pending) = self.pending.pop_front() else { break };
-            pending.wait()?;
-            self.appended += 1;
+            self.settled += 1;
+            match pending.wait() {
+                Ok(_) => self.appended += 1,
+                Err(error) if settled.is_ok() => {
+                    let number = self.settled;
+                    let refused = || format!("record {number} of the input was not written");
+                    settled = Err(error).with_context(refused);
+                }
+                Err(_) => {}
+            }
         }
-        Ok(())
+        settled
     }
 }

@@ -1,12 +1,15 @@
 //! `keylane store`: looking after the file of a service.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write, stdin, stdout};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use keylane_service::store::{Settings, Store};
+use keylane_service::store::{Changes, ReadError, Settings, Store};
+use keylane_service::{JobId, JobNumber};
 
 use crate::exit::Ending;
 
@@ -56,6 +59,20 @@ enum What {
         /// The file; standard input if there is none.
         from: Option<PathBuf>,
     },
+    /// Copies all that can be read of a damaged store that is not in use into a new one, and names what cannot.
+    Salvage {
+        /// The damaged store, which stays as it is.
+        from: PathBuf,
+        /// The new one.
+        to: PathBuf,
+    },
+    /// Removes a damaged job from a store that is not in use, so that the keys and jobs that wait for it go on.
+    Remove {
+        #[command(flatten)]
+        which: Which,
+        /// Its number or its id.
+        job: String,
+    },
 }
 
 /// Runs `keylane store`.
@@ -66,21 +83,15 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<Ending> {
             open(which)?.backup(to)?;
         }
         What::Export { which, to } => match to {
-            Some(path) => {
-                let mut file = BufWriter::new(
-                    File::create_new(path)
-                        .with_context(|| format!("cannot make {}", path.display()))?,
-                );
-                open(which)?.export(&mut file)?;
-                let file = file.into_inner().context("cannot write the export")?;
-                file.sync_all().context("cannot write the export")?;
-            }
+            Some(path) => export(which, path)?,
             None => {
                 let mut out = stdout().lock();
                 open(which)?.export(&mut out)?;
                 out.flush().context("cannot write the export")?;
             }
         },
+        What::Salvage { from, to } => return salvage(from, to),
+        What::Remove { which, job } => remove(which, job)?,
         What::Import { which, from } => {
             let store = open_or_make(which)?;
             match from {
@@ -114,6 +125,70 @@ fn check(which: &Which) -> anyhow::Result<Ending> {
     }
     let damaged = report.damage.len() as u64;
     Ok(Ending::Finished { failed: damaged })
+}
+
+/// The new file is for its owner alone, and goes if it does not become whole.
+fn export(which: &Which, path: &Path) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = BufWriter::new(file.with_context(|| format!("cannot make {}", path.display()))?);
+    let written = open(which).and_then(|store| {
+        store.export(&mut file)?;
+        let file = file.into_inner().context("cannot write the export")?;
+        file.sync_all().context("cannot write the export")
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
+}
+
+fn salvage(from: &Path, to: &Path) -> anyhow::Result<Ending> {
+    let salvaged = Store::salvage(from, to, now_ms())?;
+    for loss in &salvaged.losses {
+        println!("lost: {loss}");
+    }
+    println!(
+        "{}: {} jobs, {} of them damaged and set aside; {} losses",
+        to.display(),
+        salvaged.jobs,
+        salvaged.damaged_jobs,
+        salvaged.losses.len()
+    );
+    Ok(Ending::Finished { failed: salvaged.losses.len() as u64 })
+}
+
+fn remove(which: &Which, job: &str) -> anyhow::Result<()> {
+    let number = match JobId::parse(job) {
+        Some(id) => id.number(),
+        None => JobNumber(job.parse().with_context(|| format!("{job} is no job's number or id"))?),
+    };
+    let path = super::store_of(which.config.as_deref(), &which.store)?;
+    if !path.exists() {
+        bail!("there is no store {}", path.display());
+    }
+    let (store, mut recovered) = Store::open(&path, &Settings::default())?;
+    let mut is_damaged = matches!(store.job(number), Err(ReadError::Damaged(_)));
+    while !is_damaged {
+        match recovered.next_job() {
+            Ok(None) => break,
+            Ok(Some(_)) => {}
+            Err(ReadError::Damaged(damage)) => is_damaged = damage.job() == Some(number),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !is_damaged {
+        bail!("job {job} is not damaged; cancel or remove it through the server");
+    }
+    let mut changes = Changes::new();
+    changes.remove_damaged(number, now_ms());
+    store.submit(changes).wait()?;
+    Ok(())
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Only what is there: a misspelt name makes no store.

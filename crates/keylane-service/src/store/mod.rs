@@ -29,6 +29,7 @@ mod pending;
 mod queue;
 mod read;
 mod recover;
+mod salvage;
 mod schedules;
 mod seal;
 mod settings;
@@ -43,7 +44,7 @@ pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
 pub use chunk::{Chunk, Keys, MOST_SUBTASKS, Subtask};
 pub use error::{
-    BackupError, Damage, ExportError, ImportError, OpenError, ReadError, WriteError,
+    BackupError, Damage, ExportError, ImportError, OpenError, ReadError, SalvageError, WriteError,
 };
 pub use extend::Extension;
 pub use handle::{Store, StoreStats};
@@ -52,6 +53,7 @@ pub use outcome::{Outcome, OutcomeKind, OutcomePlace, Recorded};
 pub use pending::Pending;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
 pub use recover::{DamagedJob, Recovered, RecoveredJob, Waiting};
+pub use salvage::Salvaged;
 pub use schedules::ScheduleRecord;
 pub(crate) use schedules::ScheduleRow;
 pub use settings::{Report, Settings};

@@ -1,0 +1,580 @@
+//! Copies all that can be read of a damaged store into a new one, and names what cannot.
+//!
+//! Rows are copied as they are, each only if its seal says that it is what was written. Where pages of the file cannot
+//! be read, rows are read from both sides of them, and what lies between is named. A job that lacks something is copied
+//! with what there is of it, in the state [`Damaged`](super::JobState::Damaged): it can be read and is not run, and its
+//! keys go on. A job whose own row is lost is not copied, nor is anything of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use keylane_stream::ledger::{self, Lock};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params_from_iter};
+
+use super::alias;
+use super::audit;
+use super::backup::Part;
+use super::check::agree;
+use super::draft::set_aside;
+use super::ended::Ended;
+use super::error::{Damage, OpenError, ReadError, SalvageError};
+use super::handle::{Store, examine};
+use super::logs;
+use super::marks;
+use super::outcome::OutcomePlace;
+use super::read;
+use super::recover::check_chunks;
+use super::schedules;
+use super::seal::at;
+use super::status::JobState;
+use super::tables::{JOB, LAYOUT, Meta, fixed_of, job_of};
+use crate::ids::JobNumber;
+
+/// How many ranges of a table between pages that cannot be read are looked at.
+const MAX_RANGES: u32 = 512;
+
+/// How many losses of a kind are named.
+const MAX_NAMED: usize = 10_000;
+
+/// What was copied of a damaged store, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Salvaged {
+    /// How many jobs the new store has.
+    pub jobs: u64,
+    /// How many of them lack something.
+    pub damaged_jobs: u64,
+    /// What could not be copied, or not as it was.
+    pub losses: Vec<Damage>,
+}
+
+impl Store {
+    /// Copies all that can be read of a store that is not open into a new file. `now_ms` is when that is.
+    ///
+    /// # Errors
+    /// If there is such a file already, if it cannot be written, or if the store is open or is none. What there is of the
+    /// new file is removed.
+    pub fn salvage(
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        now_ms: u64,
+    ) -> Result<Salvaged, SalvageError> {
+        let from = from.as_ref().canonicalize().map_err(OpenError::io("find the store"))?;
+        let _lock = Lock::take(&from).map_err(OpenError::locked(&from))?;
+        let reading = OpenError::reading(&from);
+        let source = ledger::reader(&from).map_err(|error| reading(error.into()))?;
+        LAYOUT.preview(&source).map_err(|error| reading(error.into()))?;
+        examine(&source, &from)?;
+        let to =
+            ledger::resolved(to.as_ref()).map_err(OpenError::io("find the new store's folder"))?;
+        if fs::symlink_metadata(&to).is_ok() {
+            return Err(SalvageError::Exists { path: to });
+        }
+        let part = Part(ledger::beside(&to, "-part"));
+        part.remove();
+        let file = ledger::create_new(&part.0).map_err(OpenError::io("make the new store"))?;
+        let salvaged = {
+            let target = new_store(&part.0)?;
+            Salvage::new(&source, &target).all(now_ms)?
+        };
+        file.sync_all().map_err(OpenError::io("sync the new store"))?;
+        drop(file);
+        part.rename(&to)?;
+        ledger::sync_folder(&to).map_err(OpenError::io("sync the new store's folder"))?;
+        Ok(salvaged)
+    }
+}
+
+/// A file that goes if this fails needs no log.
+fn new_store(path: &Path) -> Result<Connection, SalvageError> {
+    let mut target = Connection::open(path)?;
+    target.pragma_update_and_check(None, "journal_mode", "OFF", |_| Ok(()))?;
+    target.pragma_update(None, "synchronous", "OFF")?;
+    LAYOUT.prepare(&mut target)?;
+    Ok(target)
+}
+
+struct Salvage<'a> {
+    from: &'a Connection,
+    to: &'a Connection,
+    /// Jobs whose rows are in the new store.
+    jobs: BTreeSet<JobNumber>,
+    /// Jobs that were about to be removed, or not there yet.
+    loose: BTreeSet<JobNumber>,
+    /// Jobs that lack something.
+    damaged: BTreeSet<JobNumber>,
+    losses: Vec<Damage>,
+}
+
+/// Whether a row is copied.
+enum Verdict {
+    Copied,
+    /// It is of something that is not there, which is no loss.
+    LeftOut,
+    Lost(Damage),
+}
+
+/// Damage is a loss, and what else is wrong ends it.
+fn verdict<T>(read: Result<T, ReadError>) -> Result<Verdict, ReadError> {
+    match read {
+        Ok(_) => Ok(Verdict::Copied),
+        Err(ReadError::Damaged(damage)) => Ok(Verdict::Lost(damage)),
+        Err(error) => Err(error),
+    }
+}
+
+impl<'a> Salvage<'a> {
+    fn new(from: &'a Connection, to: &'a Connection) -> Self {
+        let (jobs, loose, damaged) = Default::default();
+        Salvage { from, to, jobs, loose, damaged, losses: Vec::new() }
+    }
+
+    fn all(mut self, now_ms: u64) -> Result<Salvaged, SalvageError> {
+        self.to.execute_batch("BEGIN")?;
+        self.small_tables()?;
+        self.jobs()?;
+        self.parts()?;
+        self.other_tables()?;
+        self.look_at_jobs()?;
+        self.set_damaged_aside(now_ms)?;
+        self.meta()?;
+        self.to.execute_batch("COMMIT")?;
+        Ok(Salvaged {
+            jobs: self.jobs.len() as u64,
+            damaged_jobs: self.damaged.len() as u64,
+            losses: self.losses,
+        })
+    }
+
+    fn small_tables(&mut self) -> Result<(), SalvageError> {
+        let key = "name, state, since_ms, reason, seal";
+        self.copy("key", key, |_, row| verdict(read::key_of(row)))?;
+        let idempotency = "scope, key, expires_ms, body_hash, id, seal";
+        self.copy("idempotency", idempotency, |_, row| verdict(read::idempotency_of(row)))?;
+        self.copy("alias", alias::COLUMNS, |_, row| verdict(alias::read(row)))?;
+        self.copy("schedule", schedules::COLUMNS, |_, row| {
+            let row = schedules::read(row)?;
+            let name = row.record.name;
+            Ok(if row.is_whole {
+                Verdict::Copied
+            } else {
+                Verdict::Lost(Damage::Schedule { name })
+            })
+        })?;
+        self.copy("audit", audit::COLUMNS, |_, row| {
+            let row = audit::read(row)?;
+            let number = row.number;
+            Ok(if row.is_whole { Verdict::Copied } else { Verdict::Lost(Damage::Audit { number }) })
+        })?;
+        self.copy("started", "number, body", |_, row| {
+            let number = row.get::<_, i64>(0)?.cast_unsigned();
+            let marks = marks::decode(number, row.get_ref(1)?.as_blob()?);
+            Ok(marks.map_or(Verdict::Lost(Damage::Marks { row: number }), |_| Verdict::Copied))
+        })?;
+        // Its jobs are to be removed, and so are not copied.
+        self.each("loose", "job", |salvage, row, _| {
+            salvage.loose.insert(JobNumber(row.get::<_, i64>(0)?.cast_unsigned()));
+            Ok(())
+        })
+    }
+
+    fn jobs(&mut self) -> Result<(), SalvageError> {
+        self.copy("job", JOB, |salvage, row| {
+            let job = JobNumber(row.get::<_, i64>(0)?.cast_unsigned());
+            let fixed = fixed_of(row);
+            let Ok((fixed, has_chunk)) = fixed else { return verdict(fixed) };
+            let is_whole = job_of(row).is_ok_and(|(_, _, status, _)| {
+                status.state == JobState::Damaged
+                    || !has_chunk
+                    || read::find_chunk(salvage.from, job, 0).is_ok()
+            });
+            if !is_whole {
+                salvage.lose(Damage::Job { job });
+                salvage.damaged.insert(job);
+            }
+            if fixed.id.number() == job {
+                salvage.jobs.insert(job);
+                return Ok(Verdict::Copied);
+            }
+            Ok(Verdict::Lost(Damage::Job { job }))
+        })
+    }
+
+    /// What jobs have in tables of their own.
+    fn parts(&mut self) -> Result<(), SalvageError> {
+        self.copy("chunk", "place, count, body", |salvage, row| {
+            let (job, number) = place_of(row)?;
+            let chunk =
+                read::chunk_of(row)?.ok_or(ReadError::Damaged(Damage::Chunk { job, number }));
+            salvage.part_of(job, chunk)
+        })?;
+        self.copy("outcome", "place, count, numbers, body", |salvage, row| {
+            let (job, number) = place_of(row)?;
+            let from = OutcomePlace::at(number, 0);
+            let outcomes = read::row_of(row);
+            let outcomes = outcomes.map_err(|_| ReadError::Damaged(Damage::Outcomes { job, from }));
+            salvage.part_of(job, outcomes)
+        })?;
+        self.copy("log", "place, nth, body", |salvage, row| {
+            let (job, _) = place_of(row)?;
+            // A job goes on without what an attempt said.
+            match salvage.jobs.contains(&job) {
+                true => verdict(logs::read(row)),
+                false => salvage.part_of(job, logs::read(row)),
+            }
+        })
+    }
+
+    /// Whether a row is copied that a job has.
+    fn part_of<T>(
+        &mut self,
+        job: JobNumber,
+        read: Result<T, ReadError>,
+    ) -> Result<Verdict, ReadError> {
+        if self.jobs.contains(&job) {
+            if matches!(read, Err(ReadError::Damaged(_))) {
+                self.damaged.insert(job);
+            }
+            return verdict(read);
+        }
+        let is_news = !self.loose.contains(&job) && self.damaged.insert(job);
+        Ok(if is_news { Verdict::Lost(Damage::Orphans { job }) } else { Verdict::LeftOut })
+    }
+
+    /// Tables that a later version has, whose rows it knows itself.
+    fn other_tables(&mut self) -> Result<(), SalvageError> {
+        const KNOWN: [&str; 11] = [
+            "meta",
+            "job",
+            "chunk",
+            "outcome",
+            "log",
+            "started",
+            "loose",
+            "key",
+            "idempotency",
+            "alias",
+            "schedule",
+        ];
+        let mut all = self.to.prepare(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+        )?;
+        let names: Vec<String> = all.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        for name in names {
+            if !KNOWN.contains(&&*name) && name != "audit" {
+                self.copy(&name, "1", |_, _| Ok(Verdict::Copied))?;
+            }
+        }
+        // What no entry of the audit log may have as its number again.
+        let seq: Option<i64> = self
+            .from
+            .query_row("SELECT seq FROM sqlite_sequence WHERE name = 'audit'", [], |row| row.get(0))
+            .ok();
+        if let Some(seq) = seq.filter(|seq| (0..1 << 53).contains(seq)) {
+            self.to.execute("DELETE FROM sqlite_sequence WHERE name = 'audit'", [])?;
+            let sql = "INSERT INTO sqlite_sequence (name, seq)
+                       SELECT 'audit', max(?1, ifnull((SELECT max(number) FROM audit), 0))";
+            self.to.execute(sql, [seq])?;
+        }
+        Ok(())
+    }
+
+    /// Finds jobs of which rows are missing.
+    fn look_at_jobs(&mut self) -> Result<(), SalvageError> {
+        for job in self.jobs.clone() {
+            let Ok(Some((stored, has_chunk))) = read::find_job(self.to, job) else { continue };
+            if stored.status.state == JobState::Damaged {
+                continue;
+            }
+            let mut found = Vec::new();
+            if !has_chunk {
+                found.push(check_chunks(self.to, job, stored.total));
+            }
+            let mut ended = Ended::new(job, stored.total);
+            let outcomes = ended.read_on(self.to);
+            let is_over = stored.status.state.is_final();
+            if outcomes.is_ok() && is_over && !agree(&stored, &ended.counts) {
+                found.push(Err(ReadError::Damaged(Damage::Counts { job })));
+            }
+            found.push(outcomes);
+            for damage in found {
+                match damage {
+                    Ok(()) => {}
+                    Err(ReadError::Damaged(damage)) => {
+                        self.damaged.insert(job);
+                        if !self.losses.contains(&damage) {
+                            self.lose(damage);
+                        }
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_damaged_aside(&mut self, now_ms: u64) -> Result<(), SalvageError> {
+        self.damaged.retain(|job| self.jobs.contains(job));
+        for job in &self.damaged {
+            let status = set_aside(now_ms);
+            self.to.execute(
+                "UPDATE job SET state = ?2, status = ?3 WHERE number = ?1",
+                rusqlite::params![job.0.cast_signed(), status.state.code(), status.encode(*job)],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What the new store knows of itself: as much as the old one, if that is what was written.
+    fn meta(&mut self) -> Result<(), SalvageError> {
+        const NUMBERS_LEFT_OUT: i64 = 4096;
+        let known = match Meta::load(self.from) {
+            Ok(Some(meta)) => Some(meta),
+            Ok(None) | Err(_) => {
+                self.lose(Damage::Meta);
+                None
+            }
+        };
+        let highest = |sql: &str| -> rusqlite::Result<u64> {
+            let highest: Option<i64> = self.to.query_row(sql, [], |row| row.get(0))?;
+            Ok((highest.unwrap_or(0) + NUMBERS_LEFT_OUT).cast_unsigned())
+        };
+        let numbers = highest("SELECT max(number) FROM job")?;
+        let entered = highest("SELECT max(entered) FROM job")?;
+        let unfinished: i64 =
+            self.to.query_row("SELECT count(*) FROM job WHERE state < 16", [], |row| row.get(0))?;
+        let id = self.to.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
+        let meta = Meta {
+            id,
+            // Without it, far behind all that a store reaches that is started once a minute for years.
+            boot: known.as_ref().map_or(MANY_STARTS, |known| known.boot),
+            // Attempts that may have ended the server are looked after as after a crash.
+            clean: false,
+            commits: known.as_ref().map_or(0, |known| known.commits),
+            numbers: known.as_ref().map_or(numbers, |known| known.numbers.max(numbers)),
+            entered: known.as_ref().map_or(entered, |known| known.entered.max(entered)),
+            unfinished: Some(unfinished.cast_unsigned()),
+        };
+        meta.put(self.to)?;
+        Ok(())
+    }
+
+    /// Names a loss, unless there are too many to be read.
+    fn lose(&mut self, damage: Damage) {
+        if self.losses.len() < MAX_NAMED {
+            self.losses.push(damage);
+        }
+    }
+
+    /// Copies the rows of a table that `look` finds whole; it gets the columns `seen`.
+    fn copy(
+        &mut self,
+        table: &str,
+        seen: &str,
+        mut look: impl FnMut(&mut Self, &Row<'_>) -> Result<Verdict, ReadError>,
+    ) -> Result<(), SalvageError> {
+        let columns = self.columns(table)?;
+        let places: Vec<_> = (1..=columns.len()).map(|place| format!("?{place}")).collect();
+        let put =
+            format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), places.join(", "));
+        self.each(table, &format!("{seen}, {}", columns.join(", ")), |salvage, row, all| {
+            // Those that were looked at come first.
+            let copied = all - columns.len();
+            match look(salvage, row) {
+                Ok(Verdict::Copied) => {}
+                Ok(Verdict::LeftOut) => return Ok(()),
+                Ok(Verdict::Lost(damage)) | Err(ReadError::Damaged(damage)) => {
+                    salvage.lose(damage);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let values = (copied..all).map(|column| row.get(column));
+            let values: Vec<Value> = values.collect::<Result<_, _>>()?;
+            salvage.to.prepare_cached(&put)?.execute(params_from_iter(values))?;
+            Ok(())
+        })
+    }
+
+    fn columns(&self, table: &str) -> rusqlite::Result<Vec<String>> {
+        let mut all = self.to.prepare("SELECT name FROM pragma_table_info(?1)")?;
+        let names =
+            all.query_map([table], |row| Ok(format!("\"{}\"", row.get::<_, String>(0)?)))?;
+        names.collect()
+    }
+
+    /// Reads all rows of a table that can be read: `then` gets each, and how many columns it has.
+    fn each(
+        &mut self,
+        table: &str,
+        columns: &str,
+        mut then: impl FnMut(&mut Self, &Row<'_>, usize) -> Result<(), SalvageError>,
+    ) -> Result<(), SalvageError> {
+        let is_numbered: bool = self.to.query_row(
+            "SELECT NOT wr FROM pragma_table_list WHERE name = ?1",
+            [table],
+            |row| row.get(0),
+        )?;
+        if !is_numbered {
+            return self.each_of_unnumbered(table, columns, then);
+        }
+        let mut ranges = vec![(i64::MIN, i64::MAX)];
+        let (mut looked_at, mut unread) = (0, Vec::new());
+        while let Some((first, last)) = ranges.pop() {
+            looked_at += 1;
+            let hole = self.read_range(table, columns, (first, last), &mut then)?;
+            let Some((first, last, why)) = hole else { continue };
+            let middle = first + (last.saturating_sub(first)) / 2;
+            if looked_at >= MAX_RANGES || first >= last {
+                unread.push((first, last, why));
+            } else {
+                ranges.push((middle + 1, last));
+                ranges.push((first, middle));
+            }
+        }
+        unread.sort_by_key(|(first, ..)| *first);
+        for (first, last, why) in joined(unread) {
+            if table == "outcome" {
+                self.doubt_between(first, last)?;
+            }
+            let table = table.to_owned();
+            self.lose(Damage::Rows { table, first, last, why });
+        }
+        Ok(())
+    }
+
+    /// Outcomes between these places may be lost. What is done again of a job that is not over could come behind what
+    /// followed it, and nothing in the job says that its last outcomes are missing.
+    fn doubt_between(&mut self, first: i64, last: i64) -> Result<(), SalvageError> {
+        let [first, last] = [first, last].map(|place| place.max(0) >> 24);
+        let mut doubtful = self
+            .to
+            .prepare("SELECT number FROM job WHERE number BETWEEN ?1 AND ?2 AND state < 16")?;
+        let numbers = doubtful.query_map([first, last], |row| row.get::<_, i64>(0))?;
+        for number in numbers {
+            self.damaged.insert(JobNumber(number?.cast_unsigned()));
+        }
+        Ok(())
+    }
+
+    /// Reads a range of a table from both ends. What lies between, if something does that cannot be read.
+    fn read_range(
+        &mut self,
+        table: &str,
+        columns: &str,
+        (first, last): (i64, i64),
+        then: &mut impl FnMut(&mut Self, &Row<'_>, usize) -> Result<(), SalvageError>,
+    ) -> Result<Option<(i64, i64, String)>, SalvageError> {
+        let (mut first, mut last) = (first, last);
+        let from = self.from;
+        for order in ["ASC", "DESC"] {
+            let mut rows = match from.prepare(&format!(
+                "SELECT {columns}, rowid FROM {table} NOT INDEXED WHERE rowid BETWEEN ?1 AND ?2
+                 ORDER BY rowid {order}"
+            )) {
+                Ok(rows) => rows,
+                Err(error) => return Ok(Some((first, last, error.to_string()))),
+            };
+            let count = rows.column_count() - 1;
+            let mut rows = rows.query([first, last])?;
+            let why = loop {
+                match rows.next() {
+                    Ok(Some(row)) => {
+                        let number: i64 = row.get(count)?;
+                        then(self, row, count)?;
+                        if order == "ASC" {
+                            first = number.saturating_add(1);
+                        } else {
+                            last = number.saturating_sub(1);
+                        }
+                    }
+                    Ok(None) => return Ok(None),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            if first > last || order == "DESC" {
+                return Ok((first <= last).then_some((first, last, why)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads a table whose rows have no numbers, from both ends.
+    fn each_of_unnumbered(
+        &mut self,
+        table: &str,
+        columns: &str,
+        mut then: impl FnMut(&mut Self, &Row<'_>, usize) -> Result<(), SalvageError>,
+    ) -> Result<(), SalvageError> {
+        let mut key =
+            self.to.prepare("SELECT name FROM pragma_table_info(?1) WHERE pk > 0 ORDER BY pk")?;
+        let key: Vec<String> =
+            key.query_map([table], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let mut seen = BTreeSet::new();
+        let from = self.from;
+        for order in ["ASC", "DESC"] {
+            let by: Vec<_> = key.iter().map(|column| format!("{column} {order}")).collect();
+            let names = key.join(", ");
+            let mut rows = from.prepare(&format!(
+                "SELECT {columns}, {names} FROM {table} ORDER BY {}",
+                by.join(", ")
+            ))?;
+            let count = rows.column_count() - key.len();
+            let mut rows = rows.query([])?;
+            let why = loop {
+                match rows.next() {
+                    Ok(Some(row)) => {
+                        let name = (count..count + key.len())
+                            .map(|column| {
+                                Ok(row.get_ref(column)?.as_bytes().unwrap_or(&[]).to_vec())
+                            })
+                            .collect::<rusqlite::Result<Vec<_>>>()?;
+                        if seen.insert(name) {
+                            then(self, row, count)?;
+                        }
+                    }
+                    Ok(None) => return Ok(()),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            if order == "DESC" {
+                let table = table.to_owned();
+                self.lose(Damage::Rows { table, first: i64::MIN, last: i64::MAX, why });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As [`Meta::boot`] of a store that does not know it any more.
+const MANY_STARTS: u64 = 1 << 22;
+
+/// Ranges that follow each other as one.
+fn joined(ranges: Vec<(i64, i64, String)>) -> Vec<(i64, i64, String)> {
+    let mut joined: Vec<(i64, i64, String)> = Vec::new();
+    for (first, last, why) in ranges {
+        match joined.last_mut() {
+            Some((_, end, _)) if end.checked_add(1) == Some(first) => *end = last,
+            _ => joined.push((first, last, why)),
+        }
+    }
+    joined
+}
+
+fn place_of(row: &Row<'_>) -> rusqlite::Result<(JobNumber, u32)> {
+    Ok(at(row.get::<_, i64>(0)?.cast_unsigned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_follow_each_other_are_one() {
+        let range = |first, last| (first, last, String::new());
+        let all = vec![range(1, 4), range(5, 5), range(7, 9)];
+        assert_eq!(joined(all), [range(1, 5), range(7, 9)]);
+    }
+}
