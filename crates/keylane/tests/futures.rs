@@ -4,8 +4,9 @@ use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use keylane::{Claims, Outcome, Pool, SubmitErrorKind};
+use keylane::{Claims, Handle, Outcome, Pool, SubmitErrorKind};
 use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, oneshot};
 
@@ -248,4 +249,42 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
     }
     pool.drain(None).unwrap();
     assert_eq!(pool.snapshot(0).bytes, 0);
+}
+
+/// It waited for ever: it runs on no thread in particular, so it was not seen that it is the task it waits for.
+#[test]
+fn a_future_cannot_await_its_own_handle() {
+    let runtime = runtime();
+    for keys in [Claims::none(), Claims::exclusive(1)] {
+        let pool = pool(&runtime, 10);
+        let (send, own) = oneshot::channel::<Handle<bool>>();
+        let (say, said) = mpsc::channel();
+        let handle = pool.submit_future(keys, async move {
+            let refused = own.await.unwrap().await.is_err();
+            say.send(refused).unwrap();
+            refused
+        });
+        assert!(send.send(handle.unwrap()).is_ok());
+        assert!(said.recv().unwrap());
+        pool.drain(None).unwrap();
+    }
+}
+
+/// The future comes last: the other task waits on its worker's thread, and is counted.
+#[test]
+fn a_future_cannot_close_a_cycle_of_waits() {
+    let runtime = runtime();
+    let pool = pool(&runtime, 10);
+    let (give, given) = mpsc::channel::<Handle<()>>();
+    let waits = pool.submit(1, move || given.recv().unwrap().wait().is_ok()).unwrap();
+    let (open, gate) = oneshot::channel::<Handle<()>>();
+    let future = pool.submit_future(2, async move { gate.await.unwrap().await.is_err() }).unwrap();
+    let (behind_one, behind_two) = (pool.submit(1, || ()).unwrap(), pool.submit(2, || ()).unwrap());
+    give.send(behind_two).unwrap();
+    while !pool.stalled(Duration::ZERO).iter().any(|task| task.waits) {
+        std::thread::yield_now();
+    }
+    assert!(open.send(behind_one).is_ok());
+    assert!(future.wait().unwrap().unwrap());
+    assert!(waits.wait().unwrap().unwrap());
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::slot::{Phase, Watch, current_name};
-use crate::run::{NotedWait, Waiter, current_inside};
+use crate::run::{Awaited, NotedWait, Waiter, current_inside};
 
 /// Waits for a task, or cancels it.
 ///
@@ -24,7 +24,8 @@ use crate::run::{NotedWait, Waiter, current_inside};
 /// others, it could never begin; the wait is then refused with [`WouldDeadlock`]. So it is if the
 /// awaited task waits itself, or another one before it does, inside and without a timeout, for
 /// something that is behind the caller, in this pool or another: of waits that form a cycle the last
-/// one is refused.
+/// one is refused. A future that awaits a handle may go on for another reason, so its wait is refused if it
+/// closes a cycle, but is not counted for the waits that come after it.
 ///
 /// While a task waits, another worker takes the place of its own: a thread more, up to
 /// [`MAX_SUBSTITUTES`](crate::MAX_SUBSTITUTES) of them. Where there is no thread for it (that bound is
@@ -112,7 +113,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
 
     fn waits_for_ever(&self) -> bool {
         let waiter = self.waiter();
-        waiter.is_some_and(|waiter| self.slot.runs_here() || waiter.is_awaited_by(self.name))
+        waiter.is_some_and(|waiter| self.slot.runs_here() || waiter.is_awaited_by(self.awaited()))
     }
 
     /// Notes a wait that ends when the task does, for the waits of other tasks; or refuses it. Nothing is noted
@@ -121,8 +122,12 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         match self.waiter() {
             None => Ok(None),
             Some(_) if self.slot.runs_here() => Err(WouldDeadlock::new(())),
-            Some(waiter) => waiter.wait_for(self.name).map(Some).ok_or(WouldDeadlock::new(())),
+            Some(waiter) => waiter.wait_for(self.awaited()).map(Some).ok_or(WouldDeadlock::new(())),
         }
+    }
+
+    fn awaited(&self) -> Awaited {
+        Awaited { name: self.name, has_begun: self.slot.phase() != Phase::Waiting }
     }
 
     /// The task that this thread runs, if it runs one and the awaited task has not ended.

@@ -31,5 +31,5 @@ pub(crate) use stage::{EndTurn, Fate, Keeping, KeptValue, Stage, bystander};
 pub use time::ManualClock;
 pub(crate) use time::Time;
 pub(crate) use timer::Timer;
-pub(crate) use waits::{NotedWait, Waiter, waiting_threads};
+pub(crate) use waits::{Awaited, NotedWait, Waiter, waiting_threads};
 pub(crate) use worker::CrewControl;

@@ -59,6 +59,14 @@ pub(crate) struct Waiter {
     pub(crate) name: Option<usize>,
 }
 
+/// A task that is to be waited for.
+#[derive(Clone, Copy)]
+pub(crate) struct Awaited {
+    pub(crate) name: usize,
+    /// It runs, or has ended: it is behind nothing any more.
+    pub(crate) has_begun: bool,
+}
+
 /// A wait that others take into account. Dropped, it is forgotten.
 pub(crate) struct NotedWait(u64);
 
@@ -70,11 +78,12 @@ impl Drop for NotedWait {
 
 impl Waiter {
     /// Notes that the task waits for the one with this name; or nothing, if it would wait for ever.
-    pub(crate) fn wait_for(self, awaited: usize) -> Option<NotedWait> {
+    pub(crate) fn wait_for(self, awaited: Awaited) -> Option<NotedWait> {
         let mut noted = NOTED.lock();
         noted.last += 1;
         let number = noted.last;
-        let wait = Wait { number, waiter: self.clone(), awaited, thread: this_thread() };
+        let wait =
+            Wait { number, waiter: self.clone(), awaited: awaited.name, thread: this_thread() };
         noted.waits.push(wait);
         drop(noted);
         let noted = NotedWait(number);
@@ -82,12 +91,12 @@ impl Waiter {
     }
 
     /// Whether the task with this name waits, in the end, for this one to end.
-    pub(crate) fn is_awaited_by(&self, awaited: usize) -> bool {
+    pub(crate) fn is_awaited_by(&self, awaited: Awaited) -> bool {
         self.would_wait_for_ever(awaited, u64::MAX)
     }
 
     /// Step 2.
-    fn would_wait_for_ever(&self, awaited: usize, number: u64) -> bool {
+    fn would_wait_for_ever(&self, awaited: Awaited, number: u64) -> bool {
         loop {
             let mut others = NOTED.lock().waits.clone();
             others.retain(|wait| wait.number < number);
@@ -107,12 +116,16 @@ impl Waiter {
 
     /// Whether the task with this name can't end before this one does. Notes the numbers of those of the other
     /// waits that were followed.
-    fn holds_up(&self, awaited: usize, mut others: Vec<Wait>, through: &mut Vec<u64>) -> bool {
+    fn holds_up(&self, awaited: Awaited, mut others: Vec<Wait>, through: &mut Vec<u64>) -> bool {
         // Tasks that can't end before this one does, and those of them behind which nobody has looked.
         let (mut names, mut fronts) = (Vec::from_iter(self.name), vec![self.clone()]);
         loop {
-            if names.contains(&awaited) {
+            if names.contains(&awaited.name) {
                 return true;
+            }
+            if awaited.has_begun && others.is_empty() {
+                // Nobody has to look behind anything, which takes time where much is queued.
+                return false;
             }
             let behind = RefCell::new(Vec::new());
             if let Some(front) = fronts.pop() {
@@ -120,7 +133,7 @@ impl Waiter {
                     if others.iter().any(|wait| wait.awaited == name) {
                         behind.borrow_mut().push(name);
                     }
-                    name == awaited
+                    name == awaited.name
                 });
                 if is_behind {
                     return true;
