@@ -23,6 +23,9 @@ pub struct Bounds {
     /// Unfinished subtasks of all jobs; further jobs are refused until there are fewer. Default: 20
     /// million.
     pub waiting_subtasks: u64,
+    /// Bytes of the keys of all unfinished subtasks together, which are in memory; further jobs are refused until there
+    /// are fewer. Default: 1 GiB.
+    pub waiting_key_bytes: u64,
 }
 
 impl Default for Bounds {
@@ -32,6 +35,7 @@ impl Default for Bounds {
             payload_bytes: 1024 * 1024,
             job_subtasks: 10_000_000,
             waiting_subtasks: 20_000_000,
+            waiting_key_bytes: 1024 * 1024 * 1024,
         }
     }
 }

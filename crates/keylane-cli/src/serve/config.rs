@@ -44,11 +44,14 @@ struct Server {
     most_audit: Option<NonZeroU64>,
     most_connections: Option<NonZeroUsize>,
     most_websockets: Option<usize>,
+    max_event_streams: Option<usize>,
+    max_connections_per_client: Option<NonZeroUsize>,
     most_body: Option<Size>,
     body_timeout: Option<Span>,
     most_payload: Option<Size>,
     most_subtasks: Option<NonZeroU32>,
     most_waiting: Option<NonZeroU64>,
+    max_key_bytes: Option<Size>,
     most_store: Option<Size>,
 }
 
@@ -227,6 +230,9 @@ impl Config {
                 waiting_subtasks: server
                     .most_waiting
                     .map_or(bounds.waiting_subtasks, NonZeroU64::get),
+                waiting_key_bytes: server
+                    .max_key_bytes
+                    .map_or(bounds.waiting_key_bytes, |size| size.0),
             },
             keep: server.keep.map_or(plain.keep, |keep| keep.0),
             keep_audit: server.keep_audit.map_or(plain.keep_audit, |keep| keep.0),
@@ -266,6 +272,8 @@ impl Config {
                 .most_connections
                 .map_or(plain.most_connections, NonZeroUsize::get),
             most_websockets: server.most_websockets.unwrap_or(plain.most_websockets),
+            max_event_streams: server.max_event_streams.unwrap_or(plain.max_event_streams),
+            max_connections_per_client: server.max_connections_per_client.map(NonZeroUsize::get),
             body_timeout: server.body_timeout.map_or(plain.body_timeout, |span| span.0),
             ..plain
         };

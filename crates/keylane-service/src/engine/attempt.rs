@@ -14,7 +14,7 @@ use super::logs::note_log;
 use super::made::Made;
 use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
 use crate::kind::Work;
-use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Step};
+use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Packed, Step};
 use crate::store::{Outcome as Written, OutcomeKind};
 use crate::wire::{EventKind, JobState, Slice, Timestamp};
 use crate::{JobNumber, SubtaskNumber};
@@ -22,6 +22,10 @@ use crate::{JobNumber, SubtaskNumber};
 /// How long a handler that was told to give up has for it before it is dropped: more than a process gets
 /// between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Longest pause before the next attempt that a handler may ask for, by `Retry-After` or `after_ms`: a key stands still
+/// meanwhile. A handler that asks for more gets this.
+const MAX_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// As what number a step is shown: those that are no subtasks have numbers that none has.
 pub(super) fn shown(step: Step) -> SubtaskNumber {
@@ -86,6 +90,10 @@ impl Core {
         };
         let failed = |error: crate::store::WriteError| Failure::passing(error.to_string());
         let mut extension = self.store.extend(job, stored);
+        let mut entering = Packed::default();
+        for (number, one) in (0..).zip(&made) {
+            entering.push(NewSubtask { number, keys: one.keys(), attempts_made: 0 });
+        }
         for one in &made {
             extension.push(&one.keys(), one.payload().as_bytes()).map_err(failed)?;
             extension.flush_async().await.map_err(failed)?;
@@ -96,7 +104,7 @@ impl Core {
         let (tell, told) = tokio::sync::oneshot::channel();
         let (core, total) = (Arc::clone(self), extension.total());
         let enter = move |committed: Result<_, crate::store::WriteError>| {
-            let entered = committed.map(|_| core.enter_made(job, total, &made));
+            let entered = committed.map(|_| core.enter_made(job, total, entering));
             let _ = tell.send(entered);
         };
         extension.finish_with(enter).await.map_err(failed)?;
@@ -105,26 +113,23 @@ impl Core {
     }
 
     /// Called on the writer's thread, in the order of the commits.
-    fn enter_made(&self, job: JobNumber, total: u32, made: &[Made]) {
+    fn enter_made(&self, job: JobNumber, total: u32, made: Packed) {
         let now = self.clock.now();
         let mut books = self.books();
-        let subtasks = (0..).zip(made).map(|(number, one)| NewSubtask {
-            number,
-            keys: one.keys(),
-            attempts_made: 0,
-        });
+        let (count, key_bytes, has_keys) = (made.count(), made.key_bytes(), made.has_keys());
         // A job that was cancelled takes no more; what it would have had counts as cancelled with it.
-        let added = books.scheduler.add_subtasks(job, subtasks, now.0);
+        let added = books.scheduler.add_packed(job, made, now.0);
+        let books = &mut *books;
         let Some(live) = books.live.get_mut(&job) else { return };
         live.plan.stored = total;
+        live.key_bytes += key_bytes;
         live.touch(now);
-        books.unfinished += made.len() as u64;
+        books.key_bytes += key_bytes;
+        books.unfinished += count;
         if let Ok(accepted) = added {
-            let has_keys = made.iter().any(|one| !one.keys().is_empty());
-            Self::hold_if_behind(&mut books, job, has_keys, now);
-            self.note_accepted(&mut books, job, &accepted, now);
+            Self::hold_if_behind(books, job, has_keys, now);
+            self.note_accepted(books, job, &accepted, now);
         }
-        drop(books);
         self.bell.ring();
     }
 
@@ -188,7 +193,8 @@ impl Core {
             return None;
         }
         let backoff = &self.kinds.get(running.kind).backoff;
-        let wait = failure.after.unwrap_or_else(|| backoff.wait(running.attempt, self.chance()));
+        let after = failure.after.map(|after| after.min(MAX_AFTER));
+        let wait = after.unwrap_or_else(|| backoff.wait(running.attempt, self.chance()));
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         Some(now.0.saturating_add(wait))
     }

@@ -123,6 +123,7 @@ impl Core {
             plan,
             created: Timestamp(job.created_ms),
             started: job.status.started_ms.map(Timestamp),
+            key_bytes: waiting.key_bytes(),
             ended: ended.counts,
             recorded: ended.counts,
             error: None,
@@ -156,6 +157,7 @@ impl Core {
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
         let missing_kind = kind.is_none().then(|| live.head.kind.clone());
         let has_keys = waiting.subtasks.iter().any(|(_, keys, _)| !keys.is_empty());
+        books.key_bytes += live.key_bytes;
         books.live.insert(number, live);
         books.unfinished += waiting.subtasks.len() as u64;
         let accepted = books.scheduler.accept(new, now.0);
@@ -274,6 +276,10 @@ impl Waiting {
             }
         })?;
         Ok(waiting)
+    }
+
+    fn key_bytes(&self) -> u64 {
+        self.subtasks.iter().flat_map(|(_, keys, _)| keys).map(|key| key.0.len() as u64).sum()
     }
 
     /// Whether something of it has been begun.

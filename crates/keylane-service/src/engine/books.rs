@@ -9,7 +9,8 @@
 //! 2. **Entered in the order of the disk.** Subtasks enter the scheduler's lanes in the callback of the commit that
 //!    gives their job its place in the order, on the writer's thread: when it is accepted, when one that was put off
 //!    begins, when its split has made them, when they are done once more. So their order in memory is that of the
-//!    commits, and recovery finds the same.
+//!    commits, and recovery finds the same. The callback does one slice of a large job; the dispatcher does the rest, a
+//!    slice each time that it has the lock, and nothing passes what waits to enter (`schedule/entries.rs`).
 //! 3. **Ends are taken once.** Whoever ends a run takes it out of `running` by its fence; a second end finds
 //!    nothing.
 //! 4. **Slots and keys are free when a run has ended; the world learns of it when that is on the disk.** The
@@ -27,7 +28,7 @@
 //! written in order (5) and whole. After a restart the lane goes on after that prefix: some are done
 //! again, in their order, and none is passed over.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use keylane::allocate::Rule;
@@ -53,7 +54,7 @@ pub(super) struct Books {
     /// Which subtask is next.
     pub(super) scheduler: Scheduler,
     /// The jobs of which something is yet to be done or to be written.
-    pub(super) live: HashMap<JobNumber, Live>,
+    pub(super) live: BTreeMap<JobNumber, Live>,
     /// What runs, by fence.
     pub(super) running: HashMap<u64, Running>,
     /// Rows of the picture.
@@ -89,6 +90,8 @@ pub(super) struct Books {
     pub(super) is_draining: bool,
     /// How many subtasks have not ended.
     pub(super) unfinished: u64,
+    /// Bytes of the keys of all jobs in `live`: the sum of their `key_bytes`.
+    pub(super) key_bytes: u64,
     /// Jobs that are over, and that somebody is about to take up again.
     pub(super) retried: HashSet<JobNumber>,
 }
@@ -163,6 +166,8 @@ pub(super) struct Live {
     pub(super) begins_at: Option<Timestamp>,
     /// Whether that time has come, and its place in the order is on its way to the disk.
     pub(super) is_entering: bool,
+    /// Bytes of its subtasks' keys. They count until the job is over.
+    pub(super) key_bytes: u64,
     /// What has ended.
     pub(super) ended: Counts,
     /// What of that is on the disk, and so is shown.

@@ -252,6 +252,7 @@ impl Core {
             plan: again.plan,
             created: again.created,
             started: again.started.map(Timestamp),
+            key_bytes: 0,
             ended: again.ended,
             recorded: again.ended,
             error: None,

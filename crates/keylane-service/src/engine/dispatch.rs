@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Begin;
@@ -67,8 +68,8 @@ impl Core {
         /// Also without a reason somebody has a look: at leases that end, above all.
         const LONGEST: Duration = Duration::from_secs(1);
         let now = self.clock.now();
-        let mut books = self.books();
-        let books = &mut *books;
+        let mut guard = self.books();
+        let books = &mut *guard;
         // A batch that was not written must be, before there is more; while it is tried once more it is nowhere else.
         let is_full = books.refused.is_some() || *self.health() == StoreHealth::Full;
         // Their ends could not be told either.
@@ -76,6 +77,7 @@ impl Core {
             self.end_leases(books, now);
         }
         Core::note_due(books, now);
+        self.work_off(books, now);
         self.admit_held_back(books, starts);
         let may_start = !is_full && books.unwritten.effects.len() < MOST_UNWRITTEN;
         while may_start && starts.len() < AT_ONCE {
@@ -86,7 +88,19 @@ impl Core {
         }
         self.write_next(books);
         let next = books.scheduler.next_timeout().map_or(LONGEST, |at| self.clock.until(at));
-        next.min(LONGEST)
+        let is_left = books.scheduler.has_work();
+        let trash = books.scheduler.take_trash();
+        // Between two slices those who wait for the lock have it.
+        MutexGuard::unlock_fair(guard);
+        drop(trash);
+        if is_left { Duration::ZERO } else { next.min(LONGEST) }
+    }
+
+    /// One slice of what enters or leaves the order, see `schedule/entries.rs`.
+    fn work_off(&self, books: &mut Books, now: Timestamp) {
+        let Some(done) = books.scheduler.work_off(now.0) else { return };
+        self.note_accepted(books, done.job, &done.accepted, now);
+        books.changed.insert(done.job);
     }
 
     /// Puts a start into the books. None if there is nothing for us to run: it was leased, or waits for its

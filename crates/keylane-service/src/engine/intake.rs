@@ -1,7 +1,6 @@
 //! How a job comes in: checked, brought to the disk piece by piece, and accepted when all of it is there.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -14,9 +13,10 @@ use super::books::{Live, first_version};
 use super::claims::Claim;
 use super::client_id;
 use super::plan::Plan;
+use super::room::Room;
 use crate::head::{self, Checked, Head};
 use crate::refused::Refused;
-use crate::schedule::NewSubtask;
+use crate::schedule::{NewSubtask, Packed};
 use crate::store::{
     Alias, Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
 };
@@ -31,7 +31,9 @@ pub(crate) struct Intake {
     kind: u32,
     head: Head,
     upload: Upload,
-    keys: KeyList,
+    subtasks: Packed,
+    /// What it has of the bounds on all jobs together.
+    room: Room,
     now: Timestamp,
     /// Of all that was sent, if there is an idempotency key.
     hash: Sha256,
@@ -90,7 +92,8 @@ pub(super) struct Entering {
     total: u32,
     kind: u32,
     head: Head,
-    keys: KeyList,
+    subtasks: Packed,
+    room: Room,
     created: Timestamp,
 }
 
@@ -128,40 +131,6 @@ struct Line<'a> {
     payload: Option<&'a RawValue>,
 }
 
-/// The keys of many subtasks, close together.
-#[derive(Debug, Default)]
-struct KeyList {
-    bytes: Vec<u8>,
-    /// Where each key ends.
-    key_ends: Vec<usize>,
-    /// Where the keys of each subtask end.
-    subtask_ends: Vec<usize>,
-}
-
-impl KeyList {
-    fn push<'a>(&mut self, keys: impl Iterator<Item = &'a [u8]>) {
-        for key in keys {
-            self.bytes.extend(key);
-            self.key_ends.push(self.bytes.len());
-        }
-        self.subtask_ends.push(self.key_ends.len());
-    }
-
-    fn key(&self, index: usize) -> &[u8] {
-        let begin = index.checked_sub(1).map_or(0, |before| self.key_ends[before]);
-        &self.bytes[begin..self.key_ends[index]]
-    }
-
-    fn subtasks(&self) -> impl Iterator<Item = NewSubtask<impl Iterator<Item = &[u8]>>> {
-        (0..self.subtask_ends.len()).map(|index| {
-            let begin = index.checked_sub(1).map_or(0, |before| self.subtask_ends[before]);
-            let keys = (begin..self.subtask_ends[index]).map(|key| self.key(key));
-            let number = u32::try_from(index).expect("the bound on subtasks is a u32");
-            NewSubtask { number, keys, attempts_made: 0 }
-        })
-    }
-}
-
 impl Core {
     /// Begins to take a job in. With `more` its subtasks follow, a line each. Whether there is room for it is asked
     /// when it is whole and known not to have been submitted before: who asks again for what was accepted gets
@@ -180,7 +149,8 @@ impl Core {
             kind,
             head,
             upload,
-            keys: KeyList::default(),
+            subtasks: Packed::default(),
+            room: Room::new(self),
             now,
             hash: Sha256::new(),
         };
@@ -198,14 +168,8 @@ impl Core {
             super::StoreHealth::Full => return Err(Refused::StoreFull),
             super::StoreHealth::Failed(why) => return Err(Refused::StoreFailed(why.clone())),
         }
-        let books = self.books();
-        if books.is_draining {
+        if self.is_draining() {
             return Err(Refused::Draining);
-        }
-        let (waiting, most) = (books.unfinished, self.settings.bounds.waiting_subtasks);
-        if waiting >= most {
-            let what = format!("{waiting} subtasks are unfinished, and {most} may be");
-            return Err(Refused::Backlog { what, after: Duration::from_secs(1) });
         }
         Ok(())
     }
@@ -289,7 +253,10 @@ impl Intake {
 
     /// A subtask that people see.
     fn add(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), Refused> {
-        self.keys.push(keys.iter().copied());
+        self.room.take(1, keys.iter().map(|key| key.len() as u64).sum())?;
+        let number = u32::try_from(self.subtasks.count()).expect("the bound on subtasks is a u32");
+        let keys_of = keys.iter().copied();
+        self.subtasks.push(NewSubtask { number, keys: keys_of, attempts_made: 0 });
         self.put(keys, payload)
     }
 
@@ -438,15 +405,18 @@ impl Intake {
     }
 
     /// What the store gets of it, and what the order does.
+    ///
+    /// Errors if there is no room for it.
     pub(super) fn whole(
         mut self,
         idempotency: Option<Idempotency>,
     ) -> Result<(Upload, NewJob, Entering), Refused> {
+        self.room.check()?;
         // The last step has a number from the beginning, unless it depends on a split.
         if self.head.fan_in && !self.head.split {
             self.put(&[], "null")?;
         }
-        let Intake { kind, head, upload, keys, now, .. } = self;
+        let Intake { kind, head, upload, subtasks, room, now, .. } = self;
         let status =
             JobStatus { start_at_ms: head.run_at.map(|at| at.0), ..JobStatus::of(Stored::Waiting) };
         let new = NewJob {
@@ -457,7 +427,7 @@ impl Intake {
             idempotency,
         };
         let (number, id, total) = (upload.job(), upload.id(), upload.total());
-        let entering = Entering { number, id, total, kind, head, keys, created: now };
+        let entering = Entering { number, id, total, kind, head, subtasks, room, created: now };
         Ok((upload, new, entering))
     }
 }
@@ -466,10 +436,12 @@ impl Core {
     /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
     pub(super) fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
         self.found_room();
-        let Entering { number, id, total, kind, head, keys, created } = entering;
+        let Entering { number, id, total, kind, head, subtasks, room, created } = entering;
+        let (count, key_bytes) = (subtasks.count(), subtasks.key_bytes());
+        let has_keys = subtasks.has_keys();
         let now = self.clock.now();
         let mut books = self.books();
-        let new = new_job(number, kind, &head, keys.subtasks());
+        let new = new_job(number, kind, &head, subtasks);
         let live = Live {
             id,
             begins_at: head.run_at,
@@ -478,6 +450,7 @@ impl Core {
             head: Arc::new(head),
             created,
             started: None,
+            key_bytes,
             ended: crate::store::Counts::default(),
             recorded: crate::store::Counts::default(),
             error: None,
@@ -490,14 +463,18 @@ impl Core {
         };
         books.live.insert(number, live);
         books.totals.jobs_accepted += 1;
-        books.unfinished += keys.subtask_ends.len() as u64;
-        let accepted = books.scheduler.accept(new, now.0);
-        Self::hold_if_behind(&mut books, number, !keys.key_ends.is_empty(), now);
+        books.unfinished += count;
+        books.key_bytes += key_bytes;
+        let accepted = books.scheduler.accept_packed(new, now.0);
+        Self::hold_if_behind(&mut books, number, has_keys, now);
         self.note_accepted(&mut books, number, &accepted, now);
         let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
         // Under the lock, so that nobody learns of a change to it before.
         self.announce(job.clone(), now);
         self.write_next(&mut books);
+        drop(books);
+        // The books count it now.
+        drop(room);
         Submitted { id, job, replayed: false }
     }
 
@@ -528,23 +505,5 @@ impl Core {
     /// Whether a job is on its way under this key.
     pub(crate) fn is_claimed(&self, scope: &str, key: &str) -> bool {
         self.claims.has(scope, key)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_come_back_as_they_were_put() {
-        let mut list = KeyList::default();
-        let subtasks: [&[&[u8]]; 4] = [&[b"a"], &[], &[b"bc", b"", b"d"], &[b"e"]];
-        subtasks.iter().for_each(|keys| list.push(keys.iter().copied()));
-        let back: Vec<Vec<Vec<u8>>> =
-            list.subtasks().map(|subtask| subtask.keys.map(<[u8]>::to_vec).collect()).collect();
-        let wanted: Vec<Vec<Vec<u8>>> =
-            subtasks.iter().map(|keys| keys.iter().map(|key| key.to_vec()).collect()).collect();
-        assert_eq!(back, wanted);
-        assert_eq!(list.subtasks().map(|subtask| subtask.number).collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 }

@@ -22,6 +22,7 @@ mod command;
 mod dispatch;
 mod embedded;
 pub(crate) mod events;
+mod feeds;
 mod holds;
 mod intake;
 mod lease;
@@ -32,6 +33,7 @@ mod plan;
 mod record;
 mod remote;
 mod retention;
+mod room;
 mod schedules;
 mod service;
 mod steer;
@@ -60,7 +62,8 @@ pub use calendar::ManualClock;
 pub(crate) use client_id::check as check_client_id;
 pub(crate) use clock::Clock;
 pub(crate) use command::KeyCommand;
-pub(crate) use events::{Followed, Follower, event};
+pub(crate) use events::{Followed, Follower, Said, event, sse_text};
+pub(crate) use feeds::{Feed, Reader};
 pub(crate) use intake::{HandedOver, Intake, Submitted};
 pub(crate) use record::StoreHealth;
 pub(crate) use remote::{LONGEST_WAIT, MOST_LEASES};
@@ -163,7 +166,8 @@ pub(crate) struct Core {
     /// Nothing is started any more, and nothing awaited.
     pub(crate) stopped: CancellationToken,
     bell: dispatch::Bell,
-    books: Mutex<books::Books>,
+    /// Fair: who has waited for long gets it before others (`parking_lot`).
+    books: parking_lot::Mutex<books::Books>,
     /// Idempotency keys and clients' ids of requests that are being handled.
     claims: Arc<claims::Claims>,
     /// Clients whose jobs are accepted, and who are told when their commit has ended. Locked alone, or last.
@@ -178,6 +182,8 @@ pub(crate) struct Core {
     /// State of a small generator for jitter.
     chance: AtomicU64,
     pub(crate) websockets: AtomicU64,
+    /// What jobs on their way in take of the bounds on all jobs together.
+    incoming: room::Incoming,
     /// A job's subtasks by key, of the job whose results somebody asked for in that order last.
     by_key: Mutex<Option<ask::ByKey>>,
     /// The whole in numbers, as it was a moment ago.
@@ -192,8 +198,8 @@ impl std::fmt::Debug for Core {
 
 impl Core {
     /// Nothing under this lock unwinds, but for a mistake of ours; what was changed before it is whole.
-    fn books(&self) -> MutexGuard<'_, books::Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn books(&self) -> parking_lot::MutexGuard<'_, books::Books> {
+        self.books.lock()
     }
 
     pub(crate) fn health(&self) -> MutexGuard<'_, StoreHealth> {

@@ -1,6 +1,8 @@
 //! What has happened goes to the disk, and is shown when it is there.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
 
 use tokio::sync::oneshot;
 
@@ -206,6 +208,7 @@ impl Core {
 
     fn show_over(&self, books: &mut Books, job: JobNumber, state: JobState, now: Timestamp) {
         let Some(mut live) = books.live.remove(&job) else { return };
+        books.key_bytes -= live.key_bytes;
         books.changed.remove(&job);
         books.holds.forget(job);
         live.recorded = live.final_counts();

@@ -1,6 +1,6 @@
 //! The service as its owner has it: started with its kinds, served, and stopped.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -151,7 +151,7 @@ impl Service {
             tasks: TaskTracker::new(),
             stopped: CancellationToken::new(),
             bell: dispatch::Bell::default(),
-            books: Mutex::new(books(scheduler, !recovered.was_clean())),
+            books: parking_lot::Mutex::new(books(scheduler, !recovered.was_clean())),
             claims: Arc::default(),
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
@@ -159,6 +159,7 @@ impl Service {
             told_full: Mutex::default(),
             chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
             websockets: AtomicU64::new(0),
+            incoming: super::room::Incoming::default(),
             by_key: Mutex::default(),
             summary: Mutex::default(),
         });
@@ -179,6 +180,7 @@ impl Service {
         let (ticking, retaining) = (Arc::clone(&core).tick(), Arc::clone(&core).retain());
         let ticker = runtime.spawn(async { _ = tokio::join!(ticking, retaining) });
         let schedules = runtime.spawn(Arc::clone(&core).keep_schedules());
+        runtime.spawn(Arc::clone(&core.events).distribute(core.stopped.clone()));
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
 
@@ -253,7 +255,7 @@ fn children(store: &Path, guard: Guard) -> Result<Registry, OpenError> {
 fn books(scheduler: Scheduler, is_careful: bool) -> Books {
     Books {
         scheduler,
-        live: HashMap::new(),
+        live: BTreeMap::new(),
         running: HashMap::new(),
         slots: Slots::default(),
         unwritten: Batch::default(),
@@ -271,6 +273,7 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         held_back: VecDeque::new(),
         is_draining: false,
         unfinished: 0,
+        key_bytes: 0,
         retried: HashSet::new(),
     }
 }

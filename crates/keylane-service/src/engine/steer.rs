@@ -48,9 +48,12 @@ impl Core {
         is_failing: bool,
         now: Timestamp,
     ) {
-        let Some(cancelled) = books.scheduler.cancel_job(job, now.0) else { return };
-        if let Some(outcome) = cancelled.over {
-            let outcome = if is_failing { crate::schedule::Outcome::Failed } else { outcome };
+        let dropped = match is_failing {
+            true => books.scheduler.fail_job(job, now.0),
+            false => books.scheduler.cancel_job(job, now.0),
+        };
+        // A large job is over when its last slice has left the order: see `work_off`.
+        if let Some(outcome) = dropped.and_then(|dropped| dropped.over) {
             self.note_over(books, job, outcome, now);
         }
     }
@@ -225,6 +228,10 @@ fn head_error(error: HeadError, key: &Key) -> Refused {
         },
         HeadError::Running => Refused::Conflict(
             "the key's first subtask runs; cancel its job, or wait for its end".into(),
+        ),
+        HeadError::Dropped => Refused::Conflict(
+            "the key's first subtask is of a job that was cancelled or failed, and leaves the key by itself in a moment"
+                .into(),
         ),
         HeadError::NotFailed => Refused::Conflict(
             "the key's first subtask has not failed, so there is nothing to retry".into(),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Core;
@@ -46,8 +47,15 @@ impl Core {
         let mut books = self.books();
         let changed: Vec<JobNumber> = books.changed.iter().take(MOST_TOLD).copied().collect();
         for job in changed {
+            // To find why something waits takes a while, so others get at the books between two jobs.
+            MutexGuard::bump(&mut books);
             books.changed.remove(&job);
-            let Some(view) = super::ask::live_view(&books, job, now) else { continue };
+            // What nothing follows is kept for those who come back, and they ask for it anew.
+            let view = match self.events.is_followed(job) {
+                true => super::ask::live_view(&books, job, now),
+                false => super::ask::brief_view(&books, job, now),
+            };
+            let Some(view) = view else { continue };
             self.events.publish(|id| Event {
                 job: Some(Box::new(view)),
                 ..super::events::event(id, EventKind::JobChanged, now)

@@ -8,6 +8,12 @@ use crate::wire::{Slice, Timeline};
 /// How many slices are kept.
 const KEPT: usize = 20_000;
 
+/// Bytes that the slices take together, about: a slice has the keys of its subtask, which may be many and long.
+const KEPT_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of the slices of one answer, about.
+const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
+
 /// How many are noted within a second; what is beyond is counted only. A screen shows no more.
 const NOTED_A_SECOND: u32 = 2_000;
 
@@ -25,6 +31,8 @@ struct Inner {
     /// The number of the first that is kept.
     first: u64,
     slices: VecDeque<Slice>,
+    /// What `slices` take: the sum of [`bytes_of`] each.
+    bytes: usize,
     dropped: u64,
     /// The second of which so many were noted.
     second: u64,
@@ -48,11 +56,14 @@ impl Recorder {
             return;
         }
         inner.noted += 1;
-        if inner.slices.len() == KEPT {
-            inner.slices.pop_front();
+        let slice = slice();
+        inner.bytes += bytes_of(&slice);
+        inner.slices.push_back(slice);
+        while inner.slices.len() > KEPT || inner.bytes > KEPT_BYTES && inner.slices.len() > 1 {
+            let oldest = inner.slices.pop_front().expect("there is more than one");
+            inner.bytes -= bytes_of(&oldest);
             inner.first += 1;
         }
-        inner.slices.push_back(slice());
     }
 
     /// What ended after a place that was returned as `next` before; the newest, if that is too much.
@@ -61,9 +72,23 @@ impl Recorder {
         let end = inner.first + inner.slices.len() as u64;
         let from = place.clamp(inner.first, end).max(end.saturating_sub(MOST_AT_ONCE as u64));
         let skipped = usize::try_from(from - inner.first).expect("it is within what is kept");
-        let slices = inner.slices.iter().skip(skipped).cloned().collect();
+        let mut bytes = 0;
+        let newest = inner.slices.iter().skip(skipped).rev();
+        let fit = newest.take_while(|slice| {
+            let is_first = bytes == 0;
+            bytes += bytes_of(slice);
+            is_first || bytes <= BYTES_AT_ONCE
+        });
+        let mut slices: Vec<Slice> = fit.cloned().collect();
+        slices.reverse();
         Timeline { slices, next: end, dropped: inner.dropped }
     }
+}
+
+/// About how many bytes a slice takes.
+fn bytes_of(slice: &Slice) -> usize {
+    let keys = slice.keys.iter().map(|key| size_of::<String>() + key.len());
+    size_of::<Slice>() + slice.job.len() + keys.sum::<usize>()
 }
 
 /// Numbers for slots, so that what runs at the same time has different rows in a picture: the lowest that
@@ -125,6 +150,24 @@ mod tests {
         recorder.note(1000, || slice(7));
         let seen = recorder.after(0);
         assert_eq!((seen.slices.len() as u32, seen.dropped), (NOTED_A_SECOND + 1, 10));
+    }
+
+    /// Only their number was bounded: 20,000 slices with 64 keys of 1 KiB each took 1.3 GB.
+    #[test]
+    fn what_is_kept_and_answered_is_bounded_by_its_bytes_as_well() {
+        let recorder = Recorder::default();
+        let keys = vec!["k".repeat(1024); 64];
+        for number in 0..1000 {
+            let slice = Slice { keys: keys.clone(), ..slice(number) };
+            recorder.note(u64::from(number) * 1000, || slice);
+        }
+        let inner = recorder.inner();
+        assert!(inner.bytes <= KEPT_BYTES && inner.slices.len() > 200, "{}", inner.slices.len());
+        assert_eq!(inner.bytes, inner.slices.iter().map(bytes_of).sum::<usize>());
+        drop(inner);
+        let seen = recorder.after(0);
+        assert!(seen.slices.iter().map(bytes_of).sum::<usize>() <= BYTES_AT_ONCE);
+        assert_eq!((seen.slices.last().map(|slice| slice.number), seen.next), (Some(999), 1000));
     }
 
     #[test]

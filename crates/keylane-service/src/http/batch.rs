@@ -155,12 +155,7 @@ mod tests {
         }));
         let service = service.kind("echo", kind).start().await.unwrap();
         let core = Arc::clone(&service.core);
-        let state = State {
-            core: Arc::clone(&core),
-            settings: Arc::new(Settings::default()),
-            closing: tokio_util::sync::CancellationToken::new(),
-            streams: tokio_util::task::TaskTracker::new(),
-        };
+        let state = State::new(&service, Settings::default());
         // The writer stands still.
         let (stands, told) = tokio::sync::oneshot::channel();
         let (go_on, gone_on) = mpsc::channel::<()>();

@@ -1,26 +1,30 @@
 //! `/v1/events` and `/v1/jobs/{id}/events`: what happens, as it happens, by server-sent events.
+//!
+//! A stream is the body of its answer and nothing else: no task, no queue. The connection asks it for more when there is
+//! room for it, so a client that reads slowly holds back its own stream only; what it misses is in the ring of events,
+//! or it is told to ask again.
 
-use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::State as Shared;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue};
-use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::Response;
 use axum::routing::get;
 use serde::Deserialize;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at};
+use tokio_util::sync::CancellationToken;
 
 use super::State;
 use super::extract::{Reader, query};
 use super::jobs::OfJob;
-use super::outbox::{Outbox, Unsent, outbox};
+use super::places::{self, Follows};
 use super::problem::Refusal;
-use crate::JobId;
-use crate::engine::{Core, Followed, Follower, event};
-use crate::wire::{Event, EventKind};
+use crate::engine::{Core, Feed, Followed, Follower, Reader as FeedReader, Said, event, sse_text};
+use crate::wire::{Event, EventKind, Job};
 
 pub(super) fn router() -> Router<State> {
     Router::new().route("/v1/events", get(all)).route("/v1/jobs/{id}/events", get(of_job))
@@ -42,30 +46,38 @@ struct EventsQuery {
     after: Option<String>,
 }
 
-/// What somebody follows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Following {
-    job: Option<JobId>,
+/// What is sent besides what happened: the numbers once a second, and what ran twice.
+#[derive(Debug)]
+struct Live {
     summary: bool,
     timeline: bool,
+    ticks: Interval,
+    ticked: u32,
+    /// Where the timeline goes on.
+    next: u64,
 }
 
 async fn all(Shared(state): Shared<State>, _: Reader, parts: Parts) -> Result<Response, Refusal> {
     let asked: EventsQuery = query(&parts)?;
-    let mut following = Following::default();
+    let (mut summary, mut timeline) = (false, false);
     for word in
         asked.include.as_deref().unwrap_or_default().split(',').filter(|word| !word.is_empty())
     {
         match word {
-            "summary" => following.summary = true,
-            "timeline" => following.timeline = true,
+            "summary" => summary = true,
+            "timeline" => timeline = true,
             other => {
                 let why = format!("there is `summary` and `timeline`, and no `{other}`");
                 return Err(Refusal::new("invalid", format!("include: {why}")).at("?include", why));
             }
         }
     }
-    Ok(stream(&state, following, after(&parts, asked.after).as_deref()))
+    let place = places::follow_events(&parts, &state)?;
+    // Before anything is answered: a client that has the answer misses nothing from then on.
+    let (follower, reset) = state.core.events.follow(after(&parts, asked.after).as_deref());
+    let first = reset.map(|reset| told(&state.core, reset));
+    let live = (summary || timeline).then(|| Box::new(Live::new(summary, timeline)));
+    Ok(answer(&state, place, Source::All { follower, live }, first.into_iter().collect()))
 }
 
 async fn of_job(
@@ -75,11 +87,22 @@ async fn of_job(
     parts: Parts,
 ) -> Result<Response, Refusal> {
     let asked: EventsQuery = query(&parts)?;
-    let core = std::sync::Arc::clone(&state.core);
-    let known = tokio::task::spawn_blocking(move || core.job(id)).await;
-    known.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??;
-    let following = Following { job: Some(id), ..Following::default() };
-    Ok(stream(&state, following, after(&parts, asked.after).as_deref()))
+    let place = places::follow_events(&parts, &state)?;
+    let mut feed = Feed::new(&state.core.events);
+    let (from, is_lost) = state.core.events.place_after(after(&parts, asked.after).as_deref());
+    feed.add(id.number(), from);
+    // It is told how the job is, and then what changes.
+    let core = Arc::clone(&state.core);
+    let job = tokio::task::spawn_blocking(move || core.job(id)).await;
+    let job = job.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??;
+    let id = state.core.events.id_before(from);
+    let mut first = Vec::new();
+    if is_lost {
+        first.push(told(&state.core, Followed::Reset(id.clone())));
+    }
+    first.push(of_now(&state.core, id, job));
+    let reader = feed.reader();
+    Ok(answer(&state, place, Source::Job { _feed: feed, reader }, first))
 }
 
 fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
@@ -87,147 +110,133 @@ fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
     header.map(str::to_owned).or(asked)
 }
 
-fn stream(state: &State, following: Following, after: Option<&str>) -> Response {
-    // When it is full nothing more is read for the client. What it misses then is still in the ring, or it is told to
-    // ask again.
-    let (to, from) = outbox();
-    let closing = state.closing.clone();
-    let core = std::sync::Arc::clone(&state.core);
-    // Before anybody is answered: who has the answer misses nothing from then on.
-    let followed = core.events.follow(after);
-    state.streams.spawn(async move {
-        tokio::select! {
-            () = feed(&core, following, followed, &to) => {}
-            () = closing.cancelled() => {}
-        }
+/// How a job is, as an event.
+fn of_now(core: &Core, id: String, job: Job) -> Bytes {
+    let kind = if job.state.is_final() { EventKind::JobEnded } else { EventKind::JobChanged };
+    sse_text(&Event { job: Some(Box::new(job)), ..event(id, kind, core.clock.now()) })
+}
+
+fn told(core: &Core, followed: Followed) -> Bytes {
+    match followed {
+        Followed::Event(happened) => happened.text().clone(),
+        Followed::Reset(id) => reset(core, id),
+    }
+}
+
+fn reset(core: &Core, id: String) -> Bytes {
+    sse_text(&event(id, EventKind::Reset, core.clock.now()))
+}
+
+/// Where events come from.
+enum Source {
+    All {
+        follower: Follower,
+        /// Most streams have none.
+        live: Option<Box<Live>>,
+    },
+    Job {
+        /// Follows the job until it is dropped.
+        _feed: Feed,
+        reader: FeedReader,
+    },
+}
+
+/// A stream of events, as the body that sends it has it.
+struct Events {
+    core: Arc<Core>,
+    closing: CancellationToken,
+    source: Source,
+    /// What is sent before anything else, the last first.
+    first: Vec<Bytes>,
+    pings: Interval,
+    /// Its place among the streams.
+    _place: Follows,
+}
+
+fn answer(state: &State, place: Follows, source: Source, mut first: Vec<Bytes>) -> Response {
+    first.insert(0, Bytes::from_static(b"retry: 2000\n: keylane\n\n"));
+    first.reverse();
+    let mut pings = interval_at(Instant::now() + PING, PING);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (core, closing) = (Arc::clone(&state.core), state.closing.clone());
+    let events = Events { core, closing, source, first, pings, _place: place };
+    let stream = futures_util::stream::unfold(events, |mut events| async move {
+        events.next().await.map(|text| (Ok::<_, std::convert::Infallible>(text), events))
     });
-    let events = futures_util::stream::unfold(from, |mut from: Unsent<Sse>| async move {
-        from.recv().await.map(|(event, _)| (Ok::<_, Infallible>(event), from))
-    });
-    let keep_alive = KeepAlive::new().interval(PING);
-    let mut response = Stream::new(events).keep_alive(keep_alive).into_response();
-    response.headers_mut().insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    let mut response = Response::new(Body::from_stream(stream));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
 }
 
-/// Sends events until the client is gone.
-async fn feed(
-    core: &std::sync::Arc<Core>,
-    following: Following,
-    (mut follower, reset): (Follower, Option<Followed>),
-    to: &Outbox<Sse>,
-) {
-    let first = Sse::default().retry(Duration::from_secs(2)).comment("keylane");
-    if to.send(first, 0).await.is_err() {
-        return;
-    }
-    if let Some(Followed::Reset(id)) = reset
-        && send(to, &event(id, EventKind::Reset, core.clock.now())).await.is_none()
-    {
-        return;
-    }
-    // A follower of one job is told how that is, and then what changes.
-    if let Some(job) = following.job
-        && !send_job(core, job, &follower, to).await
-    {
-        return;
-    }
-    let mut live = Live::new(following);
-    loop {
-        let sent = tokio::select! {
-            followed = follower.next() => live.forward(core, followed, to).await,
-            () = live.tick() => live.show(core, &follower, to).await,
-            () = to.closed() => None,
-        };
-        if sent.is_none() {
-            return;
+impl Events {
+    /// What is sent next. None at the end of the server.
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.pop() {
+            self.first.shrink_to_fit();
+            return Some(first);
+        }
+        let Events { core, closing, source, pings, .. } = self;
+        tokio::select! {
+            text = source.next(core) => Some(text),
+            _ = pings.tick() => Some(Bytes::from_static(b":\n\n")),
+            () = closing.cancelled() => None,
         }
     }
 }
 
-async fn send_job(
-    core: &std::sync::Arc<Core>,
-    id: JobId,
-    follower: &Follower,
-    to: &Outbox<Sse>,
-) -> bool {
-    let Ok(job) = core.job(id) else { return true };
-    let kind = if job.state.is_final() { EventKind::JobEnded } else { EventKind::JobChanged };
-    let event =
-        Event { job: Some(Box::new(job)), ..event(follower.place(), kind, core.clock.now()) };
-    send(to, &event).await.is_some()
+impl Source {
+    async fn next(&mut self, core: &Arc<Core>) -> Bytes {
+        match self {
+            Source::Job { reader, .. } => told(core, reader.next().await),
+            Source::All { follower, live: None } => all_told(core, follower.next().await),
+            Source::All { follower, live: Some(live) } => {
+                let said = tokio::select! {
+                    said = follower.next() => Some(said),
+                    _ = live.ticks.tick() => None,
+                };
+                match said {
+                    Some(said) => all_told(core, said),
+                    None => live.show(core, &follower.place()),
+                }
+            }
+        }
+    }
 }
 
-/// What is sent besides what happened: the numbers, and what ran.
-#[derive(Debug)]
-struct Live {
-    following: Following,
-    ticks: tokio::time::Interval,
-    ticked: u32,
-    timeline: u64,
+fn all_told(core: &Core, said: Said) -> Bytes {
+    match said {
+        Said::Text(text) => text,
+        Said::Reset(id) => reset(core, id),
+    }
 }
 
 impl Live {
-    fn new(following: Following) -> Self {
+    fn new(summary: bool, timeline: bool) -> Self {
         let mut ticks = interval(Duration::from_millis(500));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Live { following, ticks, ticked: 0, timeline: 0 }
+        Live { summary, timeline, ticks, ticked: 0, next: 0 }
     }
 
-    async fn tick(&mut self) {
-        if !self.following.summary && !self.following.timeline {
-            return std::future::pending().await;
-        }
-        self.ticks.tick().await;
-    }
-
-    /// The numbers once a second, and what ran twice.
-    async fn show(
-        &mut self,
-        core: &std::sync::Arc<Core>,
-        follower: &Follower,
-        to: &Outbox<Sse>,
-    ) -> Option<()> {
+    fn show(&mut self, core: &Core, place: &str) -> Bytes {
         let now = core.clock.now();
         let is_second = self.ticked.is_multiple_of(2);
         self.ticked = self.ticked.wrapping_add(1);
-        if self.following.summary && is_second {
+        let mut text = Vec::new();
+        if self.summary && is_second {
             let summary = Some(Box::new(core.summary()));
-            let plain = event(follower.place(), EventKind::Summary, now);
-            send(to, &Event { summary, ..plain }).await?;
+            let plain = event(place.to_owned(), EventKind::Summary, now);
+            text.extend_from_slice(&sse_text(&Event { summary, ..plain }));
         }
-        if self.following.timeline {
-            let timeline = core.timeline_after(self.timeline);
-            self.timeline = timeline.next;
-            let plain = event(follower.place(), EventKind::Timeline, now);
-            send(to, &Event { timeline: Some(Box::new(timeline)), ..plain }).await?;
+        if self.timeline {
+            let timeline = core.timeline_after(self.next);
+            self.next = timeline.next;
+            let plain = event(place.to_owned(), EventKind::Timeline, now);
+            let timeline = Some(Box::new(timeline));
+            text.extend_from_slice(&sse_text(&Event { timeline, ..plain }));
         }
-        Some(())
+        text.into()
     }
-
-    async fn forward(
-        &self,
-        core: &std::sync::Arc<Core>,
-        followed: Followed,
-        to: &Outbox<Sse>,
-    ) -> Option<()> {
-        match followed {
-            Followed::Event(happened) if self.wants(&happened) => send(to, &happened).await,
-            Followed::Event(_) => Some(()),
-            Followed::Reset(id) => send(to, &event(id, EventKind::Reset, core.clock.now())).await,
-        }
-    }
-
-    fn wants(&self, event: &Event) -> bool {
-        let Some(wanted) = self.following.job else { return true };
-        event.job.as_ref().is_some_and(|job| JobId::parse(&job.id) == Some(wanted))
-    }
-}
-
-/// None if the client is gone.
-async fn send(to: &Outbox<Sse>, event: &Event) -> Option<()> {
-    let data = serde_json::to_string(event).expect("an event can be written as JSON");
-    let bytes = data.len();
-    let sse = Sse::default().id(&event.id).event(event.event.as_str()).data(data);
-    to.send(sse, bytes).await.ok()
 }

@@ -15,6 +15,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::auth::{Caller, Role, Tokens};
+use super::places::OfConnection;
 use super::problem::Refusal;
 use crate::wire::Problem;
 
@@ -126,7 +127,22 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match guard.examine(&request) {
+    let examined = guard.examine(&request).and_then(|caller| {
+        let place = request.extensions().get::<OfConnection>();
+        // The reserve is for probes, which do not come here, and for those who can do something about it.
+        match place.is_some_and(|place| place.0.is_reserve) && need(&caller, Role::Operate).is_err()
+        {
+            true => Err(Refusal {
+                retry_after: Some(1),
+                ..Refusal::new(
+                    "too-many-requests",
+                    "all connections are taken; the last are for operators",
+                )
+            }),
+            false => Ok(caller),
+        }
+    });
+    match examined {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

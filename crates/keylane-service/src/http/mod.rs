@@ -16,6 +16,7 @@ mod logs;
 mod openapi;
 mod outbox;
 mod pause;
+mod places;
 mod problem;
 mod schedules;
 mod serve;
@@ -46,6 +47,10 @@ struct State {
     closing: tokio_util::sync::CancellationToken,
     /// Those connections.
     streams: tokio_util::task::TaskTracker,
+    /// How many of them are WebSockets.
+    websockets: Arc<places::Streams>,
+    /// How many send events.
+    event_streams: Arc<places::Streams>,
 }
 
 /// All routes, guarded.
@@ -86,10 +91,18 @@ fn router(state: State) -> Router {
 ///
 /// It has the guards of [`Settings`], and none of a server's bounds on connections and time.
 pub fn routes(service: &Service, settings: Settings) -> Router {
-    router(State {
-        core: Arc::clone(&service.core),
-        settings: Arc::new(settings),
-        closing: tokio_util::sync::CancellationToken::new(),
-        streams: tokio_util::task::TaskTracker::new(),
-    })
+    router(State::new(service, settings))
+}
+
+impl State {
+    fn new(service: &Service, settings: Settings) -> Self {
+        State {
+            core: Arc::clone(&service.core),
+            settings: Arc::new(settings),
+            closing: tokio_util::sync::CancellationToken::new(),
+            streams: tokio_util::task::TaskTracker::new(),
+            websockets: Arc::default(),
+            event_streams: Arc::default(),
+        }
+    }
 }

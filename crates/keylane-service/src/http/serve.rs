@@ -15,11 +15,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::auth::Tokens;
+use super::places::{OfConnection, Place, Places};
 use super::tls::Tls;
 use super::unread::Unread;
 use super::{State, router};
@@ -41,10 +41,15 @@ pub struct Settings {
     pub read_only: bool,
     /// What the dashboard calls this server, to tell production from a test. Default: nothing.
     pub environment: Option<String>,
-    /// How many connections there may be; who comes then waits. Default: 4096.
+    /// How many connections there may be; what comes then waits. A few more, a 16th of these and at most 64, are for
+    /// probes and operators. Default: 4096.
     pub most_connections: usize,
     /// How many of them may be WebSockets. Default: 2048.
     pub most_websockets: usize,
+    /// How many of them may send events. Default: 1024.
+    pub max_event_streams: usize,
+    /// How many connections one address may have. Default: any number, for all clients may come through one proxy.
+    pub max_connections_per_client: Option<usize>,
     /// How long a client may take to send a request's head, from its connection or the answer before on.
     /// Default: 10 s.
     pub head_timeout: Duration,
@@ -65,6 +70,8 @@ impl Default for Settings {
             environment: None,
             most_connections: 4096,
             most_websockets: 2048,
+            max_event_streams: 1024,
+            max_connections_per_client: None,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(120),
         }
@@ -139,12 +146,7 @@ impl Server {
         let failed = |source| ServeError::Listen { listen, source };
         let listener = listener(listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let state = State {
-            core: Arc::clone(&service.core),
-            settings: Arc::new(settings),
-            closing: CancellationToken::new(),
-            streams: TaskTracker::new(),
-        };
+        let state = State::new(service, settings);
         let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
         let accepting = Accepting {
             routes: router(state.clone()),
@@ -188,19 +190,19 @@ struct Accepting {
 
 impl Accepting {
     async fn run(self, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(self.settings.most_connections.max(1)));
+        let places = Places::new(&self.settings);
         loop {
-            // Who finds no place waits in the system's line.
-            let place = tokio::select! {
-                place = Arc::clone(&places).acquire_owned() => place.expect("nobody closes it"),
+            // What finds no place waits in the system's line.
+            let permit = tokio::select! {
+                permit = places.permit() => permit,
                 () = self.stopping.cancelled() => return,
             };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = self.stopping.cancelled() => return,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok((stream, peer)) => (stream, peer),
                 Err(error) => {
                     // Too many open files, mostly: it passes when some are closed.
                     tracing::warn!(%error, "a connection was not accepted");
@@ -209,31 +211,47 @@ impl Accepting {
                 }
             };
             let (routes, settings) = (self.routes.clone(), Arc::clone(&self.settings));
+            let Some(place) = places.take(permit, Some(peer.ip())) else {
+                turn_away(&stream, settings.tls.is_some());
+                continue;
+            };
             let stopping = self.stopping.clone();
-            self.connections.spawn(async move {
-                connection(stream, routes, &settings, stopping).await;
-                drop(place);
-            });
+            // In a box, so that what an upgraded connection has left behind is small.
+            self.connections.spawn(Box::pin(async move {
+                connection(stream, peer, Arc::new(place), routes, &settings, stopping).await;
+            }));
         }
+    }
+}
+
+/// Tells a client that it has as many connections as it may have. What does not fit into the system's buffer at once is
+/// not sent; nor is anything, if it would have to be encrypted.
+fn turn_away(stream: &TcpStream, is_encrypted: bool) {
+    tracing::debug!("a connection was refused: its client has as many as it may have");
+    if !is_encrypted {
+        let _ = stream.try_write(
+            b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+        );
     }
 }
 
 async fn connection(
     stream: TcpStream,
+    peer: SocketAddr,
+    place: Arc<Place>,
     routes: Router,
     settings: &Settings,
     stopping: CancellationToken,
 ) {
     // Answers are small, and somebody waits for each.
     let _ = stream.set_nodelay(true);
-    let peer = stream.peer_addr().ok();
     let stream = Unread::new(stream, settings.body_timeout);
     match &settings.tls {
-        None => serve(TokioIo::new(stream), peer, routes, settings, stopping).await,
+        None => serve(TokioIo::new(stream), peer, place, routes, settings, stopping).await,
         Some(tls) => {
             let shaken = tokio::time::timeout(settings.head_timeout, tls.accept(stream)).await;
             if let Ok(Ok(stream)) = shaken {
-                serve(TokioIo::new(stream), peer, routes, settings, stopping).await;
+                serve(TokioIo::new(stream), peer, place, routes, settings, stopping).await;
             }
         }
     }
@@ -242,7 +260,8 @@ async fn connection(
 /// The routes, for what comes from one peer.
 struct ForPeer {
     routes: TowerToHyperService<Router>,
-    peer: Option<SocketAddr>,
+    peer: SocketAddr,
+    place: OfConnection,
 }
 
 impl hyper::service::Service<Request<Incoming>> for ForPeer {
@@ -252,16 +271,18 @@ impl hyper::service::Service<Request<Incoming>> for ForPeer {
         <TowerToHyperService<Router> as hyper::service::Service<Request<Incoming>>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let Some(peer) = self.peer {
-            request.extensions_mut().insert(ConnectInfo(peer));
-        }
+        let extensions = request.extensions_mut();
+        extensions.insert(ConnectInfo(self.peer));
+        // A stream keeps it, wherever the connection goes.
+        extensions.insert(self.place.clone());
         self.routes.call(request)
     }
 }
 
 async fn serve<I>(
     io: I,
-    peer: Option<SocketAddr>,
+    peer: SocketAddr,
+    place: Arc<Place>,
     routes: Router,
     settings: &Settings,
     stopping: CancellationToken,
@@ -272,7 +293,10 @@ async fn serve<I>(
     // without end.
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
-    let routes = ForPeer { routes: TowerToHyperService::new(routes), peer };
+    // One of the reserve answers one request.
+    builder.keep_alive(!place.is_reserve);
+    let place = OfConnection(place);
+    let routes = ForPeer { routes: TowerToHyperService::new(routes), peer, place };
     let connection = builder.serve_connection(io, routes);
     let connection = connection.with_upgrades();
     let mut connection = std::pin::pin!(connection);

@@ -19,12 +19,10 @@
 //! has read nothing for the server's `body_timeout` it is given up.
 //!
 //! Closed with 1001 when the server stops, 1003 for bytes, 1008 without the role, 1009 for a message that
-//! is too large, 1013 when there are too many connections.
+//! is too large. When there are as many WebSockets as may be, another is refused with 429 before the upgrade.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::Router;
@@ -37,7 +35,8 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::task::JoinHandle;
 
 use super::State;
 use super::audit;
@@ -45,13 +44,18 @@ use super::auth::{Caller, Role};
 use super::extract::Reader;
 use super::guard::{need, read_only};
 use super::outbox::{Gone, Outbox, Unsent, outbox};
+use super::places::{self, OfConnection};
 use super::problem::Refusal;
 use crate::JobId;
-use crate::engine::{Act, Action, Answered, Core, Followed, Follower};
+use crate::engine::{Act, Action, Answered, Core, Feed, Followed, Reader as FeedReader};
 use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
 
-/// How many changes of what a client follows wait for the task that sends its events.
-const CHANGES: usize = 64;
+/// Bytes that are read from a connection at a time. Each idle one has a buffer of this size; the buffer grows with a
+/// message that is larger.
+const READ_BUFFER: usize = 2 * 1024;
+
+/// Bytes of messages that are gathered before they are written. No message waits for more: each is flushed.
+const WRITE_BUFFER: usize = 4 * 1024;
 
 /// How many jobs one client follows.
 const MOST_FOLLOWED: usize = 1000;
@@ -106,50 +110,57 @@ async fn upgrade(
     Reader(caller): Reader,
     parts: Parts,
     upgrade: WebSocketUpgrade,
-) -> Response {
+) -> Result<Response, Refusal> {
+    let place = places::follow_by_websocket(&parts, &state)?;
+    let connection = parts.extensions.get::<OfConnection>().cloned();
     let from = audit::peer(&parts.extensions);
     let most = state.core.settings.bounds.body_bytes;
+    let upgrade = upgrade.read_buffer_size(READ_BUFFER).write_buffer_size(WRITE_BUFFER);
     let upgrade = upgrade.max_message_size(most).max_frame_size(most).protocols(["keylane.v1"]);
-    upgrade.on_upgrade(move |socket| async move {
+    Ok(upgrade.on_upgrade(move |socket| {
         let streams = state.streams.clone();
+        let places = (connection, place, Connected::new(&state.core));
+        let client = Client::serve(state, caller, from, socket);
         // Tracked, so that a stop waits for its goodbye.
-        let _ = streams.spawn(Client::serve(state, caller, from, socket)).await;
-    })
+        streams.track_future(Box::pin(async move {
+            client.await;
+            drop(places);
+        }))
+    }))
 }
 
 struct Client {
     state: State,
     caller: Caller,
     from: Option<IpAddr>,
-    followed: HashSet<JobId>,
-    /// Changed when `followed` is.
-    follow: mpsc::Sender<Follow>,
+    /// What it follows. Made with the first job: most clients follow none.
+    follows: Option<Follows>,
+    /// A job that it has asked to follow, and the event from which on. It does when it was answered.
+    to_follow: Option<(JobId, u64)>,
     say: Outbox<Message>,
 }
 
-enum Follow {
-    /// With what comes from then on.
-    Begin(JobId, Follower),
-    End(JobId),
+/// What a client follows, and the task that sends it.
+struct Follows {
+    feed: Feed,
+    jobs: usize,
+    sending: JoinHandle<()>,
+}
+
+impl Drop for Follows {
+    fn drop(&mut self) {
+        self.sending.abort();
+    }
 }
 
 impl Client {
-    async fn serve(state: State, caller: Caller, from: Option<IpAddr>, mut socket: WebSocket) {
-        let connected = state.core.websockets.fetch_add(1, Relaxed) + 1;
-        let _leaving = Leaving(Arc::clone(&state.core));
-        if connected > state.settings.most_websockets as u64 {
-            let _ =
-                socket.send(close(1013, "there are too many connections; try again later")).await;
-            return;
-        }
+    async fn serve(state: State, caller: Caller, from: Option<IpAddr>, socket: WebSocket) {
         let (out, incoming) = socket.split();
         let (say, said) = outbox();
-        let (follow, following) = mpsc::channel(CHANGES);
         let writer = tokio::spawn(write(out, said));
-        let events = tokio::spawn(forward(following, say.clone()));
         let closing = state.closing.clone();
         let mut client =
-            Client { state, caller, from, followed: HashSet::new(), follow, say: say.clone() };
+            Client { state, caller, from, follows: None, to_follow: None, say: say.clone() };
         let goodbye = tokio::select! {
             goodbye = client.listen(incoming) => goodbye,
             () = closing.cancelled() => Some(close(1001, "the server stops")),
@@ -157,7 +168,6 @@ impl Client {
             () = say.closed() => None,
         };
         drop(client);
-        events.abort();
         if let Some(goodbye) = goodbye {
             let _ = tokio::time::timeout(Duration::from_secs(1), put(&say, goodbye)).await;
         }
@@ -181,8 +191,10 @@ impl Client {
             was_asked = false;
             match message? {
                 Ok(Message::Text(text)) => {
-                    let answer = self.handle(&text).await;
+                    // In a box, so that a connection that waits has no room for what it may be asked.
+                    let answer = Box::pin(self.handle(&text)).await;
                     put(&self.say, answer).await.ok()?;
+                    self.begin_to_follow();
                 }
                 Ok(Message::Binary(_)) => return Some(close(1003, "messages are text")),
                 Ok(Message::Close(_)) => return None,
@@ -234,8 +246,7 @@ impl Client {
             Op::Status => Ok(message(&Said::Job { seq, job: &self.job(id).await? })),
             Op::Follow => self.follow(seq, id).await,
             Op::Unfollow => {
-                self.followed.remove(&id);
-                let _ = self.follow.send(Follow::End(id)).await;
+                self.unfollow(id);
                 Ok(message(&Said::Unfollowed { seq }))
             }
         }
@@ -299,94 +310,70 @@ impl Client {
 
     async fn follow(&mut self, seq: u64, id: JobId) -> Result<Message, Refusal> {
         self.job(id).await?;
-        if self.followed.len() >= MOST_FOLLOWED && !self.followed.contains(&id) {
+        let follows = self.follows.as_ref();
+        if follows.is_some_and(|it| it.jobs >= MOST_FOLLOWED && !it.feed.has(id.number())) {
             return Err(Refusal::new(
                 "too-many-requests",
                 format!("{MOST_FOLLOWED} jobs are the most"),
             ));
         }
-        self.followed.insert(id);
-        // From here on, and not from when the other task gets to it.
-        let from = self.state.core.events.follow(None).0;
-        let _ = self.follow.send(Follow::Begin(id, from)).await;
+        // From here on, and not from when it is answered.
+        self.to_follow = Some((id, self.state.core.events.end()));
         Ok(message(&Said::Following { seq }))
+    }
+
+    /// Follows what the client was told that it follows, so that the answer comes before all events.
+    fn begin_to_follow(&mut self) {
+        let Some((id, from)) = self.to_follow.take() else { return };
+        let follows = self.follows.get_or_insert_with(|| {
+            let feed = Feed::new(&self.state.core.events);
+            let sending = tokio::spawn(forward(feed.reader(), self.say.clone()));
+            Follows { feed, jobs: 0, sending }
+        });
+        follows.jobs += usize::from(!follows.feed.has(id.number()));
+        follows.feed.add(id.number(), from);
+    }
+
+    fn unfollow(&mut self, id: JobId) {
+        let Some(follows) = &mut self.follows else { return };
+        if follows.feed.has(id.number()) {
+            follows.feed.remove(id.number());
+            follows.jobs -= 1;
+        }
+        if follows.jobs == 0 {
+            self.follows = None;
+        }
     }
 }
 
 /// Counted as connected until it is dropped.
-struct Leaving(Arc<Core>);
+struct Connected(Arc<Core>);
 
-impl Drop for Leaving {
+impl Connected {
+    fn new(core: &Arc<Core>) -> Self {
+        core.websockets.fetch_add(1, Relaxed);
+        Connected(Arc::clone(core))
+    }
+}
+
+impl Drop for Connected {
     fn drop(&mut self) {
         self.0.websockets.fetch_sub(1, Relaxed);
     }
 }
 
-/// What is followed, and how far it was sent.
-#[derive(Default)]
-struct Following {
-    jobs: HashSet<JobId>,
-    /// Who follows nothing is woken by nothing.
-    events: Option<Follower>,
-}
-
-impl Following {
-    fn change(&mut self, change: Follow) {
-        match change {
-            Follow::Begin(id, from) => {
-                self.jobs.insert(id);
-                self.events.get_or_insert(from);
-            }
-            Follow::End(id) => {
-                self.jobs.remove(&id);
-                if self.jobs.is_empty() {
-                    self.events = None;
-                }
-            }
-        }
-    }
-}
-
 /// Sends events of the followed jobs. It waits for room, and so is told to begin anew when it has waited for
 /// too long.
-async fn forward(mut changes: mpsc::Receiver<Follow>, say: Outbox<Message>) {
-    let mut following = Following::default();
+async fn forward(events: FeedReader, say: Outbox<Message>) {
     loop {
-        let next = async {
-            match &mut following.events {
-                Some(events) => events.next().await,
-                None => std::future::pending().await,
-            }
+        let said = match events.next().await {
+            Followed::Event(event) => message(&Said::Event { event: &event }),
+            Followed::Reset(_) => message(&Said::Reset),
         };
-        tokio::select! {
-            biased;
-            change = changes.recv() => match change {
-                Some(change) => following.change(change),
-                None => return,
-            },
-            next = next => {
-                // Who was told to follow a job was told before anything that they have done to it since.
-                while let Ok(change) = changes.try_recv() {
-                    following.change(change);
-                }
-                let said = match &next {
-                    Followed::Event(event) if is_followed(&following.jobs, event) => {
-                        message(&Said::Event { event })
-                    }
-                    Followed::Event(_) => continue,
-                    Followed::Reset(_) => message(&Said::Reset),
-                };
-                if put(&say, said).await.is_err() {
-                    return;
-                }
-            }
+        if put(&say, said).await.is_err() {
+            return;
         }
     }
-}
-
-fn is_followed(followed: &HashSet<JobId>, event: &Event) -> bool {
-    let job = event.job.as_ref().and_then(|job| JobId::parse(&job.id));
-    job.is_some_and(|job| followed.contains(&job))
 }
 
 /// Errors if the client is gone.
@@ -426,7 +413,10 @@ fn seq_of(text: &str) -> Option<u64> {
 mod tests {
     use serde_json::json;
 
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::JobNumber;
     use crate::engine::events::{Events, event};
     use crate::wire::{EventKind, Timestamp};
 
@@ -444,25 +434,30 @@ mod tests {
         });
     }
 
-    /// Who was told that they follow a job learns of its end, however late the task that sends it comes to it.
+    /// A client that was told that it follows a job learns of its end, however late the task that sends it comes to it.
     #[tokio::test]
     async fn one_follows_from_when_one_was_told_so() {
         let events = Arc::new(Events::new(7));
-        let (follow, changes) = mpsc::channel(8);
+        tokio::spawn(Arc::clone(&events).distribute(CancellationToken::new()));
         let (say, mut said) = outbox();
-        for job in [JobId([1; 16]), JobId([2; 16])] {
-            follow.send(Follow::Begin(job, events.follow(None).0)).await.unwrap();
+        let mut feed = Feed::new(&events);
+        let id = |number| JobId::new(JobNumber(number), 0, 0);
+        for job in [id(1), id(2)] {
+            let from = events.end();
             ended(&events, job);
+            feed.add(job.number(), from);
         }
-        ended(&events, JobId([3; 16]));
-        drop(tokio::spawn(forward(changes, say)));
-        for job in [JobId([1; 16]), JobId([2; 16])] {
+        ended(&events, id(3));
+        let sending = tokio::spawn(forward(feed.reader(), say));
+        for job in [id(1), id(2)] {
             let Some((Message::Text(text), _)) = said.recv().await else {
                 panic!("it is not told")
             };
             assert!(text.contains(&job.to_string()), "{text}");
         }
-        drop(follow);
-        assert!(said.recv().await.is_none(), "nobody follows the third");
+        ended(&events, id(2));
+        let Some((Message::Text(text), _)) = said.recv().await else { panic!("it is not told") };
+        assert!(text.contains(&id(2).to_string()), "nothing of the third, but {text}");
+        sending.abort();
     }
 }

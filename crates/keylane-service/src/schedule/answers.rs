@@ -10,6 +10,8 @@ use crate::{JobNumber, Key};
 pub struct Counts {
     /// Wait for the job's time to begin.
     pub scheduled: u64,
+    /// Were accepted, and have yet to enter the order: they do in slices.
+    pub entering: u64,
     /// Wait for keys.
     pub waiting: u64,
     /// Could start, and wait for a slot.
@@ -32,8 +34,9 @@ impl Counts {
     /// Those that are not over.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
-        let Counts { scheduled, waiting, ready, running, backing_off, stopped, .. } = *self;
-        scheduled + waiting + ready + running + backing_off + stopped
+        let Counts { scheduled, entering, waiting, ready, running, backing_off, stopped, .. } =
+            *self;
+        scheduled + entering + waiting + ready + running + backing_off + stopped
     }
 
     /// All that are known; a split may still make some.
@@ -148,6 +151,11 @@ pub enum Reason {
     Scheduled {
         /// When that is.
         until: u64,
+    },
+    /// It was accepted, and has yet to enter the order, which large jobs do in slices.
+    Entering {
+        /// Subtasks of other jobs that enter before.
+        ahead: u64,
     },
     /// A fan-in waits for the split to end.
     Split,

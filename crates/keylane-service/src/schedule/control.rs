@@ -39,12 +39,22 @@ impl Scheduler {
     /// behind it go on. What runs keeps its slot and its lanes until its end is reported: to cancel gracefully,
     /// let it end; to kill it, end it. It can be called again, for what still runs. `None` if the job is over.
     pub fn cancel_job(&mut self, job: JobNumber, now: u64) -> Option<Cancelled> {
+        self.drop_as(job, Course::Cancelled, now)
+    }
+
+    /// As [`cancel_job`](Self::cancel_job), of a job that has failed.
+    pub fn fail_job(&mut self, job: JobNumber, now: u64) -> Option<Cancelled> {
+        self.drop_as(job, Course::Failing, now)
+    }
+
+    fn drop_as(&mut self, job: JobNumber, course: Course, now: u64) -> Option<Cancelled> {
         let now = self.at(now);
         let slot = self.find(job)?;
         if self.jobs[slot].course == Course::Open {
-            self.jobs[slot].course = Course::Cancelled;
+            self.jobs[slot].course = course;
         }
         let dropped = self.drop_rest(slot, now);
+        // What runs of a dropped job is all that its roll has.
         let mut running: Vec<_> = self.jobs[slot]
             .roll
             .iter(&self.tasks, slot)

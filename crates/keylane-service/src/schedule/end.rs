@@ -1,15 +1,13 @@
 //! What follows the end of a run, and who is free to go on then.
 
-use std::ops::Range;
-
 use keylane::allocate::{self, Claimant};
 
-use super::job::{Course, Job, Roll, StepState, ranges};
+use super::job::{Course, Job, StepState};
 use super::scheduler::Scheduler;
 use super::task::{Phase, Task};
 use super::timers::Due;
 use super::{End, Ended, Fate, OnError, OnFail, Stale, Step};
-use crate::{JobNumber, SubtaskNumber};
+use crate::JobNumber;
 
 /// Room for so many opened tasks is kept; a job that is cancelled opens as many as it had.
 const OPENED_KEPT: usize = 256;
@@ -36,10 +34,11 @@ impl Scheduler {
             return Err(Stale);
         }
         self.runs.remove(&fence);
+        self.kinds.note_end(self.jobs[slot].kind);
         self.leave_phase(slot, run.task);
         let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, now);
         self.give_back_slot(slot, step, fate, now);
-        let mut ended = Ended { fate, dropped: Vec::new(), over: None };
+        let mut ended = Ended { fate, dropped: 0, over: None };
         match fate {
             Fate::Again { at } => self.keep_for_again(slot, run.task, at, now),
             Fate::Stopped => self.enter_phase(slot, run.task, Phase::Stopped),
@@ -103,7 +102,8 @@ impl Scheduler {
         for task in opened.drain(..) {
             // Who was opened may have been dropped since; that is a default, and has no job.
             let is_here = self.tasks.get(task).is_some_and(|task| task.job != super::slab::NONE);
-            if is_here && self.tasks[task].phase == Phase::Waiting {
+            let waits = is_here && self.tasks[task].phase == Phase::Waiting;
+            if waits && !self.is_dropped(task) {
                 self.wake(task, now);
             }
         }
@@ -135,72 +135,14 @@ impl Scheduler {
         self.wake_opened(now);
     }
 
-    /// Something of the job has failed for good: its rest is dropped, if that is how it is.
-    pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> Vec<Range<SubtaskNumber>> {
+    /// Something of the job has failed for good: its rest is dropped, if that is how it is. Returns how many subtasks.
+    pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> u64 {
         let job = &mut self.jobs[slot];
         if job.on_error != OnError::FailFast || job.course != Course::Open {
-            return Vec::new();
+            return 0;
         }
         job.course = Course::Failing;
         self.drop_rest(slot, now)
-    }
-
-    /// Drops all of a job that does not run.
-    pub(super) fn drop_rest(&mut self, slot: u32, now: u64) -> Vec<Range<SubtaskNumber>> {
-        if let Some(share) = self.jobs[slot].share {
-            self.allocator.cancel(share, now);
-        }
-        let job = &mut self.jobs[slot];
-        let mut dropped: Vec<_> = job.fresh.take().collect();
-        if let Some(scheduled) = job.scheduled.take() {
-            dropped.extend(scheduled.parked.numbers().map(|number| number..number + 1));
-            if !scheduled.is_due {
-                self.call_off_timer();
-            }
-        }
-        let job = &mut self.jobs[slot];
-        (job.ready, job.backing_off, job.stopped) = Default::default();
-        for step in [&mut job.split, &mut job.fan_in] {
-            if let StepState::Pending(_) = step {
-                *step = StepState::Over;
-            }
-        }
-        self.drop_tasks(slot, &mut dropped, now);
-        let dropped = ranges(dropped);
-        let counts = &mut self.jobs[slot].counts;
-        counts.cancelled += dropped.iter().map(|range| range.len() as u64).sum::<u64>();
-        (counts.waiting, counts.ready, counts.scheduled) = (0, 0, 0);
-        (counts.backing_off, counts.stopped) = (0, 0);
-        self.wake_opened(now);
-        dropped
-    }
-
-    fn drop_tasks(&mut self, slot: u32, dropped: &mut Vec<Range<SubtaskNumber>>, now: u64) {
-        let roll = std::mem::take(&mut self.jobs[slot].roll);
-        let all: Vec<u32> = roll.iter(&self.tasks, slot).collect();
-        let mut left = Roll::default();
-        let mut backed_off = 0;
-        for task in all {
-            let Some(Task { job, number, phase, .. }) = self.tasks.get(task) else { continue };
-            let (number, phase) = (*number, *phase);
-            if *job != slot {
-                continue;
-            }
-            if phase == Phase::Running {
-                left.begin(number, task);
-                continue;
-            }
-            backed_off += usize::from(phase == Phase::BackingOff);
-            self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
-            self.tasks.remove(task);
-            match Step::of(number) {
-                Step::Subtask(number) => dropped.push(number..number + 1),
-                Step::Split => self.jobs[slot].split = StepState::Over,
-                Step::FanIn => self.jobs[slot].fan_in = StepState::Over,
-            }
-        }
-        self.jobs[slot].roll = left;
-        (0..backed_off).for_each(|_| self.call_off_timer());
     }
 }
 

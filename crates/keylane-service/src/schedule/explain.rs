@@ -18,8 +18,8 @@ use crate::{JobNumber, Key};
 /// Ranks are told while there are no more jobs than this to look at.
 const RANKED: usize = 1000;
 
-/// So many tasks are looked at to find some that wait for keys.
-const LOOKED_AT: usize = 1024;
+/// Tasks that are looked at to find some that wait for keys.
+const LOOKED_AT: usize = 256;
 
 /// Of lanes whose lengths have as many digits, so many are compared.
 const COMPARED: usize = 10_000;
@@ -32,7 +32,8 @@ impl Scheduler {
     }
 
     /// What the unfinished subtasks of a job wait for, the commonest reason of each state once; `None` if it is
-    /// over. From counters and a sample: the cost does not grow with the job.
+    /// over. From counters and a sample: the cost does not grow with the job, nor with the line of a key. At most
+    /// 64 tasks are asked for the first key that keeps them, and at most two lanes are counted, up to 1000 places each.
     #[must_use]
     pub fn waiting_because(&self, job: JobNumber) -> Option<Vec<Because>> {
         let slot = self.find(job)?;
@@ -45,6 +46,10 @@ impl Scheduler {
             let until = scheduled.at;
             say(Reason::Scheduled { until }, counts.scheduled, None);
             return Some(because);
+        }
+        if counts.entering > 0 {
+            let ahead = self.entering_behind(slot);
+            say(Reason::Entering { ahead }, counts.entering, None);
         }
         if counts.ready > 0 {
             say(self.reason_of_ready(slot), counts.ready, None);
@@ -89,12 +94,14 @@ impl Scheduler {
         let mut sampled = 0;
         for task in all.take(Because::SAMPLE) {
             sampled += 1;
-            let reason = self.reasons(task).into_iter().next();
-            let reason = reason.expect("what waits does not head a lane, or one is paused");
+            // What kind of reason it is costs a look at each key; places are counted for one example of each kind.
+            let Some(reason) = self.first_reason(task, 0) else { continue };
             let is_like = |it: &&mut Because| discriminant(&it.reason) == discriminant(&reason);
             match found.iter_mut().find(is_like) {
                 Some(same) => same.subtasks += 1,
                 None => {
+                    let counted = self.first_reason(task, Reason::COUNTED);
+                    let reason = counted.unwrap_or(reason);
                     let example = Some(Step::of(self.tasks[task].number));
                     found.push(Because { reason, subtasks: 1, example });
                 }
@@ -116,7 +123,7 @@ impl Scheduler {
         let job = &self.jobs[slot];
         if let Some(Scheduled { at, parked, .. }) = &job.scheduled {
             let is_there = match step {
-                Step::Subtask(number) => parked.numbers().any(|other| other == number),
+                Step::Subtask(number) => parked.has(number),
                 Step::Split => job.split != StepState::Over,
                 Step::FanIn => job.fan_in != StepState::Over,
             };
@@ -133,6 +140,9 @@ impl Scheduler {
             });
         }
         let (state, attempts, reason) = match (step, job.split, job.fan_in) {
+            (Step::Subtask(number), ..) if self.is_entering(slot, number) => {
+                (State::Waiting, 0, Reason::Entering { ahead: self.entering_behind(slot) })
+            }
             (Step::Subtask(number), ..) => {
                 (State::Ready, job.fresh.find(number)?, self.reason_of_ready(slot))
             }
@@ -148,6 +158,9 @@ impl Scheduler {
     }
 
     fn state(&self, task: u32) -> State {
+        if self.is_dropped(task) {
+            return State::Waiting;
+        }
         let task = &self.tasks[task];
         match task.phase {
             Phase::Waiting => State::Waiting,
@@ -172,6 +185,12 @@ impl Scheduler {
                     .collect()
             }
         }
+    }
+
+    /// Why the first of its lanes that keeps a task does. Up to `most` places before it are counted.
+    fn first_reason(&self, task: u32, most: u32) -> Option<Reason> {
+        let mut all = self.lanes.standings(&self.tasks, task, most);
+        all.find_map(|standing| self.reason_of_key(standing))
     }
 
     /// Why a lane keeps one who stands there.

@@ -3,14 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 use keylane::allocate;
 
 use super::list::List;
-use super::parked::Parked;
-use super::slab::NONE;
-use super::task::{Phase, Tasks};
+use super::packed::Packed;
+use super::roll::Roll;
+use super::task::Phase;
 use super::{Counts, KindId, OnError, OnFail, Outcome};
 use crate::JobNumber;
 
@@ -42,7 +40,7 @@ pub(super) enum StepState {
 #[derive(Debug)]
 pub(super) struct Scheduled {
     pub(super) at: u64,
-    pub(super) parked: Parked,
+    pub(super) parked: Packed,
     /// Its time has come, and it was not told to begin yet. There is no timer for it any more.
     pub(super) is_due: bool,
 }
@@ -80,6 +78,14 @@ pub(super) struct Job {
     pub(super) fresh: Fresh,
     /// Everything else that is unfinished.
     pub(super) roll: Roll,
+    /// Its places in the line of entries; most jobs have one or none.
+    pub(super) entries: Vec<u64>,
+    /// Its entry takes more subtasks, which the caller is still to bring.
+    pub(super) is_fed: bool,
+    /// All of it that did not run was dropped, for it was cancelled or failed.
+    pub(super) was_dropped: bool,
+    /// What was dropped is on its way out of its lanes.
+    pub(super) is_swept: bool,
 }
 
 impl Job {
@@ -124,11 +130,12 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
-    pub(super) fn push(&mut self, number: u32, attempts: u32) {
-        self.len += 1;
+    /// Puts `len` subtasks from `number` on behind the others.
+    pub(super) fn push(&mut self, number: u32, len: u32, attempts: u32) {
+        self.len += u64::from(len);
         match self.ranges.back_mut() {
-            Some((range, made)) if range.end == number && *made == attempts => range.end += 1,
-            _ => self.ranges.push_back((number..number + 1, attempts)),
+            Some((range, made)) if range.end == number && *made == attempts => range.end += len,
+            _ => self.ranges.push_back((number..number + len, attempts)),
         }
     }
 
@@ -149,154 +156,25 @@ impl Fresh {
         self.len
     }
 
-    pub(super) fn take(&mut self) -> impl Iterator<Item = Range<u32>> {
-        std::mem::take(self).ranges.into_iter().map(|(range, _)| range)
-    }
-
     /// The attempts that were made of the subtask, if it is here.
     pub(super) fn find(&self, number: u32) -> Option<u32> {
         self.ranges.iter().find(|(range, _)| range.contains(&number)).map(|(_, made)| *made)
     }
 }
 
-/// The tasks of a job by their numbers: eight bytes for each that came in ascending order, which is how
-/// subtasks with keys are accepted.
-#[derive(Debug, Default)]
-pub(super) struct Roll {
-    /// Number and task, ascending. Some are gone, and their slots may be another's.
-    sorted: VecDeque<(u32, u32)>,
-    /// How many of `sorted` are gone.
-    gone: usize,
-    others: HashMap<u32, u32, FixedState>,
-}
-
-impl Roll {
-    /// A task with keys, which waits for long.
-    pub(super) fn enter(&mut self, number: u32, task: u32) {
-        if self.sorted.back().is_none_or(|(last, _)| *last < number) {
-            self.sorted.push_back((number, task));
-        } else {
-            self.others.insert(number, task);
-        }
-    }
-
-    /// A task that has begun, and was none before.
-    pub(super) fn begin(&mut self, number: u32, task: u32) {
-        self.others.insert(number, task);
-    }
-
-    /// The task is about to be gone.
-    pub(super) fn leave(&mut self, tasks: &Tasks, slot: u32, number: u32, task: u32) {
-        if self.others.remove(&number).is_some() {
-            return;
-        }
-        self.gone += 1;
-        // Who is gone anyway goes on, so that the memory of a job that runs in order falls with it.
-        let is_gone =
-            |&(number, other): &(u32, u32)| other == task || !is_here(tasks, slot, number, other);
-        while self.gone > 0 && self.sorted.front().is_some_and(is_gone) {
-            self.sorted.pop_front();
-            self.gone -= 1;
-        }
-        if self.gone * 2 > self.sorted.len() {
-            self.sorted.retain(|entry| !is_gone(entry));
-            self.sorted.shrink_to(self.sorted.len() * 2);
-            self.gone = 0;
-        }
-    }
-
-    pub(super) fn find(&self, tasks: &Tasks, slot: u32, number: u32) -> Option<u32> {
-        let in_order = || {
-            let place = self.sorted.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-            Some(self.sorted[place].1)
-        };
-        let task = self.others.get(&number).copied().or_else(in_order)?;
-        is_here(tasks, slot, number, task).then_some(task)
-    }
-
-    /// About `most` of the tasks that are here, spread over all of them.
-    pub(super) fn spread<'a>(
-        &'a self,
-        tasks: &'a Tasks,
-        slot: u32,
-        most: usize,
-    ) -> impl Iterator<Item = u32> + 'a {
-        let stride = (self.sorted.len() / most).max(1);
-        let sorted = self.sorted.iter().copied().step_by(stride).take(most);
-        let others = self.others.iter().map(|(number, task)| (*number, *task)).take(most);
-        let all = sorted.chain(others);
-        all.filter(move |&(number, task)| is_here(tasks, slot, number, task)).map(|(_, task)| task)
-    }
-
-    /// All tasks. One that was reopened may be named twice.
-    pub(super) fn iter<'a>(
-        &'a self,
-        tasks: &'a Tasks,
-        slot: u32,
-    ) -> impl Iterator<Item = u32> + 'a {
-        let others = self.others.iter().map(|(number, task)| (*number, *task));
-        let all = self.sorted.iter().copied().chain(others);
-        all.filter(move |&(number, task)| is_here(tasks, slot, number, task)).map(|(_, task)| task)
-    }
-}
-
-fn is_here(tasks: &Tasks, slot: u32, number: u32, task: u32) -> bool {
-    debug_assert!(slot != NONE, "a job has a slot");
-    tasks.get(task).is_some_and(|task| task.job == slot && task.number == number)
-}
-
-/// As ranges, ascending and as few as can be.
-pub(super) fn ranges(mut all: Vec<Range<u32>>) -> Vec<Range<u32>> {
-    all.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<Range<u32>> = Vec::new();
-    for range in all {
-        match merged.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => merged.push(range),
-        }
-    }
-    merged
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::task::Task;
 
     #[test]
     fn numbers_that_follow_one_another_are_one_range() {
         let mut fresh = Fresh::default();
-        [3, 4, 5, 9].into_iter().for_each(|number| fresh.push(number, 0));
-        fresh.push(10, 2);
+        [3, 4, 5, 9].into_iter().for_each(|number| fresh.push(number, 1, 0));
+        fresh.push(10, 1, 2);
         assert_eq!((fresh.ranges.len(), fresh.len()), (3, 5));
         assert_eq!((fresh.find(4), fresh.find(10), fresh.find(6)), (Some(0), Some(2), None));
         assert_eq!(fresh.pop(), Some((3, 0)));
-        assert_eq!(fresh.take().collect::<Vec<_>>(), [4..6, 9..10, 10..11]);
-        assert_eq!(fresh.len(), 0);
-        assert_eq!(ranges(vec![9..10, 4..6, 10..11]), [4..6, 9..11]);
-    }
-
-    #[test]
-    fn a_roll_forgets_who_is_gone() {
-        let mut tasks = Tasks::new();
-        let mut roll = Roll::default();
-        let all: Vec<u32> = (0..100).map(|number| tasks.insert(Task::new(5, number, 0))).collect();
-        (0..100).for_each(|number| roll.enter(number, all[number as usize]));
-        for number in (0..100).rev().step_by(3) {
-            roll.leave(&tasks, 5, number, all[number as usize]);
-            tasks.remove(all[number as usize]);
-        }
-        assert_eq!(roll.find(&tasks, 5, 99), None);
-        assert_eq!(roll.find(&tasks, 5, 98), Some(all[98]));
-        // A number that comes again, in a slot that was another's.
-        let again = tasks.insert(Task::new(5, 99, 1));
-        roll.enter(99, again);
-        assert_eq!(roll.find(&tasks, 5, 99), Some(again));
-        assert_eq!(roll.iter(&tasks, 5).count(), 67);
-        for task in roll.iter(&tasks, 5).collect::<Vec<_>>() {
-            roll.leave(&tasks, 5, tasks[task].number, task);
-            tasks.remove(task);
-        }
-        assert!(roll.sorted.is_empty() && roll.others.is_empty());
+        fresh.push(11, 5, 2);
+        assert_eq!((fresh.ranges.len(), fresh.len(), fresh.find(15)), (3, 9, Some(2)));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::scheduler::Scheduler;
 use super::task::{Phase, Task};
+use super::timers::Due;
 use super::{Ended, Fate, HeadError};
 
 impl Scheduler {
@@ -10,7 +11,9 @@ impl Scheduler {
     pub fn pause_key(&mut self, key: &[u8], now: u64) -> bool {
         let now = self.at(now);
         let Some(head) = self.lanes.pause(&mut self.tasks, key) else { return false };
-        if let Some(head) = head.filter(|head| self.tasks[*head].phase == Phase::Ready) {
+        let is_ready =
+            |head: &u32| self.tasks[*head].phase == Phase::Ready && !self.is_dropped(*head);
+        if let Some(head) = head.filter(is_ready) {
             self.wait_again(head, now);
         }
         true
@@ -32,15 +35,15 @@ impl Scheduler {
     pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<Retried, HeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
-        let Task { job: slot, number, phase, .. } = self.tasks[head];
+        let Task { job: slot, number, phase, at, .. } = self.tasks[head];
         match phase {
             Phase::Waiting | Phase::Ready => Err(HeadError::NotFailed),
             Phase::Running => Err(HeadError::Running),
             Phase::BackingOff | Phase::Stopped => {
-                self.wake(head, now);
                 if phase == Phase::BackingOff {
-                    self.call_off_timer();
+                    self.timers.call_off(at, Due::Attempt(head));
                 }
+                self.wake(head, now);
                 let job = self.jobs[slot].number;
                 Ok(Retried { job, subtask: number, had_stopped: phase == Phase::Stopped })
             }
@@ -54,18 +57,16 @@ impl Scheduler {
     pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<Skipped, HeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
-        let Task { job: slot, number, phase, .. } = self.tasks[head];
+        let Task { job: slot, number, phase, at, .. } = self.tasks[head];
         match phase {
             Phase::Running => return Err(HeadError::Running),
             Phase::Ready => self.wait_again(head, now),
-            Phase::Waiting | Phase::BackingOff | Phase::Stopped => {}
+            Phase::BackingOff => self.timers.call_off(at, Due::Attempt(head)),
+            Phase::Waiting | Phase::Stopped => {}
         }
         self.leave_phase(slot, head);
         self.settle(slot, true, now);
         self.put_away(slot, head, Fate::Failed, now);
-        if phase == Phase::BackingOff {
-            self.call_off_timer();
-        }
         let job = self.jobs[slot].number;
         let dropped = self.fail_fast(slot, now);
         let over = self.conclude(slot, now);
@@ -75,7 +76,8 @@ impl Scheduler {
 
     fn head(&self, key: &[u8]) -> Result<u32, HeadError> {
         let head = self.lanes.find(key).and_then(|lane| self.lanes.head(lane));
-        head.ok_or(HeadError::NoHead)
+        let head = head.ok_or(HeadError::NoHead)?;
+        if self.is_dropped(head) { Err(HeadError::Dropped) } else { Ok(head) }
     }
 
     /// A task that could have started waits.

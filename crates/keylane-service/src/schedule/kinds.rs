@@ -68,11 +68,29 @@ pub(super) struct Kinds {
     turns: u64,
     /// Jobs that are held, of all kinds.
     held: usize,
+    /// How many runs each kind has, whether it has limits or not.
+    runs: HashMap<u32, u32, FixedState>,
 }
 
 impl Kinds {
-    /// Other limits, while so many of the kind run.
-    pub(super) fn set(&mut self, id: KindId, limits: KindLimits, running: u32, now: u64) {
+    /// Something of the kind has a slot.
+    pub(super) fn note_start(&mut self, id: KindId) {
+        *self.runs.entry(id.0).or_default() += 1;
+    }
+
+    /// Something of the kind has given its slot back.
+    pub(super) fn note_end(&mut self, id: KindId) {
+        if let Some(runs) = self.runs.get_mut(&id.0) {
+            *runs -= 1;
+            if *runs == 0 {
+                self.runs.remove(&id.0);
+            }
+        }
+    }
+
+    /// Other limits.
+    pub(super) fn set(&mut self, id: KindId, limits: KindLimits, now: u64) {
+        let running = self.runs.get(&id.0).copied().unwrap_or_default();
         let kind = self.kinds.entry(id.0).or_default();
         kind.limits = limits;
         kind.running = running;

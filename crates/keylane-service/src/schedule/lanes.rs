@@ -7,6 +7,7 @@
 //!
 //! Nothing here knows of jobs, slots or time, but for the time at which a task came to head its lane.
 
+use std::any::Any;
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
@@ -108,8 +109,9 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Lanes {
     hasher: RandomState,
-    /// Lanes by their keys. A lane exists while it has tasks or is paused.
-    table: HashTable<u32>,
+    /// Lanes by their keys, in [`TABLES`] tables, so that one that grows moves a small part of the lanes. A lane
+    /// exists while it has tasks or is paused.
+    tables: Box<[HashTable<u32>]>,
     lanes: Slab<Lane>,
     places: Slab<Place>,
     /// Those with a head, the oldest head first: time does not go back, so new heads go to the end.
@@ -119,14 +121,22 @@ pub(super) struct Lanes {
     by_length: [List; 33],
 }
 
-/// A table with room for more than so many is given back when it is empty.
+/// A table with room for more lanes than this is given back when it is empty.
 const ROOM_KEPT: usize = 1024;
+
+/// A table of a million lanes takes 40 ms to grow, one of a thousand 40 µs. A power of two.
+const TABLES: usize = 1024;
+
+/// The table of a hash: by bits that a table does not use for the place of an entry, nor for its tag.
+fn table_of(hash: u64) -> usize {
+    (hash >> 32) as usize % TABLES
+}
 
 impl Lanes {
     pub(super) fn new() -> Self {
         Lanes {
             hasher: RandomState::default(),
-            table: HashTable::new(),
+            tables: (0..TABLES).map(|_| HashTable::new()).collect(),
             lanes: Slab::new(),
             places: Slab::new(),
             by_age: List::default(),
@@ -163,10 +173,18 @@ impl Lanes {
         }
     }
 
-    /// The task gives up its places. Those who are no longer blocked are put into `opened`.
-    pub(super) fn leave(&mut self, tasks: &mut Tasks, task: u32, now: u64, opened: &mut Vec<u32>) {
+    /// The task gives up its places, and returns how many. Tasks that are no longer blocked are put into `opened`.
+    pub(super) fn leave(
+        &mut self,
+        tasks: &mut Tasks,
+        task: u32,
+        now: u64,
+        opened: &mut Vec<u32>,
+    ) -> u32 {
         let mut place = std::mem::replace(&mut tasks[task].places, NONE);
+        let mut left = 0;
         while place != NONE {
+            left += 1;
             let lane = self.places[place].lane;
             let was_head = self.lanes[lane].line.first == place;
             self.lanes[lane].line.remove(&mut self.places, place, Place::link);
@@ -188,6 +206,14 @@ impl Lanes {
                 }
             }
         }
+        left
+    }
+
+    /// What a large order has left when it was emptied.
+    pub(super) fn take_gone(&mut self) -> Vec<Box<dyn Any + Send>> {
+        let lanes = self.lanes.take_gone().map(|pages| Box::new(pages) as Box<dyn Any + Send>);
+        let places = self.places.take_gone().map(|pages| Box::new(pages) as Box<dyn Any + Send>);
+        lanes.into_iter().chain(places).collect()
     }
 
     /// Nothing of the key begins any more. The head that is blocked by that, if there is one; nothing if
@@ -219,7 +245,7 @@ impl Lanes {
 
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash_one(key);
-        self.table.find(hash, |lane| self.lanes[*lane].key() == key).copied()
+        self.tables[table_of(hash)].find(hash, |lane| self.lanes[*lane].key() == key).copied()
     }
 
     /// The task that heads the lane.
@@ -287,8 +313,9 @@ impl Lanes {
     }
 
     fn find_or_open(&mut self, key: &[u8]) -> u32 {
-        let Lanes { hasher, table, lanes, .. } = self;
+        let Lanes { hasher, tables, lanes, .. } = self;
         let hash = hasher.hash_one(key);
+        let table = &mut tables[table_of(hash)];
         let hash_of = |lanes: &Slab<Lane>, lane: u32| hasher.hash_one(lanes[lane].key());
         if let Some(lane) = table.find(hash, |lane| lanes[*lane].key() == key) {
             return *lane;
@@ -323,11 +350,12 @@ impl Lanes {
             return;
         }
         let hash = self.hasher.hash_one(self.lanes[lane].key());
-        let entry = self.table.find_entry(hash, |other| *other == lane);
-        entry.expect("every lane is in the table").remove();
+        let table = &mut self.tables[table_of(hash)];
+        let entry = table.find_entry(hash, |other| *other == lane);
+        entry.expect("every lane is in its table").remove();
         self.lanes.remove(lane);
-        if self.table.is_empty() && self.table.capacity() > ROOM_KEPT {
-            self.table = HashTable::new();
+        if table.is_empty() && table.capacity() > ROOM_KEPT {
+            *table = HashTable::new();
         }
     }
 }

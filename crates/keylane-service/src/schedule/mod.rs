@@ -30,6 +30,7 @@
 //!
 //! | state | stands in its lanes | has a slot | leaves it |
 //! |---|---|---|---|
+//! | *entering* | no | no | when its slice enters: waiting or ready; dropped with its job ([`entries`]) |
 //! | *scheduled* | no | no | when its job begins: waiting or ready; dropped with its job |
 //! | *waiting* | yes, and does not head all of them, or one is paused | no | ready when it heads them all and none is paused; skipped; dropped |
 //! | *ready* | heads all | no | running when its job gets a slot; waiting when a key is paused; skipped; dropped |
@@ -50,7 +51,8 @@
 //! 2. **No overlap.** A lane has one head, and a slot is given to heads only. The end of a run counts only with the
 //!    fence of that run, and a subtask gets a new fence only after the end of its last run was told (`End::Lost` if
 //!    nobody knows), so no subtask has two runs that can both end.
-//! 3. **Nothing waits for nothing, and nothing waits for ever.** All places of a subtask are taken in one step, so
+//! 3. **Nothing waits for nothing, and nothing waits for ever.** All places of a subtask are taken in one step, and the
+//!    subtasks of one call enter before those of the next (`entries.rs`), so
 //!    the order of acceptance is the same in all lanes, and each wait for a lane points to an earlier acceptance. The
 //!    earliest unfinished subtask waits for no lane. There is no cycle, and so no deadlock; what can keep a head is a
 //!    person (a pause, a stopped key), a time (backing off, a rate) or a slot, and each is an answer of
@@ -66,30 +68,32 @@
 //!
 //! # Cost
 //!
-//! A call costs O(1) or O(log n), of jobs, timers and held jobs, for each subtask that it is about. A subtask that
+//! A call costs O(1) or O(log n), of jobs, timers and held jobs, for each subtask that it is about, and is about at
+//! most a slice of them: large jobs enter and leave in slices, see `entries.rs`. A subtask that
 //! waits without keys costs no memory of its own: a job has ranges of numbers. One that waits with a key of its own
-//! costs about 150 bytes, the key included if it has up to 22 bytes. Lanes and subtasks lie on pages, so nothing is
-//! moved when there are more; a hash table that grows is the only thing that makes a call take long (some ten
-//! milliseconds at a million keys, a handful of times).
+//! costs about 150 bytes, the key included if it has up to 22 bytes. Lanes and subtasks lie on pages, and lanes are
+//! found by a thousand small tables, so nothing large is moved when there are more.
 //!
 //! # Where to look
 //!
-//! `scheduler.rs` has the state and how jobs come in, `start.rs` who starts and the limits of kinds, `end.rs` what
+//! `scheduler.rs` has the state and how jobs come in, `entries.rs` how they enter and leave in slices, `start.rs` who starts and the limits of kinds, `end.rs` what
 //! follows an end, `control.rs` and `keys.rs` what people do, `explain.rs` the answers. What they are made of:
-//! `lanes.rs` the order, `job.rs`, `task.rs`, `kinds.rs`, `bucket.rs`, `timers.rs`, `parked.rs`; `slab.rs` and
+//! `lanes.rs` the order, `job.rs`, `roll.rs`, `task.rs`, `kinds.rs`, `bucket.rs`, `timers.rs`, `packed.rs`; `slab.rs` and
 //! `list.rs` below them; `words.rs` and `answers.rs` are what goes in and comes out.
 
 mod answers;
 mod bucket;
 mod control;
 mod end;
+mod entries;
 mod explain;
 mod job;
 mod keys;
 mod kinds;
 mod lanes;
 mod list;
-mod parked;
+mod packed;
+mod roll;
 mod scheduler;
 mod slab;
 mod start;
@@ -103,7 +107,9 @@ pub use answers::{
     Because, Counts, DecisionView, Explanation, Head, KeySort, KeyView, Reason, Running, Slots,
     State, StepOf,
 };
+pub use entries::{Trash, WorkedOff};
 pub use keys::{Retried, Skipped};
+pub use packed::Packed;
 pub use scheduler::Scheduler;
 pub use words::{
     Accepted, AddError, Cancelled, End, Ended, EndedCounts, Fate, HeadError, KindId, KindLimits,

@@ -1,15 +1,17 @@
 //! The state of the scheduler, and how jobs come into it.
 
-use std::collections::VecDeque;
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane::allocate::{self, Allocator, Record, Rule, Supply};
 
+use super::entries::{Entry, Sweep};
 use super::job::{Course, Job, Scheduled, StepState};
 use super::kinds::Kinds;
 use super::lanes::Lanes;
-use super::parked::Parked;
+use super::packed::Packed;
 use super::slab::Slab;
 use super::task::{Phase, Task, Tasks};
 use super::timers::{Due, Timers};
@@ -68,6 +70,16 @@ pub struct Scheduler {
     pub(super) decisions_kept: usize,
     /// Tasks that a change of lanes has opened. Empty between two calls; kept for its memory.
     pub(super) opened: Vec<u32>,
+    /// Subtasks that have yet to enter, by the sequence number of their entry.
+    pub(super) line: BTreeMap<u64, Entry>,
+    /// Sequence number of the next entry.
+    pub(super) next_entry: u64,
+    /// Tasks of jobs that were dropped, and have yet to leave their lanes.
+    pub(super) sweeps: VecDeque<Sweep>,
+    /// Units of work of one call, see [`Settings::slice`].
+    pub(super) slice: u32,
+    /// Memory that is to be given back by the caller.
+    pub(super) trash: Vec<Box<dyn Any + Send>>,
 }
 
 /// Maps with room for more jobs than this are given back when they are empty.
@@ -79,15 +91,6 @@ pub(super) struct Run {
     pub(super) task: u32,
     pub(super) since: u64,
     pub(super) rule: Rule,
-}
-
-/// What was put into lanes and lists, and what the allocator must be told of it.
-#[derive(Default)]
-struct Entered {
-    ready: u64,
-    waiting: u64,
-    /// Tasks that have no attempt left. They are among those that wait.
-    exhausted: Vec<u32>,
 }
 
 impl Scheduler {
@@ -116,11 +119,17 @@ impl Scheduler {
             decisions: VecDeque::new(),
             decisions_kept: settings.decisions_kept,
             opened: Vec::new(),
+            line: BTreeMap::new(),
+            next_entry: 0,
+            sweeps: VecDeque::new(),
+            slice: settings.slice.max(1),
+            trash: Vec::new(),
         }
     }
 
-    /// Takes a job in. All its subtasks with keys enter their lanes now, behind all that have entered before,
-    /// unless the job is scheduled: then they do when it [begins](Self::begin).
+    /// Takes a job in. All its subtasks with keys enter their lanes behind all that were accepted before,
+    /// unless the job is scheduled: then they do when it [begins](Self::begin). Those of a large job enter in slices: the
+    /// first now, unless others have yet to enter before it, and the rest with [`work_off`](Self::work_off).
     ///
     /// After a restart the unfinished jobs are accepted again, in the order in which their subtasks entered, each
     /// with what is unfinished of it: then the order of each key is the same as before. A subtask that has no
@@ -136,34 +145,49 @@ impl Scheduler {
     where
         K: IntoIterator<Item = &'k [u8]>,
     {
-        let now = self.at(now);
-        let slot = self.jobs.insert(describe(&new));
-        let is_new = self.by_number.insert(new.number.0, slot).is_none();
-        assert!(is_new, "job {} was accepted before", new.number.0);
-        let Some(at) = new.start_at else { return self.let_share(slot, new.subtasks, now) };
-        let mut parked = Parked::default();
-        new.subtasks.into_iter().for_each(|subtask| parked.push(subtask));
-        self.jobs[slot].counts.scheduled = parked.count;
-        self.jobs[slot].scheduled = Some(Scheduled { at, parked, is_due: false });
-        self.timers.set(at, Due::Begin(slot));
-        Accepted::default()
+        let new = new.map(|subtasks| self.pack(subtasks));
+        self.accept_packed(new, now)
     }
 
-    /// A scheduled job begins, whatever its time: all its subtasks with keys enter their lanes now, behind all that
-    /// have entered before. `None` if there is no such job, or it is not scheduled.
+    fn pack<'k, K>(&self, subtasks: impl IntoIterator<Item = NewSubtask<K>>) -> Packed
+    where
+        K: IntoIterator<Item = &'k [u8]>,
+    {
+        let mut packed = Packed::default();
+        subtasks.into_iter().for_each(|subtask| packed.push_within(subtask, self.slice));
+        packed
+    }
+
+    /// A job that has a slot among the jobs, and nothing else.
+    pub(super) fn insert<S>(&mut self, new: &NewJob<S>) -> u32 {
+        let slot = self.jobs.insert(describe(new));
+        let is_new = self.by_number.insert(new.number.0, slot).is_none();
+        assert!(is_new, "job {} was accepted before", new.number.0);
+        slot
+    }
+
+    /// Keeps the subtasks of a job until its time comes.
+    pub(super) fn park(&mut self, slot: u32, at: u64, parked: Packed) {
+        self.jobs[slot].counts.scheduled = parked.count();
+        self.jobs[slot].scheduled = Some(Scheduled { at, parked, is_due: false });
+        self.timers.set(at, Due::Begin(slot));
+    }
+
+    /// A scheduled job begins, whatever its time: all its subtasks with keys enter their lanes, behind all that
+    /// have entered before, as those of a job that is [accepted](Self::accept) now. `None` if there is no such job, or it is not scheduled.
     pub fn begin(&mut self, job: JobNumber, now: u64) -> Option<Accepted> {
         let slot = self.find(job)?;
         let now = self.at(now);
-        let Scheduled { parked, is_due, .. } = self.jobs[slot].scheduled.take()?;
+        let Scheduled { parked, is_due, at } = self.jobs[slot].scheduled.take()?;
         if !is_due {
-            self.call_off_timer();
+            self.timers.call_off(at, Due::Begin(slot));
         }
         self.jobs[slot].counts.scheduled = 0;
-        Some(self.let_share(slot, parked.iter(), now))
+        Some(self.let_share(slot, parked, None, now))
     }
 
-    /// Adds what the split of a job has made, while the split is not over; they may start before it is. All of
-    /// them enter their lanes now. A split that is tried again must not add what it has added before.
+    /// Adds what the split of a job has made, while the split is not over; they may start before it is. They
+    /// enter their lanes as those of a job that is [accepted](Self::accept) now. A split that is tried again must not add what it has added before.
     ///
     /// # Errors
     /// If the job is over, cancelled or fails, or has no split that is not over.
@@ -176,6 +200,20 @@ impl Scheduler {
     where
         K: IntoIterator<Item = &'k [u8]>,
     {
+        let packed = self.pack(subtasks);
+        self.add_packed(job, packed, now)
+    }
+
+    /// As [`add_subtasks`](Self::add_subtasks), of subtasks that are packed already.
+    ///
+    /// # Errors
+    /// As [`add_subtasks`](Self::add_subtasks).
+    pub fn add_packed(
+        &mut self,
+        job: JobNumber,
+        subtasks: Packed,
+        now: u64,
+    ) -> Result<Accepted, AddError> {
         let slot = self.find(job).ok_or(AddError::NoSuchJob)?;
         if self.jobs[slot].split == StepState::Over {
             return Err(AddError::Closed);
@@ -202,108 +240,67 @@ impl Scheduler {
         K: IntoIterator<Item = &'k [u8]>,
     {
         let slot = self.find(job).ok_or(AddError::NoSuchJob)?;
-        let before = self.jobs[slot].counts.total();
-        let accepted = self.add(slot, subtasks, now)?;
-        if let Some(slot) = self.find(job) {
-            let counts = &mut self.jobs[slot].counts;
-            let count = counts.total() - before;
-            counts.failed = counts.failed.checked_sub(count).expect("so many have failed");
-        }
-        Ok(accepted)
+        let packed = self.pack(subtasks);
+        self.may_take_more(slot)?;
+        let failed = &mut self.jobs[slot].counts.failed;
+        *failed = failed.checked_sub(packed.count()).expect("at least as many have failed");
+        self.add(slot, packed, now)
     }
 
-    fn add<'k, K>(
-        &mut self,
-        slot: u32,
-        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
-        now: u64,
-    ) -> Result<Accepted, AddError>
-    where
-        K: IntoIterator<Item = &'k [u8]>,
-    {
-        let now = self.at(now);
+    /// Why a job takes no more subtasks, if so.
+    fn may_take_more(&self, slot: u32) -> Result<(), AddError> {
         let job = &self.jobs[slot];
-        let Some(share) = job.share.filter(|_| job.course == Course::Open) else {
-            return Err(AddError::Closed);
-        };
-        if job.fan_in == StepState::Task {
-            return Err(AddError::Closed);
-        }
-        let entered = self.enter(slot, subtasks, now);
-        self.allocator.came(share, entered.ready, entered.waiting, now);
+        let is_closed =
+            job.share.is_none() || job.course != Course::Open || job.fan_in == StepState::Task;
+        if is_closed { Err(AddError::Closed) } else { Ok(()) }
+    }
+
+    fn add(&mut self, slot: u32, packed: Packed, now: u64) -> Result<Accepted, AddError> {
+        let now = self.at(now);
+        self.may_take_more(slot)?;
+        let share = self.share(slot);
+        self.allocator.came(share, 0, packed.count(), now);
+        self.jobs[slot].counts.entering += packed.count();
         let mut accepted = Accepted::default();
-        self.fail_exhausted(slot, entered.exhausted, &mut accepted, now);
+        self.enter(slot, packed, false, &mut accepted, now);
         Ok(accepted)
     }
 
-    /// Puts a job's subtasks where they wait, and has it share.
-    fn let_share<'k, K>(
+    /// Has a job share, and its subtasks enter the order. With `expected` it is fed, and has this many.
+    pub(super) fn let_share(
         &mut self,
         slot: u32,
-        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
+        packed: Packed,
+        expected: Option<u64>,
         now: u64,
-    ) -> Accepted
-    where
-        K: IntoIterator<Item = &'k [u8]>,
-    {
-        let mut entered = self.enter(slot, subtasks, now);
+    ) -> Accepted {
+        let is_open = expected.is_some();
         let job = &mut self.jobs[slot];
-        entered.waiting += u64::from(job.fan_in != StepState::Over);
+        job.counts.entering = expected.unwrap_or(packed.count());
+        job.is_fed = is_open;
+        let waiting =
+            packed.count() + u64::from(job.fan_in != StepState::Over) + u64::from(is_open);
         let supply = match job.split {
-            StepState::Over => Supply::Lined { ready: entered.ready, waiting: entered.waiting },
+            StepState::Over => Supply::Lined { ready: 0, waiting },
             _ => Supply::Split { expected: None },
         };
         let share = self.allocator.submit(supply, job.weight, now);
         job.share = Some(share);
         if job.split != StepState::Over {
-            self.allocator.came(share, entered.ready, entered.waiting, now);
+            self.allocator.came(share, 0, waiting, now);
         }
         if job.paused {
             self.allocator.pause(share, now);
         }
         self.by_share.insert(share.serial(), slot);
         let mut accepted = self.fail_exhausted_split(slot, now);
-        self.fail_exhausted(slot, entered.exhausted, &mut accepted, now);
-        accepted
-    }
-
-    fn enter<'k, K>(
-        &mut self,
-        slot: u32,
-        subtasks: impl IntoIterator<Item = NewSubtask<K>>,
-        now: u64,
-    ) -> Entered
-    where
-        K: IntoIterator<Item = &'k [u8]>,
-    {
-        let mut entered = Entered::default();
-        let allowed = self.jobs[slot].attempts_allowed;
-        for NewSubtask { number, keys, attempts_made } in subtasks {
-            assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
-            let mut keys = keys.into_iter().peekable();
-            let is_exhausted = attempts_made >= allowed;
-            if keys.peek().is_none() && !is_exhausted {
-                let job = &mut self.jobs[slot];
-                job.fresh.push(number, attempts_made);
-                job.counts.ready += 1;
-                entered.ready += 1;
-                continue;
-            }
-            let task = self.tasks.insert(Task::new(slot, number, attempts_made));
-            self.lanes.enter(&mut self.tasks, task, keys, now);
-            self.jobs[slot].roll.enter(number, task);
-            if is_exhausted {
-                entered.exhausted.push(task);
-            }
-            if is_exhausted || self.tasks[task].blocked > 0 {
-                entered.waiting += 1;
-                self.enter_phase(slot, task, Phase::Waiting);
-            } else {
-                entered.ready += 1;
-                self.enter_phase(slot, task, Phase::Ready);
-            }
+        if self.jobs[slot].course == Course::Open {
+            self.enter(slot, packed, is_open, &mut accepted, now);
+        } else {
+            self.trash.push(Box::new(packed));
+            accepted.over = self.conclude(slot, now);
         }
-        entered
+        accepted
     }
 
     /// A split of which no attempt is left has failed.
@@ -322,7 +319,7 @@ impl Scheduler {
     }
 
     /// What has no attempt left stops its keys, or has failed.
-    fn fail_exhausted(
+    pub(super) fn fail_exhausted(
         &mut self,
         slot: u32,
         exhausted: Vec<u32>,
@@ -342,7 +339,7 @@ impl Scheduler {
             accepted.failed.push(Step::of(self.tasks[task].number));
             self.settle(slot, true, now);
             self.put_away(slot, task, Fate::Failed, now);
-            accepted.dropped.extend(self.fail_fast(slot, now));
+            accepted.dropped += self.fail_fast(slot, now);
         }
         accepted.over = self.conclude(slot, now);
     }
@@ -350,21 +347,24 @@ impl Scheduler {
     /// Tasks whose next attempt is due are ready; kinds that have a token again let a job go. Returns the jobs whose
     /// time has come, the earliest first. Each is returned once, and [begins](Self::begin) when it is told to: so
     /// its place in the order can be written down before.
+    ///
+    /// Of very many timers a slice is handled; [`next_timeout`](Self::next_timeout) is not later than now then.
     pub fn handle_timeout(&mut self, now: u64) -> Vec<JobNumber> {
         let now = self.at(now);
         let mut jobs = Vec::new();
-        while let Some((at, due)) = self.timers.pop_due(now) {
-            if !self.is_awaited(at, due) {
-                continue;
-            }
+        for _ in 0..self.slice {
+            let Some((at, due)) = self.timers.pop_due(now) else { break };
             match due {
+                Due::Attempt(task) if self.is_dropped(task) => {}
                 Due::Attempt(task) => self.wake(task, now),
                 Due::Begin(slot) => {
                     let job = &mut self.jobs[slot];
                     jobs.push(job.number);
                     job.scheduled.iter_mut().for_each(|scheduled| scheduled.is_due = true);
                 }
-                Due::Token(kind) => self.handle_token(kind, now),
+                // The timer of a kind that was forgotten meanwhile stays until it is due.
+                Due::Token(kind) if self.is_token_awaited(kind, at) => self.handle_token(kind, now),
+                Due::Token(_) => {}
             }
         }
         jobs
@@ -377,28 +377,8 @@ impl Scheduler {
         self.timers.first()
     }
 
-    /// Whether a timer is for something that is still to be.
-    pub(super) fn is_awaited(&self, at: u64, due: Due) -> bool {
-        match due {
-            Due::Attempt(task) => self
-                .tasks
-                .get(task)
-                .is_some_and(|task| task.phase == Phase::BackingOff && task.at == at),
-            Due::Begin(slot) => {
-                let scheduled = self.jobs.get(slot).and_then(|job| job.scheduled.as_ref());
-                scheduled.is_some_and(|scheduled| scheduled.at == at && !scheduled.is_due)
-            }
-            Due::Token(kind) => {
-                self.kinds.look(super::KindId(kind)).is_some_and(|kind| kind.timer == Some(at))
-            }
-        }
-    }
-
-    /// One of the timers was for something that will not be.
-    pub(super) fn call_off_timer(&mut self) {
-        let mut timers = std::mem::take(&mut self.timers);
-        timers.call_off(|at, due| self.is_awaited(at, due));
-        self.timers = timers;
+    fn is_token_awaited(&self, kind: u32, at: u64) -> bool {
+        self.kinds.look(super::KindId(kind)).is_some_and(|kind| kind.timer == Some(at))
     }
 
     /// Records the last `capacity` events of the allocation from now on, so that its decisions can be replayed.
@@ -463,7 +443,8 @@ impl Scheduler {
     /// A job is over if nothing of it is unfinished; a fan-in that is to come begins then.
     pub(super) fn conclude(&mut self, slot: u32, now: u64) -> Option<Outcome> {
         let job = &mut self.jobs[slot];
-        if job.counts.unfinished() > 0 || job.split != StepState::Over {
+        let is_left = job.counts.unfinished() > 0 || !job.entries.is_empty();
+        if is_left || job.is_fed || job.is_swept || job.split != StepState::Over {
             return None;
         }
         if let StepState::Pending(made) = job.fan_in {

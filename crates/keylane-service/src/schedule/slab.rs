@@ -9,6 +9,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// others takes, under the lock that everybody wants.
 const PAGE: usize = 128;
 
+/// Pages that are freed at once when the slab is emptied.
+const PAGES_DROPPED: usize = 64;
+
 /// A number is given again once its thing is gone. What is gone is a `Default`, by which a number that
 /// was kept too long can be told from a live one.
 #[derive(Debug)]
@@ -18,11 +21,13 @@ pub(super) struct Slab<T> {
     /// Numbers of what is gone.
     free: Vec<u32>,
     live: usize,
+    /// Pages of a slab that was emptied, to be dropped by `take_gone`'s caller.
+    gone: Vec<Vec<T>>,
 }
 
 impl<T: Default> Slab<T> {
     pub(super) fn new() -> Self {
-        Slab { pages: Vec::new(), free: Vec::new(), live: 0 }
+        Slab { pages: Vec::new(), free: Vec::new(), live: 0, gone: Vec::new() }
     }
 
     pub(super) fn insert(&mut self, value: T) -> u32 {
@@ -53,10 +58,18 @@ impl<T: Default> Slab<T> {
     }
 
     fn clear(&mut self) {
-        self.pages.truncate(1);
+        let rest = self.pages.split_off(1.min(self.pages.len()));
         self.pages.shrink_to_fit();
         self.pages.iter_mut().for_each(Vec::clear);
         self.free = Vec::new();
+        if rest.len() > PAGES_DROPPED {
+            self.gone.extend(rest);
+        }
+    }
+
+    /// The pages of a large slab that was emptied. To free them takes long, so it is not done here.
+    pub(super) fn take_gone(&mut self) -> Option<Vec<Vec<T>>> {
+        (!self.gone.is_empty()).then(|| std::mem::take(&mut self.gone))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -104,11 +104,11 @@ impl Scheduler {
             && kind.has_held()
             && kind.timer != Some(at)
         {
-            let had_one = kind.timer.replace(at).is_some();
-            self.timers.set(at, Due::Token(id.0));
-            if had_one {
-                self.call_off_timer();
+            let earlier = kind.timer.replace(at);
+            if let Some(earlier) = earlier {
+                self.timers.call_off(earlier, Due::Token(id.0));
             }
+            self.timers.set(at, Due::Token(id.0));
         }
     }
 
@@ -142,9 +142,7 @@ impl Scheduler {
     /// Limits a kind from now on. What runs is not stopped.
     pub fn set_kind(&mut self, id: KindId, limits: KindLimits, now: u64) {
         let now = self.at(now);
-        let is_of_kind = |run: &&Run| self.jobs[self.tasks[run.task].job].kind == id;
-        let running = self.runs.values().filter(is_of_kind).count();
-        self.kinds.set(id, limits, running as u32, now);
+        self.kinds.set(id, limits, now);
         self.let_go(id, now);
         self.kinds.forget_if_free(id);
         self.set_token_timer(id, now);
@@ -187,6 +185,7 @@ impl Scheduler {
         let job = &mut self.jobs[slot];
         job.turn = None;
         let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
+        self.kinds.note_start(start.kind);
         self.kinds.start(start.kind, now);
         // Who is held may have nobody left before them who would find that this was the last token.
         self.set_token_timer(start.kind, now);

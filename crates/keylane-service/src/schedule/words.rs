@@ -1,7 +1,6 @@
 //! What goes into the scheduler and what comes out.
 
 use std::fmt;
-use std::ops::Range;
 
 use keylane::allocate::{Order, Rule};
 
@@ -22,6 +21,9 @@ pub struct Settings {
     pub first_fence: u64,
     /// How many of the last decisions are kept to be looked at.
     pub decisions_kept: usize,
+    /// Units of work that one call does for a large job: a subtask is one unit, and each of its keys one more. 0 counts
+    /// as 1.
+    pub slice: u32,
 }
 
 impl Settings {
@@ -36,6 +38,7 @@ impl Settings {
             patience: None,
             first_fence: 1,
             decisions_kept: 1024,
+            slice: super::packed::SLICE,
         }
     }
 }
@@ -183,6 +186,28 @@ impl<S> NewJob<S> {
     }
 }
 
+impl<S> NewJob<S> {
+    /// The same with other subtasks.
+    pub(super) fn map<T>(self, change: impl FnOnce(S) -> T) -> NewJob<T> {
+        let NewJob { number, kind, weight, on_error, on_fail, attempts_allowed, .. } = self;
+        let NewJob { paused, start_at, split, fan_in, ended, subtasks, .. } = self;
+        NewJob {
+            number,
+            kind,
+            weight,
+            on_error,
+            on_fail,
+            attempts_allowed,
+            paused,
+            start_at,
+            split,
+            fan_in,
+            ended,
+            subtasks: change(subtasks),
+        }
+    }
+}
+
 /// How many of a job's subtasks have ended, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedCounts {
@@ -208,10 +233,12 @@ pub struct NewSubtask<K> {
 /// What came of accepting subtasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
+    /// Subtasks that have entered the order with this call. Those of a large job do in slices.
+    pub entered: u64,
     /// Those that had no attempt left, and so have failed for good.
     pub failed: Vec<Step>,
-    /// What was dropped because of that: ascending, no two of them adjacent.
-    pub dropped: Vec<Range<SubtaskNumber>>,
+    /// Subtasks that were dropped because of that.
+    pub dropped: u64,
     /// The job is over with that.
     pub over: Option<Outcome>,
 }
@@ -270,8 +297,8 @@ pub enum Fate {
 pub struct Ended {
     /// What became of the subtask.
     pub fate: Fate,
-    /// What was dropped because it failed: ascending, no two of them adjacent.
-    pub dropped: Vec<Range<SubtaskNumber>>,
+    /// Subtasks that were dropped because it failed.
+    pub dropped: u64,
     /// The job is over with that.
     pub over: Option<Outcome>,
 }
@@ -290,11 +317,12 @@ pub enum Outcome {
 /// What came of cancelling a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancelled {
-    /// Subtasks that will not be run any more: ascending, no two of them adjacent.
-    pub dropped: Vec<Range<SubtaskNumber>>,
+    /// Subtasks that will not be run any more.
+    pub dropped: u64,
     /// What runs, by fence: it is to be killed, or left to end. Either way its end must be reported.
     pub running: Vec<(Step, u64)>,
-    /// The job is over, for nothing of it runs.
+    /// The job is over, for nothing of it runs and all of it has left its lanes. A large job leaves them in slices, and
+    /// is over with the last of them.
     pub over: Option<Outcome>,
 }
 
@@ -323,6 +351,9 @@ pub enum HeadError {
     /// It runs.
     #[error("the head of the key is running")]
     Running,
+    /// Its job was cancelled or has failed, and it leaves the key by itself.
+    #[error("the head of the key was cancelled and leaves by itself")]
+    Dropped,
     /// It has not failed, so there is nothing to retry.
     #[error("the head of the key has not failed")]
     NotFailed,

@@ -47,10 +47,6 @@ impl Ended {
         Some(OutcomePlace::new(place >> KIND_BITS))
     }
 
-    fn bytes(&self) -> usize {
-        self.places.len() * size_of::<u64>()
-    }
-
     /// Whether its rows are all there for this connection: one that began to read before another was read with
     /// does not see as many.
     fn is_seen_by(&self, connection: &Connection) -> rusqlite::Result<bool> {
@@ -143,43 +139,79 @@ const MOST_BYTES: usize = 32 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct EndedCache {
     /// Nothing unwinds while it is locked.
-    inner: Mutex<BTreeMap<JobNumber, Arc<Ended>>>,
+    inner: Mutex<Inner>,
+}
+
+/// Jobs by number. Those who ask about one job take turns, so that its rows are read once, however many ask.
+#[derive(Debug, Default)]
+struct Inner {
+    jobs: BTreeMap<JobNumber, Kept>,
+    /// One past the last use.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    ended: Arc<Mutex<Ended>>,
+    /// Bytes of `ended`, as of the last use.
+    bytes: usize,
+    used: u64,
 }
 
 impl EndedCache {
-    /// What is to be known of a job, as of now.
-    pub(super) fn of(
+    /// Looks up what is to be known of a job, as of now.
+    pub(super) fn with<T>(
         &self,
         connection: &Connection,
         job: JobNumber,
         total: u32,
-    ) -> Result<Arc<Ended>, ReadError> {
-        let known = self.inner.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
-        let mut ended = match known {
-            Some(ended) if ended.is_seen_by(connection)? => Arc::unwrap_or_clone(ended),
-            _ => Ended::new(job, total),
-        };
+        look: impl FnOnce(&Ended) -> T,
+    ) -> Result<T, ReadError> {
+        let kept = self.keep(job, total);
+        let mut ended = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ended.is_seen_by(connection)? {
+            // For this reader alone: it began before one that has read more.
+            drop(ended);
+            let mut ended = Ended::new(job, total);
+            ended.read_on(connection)?;
+            return Ok(look(&ended));
+        }
         // It may have got more of them since.
-        ended.places.resize((total as usize).max(ended.places.len()), 0);
-        ended.read_on(connection)?;
-        let ended = Arc::new(ended);
-        self.keep(&ended);
-        Ok(ended)
+        let places = (total as usize).max(ended.places.len());
+        ended.places.resize(places, 0);
+        if let Err(error) = ended.read_on(connection) {
+            // What was read of a row that is damaged is not kept.
+            *ended = Ended::new(job, total);
+            return Err(error);
+        }
+        Ok(look(&ended))
     }
 
-    fn keep(&self, ended: &Arc<Ended>) {
+    /// What is kept of a job, or nothing yet. Of the others those go that were used least lately; the one that is asked
+    /// about stays however large it is, so that its rows are not read for each page.
+    fn keep(&self, job: JobNumber, total: u32) -> Arc<Mutex<Ended>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.insert(ended.job, Arc::clone(ended));
-        let mut bytes = inner.values().map(|ended| ended.bytes()).sum::<usize>();
-        // Asked again, they are read again: which of them goes matters little.
-        while bytes > MOST_BYTES {
-            let Some((_, gone)) = inner.pop_first() else { break };
-            bytes -= gone.bytes();
+        inner.clock += 1;
+        let clock = inner.clock;
+        let kept = inner.jobs.entry(job).or_insert_with(|| Kept {
+            ended: Arc::new(Mutex::new(Ended::new(job, total))),
+            bytes: 0,
+            used: 0,
+        });
+        kept.used = clock;
+        kept.bytes = total as usize * size_of::<u64>();
+        let ended = Arc::clone(&kept.ended);
+        let mut bytes = inner.jobs.values().map(|kept| kept.bytes).sum::<usize>();
+        while bytes > MOST_BYTES && inner.jobs.len() > 1 {
+            let oldest = inner.jobs.iter().min_by_key(|(_, kept)| kept.used);
+            let oldest = oldest.map(|(job, _)| *job).expect("there is more than one");
+            bytes -= inner.jobs.remove(&oldest).map_or(0, |kept| kept.bytes);
         }
+        ended
     }
 
     pub(super) fn forget(&self, job: JobNumber) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).jobs.remove(&job);
     }
 }
 
@@ -210,8 +242,35 @@ mod tests {
         later.execute(sql, rusqlite::params![place.cast_signed(), count, numbers, body]).unwrap();
 
         let cache = EndedCache::default();
-        assert!(cache.of(&later, job, 1).unwrap().has(0));
-        assert!(!cache.of(&earlier, job, 1).unwrap().has(0));
-        assert!(cache.of(&later, job, 1).unwrap().has(0));
+        let has = |reader: &Connection| cache.with(reader, job, 1, |ended| ended.has(0)).unwrap();
+        assert!(has(&later));
+        assert!(!has(&earlier));
+        assert!(has(&later));
+    }
+
+    /// A job of more than 4,194,304 subtasks was put in and taken out again, so each page of its results read all rows.
+    #[test]
+    fn the_job_that_is_asked_about_is_kept_however_large_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = Connection::open(folder.path().join("file")).unwrap();
+        connection.execute_batch(LAYOUT.tables).unwrap();
+        let (job, large) = (JobNumber(3), (MOST_BYTES / 8 + 1) as u32);
+        let mut row = Row::default();
+        let (kind, result) = (OutcomeKind::Failed, Vec::new());
+        row.push(&Outcome { number: 7, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
+        let place = place(job, 0);
+        let (count, numbers, body) = row.sealed(place);
+        let sql = "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)";
+        connection
+            .execute(sql, rusqlite::params![place.cast_signed(), count, numbers, body])
+            .unwrap();
+
+        let cache = EndedCache::default();
+        let rows_read = || cache.with(&connection, job, large, |ended| ended.next_row).unwrap();
+        assert_eq!(rows_read(), 1);
+        let kept = || cache.inner.lock().unwrap().jobs.keys().copied().collect::<Vec<_>>();
+        assert_eq!(kept(), [job], "the next page reads only what has come since");
+        cache.with(&connection, JobNumber(2), 1, |_| ()).unwrap();
+        assert_eq!(kept(), [JobNumber(2)], "and it goes when another job is asked about");
     }
 }

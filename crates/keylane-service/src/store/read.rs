@@ -175,8 +175,9 @@ impl Store {
         self.with_reader(|reader| {
             let snapshot = reader.unchecked_transaction()?;
             let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
-            let ended = self.ended().of(&snapshot, job, total)?;
-            let places: Vec<_> = numbers.into_iter().map(|number| ended.place(number)).collect();
+            let places: Vec<_> = self.ended().with(&snapshot, job, total, |ended| {
+                numbers.into_iter().map(|number| ended.place(number)).collect()
+            })?;
             // Those that ended together are in one row, which is read once.
             let mut by_row: Vec<usize> = (0..places.len()).collect();
             by_row.sort_unstable_by_key(|index| places[*index]);
@@ -207,8 +208,9 @@ impl Store {
         self.with_reader(|reader| {
             let snapshot = reader.unchecked_transaction()?;
             let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
-            let ended = self.ended().of(&snapshot, job, total)?;
-            outcomes.retain(|one| ended.place(one.outcome.number) == Some(one.place));
+            self.ended().with(&snapshot, job, total, |ended| {
+                outcomes.retain(|one| ended.place(one.outcome.number) == Some(one.place));
+            })?;
             Ok(outcomes)
         })
     }

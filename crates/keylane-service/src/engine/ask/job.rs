@@ -112,7 +112,7 @@ fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job
 /// What has ended and is not on the disk counts as running: it does not go back after a crash.
 fn counts_of(live: &Live, now: &schedule::Counts) -> Counts {
     let recorded = &live.recorded;
-    let waiting = now.scheduled + now.waiting + now.stopped;
+    let waiting = now.scheduled + now.entering + now.waiting + now.stopped;
     let (ready, backing_off) = (now.ready, now.backing_off);
     let ended = u64::from(recorded.ended());
     let others = waiting + ready + backing_off + ended;

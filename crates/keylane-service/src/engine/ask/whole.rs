@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::MutexGuard;
+
 use super::subtask::subtask_state;
 use super::{rule_text, text_of};
 use crate::JobNumber;
@@ -25,6 +27,9 @@ pub(crate) struct KeptSummary {
     /// How long counting took.
     took: Duration,
 }
+
+/// Jobs that are counted before others get at the books.
+const JOBS_COUNTED: usize = 1000;
 
 impl Core {
     /// Keys with unfinished subtasks, and those that are paused.
@@ -105,22 +110,29 @@ impl Core {
         summary
     }
 
+    /// Jobs that begin or end while it counts may be missing, or be counted although they are over.
     fn count_all(&self) -> Summary {
         let now = self.clock.now();
         // Before anything is locked, for a disk can take its time.
         let store_bytes = self.store.bytes();
-        let books = self.books();
-        let slots = books.scheduler.slots();
         let mut states: HashMap<JobState, u64> = HashMap::new();
         let mut all = schedule::Counts::default();
-        for (number, live) in &books.live {
-            let counts = books.scheduler.counts(*number).unwrap_or_default();
-            let state = live.state();
-            *states.entry(state).or_default() += 1;
-            all.waiting += counts.waiting + counts.scheduled + counts.stopped;
-            all.ready += counts.ready;
-            all.backing_off += counts.backing_off;
+        let mut books = self.books();
+        let mut next = JobNumber(0);
+        loop {
+            let mut page = books.live.range(next..).take(JOBS_COUNTED + 1);
+            for (number, live) in page.by_ref().take(JOBS_COUNTED) {
+                let counts = books.scheduler.counts(*number).unwrap_or_default();
+                *states.entry(live.state()).or_default() += 1;
+                all.waiting += counts.waiting + counts.scheduled + counts.stopped + counts.entering;
+                all.ready += counts.ready;
+                all.backing_off += counts.backing_off;
+            }
+            let Some((number, _)) = page.next() else { break };
+            next = *number;
+            MutexGuard::bump(&mut books);
         }
+        let slots = books.scheduler.slots();
         let jobs = states.into_iter().map(|(state, count)| (state.as_str().into(), count));
         let oldest = books.scheduler.keys(KeySort::HeadAge, 1).pop().and_then(|key| key.head);
         let totals = books.totals;

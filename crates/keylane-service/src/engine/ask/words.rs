@@ -104,6 +104,17 @@ pub(in crate::engine) fn because_of(books: &Books, reason: &Reason, now: Timesta
             until: Some(Timestamp(*until)),
             ..plain("scheduled", format!("its time is {}", Timestamp(*until)))
         },
+        Reason::Entering { ahead: 0 } => plain(
+            "entering",
+            "its job is large and enters the order in slices; it begins when its slice has entered"
+                .into(),
+        ),
+        Reason::Entering { ahead } => plain(
+            "entering",
+            format!(
+                "{ahead} subtasks of jobs that were accepted before have yet to enter the order; it enters behind them"
+            ),
+        ),
         Reason::Split => plain("split", "its subtasks have yet to be made".into()),
         Reason::Others { left } => plain("fan_in", format!("{left} subtasks must end before")),
         Reason::Draining => {

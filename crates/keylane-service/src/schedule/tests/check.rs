@@ -21,12 +21,18 @@ impl Scheduler {
         for (&number, task) in &tasks {
             assert_eq!(task.phase == Phase::Running, running.contains(&number));
             let job = &self.jobs[task.job];
-            assert_eq!(job.roll.find(&self.tasks, task.job, task.number), Some(number));
+            let is_dropped = self.is_dropped(number);
+            let found = job.roll.find(&self.tasks, task.job, task.number);
+            assert_eq!(found, (!is_dropped).then_some(number));
+            assert!(!is_dropped || job.is_swept, "nothing takes it out of its lanes");
             let standings: Vec<_> = self.lanes.standings(&self.tasks, number, u32::MAX).collect();
             let is_blocked = |ahead: u32, lane| ahead > 0 || self.lanes.lane(lane).paused;
             let blocked = standings.iter().filter(|it| is_blocked(it.ahead, it.lane)).count();
             assert_eq!(task.blocked as usize, blocked);
             places += standings.len();
+            if is_dropped {
+                continue;
+            }
             match task.phase {
                 Phase::Waiting => assert!(task.blocked > 0, "it waits for nothing"),
                 Phase::Ready => assert_eq!(task.blocked, 0),
@@ -47,6 +53,11 @@ impl Scheduler {
             }
         }
         assert_eq!(places, self.lanes.places());
+        let swept: BTreeSet<u32> = self.sweeps.iter().map(|sweep| sweep.job).collect();
+        assert_eq!(swept.len(), self.sweeps.len(), "one sweep for a job");
+        assert!(self.jobs.iter().all(|(slot, job)| job.is_swept == swept.contains(&slot)));
+        let entries = self.by_number.values().map(|slot| self.jobs[*slot].entries.len());
+        assert_eq!(entries.sum::<usize>(), self.line.len());
         assert_eq!(self.by_number.len(), self.jobs.len());
         for (&number, &slot) in &self.by_number {
             assert_eq!(self.jobs[slot].number.0, number);
@@ -58,7 +69,8 @@ impl Scheduler {
         let job = &self.jobs[slot];
         let counted = Counts {
             ready: counted.ready + job.fresh.len(),
-            scheduled: job.scheduled.as_ref().map_or(0, |scheduled| scheduled.parked.count),
+            scheduled: job.scheduled.as_ref().map_or(0, |scheduled| scheduled.parked.count()),
+            entering: if job.is_fed { job.counts.entering } else { self.in_line(slot) },
             succeeded: job.counts.succeeded,
             failed: job.counts.failed,
             cancelled: job.counts.cancelled,
@@ -74,9 +86,12 @@ impl Scheduler {
             let are_there = |it: &u32| tasks[it].phase == phase && tasks[it].job == slot;
             assert!(listed.iter().all(are_there));
             let there = tasks.values().filter(|it| it.phase == phase && it.job == slot).count();
-            assert_eq!(listed.len(), there);
+            assert_eq!(listed.len(), if job.was_dropped { 0 } else { there });
         }
         let Some(share) = job.share else { return };
+        if job.was_dropped && counted.running == 0 && self.allocator.progress(share).is_none() {
+            return;
+        }
         let progress = self.allocator.progress(share).expect("it is not over");
         let is_step = |task: &&&Task| task.job == slot && !task.is_subtask();
         let steps = |phases: &[Phase]| {
@@ -91,6 +106,7 @@ impl Scheduler {
         assert_eq!(progress.ready, counted.ready + steps(&[Phase::Ready]));
         let to_come = u64::from(matches!(job.fan_in, StepState::Pending(_)));
         let waiting = counted.waiting + counted.backing_off + counted.stopped + to_come;
+        let waiting = waiting + self.in_line(slot) + u64::from(job.is_fed);
         assert_eq!(progress.waiting, waiting + steps(&[Phase::BackingOff]));
         assert_eq!(progress.paused, job.paused || job.held.is_some());
     }
@@ -100,6 +116,7 @@ impl Scheduler {
         self.check();
         assert_eq!((self.tasks.len(), self.jobs.len(), self.runs.len()), (0, 0, 0));
         assert_eq!((self.lanes.len(), self.lanes.places()), (0, 0));
+        assert_eq!((self.line.len(), self.sweeps.len()), (0, 0));
         assert_eq!((self.by_number.len(), self.by_share.len(), self.kinds.held()), (0, 0, 0));
         // What was called off may be there until its time, if it is little.
         assert!(self.timers.len() <= 64);

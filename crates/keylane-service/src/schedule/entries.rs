@@ -1,0 +1,459 @@
+//! Large jobs enter the order, and leave it, in slices.
+//!
+//! One call does a bounded amount of work, whatever the size of a job: what is left stands in the *line of entries*
+//! or in a *sweep*, and [`work_off`](Scheduler::work_off) does one slice of it. The caller gives its lock to others
+//! between two slices.
+//!
+//! # Protocol
+//!
+//! 1. **Subtasks enter through the line.** The subtasks of one call ([`accept`](Scheduler::accept),
+//!    [`begin`](Scheduler::begin), [`add_subtasks`](Scheduler::add_subtasks), [`reopen`](Scheduler::reopen)) are one
+//!    *entry*. An entry gets the next sequence number, and stands in the line until its last subtask has entered. Only
+//!    the entry with the least number enters; its subtasks do in their order. An entry that finds the line empty does
+//!    its first slice at once, so that a small job is never in the line.
+//! 2. **Entries without keys pass.** A subtask without keys stands in no lane, so it has no order to keep.
+//! 3. **A job lives while it has an entry.** It counts what is in its entries as `entering`, the allocator counts that
+//!    as waiting, and so neither ends the job. What has entered may start while the rest enters.
+//! 4. **A fed entry** gets its subtasks from the caller in parts ([`feed`](Scheduler::feed)), and may be empty for a
+//!    while. It keeps its place: the entries behind it wait until [`end_feed`](Scheduler::end_feed) and its last slice.
+//! 5. **A job that is cancelled or fails** counts all that does not run as cancelled at once, takes its entries out of
+//!    the line, and gets no slot any more. Its tasks stay in their lanes until its sweep takes them out, slice by
+//!    slice. Until then they are *dropped*: they never become ready, their timers and the commands on keys pass over
+//!    them, and the job is not over. One sweep exists for a job, since it is made when the course leaves `Open`.
+//!
+//! # Why the order holds
+//!
+//! *Claim: of two subtasks with a key in common, the one whose entry has the lower number stands first in the lane, and
+//! within an entry the one that was pushed first.* A lane is first in, first out, so the claim is about the order of
+//! the calls of `Lanes::enter`. These are made for the first entry only (1), which leaves the line when it is empty and
+//! takes no more (1, 4); numbers rise with the calls. So all of an entry enters before anything of a later one, and
+//! nothing can be put between. An entry that passes (2) is in no lane.
+//!
+//! *With the disk:* the engine makes these calls in the callbacks of the commits, in their order. So the numbers follow
+//! the places on the disk, and after a crash in the middle of an entry recovery makes the same lanes of what is
+//! unfinished: what had entered and ended is on the disk as ended, the rest enters again at the same place.
+//!
+//! *No wait for ever:* the first entry waits for nothing but the next slice, or, if it is fed, for the caller, who ends
+//! the feed in every case. A sweep waits for nothing. Each slice makes one of them shorter.
+//!
+//! *A dropped task never starts:* a start takes from the lists `ready` and `fresh` of a job, which are empty from the
+//! moment of the drop; `wake` is the only way into `ready`, and its callers pass over dropped tasks (5).
+
+use std::any::Any;
+
+use super::job::{Course, StepState};
+use super::packed::{Packed, Popped, Record};
+use super::roll::Roll;
+use super::scheduler::Scheduler;
+use super::task::{Phase, Task};
+use super::timers::Due;
+use super::{Accepted, EndedCounts, NewJob, NewSubtask, Outcome, Step};
+use crate::{JobNumber, SubtaskNumber};
+
+/// Subtasks that wait to enter.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Slot of the job.
+    job: u32,
+    packed: Packed,
+    /// The caller brings more.
+    is_open: bool,
+}
+
+/// The tasks of a job that was cancelled or has failed, on their way out of their lanes.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    /// Slot of the job, which stays until the sweep has ended.
+    pub(super) job: u32,
+    roll: Roll,
+}
+
+/// What a slice has led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkedOff {
+    /// The job that the slice was about.
+    pub job: JobNumber,
+    /// What followed for it.
+    pub accepted: Accepted,
+}
+
+/// Memory that is given back. It may be much, so it is dropped where nothing is locked.
+#[derive(Debug, Default)]
+#[must_use = "it is dropped where nothing is locked"]
+pub struct Trash(
+    #[expect(dead_code, reason = "it is there to be dropped")] Vec<Box<dyn Any + Send>>,
+);
+
+/// Tasks that are taken out of a sweep before units are counted again.
+const SWEPT_AT_ONCE: usize = 64;
+
+/// What entered its lanes with a slice.
+#[derive(Default)]
+struct Entered {
+    ready: u64,
+    /// Tasks without an attempt left. They wait.
+    exhausted: Vec<u32>,
+}
+
+impl Scheduler {
+    /// Does one slice of what enters or leaves the order. `None` if nothing is to be done now.
+    pub fn work_off(&mut self, now: u64) -> Option<WorkedOff> {
+        let now = self.at(now);
+        if let Some(sweep) = self.sweeps.front() {
+            let slot = sweep.job;
+            let job = self.jobs[slot].number;
+            self.sweep_some(now);
+            let over = self.conclude(slot, now);
+            return Some(WorkedOff { job, accepted: Accepted { over, ..Accepted::default() } });
+        }
+        let (&number, entry) = self.line.first_key_value()?;
+        let slot = entry.job;
+        if entry.packed.is_empty() {
+            return None;
+        }
+        let job = self.jobs[slot].number;
+        let mut accepted = Accepted::default();
+        self.enter_some(slot, number, &mut accepted, now);
+        Some(WorkedOff { job, accepted })
+    }
+
+    /// Whether [`work_off`](Self::work_off) has something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let first = self.line.first_key_value();
+        !self.sweeps.is_empty() || first.is_some_and(|(_, entry)| !entry.packed.is_empty())
+    }
+
+    /// Memory that is no longer used, to be dropped where nothing is locked.
+    pub fn take_trash(&mut self) -> Trash {
+        let pages = self.tasks.take_gone();
+        self.trash.extend(pages.map(|pages| Box::new(pages) as Box<dyn Any + Send>));
+        self.trash.extend(self.lanes.take_gone());
+        Trash(std::mem::take(&mut self.trash))
+    }
+
+    /// As [`accept`](Self::accept), of subtasks that are packed already.
+    ///
+    /// # Panics
+    /// As [`accept`](Self::accept).
+    pub fn accept_packed(&mut self, new: NewJob<Packed>, now: u64) -> Accepted {
+        let now = self.at(now);
+        let slot = self.insert(&new);
+        let Some(at) = new.start_at else { return self.let_share(slot, new.subtasks, None, now) };
+        self.park(slot, at, new.subtasks);
+        Accepted::default()
+    }
+
+    /// As [`accept_packed`](Self::accept_packed), of a job that has `expected` unfinished subtasks, of which those that
+    /// are not in `new` come with [`feed`](Self::feed). The caller must call [`end_feed`](Self::end_feed) in the end.
+    ///
+    /// # Panics
+    /// As [`accept`](Self::accept).
+    pub fn accept_fed(&mut self, new: NewJob<Packed>, expected: u64, now: u64) -> Accepted {
+        let now = self.at(now);
+        let slot = self.insert(&new);
+        self.let_share(slot, new.subtasks, Some(expected), now)
+    }
+
+    /// More subtasks of a job that is fed. They are dropped if the job is cancelled or fails.
+    pub fn feed(&mut self, job: JobNumber, more: Packed, now: u64) -> Option<Accepted> {
+        let now = self.at(now);
+        let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
+        let mut accepted = Accepted::default();
+        if self.jobs[slot].course != Course::Open {
+            self.trash.push(Box::new(more));
+            return Some(accepted);
+        }
+        let share = self.share(slot);
+        self.allocator.came(share, 0, more.count(), now);
+        let number = self.jobs[slot].entries[0];
+        let entry = self.line.get_mut(&number).expect("a job that is fed has its entry");
+        entry.packed.append(more);
+        self.enter_if_first(slot, number, &mut accepted, now);
+        Some(accepted)
+    }
+
+    /// No more subtasks come of a job that is fed. Those of the expected ones that have not come have ended: so many,
+    /// and like this. Returns how the job ended, if it is over with that.
+    pub fn end_feed(&mut self, job: JobNumber, rest: EndedCounts, now: u64) -> Option<Outcome> {
+        let now = self.at(now);
+        let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
+        let job = &mut self.jobs[slot];
+        job.is_fed = false;
+        let EndedCounts { succeeded, failed, cancelled } = rest;
+        let counts = &mut job.counts;
+        // They count as entering; or as cancelled, if the job was since.
+        match job.course {
+            Course::Open => counts.entering -= succeeded + failed + cancelled,
+            Course::Failing | Course::Cancelled => {
+                counts.cancelled -= succeeded + failed + cancelled;
+            }
+        }
+        counts.succeeded += succeeded;
+        counts.failed += failed;
+        counts.cancelled += cancelled;
+        if job.course == Course::Open {
+            let number = job.entries[0];
+            let entry = self.line.get_mut(&number).expect("a job that is fed has its entry");
+            entry.is_open = false;
+            if entry.packed.is_empty() {
+                self.line.remove(&number);
+                self.jobs[slot].entries.clear();
+            }
+            // What the allocator was told to wait for, so that the job was not over.
+            self.settle(slot, false, now);
+        }
+        self.conclude(slot, now)
+    }
+
+    /// Puts subtasks of a job into the line, and does the first slice if no other is before them. They are counted as
+    /// entering, and the allocator knows of them.
+    pub(super) fn enter(
+        &mut self,
+        slot: u32,
+        packed: Packed,
+        is_open: bool,
+        accepted: &mut Accepted,
+        now: u64,
+    ) {
+        if packed.is_empty() && !is_open {
+            accepted.over = self.conclude(slot, now);
+            return;
+        }
+        let passes = !packed.has_keys();
+        let number = self.next_entry;
+        self.next_entry += 1;
+        self.line.insert(number, Entry { job: slot, packed, is_open });
+        self.jobs[slot].entries.push(number);
+        if passes && self.line[&number].packed.count() > 0 {
+            self.enter_some(slot, number, accepted, now);
+        } else {
+            self.enter_if_first(slot, number, accepted, now);
+        }
+    }
+
+    fn enter_if_first(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
+        let (first, entry) = self.line.first_key_value().expect("the entry is there");
+        if *first == number && !entry.packed.is_empty() {
+            self.enter_some(slot, number, accepted, now);
+        } else {
+            accepted.over = self.conclude(slot, now);
+        }
+    }
+
+    /// One slice of an entry enters.
+    fn enter_some(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
+        let entry = self.line.get_mut(&number).expect("the entry is there");
+        let before = entry.packed.count();
+        let popped = entry.packed.pop().expect("an entry with subtasks has slices");
+        accepted.entered = before - entry.packed.count();
+        if entry.packed.is_empty() && !entry.is_open {
+            self.line.remove(&number);
+            self.jobs[slot].entries.retain(|other| *other != number);
+        }
+        let entered = self.enter_slice(slot, &popped, now);
+        let share = self.share(slot);
+        self.allocator.ready(share, entered.ready, now);
+        self.fail_exhausted(slot, entered.exhausted, accepted, now);
+    }
+
+    fn enter_slice(&mut self, slot: u32, popped: &Popped, now: u64) -> Entered {
+        let mut entered = Entered::default();
+        let allowed = self.jobs[slot].attempts_allowed;
+        for record in popped.records() {
+            match record {
+                Record::Run { first, len, attempts_made } if attempts_made < allowed => {
+                    let job = &mut self.jobs[slot];
+                    job.fresh.push(first, len, attempts_made);
+                    job.counts.entering -= u64::from(len);
+                    job.counts.ready += u64::from(len);
+                    entered.ready += u64::from(len);
+                }
+                Record::Run { first, len, attempts_made } => {
+                    for number in first..first + len {
+                        let none = std::iter::empty();
+                        let subtask = NewSubtask { number, keys: none, attempts_made };
+                        self.enter_one(slot, subtask, true, &mut entered, now);
+                    }
+                }
+                Record::Keyed(subtask) => {
+                    let is_exhausted = subtask.attempts_made >= allowed;
+                    self.enter_one(slot, subtask, is_exhausted, &mut entered, now);
+                }
+            }
+        }
+        entered
+    }
+
+    fn enter_one<'k>(
+        &mut self,
+        slot: u32,
+        subtask: NewSubtask<impl Iterator<Item = &'k [u8]>>,
+        is_exhausted: bool,
+        entered: &mut Entered,
+        now: u64,
+    ) {
+        let NewSubtask { number, keys, attempts_made } = subtask;
+        assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
+        let task = self.tasks.insert(Task::new(slot, number, attempts_made));
+        self.lanes.enter(&mut self.tasks, task, keys, now);
+        let job = &mut self.jobs[slot];
+        job.roll.enter(number, task);
+        job.counts.entering -= 1;
+        if is_exhausted {
+            entered.exhausted.push(task);
+        }
+        if is_exhausted || self.tasks[task].blocked > 0 {
+            self.enter_phase(slot, task, Phase::Waiting);
+        } else {
+            entered.ready += 1;
+            self.enter_phase(slot, task, Phase::Ready);
+        }
+    }
+
+    /// All of a job that does not run is dropped, and leaves its lanes in slices. Returns how many subtasks.
+    pub(super) fn drop_rest(&mut self, slot: u32, now: u64) -> u64 {
+        if let Some(share) = self.jobs[slot].share {
+            self.allocator.cancel(share, now);
+        }
+        if self.jobs[slot].was_dropped {
+            return 0;
+        }
+        self.take_from_line(slot);
+        let job = &mut self.jobs[slot];
+        (job.was_dropped, job.is_swept) = (true, true);
+        (job.ready, job.backing_off, job.stopped) = Default::default();
+        for step in [&mut job.split, &mut job.fan_in] {
+            if let StepState::Pending(_) = step {
+                *step = StepState::Over;
+            }
+        }
+        let counts = &mut job.counts;
+        let dropped = counts.unfinished() - counts.running;
+        counts.cancelled += dropped;
+        (counts.entering, counts.scheduled) = (0, 0);
+        (counts.waiting, counts.ready) = (0, 0);
+        (counts.backing_off, counts.stopped) = (0, 0);
+        let roll = std::mem::take(&mut job.roll);
+        for run in self.runs.values() {
+            let Task { job, number, .. } = self.tasks[run.task];
+            if job == slot {
+                self.jobs[slot].roll.begin(number, run.task);
+            }
+        }
+        if roll.is_empty() {
+            self.jobs[slot].is_swept = false;
+            return dropped;
+        }
+        self.sweeps.push_back(Sweep { job: slot, roll });
+        // Of a small job nothing is left then.
+        if self.sweeps.len() == 1 {
+            self.sweep_some(now);
+        }
+        dropped
+    }
+
+    /// What of a job stands in no lane goes at once.
+    fn take_from_line(&mut self, slot: u32) {
+        let job = &mut self.jobs[slot];
+        let fresh = std::mem::take(&mut job.fresh);
+        self.trash.push(Box::new(fresh));
+        for number in std::mem::take(&mut job.entries) {
+            let entry = self.line.remove(&number).expect("the entry is there");
+            self.trash.push(Box::new(entry));
+        }
+        if let Some(scheduled) = self.jobs[slot].scheduled.take() {
+            if !scheduled.is_due {
+                self.timers.call_off(scheduled.at, Due::Begin(slot));
+            }
+            self.trash.push(Box::new(scheduled));
+        }
+    }
+
+    /// One slice of the first sweep.
+    fn sweep_some(&mut self, now: u64) {
+        let Some(mut sweep) = self.sweeps.pop_front() else { return };
+        let (mut units, mut is_left) = (0, true);
+        let mut taken = Vec::with_capacity(SWEPT_AT_ONCE);
+        while is_left && units < self.slice {
+            let most = SWEPT_AT_ONCE.min(self.slice as usize);
+            is_left = sweep.roll.take_some(&self.tasks, sweep.job, most, &mut taken);
+            units += most as u32;
+            for (number, task) in taken.drain(..) {
+                units += self.sweep_one(sweep.job, number, task, now);
+            }
+        }
+        if is_left {
+            self.sweeps.push_front(sweep);
+        } else {
+            self.jobs[sweep.job].is_swept = false;
+        }
+        self.wake_opened(now);
+    }
+
+    /// A task that was dropped leaves its lanes. Returns how many.
+    fn sweep_one(&mut self, slot: u32, number: SubtaskNumber, task: u32, now: u64) -> u32 {
+        // One that failed and was reopened in the slot that it had is named twice, and has gone the second time.
+        let Some(&Task { phase, at, .. }) = self.tasks.get(task).filter(|task| task.job == slot)
+        else {
+            return 0;
+        };
+        match phase {
+            Phase::Running => return 0,
+            Phase::BackingOff => self.timers.call_off(at, Due::Attempt(task)),
+            Phase::Waiting | Phase::Ready | Phase::Stopped => {}
+        }
+        let left = self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
+        self.tasks.remove(task);
+        match Step::of(number) {
+            Step::Subtask(_) => {}
+            Step::Split => self.jobs[slot].split = StepState::Over,
+            Step::FanIn => self.jobs[slot].fan_in = StepState::Over,
+        }
+        left
+    }
+
+    /// Whether a task is only there until its job's sweep comes to it.
+    pub(super) fn is_dropped(&self, task: u32) -> bool {
+        let task = &self.tasks[task];
+        task.phase != Phase::Running && self.jobs[task.job].was_dropped
+    }
+
+    /// The subtasks of a job that have not entered: how many are before them in the line.
+    pub(super) fn entering_behind(&self, slot: u32) -> u64 {
+        let Some(number) = self.jobs[slot].entries.first() else { return 0 };
+        // Each entry is of another job, mostly, and there are few that are large.
+        let before = self.line.range(..number).take(ENTRIES_COUNTED);
+        before.map(|(_, entry)| entry.packed.count()).sum()
+    }
+
+    /// Whether a job waits for its sweep.
+    #[cfg(test)]
+    pub(super) fn is_swept(&self, job: JobNumber) -> bool {
+        self.find(job).is_some_and(|slot| self.jobs[slot].is_swept)
+    }
+
+    /// Whether a step of a job is a task, dropped or not.
+    #[cfg(test)]
+    pub(super) fn has_task(&self, job: JobNumber, step: Step) -> bool {
+        let Some(slot) = self.find(job) else { return false };
+        let mut tasks = self.tasks.iter();
+        tasks.any(|(_, task)| task.job == slot && task.number == step.number())
+    }
+
+    /// Subtasks of a job in the line.
+    #[cfg(test)]
+    pub(super) fn in_line(&self, slot: u32) -> u64 {
+        let entries = self.jobs[slot].entries.iter();
+        entries.map(|entry| self.line[entry].packed.count()).sum()
+    }
+
+    /// Whether a subtask of a job has not entered.
+    pub(super) fn is_entering(&self, slot: u32, number: SubtaskNumber) -> bool {
+        let entries = self.jobs[slot].entries.iter();
+        entries.filter_map(|entry| self.line.get(entry)).any(|entry| entry.packed.has(number))
+    }
+}
+
+/// Entries that are looked at to count what enters before a job.
+const ENTRIES_COUNTED: usize = 100;

@@ -1,0 +1,325 @@
+//! Subtasks on their way into the order, packed close together and cut into slices.
+
+use std::collections::VecDeque;
+
+use super::NewSubtask;
+use crate::SubtaskNumber;
+
+/// Units of work of one slice: a subtask costs one unit, and each of its keys one more. Measured with a million
+/// lanes in memory, a unit takes 0.2 to 1 µs, so a slice keeps the lock for about a millisecond.
+pub(super) const SLICE: u32 = 1024;
+
+/// Bytes after which a slice is full, whatever its units: long keys cost by their bytes.
+const SLICE_BYTES: usize = 64 * 1024;
+
+/// Subtasks that wait to enter the order, in the order in which they were pushed.
+///
+/// A run of subtasks without keys takes a few bytes, whatever its length. A subtask with keys takes 12 bytes, and
+/// for each key 4 bytes and the key. The memory lies in slices of at most 64 KiB and one subtask, so that it can be
+/// given back slice by slice.
+#[derive(Clone, Debug, Default)]
+pub struct Packed {
+    slices: VecDeque<Slice>,
+    /// Subtasks in all slices.
+    count: u64,
+    /// Keys in all slices.
+    keys: u64,
+    /// Bytes of all these keys.
+    key_bytes: u64,
+}
+
+/// Records, one behind the other: number, attempts, number of keys; then each key's length and bytes. All numbers
+/// take four bytes, the least significant first. In place of the number of keys [`RUN`] says that the record is a run
+/// of subtasks without keys, whose length follows.
+#[derive(Clone, Debug)]
+struct Slice {
+    bytes: Vec<u8>,
+    /// Units of work.
+    units: u32,
+    /// The least and the greatest number in it.
+    numbers: (SubtaskNumber, SubtaskNumber),
+    /// Where the record of the last run has its length, if the last record is a run.
+    run_at: Option<usize>,
+}
+
+/// Stands for the number of keys in the record of a run.
+const RUN: u32 = u32::MAX;
+
+/// What a record says.
+pub(super) enum Record<'a> {
+    /// `len` subtasks without keys, from `first` on.
+    Run { first: SubtaskNumber, len: u32, attempts_made: u32 },
+    /// A subtask with keys.
+    Keyed(NewSubtask<Keys<'a>>),
+}
+
+impl Packed {
+    /// Puts a subtask behind all others.
+    pub fn push<'k>(&mut self, subtask: NewSubtask<impl IntoIterator<Item = &'k [u8]>>) {
+        self.push_within(subtask, SLICE);
+    }
+
+    /// [`push`](Self::push), with slices of `most` units.
+    pub(super) fn push_within<'k>(
+        &mut self,
+        subtask: NewSubtask<impl IntoIterator<Item = &'k [u8]>>,
+        most: u32,
+    ) {
+        let NewSubtask { number, keys, attempts_made } = subtask;
+        let mut keys = keys.into_iter().peekable();
+        self.count += 1;
+        let slice = self.open_slice(most.max(1));
+        slice.note(number);
+        if keys.peek().is_none() {
+            return slice.push_without_keys(number, attempts_made);
+        }
+        slice.put(number);
+        slice.put(attempts_made);
+        let count_at = slice.bytes.len();
+        slice.put(0);
+        let (mut count, before) = (0_u32, slice.bytes.len());
+        for key in keys {
+            slice.put(u32::try_from(key.len()).expect("a key is shorter than 4 GiB"));
+            slice.bytes.extend_from_slice(key);
+            count += 1;
+        }
+        slice.bytes[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
+        slice.units = slice.units.saturating_add(1 + count);
+        slice.run_at = None;
+        let written = slice.bytes.len() - before;
+        self.keys += u64::from(count);
+        self.key_bytes += written as u64 - 4 * u64::from(count);
+    }
+
+    fn open_slice(&mut self, most: u32) -> &mut Slice {
+        let is_full = |slice: &Slice| slice.units >= most || slice.bytes.len() >= SLICE_BYTES;
+        if self.slices.back().is_none_or(is_full) {
+            let numbers = (SubtaskNumber::MAX, 0);
+            let slice = Slice { bytes: Vec::new(), units: 0, numbers, run_at: None };
+            if let Some(last) = self.slices.back_mut() {
+                last.bytes.shrink_to_fit();
+            }
+            self.slices.push_back(slice);
+        }
+        self.slices.back_mut().expect("there is one now")
+    }
+
+    /// Subtasks that are left.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether no subtask is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether a subtask that is left has a key.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.keys > 0
+    }
+
+    /// Bytes of all keys that were pushed.
+    #[must_use]
+    pub fn key_bytes(&self) -> u64 {
+        self.key_bytes
+    }
+
+    /// Memory that it takes, about.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let slices = self.slices.iter().map(|slice| slice.bytes.capacity() + size_of::<Slice>());
+        slices.sum::<usize>() as u64
+    }
+
+    /// Takes the first slice out; `None` if there is none.
+    pub(super) fn pop(&mut self) -> Option<Popped> {
+        let slice = self.slices.pop_front()?;
+        for record in slice.records() {
+            match record {
+                Record::Run { len, .. } => self.count -= u64::from(len),
+                Record::Keyed(subtask) => {
+                    self.count -= 1;
+                    self.keys -= u64::from(subtask.keys.count);
+                }
+            }
+        }
+        Some(Popped(slice))
+    }
+
+    /// Whether a subtask is left. Costs O(slices), and one slice.
+    pub(super) fn has(&self, number: SubtaskNumber) -> bool {
+        let may_have = |slice: &&Slice| (slice.numbers.0..=slice.numbers.1).contains(&number);
+        let is_it = |record: Record<'_>| match record {
+            Record::Run { first, len, .. } => (first..first + len).contains(&number),
+            Record::Keyed(subtask) => subtask.number == number,
+        };
+        self.slices.iter().filter(may_have).any(|slice| slice.records().any(is_it))
+    }
+
+    /// Appends all of another behind all of this.
+    pub(super) fn append(&mut self, other: Packed) {
+        let Packed { mut slices, count, keys, key_bytes } = other;
+        self.slices.append(&mut slices);
+        self.count += count;
+        self.keys += keys;
+        self.key_bytes += key_bytes;
+    }
+}
+
+/// A slice that was taken out.
+pub(super) struct Popped(Slice);
+
+impl Popped {
+    pub(super) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        self.0.records()
+    }
+}
+
+impl Slice {
+    fn put(&mut self, number: u32) {
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn note(&mut self, number: SubtaskNumber) {
+        self.numbers = (self.numbers.0.min(number), self.numbers.1.max(number));
+    }
+
+    /// Makes the last run longer, if this subtask follows it; else a run begins with it.
+    fn push_without_keys(&mut self, number: SubtaskNumber, attempts_made: u32) {
+        if let Some(at) = self.run_at {
+            let word = |at: usize| {
+                let bytes = self.bytes[at..at + 4].try_into().expect("a number has four bytes");
+                u32::from_le_bytes(bytes)
+            };
+            let (first, made, len) = (word(at - 12), word(at - 8), word(at));
+            if first.checked_add(len) == Some(number) && made == attempts_made {
+                self.bytes[at..at + 4].copy_from_slice(&(len + 1).to_le_bytes());
+                // One that was begun may have no attempt left, and then is handled by itself.
+                self.units = self.units.saturating_add(u32::from(attempts_made > 0));
+                return;
+            }
+        }
+        self.put(number);
+        self.put(attempts_made);
+        self.put(RUN);
+        self.run_at = Some(self.bytes.len());
+        self.put(1);
+        self.units = self.units.saturating_add(1);
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let (number, attempts_made) = (word(&mut rest), word(&mut rest));
+            let count = word(&mut rest);
+            if count == RUN {
+                return Some(Record::Run { first: number, len: word(&mut rest), attempts_made });
+            }
+            let keys = Keys { rest, count };
+            for _ in 0..count {
+                let len = word(&mut rest);
+                bytes(&mut rest, len);
+            }
+            Some(Record::Keyed(NewSubtask { number, keys, attempts_made }))
+        })
+    }
+}
+
+/// The keys of a packed subtask.
+pub(super) struct Keys<'a> {
+    rest: &'a [u8],
+    count: u32,
+}
+
+impl<'a> Iterator for Keys<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.count = self.count.checked_sub(1)?;
+        let len = word(&mut self.rest);
+        Some(bytes(&mut self.rest, len))
+    }
+}
+
+fn word(rest: &mut &[u8]) -> u32 {
+    let (number, behind) = rest.split_first_chunk().expect("numbers were written whole");
+    *rest = behind;
+    u32::from_le_bytes(*number)
+}
+
+fn bytes<'a>(rest: &mut &'a [u8], len: u32) -> &'a [u8] {
+    let (bytes, behind) = rest.split_at(len as usize);
+    *rest = behind;
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Plain = (u32, u32, Vec<Vec<u8>>);
+
+    fn unpack(packed: &mut Packed) -> Vec<Vec<Plain>> {
+        let plain = |popped: Popped| {
+            let mut all: Vec<Plain> = Vec::new();
+            for record in popped.records() {
+                match record {
+                    Record::Run { first, len, attempts_made } => {
+                        let run = first..first + len;
+                        all.extend(run.map(|number| (number, attempts_made, Vec::new())));
+                    }
+                    Record::Keyed(it) => {
+                        let keys = it.keys.map(<[u8]>::to_vec).collect();
+                        all.push((it.number, it.attempts_made, keys));
+                    }
+                }
+            }
+            all
+        };
+        std::iter::from_fn(|| packed.pop()).map(plain).collect()
+    }
+
+    #[test]
+    fn what_is_packed_comes_back_in_its_order_and_in_slices() {
+        let all: [(u32, u32, &[&[u8]]); 7] = [
+            (0, 0, &[]),
+            (7, 2, &[b"a"]),
+            (8, 0, &[b"", b"long enough", b"\xff"]),
+            (9, 1, &[]),
+            (10, 1, &[]),
+            (11, 0, &[]),
+            (12, 0, &[b"b"]),
+        ];
+        let mut packed = Packed::default();
+        for (number, attempts_made, keys) in all {
+            let keys = keys.iter().copied();
+            packed.push_within(NewSubtask { number, keys, attempts_made }, 4);
+        }
+        assert_eq!((packed.count(), packed.key_bytes(), packed.has_keys()), (7, 14, true));
+        assert!(packed.has(8) && packed.has(10) && !packed.has(1) && !packed.has(13));
+        let back = unpack(&mut packed);
+        // Seven units: one, two and four; then one each for two runs, and two.
+        assert_eq!(back.iter().map(Vec::len).collect::<Vec<_>>(), [3, 4]);
+        let wanted =
+            all.map(|it| (it.0, it.1, it.2.iter().map(|key| key.to_vec()).collect::<Vec<_>>()));
+        assert_eq!(back.concat(), wanted);
+        assert!(packed.is_empty() && !packed.has_keys());
+    }
+
+    #[test]
+    fn subtasks_without_keys_take_no_room_of_their_own() {
+        let mut packed = Packed::default();
+        for number in 0..1_000_000 {
+            packed.push(NewSubtask { number, keys: [], attempts_made: 0 });
+        }
+        assert_eq!((packed.count(), packed.slices.len()), (1_000_000, 1));
+        assert!(packed.memory() < 1024);
+    }
+}
