@@ -1,16 +1,17 @@
 //! What people ask to be done, as whole requests: looked up, done, and answered when it is on the disk.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::audit::Act;
-use super::begin::{ended_counts, new_job, new_subtask};
+use super::begin::{ended_counts, new_job};
 use super::books::{Books, Live, first_version, last_version};
 use super::plan::Plan;
 use super::{Core, Refused};
 use crate::head::Head;
-use crate::schedule::{self, Step};
+use crate::schedule::{self, EndedCounts, NewSubtask, Packed, Step};
 use crate::store::{
-    Changes, Counts, JobState as Stored, JobStatus, Outcome, OutcomeKind, StoredJob,
+    Changes, Counts, JobState as Stored, JobStatus, Outcome, OutcomeKind, StoredJob, WriteError,
 };
 use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
@@ -167,25 +168,48 @@ impl Core {
         let core = Arc::clone(self);
         let again = tokio::task::spawn_blocking(move || core.again(id, only)).await;
         let again = again.map_err(|panic| Refused::StoreFailed(panic.to_string()))??;
+        let mut again = again;
+        self.settle_cancelled(id, &mut again).await?;
         let now = self.clock.now();
         let mut changes = Changes::new();
         let status = JobStatus { started_ms: again.started, ..JobStatus::of(Stored::Waiting) };
-        changes.reopen(id.number(), again.reopened.iter().copied(), now.0, status);
-        again.cancelled().for_each(|cancelled| changes.ended(id.number(), cancelled));
+        let first = again.parts.pop_front().unwrap_or_default();
+        changes.reopen(id.number(), first.reopened, now.0, status);
         self.log(act, &mut changes);
         let (tell, told) = tokio::sync::oneshot::channel();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
             let answer = written
-                .map(|_| core.take_up_again(id, again))
+                .map(|_| core.take_up_again(id, again, first.subtasks))
                 .map_err(|error| core.write_refused(error));
             // Also if the client has gone away.
             drop(claim);
             let _ = tell.send(answer);
         });
-        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        let rest =
+            told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
         self.was_done(act);
+        if let Some(rest) = rest {
+            rest.await.map_err(|_| Refused::StoreFailed("the service has ended".into()))?;
+        }
         self.job(id)
+    }
+
+    /// Those that were cancelled with a job, and stay so, get outcomes that say it, in transactions of some thousands.
+    /// The job is over meanwhile, and of one that is over these outcomes say nothing new: a crash in between is harmless.
+    async fn settle_cancelled(
+        self: &Arc<Self>,
+        id: JobId,
+        again: &mut Again,
+    ) -> Result<(), Refused> {
+        let dropped = std::mem::take(&mut again.dropped);
+        for some in dropped.chunks(PART) {
+            let mut changes = Changes::new();
+            changes.settle(id.number(), again.cancelled(some));
+            let written = self.store.submit(changes).await;
+            written.map_err(|error| self.write_refused(error))?;
+        }
+        Ok(())
     }
 
     fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, Refused> {
@@ -233,45 +257,112 @@ impl Core {
         Ok(())
     }
 
-    /// A job that was over is on the disk as one that goes on. Called on the writer's thread.
-    fn take_up_again(self: &Arc<Self>, id: JobId, again: Again) {
+    /// A job that was over is on the disk as one that goes on, with the first part of what is to be done again. Called on
+    /// the writer's thread. Of a large job the other parts follow, by what is returned.
+    ///
+    /// # Protocol of a retry in parts
+    ///
+    /// 1. The transaction of the first part gives the job its place in the order. Its callback puts a *fed* entry into
+    ///    the line, so that everything that is accepted later enters behind all parts (`schedule/entries.rs`).
+    /// 2. Each further part is a transaction that takes the outcomes of its subtasks back, and enters when that is on the
+    ///    disk: so no subtask runs whose old outcome still counts.
+    /// 3. The task that brings the parts is started in the callback and ends the feed in every case but that of a store
+    ///    that has failed, in which nothing begins any more. A full disk is waited for. A job that is cancelled meanwhile
+    ///    gets its parts all the same, and is over after the last.
+    ///
+    /// After a crash in between the job goes on at its place, with the parts that are on the disk. The others have the
+    /// outcomes that they had, and can be retried when it is over. The client was not told that it was done.
+    fn take_up_again(
+        self: &Arc<Self>,
+        id: JobId,
+        again: Again,
+        first: Packed,
+    ) -> Option<tokio::task::JoinHandle<()>> {
         let now = self.clock.now();
-        let mut books = self.books();
+        let mut guard = self.books();
+        let books = &mut *guard;
         let number = id.number();
-        let subtasks = again.keys.iter().map(|(number, keys)| new_subtask(*number, keys, 0));
+        let Again { head, kind, created, started, last_version, plan, split, parts, ended, .. } =
+            again;
         let new = schedule::NewJob {
-            split: again.split.then_some(0),
+            split: split.then_some(0),
             start_at: None,
-            ended: ended_counts(&again.ended),
-            ..new_job(number, again.kind, &again.head, subtasks)
+            ended: ended_counts(&ended),
+            ..new_job(number, kind, &head, first)
         };
         let live = Live {
             id,
             begins_at: None,
             is_entering: false,
-            plan: again.plan,
-            created: again.created,
-            started: again.started.map(Timestamp),
-            key_bytes: 0,
-            ended: again.ended,
-            recorded: again.ended,
+            plan,
+            created,
+            started: started.map(Timestamp),
+            key_bytes: again.key_bytes,
+            ended,
+            recorded: ended,
             error: None,
             result: None,
             paused: false,
             cancelling: false,
             is_closing: false,
-            version: first_version(now).max(again.last_version + 1),
+            version: first_version(now).max(last_version + 1),
             notify: None,
-            head: Arc::new(again.head.clone()),
+            head: Arc::new(head),
         };
         books.live.insert(number, live);
-        books.unfinished += again.keys.len() as u64;
-        let accepted = books.scheduler.accept(new, now.0);
-        let has_keys = again.keys.iter().any(|(_, keys)| !keys.is_empty());
-        Self::hold_if_behind(&mut books, number, has_keys, now);
-        self.note_accepted(&mut books, number, &accepted, now);
+        books.unfinished += again.count;
+        books.key_bytes += again.key_bytes;
+        let accepted = match parts.is_empty() {
+            true => books.scheduler.accept_packed(new, now.0),
+            false => books.scheduler.accept_fed(new, again.count, now.0),
+        };
+        Self::hold_if_behind(books, number, again.key_bytes > 0, now);
+        self.note_accepted(books, number, &accepted, now);
         books.changed.insert(number);
-        self.write_next(&mut books);
+        self.write_next(books);
+        drop(guard);
+        self.bell.ring();
+        let is_fed = !parts.is_empty();
+        is_fed.then(|| self.runtime.spawn(Arc::clone(self).bring_parts(number, parts)))
+    }
+
+    /// Brings the further parts of what is to be done again.
+    async fn bring_parts(self: Arc<Self>, job: JobNumber, parts: VecDeque<Part>) {
+        for Part { reopened, subtasks } in parts {
+            let mut subtasks = Some(subtasks);
+            loop {
+                let mut changes = Changes::new();
+                changes.reopen_more(job, reopened.iter().copied(), self.clock.now().0);
+                match self.store.submit(changes).await {
+                    Ok(_) => break,
+                    // As with a batch that was refused: it is written when there is room.
+                    Err(WriteError::Full | WriteError::Busy) => {
+                        tokio::select! {
+                            () = tokio::time::sleep(ROOM_LOOKED_FOR) => {}
+                            () = self.stopped.cancelled() => return,
+                        }
+                    }
+                    Err(error) => {
+                        self.write_refused(error);
+                        return;
+                    }
+                }
+            }
+            let now = self.clock.now();
+            let mut books = self.books();
+            let subtasks = subtasks.take().expect("it is written once");
+            if let Some(accepted) = books.scheduler.feed(job, subtasks, now.0) {
+                self.note_accepted(&mut books, job, &accepted, now);
+            }
+            drop(books);
+            self.bell.ring();
+        }
+        let now = self.clock.now();
+        let mut books = self.books();
+        if let Some(outcome) = books.scheduler.end_feed(job, EndedCounts::default(), now.0) {
+            self.note_over(&mut books, job, outcome, now);
+            self.write_next(&mut books);
+        }
         drop(books);
         self.bell.ring();
     }
@@ -329,10 +420,12 @@ struct Again {
     plan: Plan,
     /// Whether its split is to be done again.
     split: bool,
-    /// Those whose outcomes no longer count, by their numbers in the store.
-    reopened: Vec<SubtaskNumber>,
-    /// The subtasks among them, and their keys.
-    keys: Vec<(SubtaskNumber, Vec<Key>)>,
+    /// What is to be done again, in parts, of which each is one transaction.
+    parts: VecDeque<Part>,
+    /// Subtasks in all parts.
+    count: u64,
+    /// Bytes of their keys.
+    key_bytes: u64,
     /// How the others have ended.
     ended: Counts,
     /// Those of the others that were cancelled with the job, which was enough as long as it was over: of a job that
@@ -341,6 +434,21 @@ struct Again {
     /// When the job was over, milliseconds since 1970.
     ended_ms: u64,
 }
+
+/// A part of what is to be done again.
+#[derive(Debug, Default)]
+struct Part {
+    /// Those whose outcomes no longer count, by their numbers in the store.
+    reopened: Vec<SubtaskNumber>,
+    /// The subtasks, those without an outcome included.
+    subtasks: Packed,
+}
+
+/// Subtasks of a part: their outcomes are written in some milliseconds.
+const PART: usize = if cfg!(test) { 16 } else { 8192 };
+
+/// How often it is looked whether a full disk has room for the next part.
+const ROOM_LOOKED_FOR: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl Again {
     fn new(stored: &StoredJob, head: Head, kind: u32) -> Self {
@@ -352,8 +460,9 @@ impl Again {
             started: stored.status.started_ms,
             last_version: stored.status.ended_ms.map_or(0, |ended| last_version(Timestamp(ended))),
             split: false,
-            reopened: Vec::new(),
-            keys: Vec::new(),
+            parts: VecDeque::new(),
+            count: 0,
+            key_bytes: 0,
             ended: Counts::default(),
             dropped: Vec::new(),
             ended_ms: stored.status.ended_ms.unwrap_or_default(),
@@ -371,8 +480,12 @@ impl Again {
         match self.plan.step(stored) {
             Step::Subtask(number) if super::steer::is_retried(only, kind) => {
                 // What has no outcome, for it was cancelled with the job, needs none taken back.
-                self.reopened.extend(kind.map(|_| stored));
-                self.keys.push((number, subtask.keys().map(Key::new).collect()));
+                self.count += 1;
+                self.key_bytes += subtask.keys().map(|key| key.len() as u64).sum::<u64>();
+                let part = self.part();
+                part.reopened.extend(kind.map(|_| stored));
+                let (keys, attempts_made) = (subtask.keys(), 0);
+                part.subtasks.push(NewSubtask { number, keys, attempts_made });
             }
             Step::Subtask(_) => {
                 if kind.is_none() {
@@ -383,14 +496,23 @@ impl Again {
             Step::Split | Step::FanIn if kind == Some(OutcomeKind::Succeeded) => {}
             step => {
                 self.split |= step == Step::Split && self.plan.is_unsplit();
-                self.reopened.extend(kind.map(|_| stored));
+                self.part().reopened.extend(kind.map(|_| stored));
             }
         }
     }
 
+    /// The part that takes more.
+    fn part(&mut self) -> &mut Part {
+        let is_full = |part: &Part| part.subtasks.count() >= PART as u64;
+        if self.parts.back().is_none_or(is_full) {
+            self.parts.push_back(Part::default());
+        }
+        self.parts.back_mut().expect("there is one now")
+    }
+
     /// What is to be said on the disk of those that were cancelled with the job, and stay so.
-    fn cancelled(&self) -> impl Iterator<Item = Outcome> {
-        self.dropped.iter().map(|number| Outcome {
+    fn cancelled(&self, dropped: &[SubtaskNumber]) -> impl Iterator<Item = Outcome> {
+        dropped.iter().map(|number| Outcome {
             number: *number,
             attempt: 0,
             kind: OutcomeKind::Cancelled,
@@ -401,7 +523,7 @@ impl Again {
     }
 
     fn is_empty(&self) -> bool {
-        self.reopened.is_empty() && self.keys.is_empty()
+        self.parts.iter().all(|part| part.reopened.is_empty() && part.subtasks.is_empty())
     }
 
     fn count(&mut self, kind: Option<OutcomeKind>) {

@@ -194,3 +194,50 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     let job = event.job.as_ref().map(|job| job.id.clone());
     assert_eq!((event.event, job), (EventKind::JobPurged, Some(id.to_string())));
 }
+
+/// A retry was one transaction and one step of the order, however many subtasks it was about.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind_it() {
+    const SUBTASKS: usize = PART * 5 + 3;
+    let folder = tempfile::tempdir().unwrap();
+    let (repaired, is_repaired) = watch::channel(false);
+    let (did, mut done) = tokio::sync::mpsc::unbounded_channel();
+    let flaky = Function::new(move |attempt: Attempt| {
+        let (is_repaired, did) = (*is_repaired.borrow(), did.clone());
+        async move {
+            if !is_repaired {
+                return Err(crate::handle::Failure::lasting("not yet repaired"));
+            }
+            let _ = did.send(String::from_utf8_lossy(&attempt.payload).into_owned());
+            Ok(None)
+        }
+    });
+    let settings = Settings::new(folder.path().join("store"));
+    let service =
+        Service::builder(settings).kind("flaky", Kind { attempts: 1, ..Kind::new(flaky) });
+    let service = service.start().await.unwrap();
+    let subtasks: Vec<_> =
+        (0..SUBTASKS).map(|n| serde_json::json!({"key": "k", "payload": n})).collect();
+    let job = serde_json::json!({"kind": "flaky", "subtasks": subtasks}).to_string();
+    let id = service.submit(&job).await.unwrap();
+    assert_eq!(service.wait(id).await.unwrap().counts.failed, SUBTASKS as u64);
+
+    repaired.send(true).unwrap();
+    let act = Act::in_process(Action::RetryJob);
+    let retried = service.core.retry_job(id, RetryOnly::Failed, &act).await.unwrap();
+    assert_eq!(retried.counts.total, SUBTASKS as u64);
+    let behind = service.submit(r#"{"kind":"flaky","key":"k","payload":"behind"}"#).await.unwrap();
+    let ended = service.wait(id).await.unwrap();
+    assert_eq!((ended.state, ended.counts.succeeded), (JobState::Succeeded, SUBTASKS as u64));
+    assert_eq!(service.wait(behind).await.unwrap().counts.succeeded, 1);
+    for wanted in 0..SUBTASKS {
+        assert_eq!(done.recv().await.unwrap(), wanted.to_string());
+    }
+    assert_eq!(done.recv().await.unwrap(), "\"behind\"");
+    service.stop(std::time::Duration::from_secs(5)).await;
+    let (store, recovered) =
+        crate::store::Store::open(folder.path().join("store"), &Default::default()).unwrap();
+    let report = store.check().unwrap();
+    assert!(report.damage.is_empty(), "what was written in parts is whole: {report:?}");
+    drop((store, recovered));
+}

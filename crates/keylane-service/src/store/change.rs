@@ -101,12 +101,28 @@ impl Changes {
         status: JobStatus,
     ) {
         self.push(Change::Reopen { job, status });
+        self.reopen_more(job, subtasks, now_ms);
+    }
+
+    /// More subtasks that have ended are to be done again, of a job that was [reopened](Self::reopen) and goes on.
+    pub fn reopen_more(
+        &mut self,
+        job: JobNumber,
+        subtasks: impl IntoIterator<Item = SubtaskNumber>,
+        now_ms: u64,
+    ) {
         for number in subtasks {
             let (kind, result) = (OutcomeKind::Reopened, Vec::new());
             let (started_ms, ended_ms) = (now_ms, now_ms);
             let outcome = Outcome { number, attempt: 0, kind, started_ms, ended_ms, result };
             self.push(Change::Outcome { job, outcome });
         }
+    }
+
+    /// Subtasks of a job that is over have ended like this, and had no outcome of their own.
+    pub fn settle(&mut self, job: JobNumber, outcomes: impl IntoIterator<Item = Outcome>) {
+        self.push(Change::Settle(job));
+        outcomes.into_iter().for_each(|outcome| self.ended(job, outcome));
     }
 
     /// A job that has ended goes, with all it has. It is gone at once; its room is given back bit by
@@ -258,6 +274,8 @@ pub(super) enum Change {
         job: JobNumber,
         status: JobStatus,
     },
+    /// Outcomes follow of a job, which takes them although it is over.
+    Settle(JobNumber),
     /// As `Status`, of a job of which nothing is believed.
     SetAside {
         job: JobNumber,

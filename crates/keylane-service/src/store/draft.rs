@@ -128,6 +128,10 @@ impl<'a> Draft<'a> {
                 }
                 // Set aside by the change before, it is over.
                 Change::Purge(job) if aside == Some(*job) => None,
+                Change::Settle(job) => {
+                    reopened = Some(*job);
+                    self.takes(*job, None, true)?
+                }
                 Change::Purge(job) => match self.state.job(self.connection, *job)? {
                     None => Some(WriteError::NoSuchJob { job: *job }),
                     Some(known) if !known.state.is_final() => {
@@ -200,6 +204,7 @@ impl<'a> Draft<'a> {
                 Change::Chunk { chunk, .. } => self.put_chunk(chunk)?,
                 Change::Accept(accept) => entered = Some(self.accept(accept)?),
                 Change::Abandon(job) => self.loose.push(*job),
+                Change::Settle(_) => {}
                 Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
                 Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
                 Change::Log { job, log } => self.put_log(*job, log)?,
