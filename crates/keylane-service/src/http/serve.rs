@@ -246,12 +246,17 @@ async fn connection(
     // Answers are small, and somebody waits for each.
     let _ = stream.set_nodelay(true);
     let stream = Unread::new(stream, settings.body_timeout);
+    // Each in a box of its own, so that a plain connection has no room for what encryption needs.
     match &settings.tls {
-        None => serve(TokioIo::new(stream), peer, place, routes, settings, stopping).await,
+        None => {
+            Box::pin(serve(TokioIo::new(stream), peer, place, routes, settings, stopping)).await
+        }
         Some(tls) => {
-            let shaken = tokio::time::timeout(settings.head_timeout, tls.accept(stream)).await;
+            let shaken =
+                tokio::time::timeout(settings.head_timeout, Box::pin(tls.accept(stream))).await;
             if let Ok(Ok(stream)) = shaken {
-                serve(TokioIo::new(stream), peer, place, routes, settings, stopping).await;
+                Box::pin(serve(TokioIo::new(stream), peer, place, routes, settings, stopping))
+                    .await;
             }
         }
     }
