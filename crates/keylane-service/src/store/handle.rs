@@ -466,9 +466,6 @@ fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
     }
 }
 
-/// Connections of readers that stay open while nothing uses them. Each has a cache of pages, up to 2 MiB.
-const MAX_IDLE_READERS: usize = 16;
-
 /// More than the writer has, so that none is prepared twice.
 const MOST_STATEMENTS: usize = 64;
 
