@@ -191,21 +191,25 @@ class Keylane:
             except Refused as refused:
                 if refused.code != "lease-lost":
                     raise
-                # Another worker has it by now. Whatever came of it here does not count.
+                # It was killed, or another worker has it by now: whatever came of it here does not count.
                 print(f"lease lost: {lease['job']}/{lease['number']}", file=sys.stderr)
 
     def _tell(self, answer):
-        """Answers, as soon as the server's disk has room for it. Until then the lease is kept."""
+        """Answers, as soon as the server is there and its disk has room for it. Until then the lease is kept: it goes on
+        over a restart of the server. An answer that was heard, and whose own answer was lost, is told again; that the lease
+        is lost then says no more than that it has ended."""
         while True:
             try:
                 return answer()
             except Refused as refused:
-                if refused.status != 507:
+                if refused.status not in (429, 502, 503, 504, 507):
                     raise
-                print(f"the server has no room: {refused}", file=sys.stderr)
+                print(f"not answered yet: {refused}", file=sys.stderr)
                 if refused.code == "not-yet-written":
                     return  # It has the answer. If it ends before there is room, the subtask is done again.
-                time.sleep(2)
+            except (OSError, http.client.HTTPException) as error:
+                print(f"not answered yet: {error}", file=sys.stderr)
+            time.sleep(2)
 
     # The wire
 
@@ -270,7 +274,9 @@ class Task:
                 expires = _time(answer["expires_at"])
                 if answer["cancel"]:
                     self.cancelled.set()
-            except Refused:
+            except Refused as refused:
+                if refused.status in (429, 502, 503, 504):
+                    continue  # It starts or stops; the lease goes on.
                 self.cancelled.set()
                 return
             except (OSError, http.client.HTTPException):

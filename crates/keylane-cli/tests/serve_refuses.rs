@@ -143,20 +143,3 @@ fn a_store_has_one_server_and_the_other_is_told_which() {
     server.kill();
     Served::start(&place, &[]).kill();
 }
-
-/// A job of a kind that is no longer configured would wait for ever, or be lost: neither is done in silence.
-#[test]
-fn a_kind_that_jobs_still_wait_for_is_asked_for() {
-    let place = Place::new("[kinds.later]\nlease = \"30s\"");
-    let server = Served::start(&place, &[]);
-    let id = server.submit(&["later", "--payload", "1"]);
-    server.kill();
-    let config = place.path("config.toml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, text.replace("kinds.later", "kinds.renamed")).unwrap();
-    refused(&config, &[]).expect(255, &[&id, "`later`"]);
-    fs::write(&config, text).unwrap();
-    let server = Served::start(&place, &[]);
-    server.run(&["status", &id]).expect(0, &[]);
-    server.kill();
-}

@@ -72,7 +72,8 @@ fn round(case: &Case) -> (f64, f64) {
         .collect();
     let mut scheduler = Scheduler::new(Settings::new(SLOTS));
     if case.with_limit {
-        let limits = KindLimits { concurrency: Some(SLOTS as u32 / 2), rate: None };
+        let limits =
+            KindLimits { concurrency: Some(SLOTS as u32 / 2), rate: None, ..KindLimits::default() };
         scheduler.set_kind(KindId(0), limits, 0);
     }
     let begin = Instant::now();

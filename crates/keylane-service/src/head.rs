@@ -128,11 +128,10 @@ pub(crate) fn check(
     let mut wrong = Wrong::default();
     let number = kinds.number(&job.kind);
     if number.is_none() {
-        let known: Vec<&str> = kinds.iter().map(|(_, name, _)| &**name).collect();
-        wrong.add(
-            "/kind",
-            format!("there is no kind `{}`; there is: {}", job.kind, known.join(", ")),
-        );
+        let known = kinds.all().into_iter().filter(|entry| entry.is_there);
+        let known: Vec<String> = known.map(|entry| entry.name.to_string()).collect();
+        let known = known.join(", ");
+        wrong.add("/kind", format!("there is no kind `{}`; there is: {known}", job.kind));
     }
     let name_length = job.name.as_ref().map_or(0, String::len);
     wrong.check(name_length <= MOST_NAME_BYTES, "/name", || {
@@ -154,7 +153,8 @@ pub(crate) fn check(
     wrong.check(job.run_at.is_none_or(|at| at.0 <= latest), "/run_at", || {
         "that is more than a hundred years away".into()
     });
-    let kind = number.map(|number| kinds.get(number));
+    let found = number.map(|number| kinds.get(number));
+    let kind = found.as_deref();
     let split = kind.is_some_and(|kind| kind.split.is_some());
     let is_list = job.subtasks.is_some();
     let (subtasks, payload) = work_of(&mut job, more, split, &mut wrong);
@@ -328,7 +328,7 @@ mod tests {
     use crate::handle::Function;
 
     fn kinds() -> Kinds {
-        let mut kinds = Kinds::default();
+        let kinds = Kinds::default();
         kinds.add("plain", Kind::new(Function::new(|_| async { Ok(None) })));
         let split: std::sync::Arc<dyn crate::handle::Handler> =
             std::sync::Arc::new(Function::new(|_| async { Ok(None) }));

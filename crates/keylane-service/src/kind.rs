@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use keylane_stream::retry::Backoff;
@@ -27,6 +27,8 @@ pub struct Kind {
     pub backoff: Backoff,
     /// How long an attempt may take; none for as long as it takes. Default: none.
     pub timeout: Option<Duration>,
+    /// Maximum duration of a lease, however often its worker asks for more time. Default: 12 hours.
+    pub max_lease: Duration,
     /// How many of its subtasks run at once. Default: as many as there are slots.
     pub concurrency: Option<usize>,
     /// How many of its subtasks begin in a time. Default: no bound.
@@ -86,12 +88,22 @@ impl Kind {
             attempts: 5,
             backoff,
             timeout: None,
+            max_lease: Duration::from_secs(12 * 3600),
             concurrency: None,
             rate: None,
             on_error: OnErrorChoice::default(),
             on_fail: OnFailChoice::default(),
             log_bytes: 8 * 1024,
         }
+    }
+
+    /// Its handlers: of its steps, and of its subtasks if they are done here.
+    pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<dyn Handler>> {
+        let work = match &self.work {
+            Work::Handler(handler) => Some(handler),
+            Work::Lease { .. } => None,
+        };
+        self.split.iter().chain(&self.fan_in).chain(work)
     }
 
     /// What does the work, in a word.
@@ -121,46 +133,81 @@ impl fmt::Debug for Kind {
             .field("fan_in", &self.fan_in.is_some())
             .field("attempts", &self.attempts)
             .field("timeout", &self.timeout)
+            .field("max_lease", &self.max_lease)
             .field("concurrency", &self.concurrency)
             .field("rate", &self.rate)
             .finish_non_exhaustive()
     }
 }
 
-/// The kinds of a service, by name and by number.
-#[derive(Clone, Debug, Default)]
+/// The kinds of a service, by name and by number. They can be replaced while it runs; a kind keeps its number.
+#[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    all: Vec<(Arc<str>, Kind)>,
+    /// Locked for moments, and innermost.
+    table: RwLock<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    all: Vec<Entry>,
+    /// Numbers of all kinds that there are or were.
     by_name: HashMap<Arc<str>, u32>,
 }
 
+/// A kind under its number.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) number: u32,
+    pub(crate) name: Arc<str>,
+    pub(crate) kind: Arc<Kind>,
+    /// Whether there is such a kind. If not, jobs that have it wait until there is one again.
+    pub(crate) is_there: bool,
+}
+
 impl Kinds {
-    /// Adds one, in place of what had its name before.
-    pub(crate) fn add(&mut self, name: &str, kind: Kind) {
-        let name: Arc<str> = name.into();
-        match self.by_name.get(&name) {
-            Some(&number) => self.all[number as usize].1 = kind,
-            None => {
-                let number = u32::try_from(self.all.len()).expect("nobody names so many kinds");
-                self.by_name.insert(Arc::clone(&name), number);
-                self.all.push((name, kind));
-            }
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds one, in place of what had its name before. Returns what it replaces.
+    pub(crate) fn add(&self, name: &str, kind: Kind) -> Option<Arc<Kind>> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let kind = Arc::new(kind);
+        if let Some(&number) = table.by_name.get(name) {
+            let entry = &mut table.all[number as usize];
+            entry.is_there = true;
+            return Some(std::mem::replace(&mut entry.kind, kind));
         }
+        let number = u32::try_from(table.all.len()).expect("kinds are fewer than 2^32");
+        let name: Arc<str> = name.into();
+        table.by_name.insert(Arc::clone(&name), number);
+        table.all.push(Entry { number, name, kind, is_there: true });
+        None
     }
 
+    /// The kind of this number is none any more.
+    pub(crate) fn remove(&self, number: u32) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.all[number as usize].is_there = false;
+    }
+
+    /// The number of a kind that there is.
     pub(crate) fn number(&self, name: &str) -> Option<u32> {
-        self.by_name.get(name).copied()
+        let table = self.read();
+        let number = table.by_name.get(name).copied();
+        number.filter(|number| table.all[*number as usize].is_there)
     }
 
-    pub(crate) fn get(&self, number: u32) -> &Kind {
-        &self.all[number as usize].1
+    pub(crate) fn get(&self, number: u32) -> Arc<Kind> {
+        Arc::clone(&self.read().all[number as usize].kind)
     }
 
-    pub(crate) fn name(&self, number: u32) -> &Arc<str> {
-        &self.all[number as usize].0
+    pub(crate) fn name(&self, number: u32) -> Arc<str> {
+        Arc::clone(&self.read().all[number as usize].name)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>, &Kind)> {
-        (0..).zip(&self.all).map(|(number, (name, kind))| (number, name, kind))
+    /// All kinds that there are or were.
+    pub(crate) fn all(&self) -> Vec<Entry> {
+        self.read().all.clone()
     }
 }

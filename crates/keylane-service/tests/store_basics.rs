@@ -66,7 +66,7 @@ fn what_has_not_ended_is_recovered_in_the_order_of_acceptance() {
     let (store, recovered) = open(&path);
     assert!(recovered.was_clean() && recovered.is_empty());
     drop(recovered);
-    assert_eq!(store.boot(), 1);
+    let boot = store.boot();
     let late = upload(&store, 4);
     let first = accepted(&store, 2000);
     let second = accepted(&store, 3);
@@ -109,12 +109,12 @@ fn what_has_not_ended_is_recovered_in_the_order_of_acceptance() {
     let (_copied, copy) = copy_as_is(&path);
     let (crashed, recovered) = open(&copy);
     assert!(!recovered.was_clean());
-    assert_eq!(crashed.boot(), 2);
+    assert!(crashed.boot() > boot);
     look(recovered);
     drop(store);
     let (store, recovered) = open(&path);
     assert!(recovered.was_clean());
-    assert_eq!(store.boot(), 2);
+    assert!(store.boot() > boot);
     look(recovered);
     // Numbers and places go on.
     let next = accepted(&store, 1);

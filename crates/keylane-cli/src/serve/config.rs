@@ -55,7 +55,7 @@ struct Server {
     most_store: Option<Size>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Order {
     Arrival,
@@ -64,7 +64,7 @@ enum Order {
 }
 
 /// What does something: one of these.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Doing {
     command: Option<Vec<String>>,
@@ -85,15 +85,16 @@ struct LimitsTable {
     file_size: Option<Size>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct KindTable {
+pub(super) struct KindTable {
     command: Option<Vec<String>>,
     worker: Option<Vec<String>>,
     workers: Option<NonZeroUsize>,
     tasks_per_worker: Option<NonZeroU64>,
     http: Option<String>,
     lease: Option<Span>,
+    max_lease: Option<Span>,
     env: Option<Vec<String>>,
     limits: LimitsTable,
     attempts: Option<NonZeroU32>,
@@ -282,7 +283,7 @@ impl Config {
     }
 
     /// The kinds of jobs.
-    pub(super) fn kinds(&self) -> anyhow::Result<Vec<(&str, Kind)>> {
+    pub(super) fn kinds(&self) -> anyhow::Result<Vec<(String, KindTable, Kind)>> {
         if self.kinds.is_empty() {
             bail!(
                 "there is no kind of job: add a table such as [kinds.hello] with command = [\"cat\"]"
@@ -290,15 +291,35 @@ impl Config {
         }
         let kind = |(name, table): (&'_ String, &KindTable)| {
             let kind = table.kind().with_context(|| format!("kinds.{name}"));
-            kind.map(|kind| (name.clone(), kind))
+            kind.map(|kind| (name.clone(), table.clone(), kind))
         };
-        let kinds = self.kinds.iter().map(kind).collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(self
-            .kinds
-            .keys()
-            .map(String::as_str)
-            .zip(kinds.into_iter().map(|(_, kind)| kind))
-            .collect())
+        self.kinds.iter().map(kind).collect()
+    }
+
+    /// The settings in `[server]` in which another configuration differs and that a running server cannot change.
+    pub(super) fn other_settings(&self, other: &Config) -> Vec<&'static str> {
+        let (one, other) = (&self.server, &other.server);
+        let all = [
+            ("listen", one.listen != other.listen),
+            ("store", one.store != other.store),
+            ("slots", one.slots != other.slots),
+            ("order", one.order != other.order),
+            ("hosts", one.hosts != other.hosts),
+            ("read_only", one.read_only != other.read_only),
+            ("environment", one.environment != other.environment),
+            ("keep", one.keep != other.keep),
+            ("keep_audit", one.keep_audit != other.keep_audit),
+            ("most_audit", one.most_audit != other.most_audit),
+            ("most_connections", one.most_connections != other.most_connections),
+            ("most_websockets", one.most_websockets != other.most_websockets),
+            ("most_body", one.most_body != other.most_body),
+            ("body_timeout", one.body_timeout != other.body_timeout),
+            ("most_payload", one.most_payload != other.most_payload),
+            ("most_subtasks", one.most_subtasks != other.most_subtasks),
+            ("most_waiting", one.most_waiting != other.most_waiting),
+            ("most_store", one.most_store != other.most_store),
+        ];
+        all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 }
 
@@ -348,6 +369,7 @@ impl KindTable {
                 ..plain.backoff
             }),
             timeout: self.timeout.map(|span| span.0),
+            max_lease: self.max_lease.map_or(plain.max_lease, |span| span.0),
             concurrency: self.concurrency.map(NonZeroUsize::get),
             rate: self.rate.map(|rate| Rate {
                 per_second: rate.0,
@@ -363,14 +385,16 @@ impl KindTable {
         if self.lease.is_some_and(|lasts| lasts.0.is_zero()) {
             bail!("`lease` is how long a task is lent for; write 30s");
         }
-        let Some(timeout) = self.timeout else { return Ok(()) };
-        if timeout.0.is_zero() {
-            bail!("`timeout` is how long an attempt may take; write 5m, or leave it out");
+        if self.max_lease.is_some() && self.lease.is_none() {
+            bail!("`max_lease` bounds a `lease`: add `lease`, or leave it out");
         }
-        if self.lease.is_some() && self.split.is_none() && self.fan_in.is_none() {
-            bail!(
-                "`timeout` is for what is done here, and a lease ends by its own time: leave it out"
-            );
+        if let (Some(max), Some(lasts)) = (self.max_lease, self.lease)
+            && max.0 < lasts.0
+        {
+            bail!("`max_lease` is shorter than `lease`: write a longer one, such as 12h");
+        }
+        if self.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
+            bail!("`timeout` is how long an attempt may take; write 5m, or leave it out");
         }
         Ok(())
     }
@@ -505,13 +529,14 @@ mod tests {
         assert_eq!(settings.keep, Some(Duration::from_secs(30 * 24 * 3600)));
         assert_eq!((settings.keep_audit, settings.most_audit), (None, 5000));
         let kinds = config.kinds().unwrap();
-        let names: Vec<_> = kinds.iter().map(|(name, kind)| (*name, kind.sort())).collect();
+        let names: Vec<_> =
+            kinds.iter().map(|(name, _, kind)| (name.as_str(), kind.sort())).collect();
         assert_eq!(names, [("remote", "lease"), ("resize", "command")]);
-        let resize = &kinds[1].1;
+        let resize = &kinds[1].2;
         assert!(resize.split.is_some() && resize.fan_in.is_some());
         assert_eq!(resize.rate.unwrap().per_second, 0.5);
         assert_eq!(resize.backoff.longest, Duration::from_secs(10));
-        assert_eq!((resize.log_bytes, kinds[0].1.log_bytes), (64 * 1024, 8 * 1024));
+        assert_eq!((resize.log_bytes, kinds[0].2.log_bytes), (64 * 1024, 8 * 1024));
     }
 
     #[test]
@@ -548,7 +573,8 @@ mod tests {
         for (text, said) in [
             (format!("{command}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
             (format!("{lease}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
-            (format!("{lease}\ntimeout = \"1s\""), ["kinds.a: `timeout`", "leave it out"]),
+            (format!("{command}\nmax_lease = \"1h\""), ["kinds.a: `max_lease`", "add `lease`"]),
+            ("lease = \"30s\"\nmax_lease = \"9s\"".into(), ["kinds.a: `max_lease`", "12h"]),
             (format!("{command}\ntimeout = \"0s\""), ["kinds.a: `timeout`", "write 5m"]),
             ("lease = \"0s\"".to_owned(), ["kinds.a: `lease`", "write 30s"]),
             (format!("{lease}\nenv = [\"PATH\"]"), ["kinds.a: `env`", "elsewhere"]),
@@ -571,6 +597,7 @@ mod tests {
             format!("{command}\nrate = \"1/s\"\nburst = 5\nenv = []\nlimits = {{ files = 9 }}"),
             format!("{worker}\nworkers = 2\ntasks_per_worker = 5\nconcurrency = 3\nenv = []"),
             format!("{http}\nlog_bytes = \"8K\"\nfan_in = {{ command = [\"a\"] }}"),
+            format!("{lease}\ntimeout = \"10s\"\nmax_lease = \"1h\""),
             format!(
                 "{lease}\nlog_bytes = \"0\"\nconcurrency = 3\ntimeout = \"1s\"\nfan_in = {{ command = [\"a\"], env = [] }}"
             ),

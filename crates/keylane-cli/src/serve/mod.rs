@@ -1,8 +1,10 @@
 //! `keylane serve`: the task service as a process. It starts, says where it listens, and stops well.
 
 mod config;
+mod reload;
 mod store;
 
+use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use clap::Args;
 use keylane_process::Guard;
 use keylane_service::Service;
 use keylane_service::http::{Server, Settings};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::consume::Span;
@@ -42,7 +44,9 @@ pub(crate) struct ServeArgs {
 
 const AFTER_HELP: &str = "\
 The first SIGTERM or SIGINT stops accepting and begins nothing more; what runs may end, within the time of
---stop-within. The second ends it at once; nothing that was acknowledged is lost by that.
+--stop-within. Remote workers can heartbeat and complete meanwhile. The second signal ends it at once; nothing that was
+acknowledged is lost by that. SIGHUP reads tokens, certificates and kinds anew and ends nothing; in a terminal it stops the
+server as SIGTERM does.
 
 Example of a configuration:
 
@@ -56,33 +60,40 @@ docs/serve.md has every setting.";
 /// Runs `keylane serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     let config = config::Config::read(&args.config)?;
-    let kinds = config.kinds()?;
     let serving = config.serving()?;
+    config.kinds()?;
     if args.check {
         println!("{}: all is well", args.config.display());
         return Ok(Ending::Finished { failed: 0 });
     }
     log();
+    let kinds = reload::Kinds::of(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
     let mut builder = Service::builder(config.settings(&args.store)).guard(Guard::ThisProgram);
-    for (name, kind) in kinds {
-        builder = builder.kind(name, kind);
+    for (name, kind) in kinds.all() {
+        builder = builder.kind(&name, kind);
     }
     let ending = runtime.block_on(async {
         let mut stops = Stops::watch()?;
         let service = builder.start().await.context("cannot start the service")?;
         let server = Server::start(&service, serving.clone()).await?;
         say(&server, &serving);
-        let signal = stops.next().await;
+        let mut reloads = reload::Reloads { config: args.config.clone(), server: config, kinds };
+        let signal = loop {
+            match stops.next().await {
+                SIGHUP if !stops.hangup_stops => reloads.run(&service, &server).await,
+                signal => break signal,
+            }
+        };
         // Before anybody is told so: what ends because of what we say must not make room for another.
         service.drain();
         eprintln!("keylane: stopping; again to stop at once");
         tokio::select! {
             () = stop(server, service, args.stop_within.0) => {}
-            _ = stops.next() => eprintln!("keylane: stopped at once; what ran is tried again"),
+            () = stops.again() => eprintln!("keylane: stopped at once; what ran is tried again"),
         }
         Ok::<_, anyhow::Error>(match signal {
             // Asked to stop, it has.
@@ -96,10 +107,16 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     ending
 }
 
-/// Both in one time: what the server's connections took of it, the service no longer has.
+/// How long the server's connections have in any case to be answered, when all that runs has had its time.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// All in one time. The server answers until nothing runs any more, so that remote workers can say what came of their
+/// leases, and `/readyz` that it stops; what its connections then take of the time, the service no longer has.
 async fn stop(server: Server, service: Service, within: Duration) {
     let begun = Instant::now();
-    server.stop(within).await;
+    server.drain();
+    service.quiesce(within).await;
+    server.stop(within.saturating_sub(begun.elapsed()).max(GOODBYE)).await;
     service.stop(within.saturating_sub(begun.elapsed())).await;
 }
 
@@ -124,10 +141,13 @@ fn log() {
     let _ = plain.with_ansi(false).try_init();
 }
 
-/// The signals that ask for an end.
+/// The signals that ask for an end, or for the configuration to be read anew.
 struct Stops {
     interrupts: Signal,
     terminations: Signal,
+    hangups: Signal,
+    /// Whether SIGHUP asks for an end: it runs in a terminal, which sends that when it is closed.
+    hangup_stops: bool,
 }
 
 impl Stops {
@@ -136,6 +156,8 @@ impl Stops {
         Ok(Stops {
             interrupts: watch(SignalKind::interrupt())?,
             terminations: watch(SignalKind::terminate())?,
+            hangups: watch(SignalKind::hangup())?,
+            hangup_stops: stdin().is_terminal() || stdout().is_terminal() || stderr().is_terminal(),
         })
     }
 
@@ -143,7 +165,14 @@ impl Stops {
         tokio::select! {
             _ = self.interrupts.recv() => SIGINT,
             _ = self.terminations.recv() => SIGTERM,
+            _ = self.hangups.recv() => SIGHUP,
         }
+    }
+
+    /// The next one that asks for an end once more.
+    async fn again(&mut self) {
+        // A terminal that is closed may say so twice, by its kernel and by its shell.
+        while self.next().await == SIGHUP {}
     }
 }
 

@@ -15,9 +15,9 @@ use super::made::Made;
 use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
 use crate::kind::Work;
 use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Packed, Step};
-use crate::store::{Outcome as Written, OutcomeKind};
+use crate::store::{Mark, Outcome as Written, OutcomeKind, Stage};
 use crate::wire::{EventKind, JobState, Slice, Timestamp};
-use crate::{JobNumber, SubtaskNumber};
+use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
 /// How long a handler that was told to give up has for it before it is dropped: more than a process gets
 /// between SIGTERM and SIGKILL.
@@ -57,7 +57,8 @@ impl Core {
             Handled::FanIn => kind.fan_in.as_ref(),
             Handled::Subtask(_) => match &kind.work {
                 Work::Handler(handler) => Some(handler),
-                Work::Lease { .. } => unreachable!("a lease is given to whoever asked"),
+                // The kinds were replaced since it was started.
+                Work::Lease { .. } => None,
             },
         };
         let step = attempt.step;
@@ -68,6 +69,9 @@ impl Core {
                 handled(&**handler, attempt, timeout).await
             }
             // The kinds were configured anew since the job came.
+            None if matches!(step, Handled::Subtask(_)) => {
+                Err(Failure::passing("its kind is for remote workers now"))
+            }
             None => Err(Failure::lasting("its kind has no such step any more")),
         };
         let answer = match (step, answer) {
@@ -114,8 +118,8 @@ impl Core {
 
     /// Called on the writer's thread, in the order of the commits.
     fn enter_made(&self, job: JobNumber, total: u32, made: Packed) {
-        let now = self.clock.now();
         let mut books = self.books();
+        let now = self.clock.now();
         let (count, key_bytes, has_keys) = (made.count(), made.key_bytes(), made.has_keys());
         // A job that was cancelled takes no more; what it would have had counts as cancelled with it.
         let added = books.scheduler.add_packed(job, made, now.0);
@@ -135,8 +139,8 @@ impl Core {
 
     /// A run has ended with this. Nothing is done if somebody has ended it before.
     pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: Answer) -> bool {
-        let now = self.clock.now();
         let mut books = self.books();
+        let now = self.clock.now();
         let Some(running) = books.running.remove(&fence) else { return false };
         let end = match &answer {
             Ok(_) => End::Succeeded,
@@ -161,14 +165,18 @@ impl Core {
     ) {
         books.slots.give_back(running.slot);
         running.keys.iter().for_each(|key| _ = books.keys_in_use.remove(key));
-        if running.lease.is_some() {
+        if let Some(held) = &running.lease {
+            held.promised_to.into_iter().for_each(|ask| books.claimers.break_promise(ask));
             books.claimers.ended(running.kind);
             self.admit_leases(books, [running.kind], now);
         }
+        let is_withdrawn = end == End::Withdrawn;
         let ended = books.scheduler.ended(running.job, running.step, fence, end, now.0);
         let ended = ended.expect("a run is in the books as long as it is in the scheduler");
-        self.draw(books, &running, ended.fate, now);
-        note_log(books, &running, fence, ended.fate, now);
+        if !is_withdrawn {
+            self.draw(books, &running, ended.fate, now);
+            note_log(books, &running, fence, ended.fate, now);
+        }
         let (error, result) = match answer {
             Ok(result) => (None, result),
             Err(failure) => (Some(failure.error), None),
@@ -177,8 +185,9 @@ impl Core {
             live.touch(now);
         }
         books.changed.insert(running.job);
+        note_stage(books, &running, ended.fate, is_withdrawn, error.as_deref(), now);
         match ended.fate {
-            Fate::Again { .. } => books.totals.retried += 1,
+            Fate::Again { .. } => books.totals.retried += u64::from(!is_withdrawn),
             Fate::Stopped => self.announce_stop(&running, error.as_deref(), now),
             Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
                 self.note_end(books, &running, ended.fate, error, result, now);
@@ -188,11 +197,16 @@ impl Core {
     }
 
     /// When a failed attempt is followed by another, if one is left.
-    fn retry_at(&self, running: &Running, failure: &Failure, now: Timestamp) -> Option<u64> {
+    pub(super) fn retry_at(
+        &self,
+        running: &Running,
+        failure: &Failure,
+        now: Timestamp,
+    ) -> Option<u64> {
         if !failure.retry {
             return None;
         }
-        let backoff = &self.kinds.get(running.kind).backoff;
+        let backoff = self.kinds.get(running.kind).backoff;
         let after = failure.after.map(|after| after.min(MAX_AFTER));
         let wait = after.unwrap_or_else(|| backoff.wait(running.attempt, self.chance()));
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -310,6 +324,37 @@ impl Core {
             rule: super::ask::rule_text(running.rule).into(),
         });
     }
+}
+
+/// Bytes of the reason that is kept of why a key is stopped.
+const MAX_REASON_BYTES: usize = 1024;
+
+/// An attempt has ended and its subtask has not: its mark says how it goes on after a restart.
+fn note_stage(
+    books: &mut Books,
+    running: &Running,
+    fate: Fate,
+    is_withdrawn: bool,
+    error: Option<&str>,
+    now: Timestamp,
+) {
+    let stage = match fate {
+        Fate::Again { at: Some(until) } => {
+            Stage::BackingOff { since_ms: now.0, wait_ms: until.saturating_sub(now.0) }
+        }
+        // The mark that is there says that it runs here, which a restart has begun again as well.
+        Fate::Again { at: None } if running.lease.is_none() => return,
+        Fate::Again { at: None } => Stage::Started,
+        Fate::Stopped => {
+            let error = error.unwrap_or_default();
+            let reason = error[..error.floor_char_boundary(MAX_REASON_BYTES)].into();
+            Stage::Stopped { since_ms: now.0, reason }
+        }
+        Fate::Succeeded | Fate::Failed | Fate::Cancelled => return,
+    };
+    let attempt = running.attempt - u32::from(is_withdrawn);
+    let subtask = SubtaskId { job: running.job, number: running.number };
+    books.unwritten.changes.mark(subtask, Mark { attempt, stage });
 }
 
 /// What a handler makes of an attempt, within its time.

@@ -1,19 +1,21 @@
 //! How jobs begin: at the start of the service, when what the store has is put back into order and goes on; and those that
 //! were put off, when their time has come.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Core;
 use super::books::{Batch, Books, Effect, Live, first_version};
+use super::grant::Survivor;
 use super::holds::Entered;
 use super::plan::Plan;
 use crate::head::Head;
-use crate::kind::{Kind, Work};
+use crate::kind::{Entry, Kind, Work};
 use crate::schedule::{
     self, Accepted, EndedCounts, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome,
-    Step,
+    Restored, Step,
 };
-use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob};
+use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob, Stage};
 use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
 use crate::{JobNumber, Key, SubtaskNumber};
 
@@ -27,7 +29,9 @@ pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
         (Some(most), Some(wanted)) => Some(most.min(wanted)),
         (most, wanted) => most.or(wanted),
     };
-    KindLimits { concurrency, rate: kind.rate.map(rate_of) }
+    // The steps of a kind for remote workers run here.
+    let subtasks_only = wanted.is_some();
+    KindLimits { concurrency, rate: kind.rate.map(rate_of), subtasks_only }
 }
 
 /// A rate as tokens in a time: whole numbers, exact to a thousandth.
@@ -91,12 +95,34 @@ pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
 }
 
 impl Core {
-    /// Sets the bounds of all kinds.
+    /// Sets the bounds of all kinds. Nothing begins of one that is there no more.
     pub(super) fn set_kinds(&self, books: &mut Books, now: Timestamp) {
-        for (number, _, kind) in self.kinds.iter() {
-            let wanted = matches!(kind.work, Work::Lease { .. }).then_some(0);
-            books.scheduler.set_kind(KindId(number), limits_of(kind, wanted), now.0);
+        for Entry { number, kind, is_there, .. } in self.kinds.all() {
+            let is_leased = matches!(kind.work, Work::Lease { .. });
+            let wanted = is_leased.then(|| books.claimers.wanted(number));
+            let limits = match is_there {
+                true => limits_of(&kind, wanted),
+                false => KindLimits { concurrency: Some(0), ..KindLimits::default() },
+            };
+            books.scheduler.set_kind(KindId(number), limits, now.0);
         }
+    }
+
+    /// Replaces the kinds while jobs run: of those that run nothing changes, and what begins from now on does as its kind
+    /// then is. Returns what was replaced.
+    pub(super) fn replace_kinds(&self, kinds: Vec<(String, Kind)>) -> Vec<Arc<Kind>> {
+        // Under the lock of the books, so that no start sees a kind and the limits of another one.
+        let mut books = self.books();
+        let now = self.clock.now();
+        for entry in self.kinds.all() {
+            if !kinds.iter().any(|(name, _)| **name == *entry.name) {
+                self.kinds.remove(entry.number);
+            }
+        }
+        let replaced = kinds.into_iter().filter_map(|(name, kind)| self.kinds.add(&name, kind));
+        let replaced = replaced.collect();
+        self.set_kinds(&mut books, now);
+        replaced
     }
 
     /// A job of an earlier process goes on.
@@ -139,20 +165,23 @@ impl Core {
         };
         let ended_before = ended_counts(&live.ended);
         let is_failing = live.head.on_error == OnErrorChoice::FailFast && ended_before.failed > 0;
-        let subtasks = waiting.subtasks.iter();
+        let is_leased =
+            kind.is_some_and(|kind| matches!(self.kinds.get(kind).work, Work::Lease { .. }));
+        let (stages, allowed) = (&waiting.stages, live.head.attempts.max(1));
+        let keys_and_attempts = waiting.subtasks.iter().map(|(number, keys, tried)| {
+            // An attempt that goes on is made when it is restored.
+            let goes_on = matches!(stages.get(number), Some(Stage::Leased { .. })) && is_leased;
+            let made = if goes_on { (*tried).min(allowed).saturating_sub(1) } else { *tried };
+            new_subtask(*number, keys, made)
+        });
         let new = NewJob {
             paused: live.paused,
             start_at: live.begins_at.map(|at| at.0),
             split: waiting.split.filter(|_| plan.is_unsplit()),
             fan_in: live.head.fan_in.then_some(waiting.fan_in.unwrap_or(0)),
             ended: ended_before,
-            ..new_job(
-                number,
-                // Held, nothing of it begins, so nothing asks for its kind.
-                kind.unwrap_or(u32::MAX),
-                &live.head,
-                subtasks.map(|(number, keys, tried)| new_subtask(*number, keys, *tried)),
-            )
+            // Held, nothing of it begins, so nothing asks for its kind.
+            ..new_job(number, kind.unwrap_or(u32::MAX), &live.head, keys_and_attempts)
         };
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
         let missing_kind = kind.is_none().then(|| live.head.kind.clone());
@@ -162,14 +191,60 @@ impl Core {
         books.unfinished += waiting.subtasks.len() as u64;
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(books, number, &accepted, now);
+        // All of it enters before what was under way is restored: that heads its lanes.
+        while let Some(done) = books.scheduler.work_off(now.0) {
+            self.note_accepted(books, done.job, &done.accepted, now);
+        }
         if let Some(kind) = missing_kind.filter(|_| books.live.contains_key(&number)) {
             Self::hold_without_kind(books, number, &kind, now);
         }
+        self.restore(books, number, kind, waiting, now);
         // What had been decided before the end goes on being so.
         if is_cancelling || is_failing || has_failed_step {
             self.drop_rest(books, number, !is_cancelling, now);
         }
         Ok(Entered { job: number, entered: job.entered, has_keys })
+    }
+
+    /// What was under way of a job that was accepted just now goes on.
+    fn restore(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        kind: Option<u32>,
+        mut waiting: Waiting,
+        now: Timestamp,
+    ) {
+        for (subtask, keys, attempt) in waiting.subtasks {
+            match waiting.stages.remove(&subtask) {
+                None | Some(Stage::Started) => {}
+                // Without its kind the job is held, and that is what it waits for.
+                Some(Stage::BackingOff { .. }) if kind.is_none() => {}
+                Some(Stage::BackingOff { since_ms, wait_ms }) => {
+                    // The clock may have been put back meanwhile.
+                    let until = since_ms.min(now.0).saturating_add(wait_ms);
+                    if until > now.0 {
+                        let was = Restored::BackingOff { until };
+                        books.scheduler.restore(job, subtask, was, now.0);
+                    }
+                }
+                Some(Stage::Stopped { .. }) => {
+                    books.scheduler.restore(job, subtask, Restored::Stopped, now.0);
+                }
+                Some(Stage::Leased { fence, since_ms, worker }) => {
+                    let (since, worker) = (Timestamp(since_ms), worker.map(String::from));
+                    let survivor = Survivor { subtask, attempt, fence, since, worker };
+                    let is_kept = kind
+                        .is_some_and(|kind| self.keep_lease(books, job, kind, keys, survivor, now));
+                    if !is_kept {
+                        tracing::warn!(
+                            fence,
+                            "a lease was not kept, and its subtask is tried again"
+                        );
+                    }
+                }
+            }
+        }
     }
 
     /// How a job's subtasks have ended so far, its steps apart.
@@ -262,6 +337,8 @@ struct Waiting {
     split: Option<u32>,
     fan_in: Option<u32>,
     subtasks: Vec<(SubtaskNumber, Vec<Key>, u32)>,
+    /// What those of them were doing that did more than to be begun.
+    stages: HashMap<SubtaskNumber, Stage>,
 }
 
 impl Waiting {
@@ -273,6 +350,9 @@ impl Waiting {
             Step::Subtask(number) => {
                 let keys = one.subtask.keys().map(Key::new).collect();
                 waiting.subtasks.push((number, keys, one.attempts));
+                if *one.stage != Stage::Started {
+                    waiting.stages.insert(number, one.stage.clone());
+                }
             }
         })?;
         Ok(waiting)

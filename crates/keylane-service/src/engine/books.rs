@@ -37,6 +37,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::fences::Fences;
 use super::lease::Claimers;
 use super::plan::Plan;
 use super::timeline::Slots;
@@ -81,9 +82,12 @@ pub(super) struct Books {
     pub(super) paused_keys: HashMap<Key, Timestamp>,
     /// What an operator has to decide about before it goes on.
     pub(super) holds: super::holds::Holds,
-    /// Whether attempts begin only when their marks are on the disk: after a crash, for one of the first may
-    /// have caused it, and must not be able to do so for ever.
-    pub(super) is_careful: bool,
+    /// Jobs that a process had under way which ended without closing the store: their attempts begin when their marks are
+    /// on the disk, for one of them may have caused that, and must not be able to do so for ever. A job leaves when it is
+    /// over.
+    pub(super) careful: HashSet<JobNumber>,
+    /// Fences that may be given out.
+    pub(super) fences: Fences,
     /// The fences of starts whose marks are on the disk now.
     pub(super) held_back: VecDeque<u64>,
     /// Whether the service is about to stop, and takes and begins nothing.
@@ -94,6 +98,13 @@ pub(super) struct Books {
     pub(super) key_bytes: u64,
     /// Jobs that are over, and that somebody is about to take up again.
     pub(super) retried: HashSet<JobNumber>,
+}
+
+impl Books {
+    /// A lease ends at this time, unless there is a heartbeat.
+    pub(super) fn expect_expiry(&mut self, ends: Timestamp) {
+        self.next_expiry = Some(self.next_expiry.map_or(ends, |next| next.min(ends)));
+    }
 }
 
 /// What goes to the disk together.
@@ -129,6 +140,10 @@ pub(super) enum Effect {
     Entered { job: JobNumber },
     /// An attempt may begin: its mark is written.
     Marked { fence: u64 },
+    /// A lease may be handed over: its mark is written, and the end of all before it.
+    Granted { fence: u64 },
+    /// The fences of this number are reserved.
+    Reserved { boot: u64 },
     /// Somebody wants to know when all that happened before is written, or that it was refused.
     Tell(oneshot::Sender<Result<(), Refused>>),
 }
@@ -255,8 +270,8 @@ pub(super) struct Running {
     pub(super) log: Log,
     /// If a worker elsewhere has it.
     pub(super) lease: Option<super::lease::Held>,
-    /// Unless one has it, this is among what a stop waits for: from its start in the books, which is before its
-    /// handler has it, to its end in them.
+    /// This is among what a stop waits for, of what runs here or of leases: from its start in the books, which is before
+    /// its handler or worker has it, to its end in them.
     pub(super) awaited: Option<TaskTrackerToken>,
 }
 

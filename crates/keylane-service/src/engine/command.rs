@@ -54,8 +54,8 @@ impl Core {
     ) -> Result<Job, Refused> {
         if self.is_in_books(id).await? {
             {
-                let now = self.clock.now();
                 let mut books = self.books_to_change()?;
+                let now = self.clock.now();
                 match self.cancel(&mut books, id.number(), request.mode, now) {
                     Ok(()) => self.log_in(&mut books, act),
                     // It has ended just now, which is as well.
@@ -79,8 +79,8 @@ impl Core {
     ) -> Result<Job, Refused> {
         self.is_in_books(id).await?;
         {
-            let now = self.clock.now();
             let mut books = self.books_to_change()?;
+            let now = self.clock.now();
             self.set_paused(&mut books, id.number(), paused, now)?;
             self.log_in(&mut books, act);
             self.write_next(&mut books);
@@ -100,8 +100,8 @@ impl Core {
     ) -> Result<Job, Refused> {
         self.is_in_books(id).await?;
         {
-            let now = self.clock.now();
             let mut books = self.books_to_change()?;
+            let now = self.clock.now();
             self.patch(&mut books, id.number(), patch, version, now)?;
             self.log_in(&mut books, act);
             self.write_next(&mut books);
@@ -278,8 +278,8 @@ impl Core {
         again: Again,
         first: Packed,
     ) -> Option<tokio::task::JoinHandle<()>> {
-        let now = self.clock.now();
         let mut guard = self.books();
+        let now = self.clock.now();
         let books = &mut *guard;
         let number = id.number();
         let Again { head, kind, created, started, last_version, plan, split, parts, ended, .. } =
@@ -382,8 +382,8 @@ impl Core {
     ) -> Result<Option<KeyView>, Refused> {
         let key = Key::new(key);
         {
-            let now = self.clock.now();
             let mut books = self.books_to_change()?;
+            let now = self.clock.now();
             match what {
                 KeyCommand::Pause => self.set_key_paused(&mut books, &key, true, now),
                 KeyCommand::Resume => self.set_key_paused(&mut books, &key, false, now),

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::Begin;
 use super::books::{Books, Effect, Running};
-use super::lease::Held;
 use super::{Core, StoreHealth};
 use crate::handle::{Attempt, Failure, Step as Handled};
 use crate::kind::Work;
@@ -67,9 +66,10 @@ impl Core {
     fn next_starts(self: &Arc<Self>, starts: &mut Vec<Begin>) -> Duration {
         /// Also without a reason somebody has a look: at leases that end, above all.
         const LONGEST: Duration = Duration::from_secs(1);
-        let now = self.clock.now();
         let mut guard = self.books();
         let books = &mut *guard;
+        self.follow_clock(books);
+        let now = self.clock.now();
         // A batch that was not written must be, before there is more; while it is tried once more it is nowhere else.
         let is_full = books.refused.is_some() || *self.health() == StoreHealth::Full;
         // Their ends could not be told either.
@@ -79,8 +79,13 @@ impl Core {
         Core::note_due(books, now);
         self.work_off(books, now);
         self.admit_held_back(books, starts);
+        if let Some(boot) = books.fences.next_reservation(books.scheduler.next_fence()) {
+            books.unwritten.changes.raise_boot(boot);
+            books.unwritten.effects.push(Effect::Reserved { boot });
+        }
         let may_start = !is_full && books.unwritten.effects.len() < MOST_UNWRITTEN;
-        while may_start && starts.len() < AT_ONCE {
+        while may_start && starts.len() < AT_ONCE && books.fences.has(books.scheduler.next_fence())
+        {
             let Some(start) = books.scheduler.poll_start(now.0) else { break };
             if let Some(begin) = self.register(books, start, now) {
                 starts.push(begin);
@@ -137,24 +142,18 @@ impl Core {
         }
         books.changed.insert(start.job);
         let subtask = SubtaskId { job: start.job, number };
-        books.unwritten.changes.started(subtask, start.attempt);
         let leased = match &self.kinds.get(kind).work {
             Work::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
             _ => None,
         };
         if let Some(lasts) = leased {
-            let given = books.claimers.give(kind, start.fence);
-            let (worker, kinds) = given.expect("a kind runs no more than was asked for");
-            let expires = Timestamp(now.0.saturating_add(millis(lasts)));
-            running.lease = Some(Held { worker, lasts, expires });
-            books.next_expiry = Some(books.next_expiry.map_or(expires, |next| next.min(expires)));
-            books.running.insert(start.fence, running);
-            self.admit_leases(books, kinds, now);
+            self.promise(books, start.fence, running, lasts, now);
             return None;
         }
+        books.unwritten.changes.started(subtask, start.attempt);
         running.awaited = Some(self.tasks.token());
         // A fan-in reads the results, so it waits until all of them are there to be read.
-        if books.is_careful || start.step == Step::FanIn {
+        if books.careful.contains(&start.job) || start.step == Step::FanIn {
             books.running.insert(start.fence, running);
             books.unwritten.effects.push(Effect::Marked { fence: start.fence });
             return None;
@@ -177,7 +176,7 @@ impl Core {
         let timeout = live.head.timeout();
         let attempt = Attempt {
             job: live.id,
-            kind: Arc::clone(self.kinds.name(running.kind)),
+            kind: self.kinds.name(running.kind),
             step: match running.step {
                 Step::Split => Handled::Split,
                 Step::Subtask(number) => Handled::Subtask(number),
@@ -249,7 +248,7 @@ impl Core {
                 continue;
             }
             let wanted = books.claimers.wanted(number);
-            let limits = super::begin::limits_of(kind, Some(wanted));
+            let limits = super::begin::limits_of(&kind, Some(wanted));
             books.scheduler.set_kind(KindId(number), limits, now.0);
         }
     }

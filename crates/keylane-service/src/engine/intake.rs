@@ -439,8 +439,8 @@ impl Core {
         let Entering { number, id, total, kind, head, subtasks, room, created } = entering;
         let (count, key_bytes) = (subtasks.count(), subtasks.key_bytes());
         let has_keys = subtasks.has_keys();
-        let now = self.clock.now();
         let mut books = self.books();
+        let now = self.clock.now();
         let new = new_job(number, kind, &head, subtasks);
         let live = Live {
             id,

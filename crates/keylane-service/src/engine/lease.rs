@@ -1,8 +1,18 @@
 //! Workers elsewhere: who waits for work, and who has a lease.
 //!
 //! A kind for them runs as many subtasks at a time as there are leases and open asks, so that the scheduler
-//! names one exactly when somebody is there to take it. It is handed over in the same critical section,
-//! so no ask can time out in between.
+//! names one exactly when an ask is there to take it.
+//!
+//! # A lease is granted in two steps
+//!
+//! 1. In the critical section in which the scheduler starts the subtask it is *promised* to the first ask, which has room
+//!    for one less from then on. The mark of the attempt, which names the lease, goes to the disk behind the end of
+//!    whatever stood before the subtask, for that was put into the batch before.
+//! 2. When the mark is on the disk the lease is *handed* to the ask, and its time begins. So a crash never takes back the
+//!    end of a predecessor of what a worker has, and a restart knows of every lease that a worker can have.
+//!
+//! An ask that is over in between, or before its client has the answer, leaves its leases: they are withdrawn, and their
+//! attempts do not count, because no worker has seen them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::dispatch::millis;
 use crate::wire::Timestamp;
 
 /// A lease that somebody has.
@@ -19,8 +30,24 @@ pub(super) struct Held {
     pub(super) worker: Option<String>,
     /// How long it lasts from a heartbeat on.
     pub(super) lasts: Duration,
-    /// When it ends, unless there is one.
+    /// When it ends, unless there is one. Never, as long as it is promised.
     pub(super) expires: Timestamp,
+    /// When it ends whatever its worker says.
+    pub(super) deadline: Timestamp,
+    /// Number of the ask that it is promised to, until it is handed over.
+    pub(super) promised_to: Option<u64>,
+}
+
+impl Held {
+    /// When it ends if nothing is said.
+    pub(super) fn ends(&self) -> Timestamp {
+        self.expires.min(self.deadline)
+    }
+
+    /// It lasts as long as from a heartbeat now.
+    pub(super) fn renew(&mut self, now: Timestamp) {
+        self.expires = Timestamp(now.0.saturating_add(millis(self.lasts)));
+    }
 }
 
 /// Those who wait for work, the first first.
@@ -38,8 +65,18 @@ struct Claimer {
     kinds: Vec<u32>,
     /// How many it still takes.
     room: u32,
+    /// How many were promised to it and not handed over.
+    promised: u32,
     worker: Option<String>,
     given: Arc<Given>,
+}
+
+/// To which ask a run was promised, what its worker is called, and for which kinds it has less room now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Promise {
+    pub(super) to: u64,
+    pub(super) worker: Option<String>,
+    pub(super) kinds: Vec<u32>,
 }
 
 /// What a claimer was given, until it looks.
@@ -65,7 +102,9 @@ impl Claimers {
     ) -> (u64, Arc<Given>) {
         self.next += 1;
         let given = Arc::new(Given::default());
-        let claimer = Claimer { number: self.next, kinds, room, worker, given: Arc::clone(&given) };
+        let number = self.next;
+        let claimer =
+            Claimer { number, kinds, room, promised: 0, worker, given: Arc::clone(&given) };
         self.waiting.push(claimer);
         (self.next, given)
     }
@@ -82,20 +121,49 @@ impl Claimers {
         asked.saturating_add(self.held.get(&kind).copied().unwrap_or(0))
     }
 
-    /// Gives a run to the first who wants the kind, and says what they are called and which kinds' bounds that
-    /// changes. None if nobody does.
-    pub(super) fn give(&mut self, kind: u32, fence: u64) -> Option<(Option<String>, Vec<u32>)> {
-        let at = self.waiting.iter().position(|claimer| claimer.kinds.contains(&kind))?;
-        let claimer = &mut self.waiting[at];
+    /// Promises a run of the kind to the first ask that has room for one. None if there is none.
+    pub(super) fn promise(&mut self, kind: u32) -> Option<Promise> {
+        let wants = |claimer: &&mut Claimer| claimer.room > 0 && claimer.kinds.contains(&kind);
+        let claimer = self.waiting.iter_mut().find(wants)?;
+        claimer.room -= 1;
+        claimer.promised += 1;
+        *self.held.entry(kind).or_default() += 1;
+        let (worker, kinds) = (claimer.worker.clone(), claimer.kinds.clone());
+        Some(Promise { to: claimer.number, worker, kinds })
+    }
+
+    /// Hands over a run that was promised. False if the ask is over.
+    pub(super) fn hand(&mut self, to: u64, fence: u64) -> bool {
+        let Some(claimer) = self.waiting.iter_mut().find(|claimer| claimer.number == to) else {
+            return false;
+        };
+        claimer.promised -= 1;
         claimer.given.fences.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
         claimer.given.told.notify_one();
-        claimer.room -= 1;
-        let (worker, kinds) = (claimer.worker.clone(), claimer.kinds.clone());
-        if claimer.room == 0 {
-            self.waiting.remove(at);
+        true
+    }
+
+    /// A run that was promised has ended before it was handed over.
+    pub(super) fn break_promise(&mut self, to: u64) {
+        if let Some(claimer) = self.waiting.iter_mut().find(|claimer| claimer.number == to) {
+            claimer.promised -= 1;
+            // It may have been all that it waits for.
+            claimer.given.told.notify_one();
         }
+    }
+
+    /// Takes no more for this ask. Whether something is promised to it that was not handed over.
+    pub(super) fn close(&mut self, number: u64) -> bool {
+        let claimer = self.waiting.iter_mut().find(|claimer| claimer.number == number);
+        claimer.is_some_and(|claimer| {
+            claimer.room = 0;
+            claimer.promised > 0
+        })
+    }
+
+    /// A worker has a lease of the kind since before a restart.
+    pub(super) fn restore(&mut self, kind: u32) {
         *self.held.entry(kind).or_default() += 1;
-        Some((worker, kinds))
     }
 
     /// A lease of the kind has ended.
@@ -119,13 +187,21 @@ mod tests {
         let (first, given) = claimers.ask(vec![1, 2], 2, Some("a".into()));
         claimers.ask(vec![2], 1, None);
         assert_eq!((claimers.wanted(1), claimers.wanted(2), claimers.wanted(3)), (2, 3, 0));
-        assert_eq!(claimers.give(2, 70), Some((Some("a".into()), vec![1, 2])));
+        let promise = Promise { to: first, worker: Some("a".into()), kinds: vec![1, 2] };
+        assert_eq!(claimers.promise(2), Some(promise));
         assert_eq!((claimers.wanted(1), claimers.wanted(2)), (1, 3));
+        // It is there when it is handed over, and not before.
+        assert_eq!(given.take(), [0; 0]);
+        assert!(claimers.close(first));
+        assert_eq!((claimers.wanted(1), claimers.wanted(2)), (0, 2));
+        assert!(claimers.hand(first, 70));
+        assert!(!claimers.close(first));
         assert_eq!(given.take(), [70]);
         claimers.leave(first);
+        assert!(!claimers.hand(first, 71));
         assert_eq!((claimers.wanted(1), claimers.wanted(2)), (0, 2));
-        assert_eq!(claimers.give(1, 71), None);
-        assert!(claimers.give(2, 72).is_some());
+        assert_eq!(claimers.promise(1), None);
+        assert!(claimers.promise(2).is_some());
         claimers.ended(2);
         claimers.ended(2);
         assert_eq!(claimers.wanted(2), 0);

@@ -23,8 +23,11 @@ mod dispatch;
 mod embedded;
 pub(crate) mod events;
 mod feeds;
+mod fences;
+mod grant;
 mod holds;
 mod intake;
+mod isolate;
 mod lease;
 mod logs;
 mod made;
@@ -91,7 +94,7 @@ pub struct Settings {
     pub most_audit: u64,
     /// The store's own settings.
     pub store: crate::store::Settings,
-    /// The clock of schedules, for tests. Default: the system's.
+    /// The wall clock of the service, for tests. Default: the system's.
     pub clock: Option<ManualClock>,
 }
 
@@ -163,6 +166,10 @@ pub(crate) struct Core {
     pub(crate) runtime: tokio::runtime::Handle,
     /// The attempts that have begun here, whether a handler has them yet or not, and their handlers.
     pub(crate) tasks: TaskTracker,
+    /// The leases that remote workers have.
+    pub(crate) leases: TaskTracker,
+    /// Nothing is accepted and nothing begins any more.
+    pub(crate) draining: CancellationToken,
     /// Nothing is started any more, and nothing awaited.
     pub(crate) stopped: CancellationToken,
     bell: dispatch::Bell,

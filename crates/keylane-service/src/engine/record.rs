@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::Core;
 use super::books::{Batch, Books, Effect, Recorded};
+use super::isolate::is_logical;
 use crate::JobNumber;
 use crate::refused::Refused;
 use crate::schedule::Step;
@@ -73,14 +74,20 @@ impl Core {
 
     /// A batch was written, or not. Called on the writer's thread; what can begin now does when the commit has
     /// ended.
-    fn written(
+    pub(super) fn written(
         self: &Arc<Self>,
         written: Result<Committed, WriteError>,
         changes: crate::store::Changes,
         effects: Vec<Effect>,
     ) {
-        let now = self.clock.now();
+        if let Err(error) = &written
+            && is_logical(error)
+        {
+            tracing::error!(%error, "a batch was refused for one of its changes");
+            return self.write_one_by_one(changes.singles(), effects);
+        }
         let mut books = self.books();
+        let now = self.clock.now();
         books.is_writing = false;
         match written {
             Ok(_) => {
@@ -94,20 +101,26 @@ impl Core {
                 self.write_next(&mut books);
             }
             Err(error) => {
-                let failed = !matches!(error, WriteError::Full | WriteError::Busy);
-                self.set_health(match failed {
-                    true => StoreHealth::Failed(error.to_string()),
-                    false => StoreHealth::Full,
-                });
-                let refusal = self.health().refusal().expect("it was set just now");
-                let refusal = of_what_is_done(refusal);
-                let mut effects = effects;
-                tell_refused(&mut effects, &refusal);
-                tell_refused(&mut books.unwritten.effects, &refusal);
-                books.refused = Some(Batch { changes, effects, ..Batch::default() });
-                // Tried again by the ticker, for nothing would become of it at once.
+                let batch = Batch { changes, effects, ..Batch::default() };
+                self.refuse(&mut books, &error, batch);
             }
         }
+    }
+
+    /// A batch finds no room, or nothing is written any more. It stays at the front; the ticker tries it again, for nothing
+    /// would become of it at once.
+    pub(super) fn refuse(&self, books: &mut Books, error: &WriteError, mut batch: Batch) {
+        books.is_writing = false;
+        let failed = !matches!(error, WriteError::Full | WriteError::Busy);
+        self.set_health(match failed {
+            true => StoreHealth::Failed(error.to_string()),
+            false => StoreHealth::Full,
+        });
+        let refusal = self.health().refusal().expect("it was set just now");
+        let refusal = of_what_is_done(refusal);
+        tell_refused(&mut batch.effects, &refusal);
+        tell_refused(&mut books.unwritten.effects, &refusal);
+        books.refused = Some(batch);
     }
 
     /// The books, for something to be done in them that is answered when it is on the disk.
@@ -156,6 +169,8 @@ impl Core {
             Effect::Over { job, state, ended } => self.show_over(books, job, state, ended),
             Effect::Entered { job } => self.begin(books, job, now),
             Effect::Marked { fence } => books.held_back.push_back(fence),
+            Effect::Granted { fence } => self.hand(books, fence, now),
+            Effect::Reserved { boot } => books.fences.note_reserved(boot),
             // Who no longer waits doesn't want to know.
             Effect::Tell(tell) => _ = tell.send(Ok(())),
         }
@@ -211,6 +226,7 @@ impl Core {
         books.key_bytes -= live.key_bytes;
         books.changed.remove(&job);
         books.holds.forget(job);
+        books.careful.remove(&job);
         live.recorded = live.final_counts();
         let totals = &mut books.totals;
         match state {

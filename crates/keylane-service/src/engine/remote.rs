@@ -7,11 +7,10 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::books::{Books, Running};
-use super::dispatch::millis;
 use super::{Core, Refused};
 use crate::handle::{Failure, Log};
 use crate::kind::Work;
-use crate::schedule::{End, Step};
+use crate::schedule::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
 /// How long anybody may wait for work in one request: below what most proxies allow.
@@ -20,8 +19,11 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How many one request may take.
 pub(crate) const MOST_LEASES: u32 = 1000;
 
+/// How long an ask whose time is up waits for leases that were promised to it and are on their way to the disk.
+const GRANT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Asks for work. Dropped before its [end](Self::end), because whoever asked is gone, it asks no more, and what it was
-/// given is lost and goes to another.
+/// given is withdrawn and goes to another.
 struct Ask {
     core: Arc<Core>,
     number: u64,
@@ -31,13 +33,22 @@ struct Ask {
 }
 
 impl Ask {
-    /// Asks no more. Returns all that it was given: the dispatcher gives under the lock of the books, so nothing comes
+    /// Asks no more. Returns all that it was given: leases are handed over under the lock of the books, so nothing comes
     /// to it later, where nobody would look.
     fn end(&mut self, books: &mut Books, now: Timestamp) -> Vec<u64> {
         self.is_over = true;
         books.claimers.leave(self.number);
         self.core.admit_leases(books, self.kinds.iter().copied(), now);
         self.given.take()
+    }
+
+    /// Is promised nothing more. Whether something is, and on its way to the disk.
+    fn close(&self) -> bool {
+        let mut books = self.core.books();
+        let now = self.core.clock.now();
+        let awaits = books.claimers.close(self.number);
+        self.core.admit_leases(&mut books, self.kinds.iter().copied(), now);
+        awaits
     }
 }
 
@@ -47,11 +58,12 @@ impl Drop for Ask {
             return;
         }
         let core = Arc::clone(&self.core);
-        let now = core.clock.now();
         let mut books = core.books();
+        let now = core.clock.now();
         for fence in self.end(&mut books, now) {
-            core.lose(&mut books, fence, now);
+            core.withdraw(&mut books, fence, now);
         }
+        core.write_next(&mut books);
         drop(books);
         core.bell.ring();
     }
@@ -70,8 +82,8 @@ impl Core {
     ) -> Result<Vec<Lease>, Refused> {
         let kinds = self.leased_kinds(kinds)?;
         let mut ask = {
-            let now = self.clock.now();
             let mut books = self.books();
+            let now = self.clock.now();
             if books.is_draining {
                 return Err(Refused::Draining);
             }
@@ -85,7 +97,14 @@ impl Core {
         tokio::select! {
             _ = tokio::time::timeout(wait, ask.given.told.notified()) => {}
             () = closing.cancelled() => {}
+            () = self.draining.cancelled() => {}
         }
+        let granted = async {
+            while ask.close() {
+                ask.given.told.notified().await;
+            }
+        };
+        let _ = tokio::time::timeout(GRANT_TIMEOUT, granted).await;
         let fences = ask.end(&mut self.books(), self.clock.now());
         Ok(fences.into_iter().filter_map(|fence| self.lease(fence)).collect())
     }
@@ -131,7 +150,7 @@ impl Core {
                 payload: super::made::null(),
                 traceparent: trace.map(|trace| trace.traceparent().to_owned()),
                 tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
-                expires_at: held.expires,
+                expires_at: held.ends(),
             };
             (running.job, running.number, lease)
         };
@@ -156,7 +175,10 @@ impl Core {
         let (Some(fence), Some(number), Some(job)) = (fence, number, words.next()) else {
             return Err(Refused::Unknown { what: format!("lease {id}") });
         };
-        let running = books.running.get(&fence).filter(|running| running.lease.is_some());
+        let is_held = |running: &&Running| {
+            running.lease.as_ref().is_some_and(|held| held.promised_to.is_none())
+        };
+        let running = books.running.get(&fence).filter(is_held);
         let is_this = running.is_some_and(|running| {
             let live = books.live.get(&running.job);
             running.step == Step::Subtask(number)
@@ -167,14 +189,14 @@ impl Core {
 
     /// A worker is still at it.
     pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, Refused> {
-        let now = self.clock.now();
         let mut books = self.books();
+        let now = self.clock.now();
         let fence = Core::held(&books, id)?;
         let running = books.running.get_mut(&fence).expect("it was found just now");
         let cancel = running.cancel.is_cancelled();
         let held = running.lease.as_mut().expect("it was found by that");
-        held.expires = Timestamp(now.0.saturating_add(millis(held.lasts)));
-        Ok(HeartbeatResponse { expires_at: held.expires, cancel })
+        held.renew(now);
+        Ok(HeartbeatResponse { expires_at: held.ends(), cancel })
     }
 
     /// A worker has done it. Returns when that is on the disk.
@@ -220,41 +242,5 @@ impl Core {
             return Err(Refused::LeaseLost);
         }
         self.all_written().await
-    }
-
-    /// Leases whose time is up are lost.
-    pub(super) fn end_leases(&self, books: &mut Books, now: Timestamp) {
-        if books.next_expiry.is_none_or(|at| at > now) {
-            return;
-        }
-        let is_late =
-            |running: &Running| running.lease.as_ref().is_some_and(|lease| lease.expires <= now);
-        let late: Vec<u64> = books
-            .running
-            .iter()
-            .filter(|(_, running)| is_late(running))
-            .map(|(fence, _)| *fence)
-            .collect();
-        for fence in late {
-            self.lose(books, fence, now);
-        }
-        let leases = books.running.values().filter_map(|running| running.lease.as_ref());
-        books.next_expiry = leases.map(|lease| lease.expires).min();
-    }
-
-    /// There is room on the disk again. Before, no end of a lease could be told, so each lasts as long as from a
-    /// heartbeat.
-    pub(super) fn renew_leases(books: &mut Books, now: Timestamp) {
-        for held in books.running.values_mut().filter_map(|running| running.lease.as_mut()) {
-            held.expires = held.expires.max(Timestamp(now.0.saturating_add(millis(held.lasts))));
-        }
-    }
-
-    /// A lease has ended without a word of its worker.
-    fn lose(&self, books: &mut Books, fence: u64, now: Timestamp) {
-        let Some(running) = books.running.remove(&fence) else { return };
-        books.totals.leases_lost += 1;
-        let failure = Failure::passing("its lease ended without an answer");
-        self.end_with(books, running, fence, End::Lost, Err(failure), now);
     }
 }

@@ -9,13 +9,16 @@ use futures_util::future::join_all;
 use super::Core;
 use super::dispatch::millis;
 use crate::JobNumber;
-use crate::store::{Changes, ReadError, WriteError};
+use crate::store::{Changes, JobFilter, ReadError, WriteError};
 
 /// How long nothing is looked for at least, when all was looked at.
 const REST: Duration = Duration::from_secs(30);
 
 /// How much longer the rest is than the look: all jobs are looked at, and there may be millions.
 const REST_SHARE: u32 = 20;
+
+/// How many milliseconds a clock is ahead of the newest job that may be wrong.
+const FAR_AHEAD: u64 = 24 * 3_600_000;
 
 /// How many jobs are removed at a time.
 const AT_ONCE: usize = 500;
@@ -32,6 +35,7 @@ enum Kept {
 impl Core {
     /// Removes what is too old, from the start until the service stops.
     pub(super) async fn retain(self: Arc<Self>) {
+        self.doubt_clock().await;
         loop {
             let began = Instant::now();
             if let Err(error) = self.remove_old().await {
@@ -45,7 +49,21 @@ impl Core {
         }
     }
 
+    /// A clock that is far ahead of the newest job may be in a wrong future, as of a machine that has started without
+    /// knowing the time. So what is too old by it stays until it has shown the same for an hour.
+    async fn doubt_clock(self: &Arc<Self>) {
+        let newest = self.read(|core| core.store.jobs(&JobFilter::default(), None, 1)).await;
+        let newest = newest.ok().and_then(|page| page.jobs.first().map(|job| job.created_ms));
+        if newest.is_some_and(|newest| newest.saturating_add(FAR_AHEAD) < self.clock.now().0) {
+            self.clock.doubt();
+        }
+    }
+
     async fn remove_old(self: &Arc<Self>) -> Result<(), Kept> {
+        if let Some(left) = self.clock.doubted_for() {
+            tracing::debug!(?left, "the clock was set forward; nothing is removed for its age");
+            return Ok(());
+        }
         let now = self.clock.now().0;
         // A server that nobody sends to because it found no room would have nothing else to write.
         let mut is_wanted = self.found_no_room.load(Relaxed);

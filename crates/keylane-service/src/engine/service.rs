@@ -16,11 +16,12 @@ use super::audit::Audit;
 use super::books::{Batch, Books, Totals};
 use super::calendar::Calendar;
 use super::events::Events;
+use super::fences::Fences;
 use super::lease::Claimers;
 use super::schedules::Schedules;
 use super::timeline::{Recorder, Slots};
 use super::{Clock, Core, Settings, StartError, StoreHealth, dispatch};
-use crate::kind::{Kind, Kinds, Work};
+use crate::kind::{Kind, Kinds};
 use crate::schedule::{self, Scheduler};
 use crate::store::{ReadError, Store};
 use crate::wire::Timestamp;
@@ -79,7 +80,7 @@ pub struct ServiceBuilder {
 
 impl ServiceBuilder {
     /// Adds a kind of jobs; in place of the one that had its name, if there was one.
-    pub fn kind(mut self, name: &str, kind: Kind) -> Self {
+    pub fn kind(self, name: &str, kind: Kind) -> Self {
         self.kinds.add(name, kind);
         self
     }
@@ -110,9 +111,6 @@ impl ServiceBuilder {
     }
 }
 
-/// How many fences one start of the server can give: 2^40, and there can be 2^24 starts.
-const FENCES: u64 = 1 << 40;
-
 impl Service {
     /// With the store in the settings' file.
     pub fn builder(settings: Settings) -> ServiceBuilder {
@@ -128,14 +126,15 @@ impl Service {
             let path = store.path().display();
             tracing::warn!("other users may read the store; run `chmod 600 {path}*`");
         }
-        let clock = Clock::start();
+        let calendar = settings.clock.clone().map_or(Calendar::System, Calendar::Manual);
+        let clock = Clock::start(calendar.clone());
         let boot = store.boot();
         let scheduler = Scheduler::new(schedule::Settings {
             order: settings.order,
-            first_fence: boot * FENCES + 1,
+            first_fence: super::fences::first(boot),
             ..schedule::Settings::new(settings.slots)
         });
-        let calendar = settings.clock.clone().map_or(Calendar::System, Calendar::Manual);
+        let chance = AtomicU64::new(clock.now().0 ^ boot.rotate_left(32));
         let core = Arc::new(Core {
             calendar,
             schedules: Schedules::default(),
@@ -149,15 +148,17 @@ impl Service {
             timeline: Recorder::default(),
             runtime: runtime.clone(),
             tasks: TaskTracker::new(),
+            leases: TaskTracker::new(),
+            draining: CancellationToken::new(),
             stopped: CancellationToken::new(),
             bell: dispatch::Bell::default(),
-            books: parking_lot::Mutex::new(books(scheduler, !recovered.was_clean())),
+            books: parking_lot::Mutex::new(books(scheduler, boot)),
             claims: Arc::default(),
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
             found_no_room: AtomicBool::new(false),
             told_full: Mutex::default(),
-            chance: AtomicU64::new(clock.now().0 ^ boot.rotate_left(32)),
+            chance,
             websockets: AtomicU64::new(0),
             incoming: super::room::Incoming::default(),
             by_key: Mutex::default(),
@@ -191,8 +192,37 @@ impl Service {
         self.core.drain();
     }
 
-    /// Lets what runs end, for so long, begins nothing more, and closes the store. What has not ended by then is told to
-    /// give up: an attempt like any other that fails, so it is tried again after the next start if it has one left.
+    /// Takes and begins nothing more, and waits until nothing runs any more, or the time is up. Remote workers can say
+    /// what came of their leases meanwhile, if the server still listens; those that do not keep their leases over the
+    /// restart. Called before the [server](crate::http::Server) stops.
+    pub async fn quiesce(&self, within: Duration) {
+        self.core.drain();
+        self.core.tasks.close();
+        self.core.leases.close();
+        let all = async {
+            self.core.tasks.wait().await;
+            self.core.leases.wait().await;
+        };
+        let _ = tokio::time::timeout(within, all).await;
+    }
+
+    /// Replaces the kinds, while jobs are accepted and run. What runs goes on as it began; jobs of a kind that is no longer
+    /// among them wait until it is again, or are cancelled. A kind that keeps a handler should be given the one it had.
+    pub async fn reload_kinds(&self, kinds: Vec<(String, Kind)>) {
+        let kept: Vec<_> = kinds.iter().flat_map(|(_, kind)| kind.handlers().cloned()).collect();
+        let replaced = self.core.replace_kinds(kinds);
+        self.core.bell.ring();
+        let is_kept = |handler: &Arc<_>| kept.iter().any(|other| Arc::ptr_eq(other, handler));
+        let gone = replaced.iter().flat_map(|kind| kind.handlers());
+        for handler in gone.filter(|handler| !is_kept(handler)) {
+            // Attempts that have it keep it; what it keeps beyond them ends.
+            handler.close().await;
+        }
+    }
+
+    /// Lets what runs here end, for so long, begins nothing more, and closes the store. What has not ended by then is told to
+    /// give up: an attempt like any other that fails, so it is tried again after the next start if it has one left. Leases
+    /// of remote workers go on after the next start.
     pub async fn stop(mut self, within: Duration) {
         self.core.drain();
         self.core.tasks.close();
@@ -200,13 +230,8 @@ impl Service {
         self.core.give_up_running();
         let _ = tokio::time::timeout(Duration::from_secs(1), self.core.tasks.wait()).await;
         let _ = self.core.all_written().await;
-        for (_, _, kind) in self.core.kinds.iter() {
-            let steps = kind.split.iter().chain(&kind.fan_in);
-            let work = match &kind.work {
-                Work::Handler(handler) => Some(handler),
-                Work::Lease { .. } => None,
-            };
-            for handler in steps.chain(work) {
+        for entry in self.core.kinds.all() {
+            for handler in entry.kind.handlers() {
                 handler.close().await;
             }
         }
@@ -252,7 +277,7 @@ fn children(store: &Path, guard: Guard) -> Result<Registry, OpenError> {
     Registry::open(Path::new(&path), &Options::default().guard(guard).tell(tell))
 }
 
-fn books(scheduler: Scheduler, is_careful: bool) -> Books {
+fn books(scheduler: Scheduler, boot: u64) -> Books {
     Books {
         scheduler,
         live: BTreeMap::new(),
@@ -269,7 +294,8 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         keys_in_use: HashSet::new(),
         paused_keys: HashMap::new(),
         holds: super::holds::Holds::default(),
-        is_careful,
+        careful: HashSet::new(),
+        fences: Fences::new(boot),
         held_back: VecDeque::new(),
         is_draining: false,
         unfinished: 0,
@@ -283,8 +309,9 @@ impl Core {
         self: &Arc<Self>,
         recovered: &mut crate::store::Recovered,
     ) -> Result<(), StartError> {
-        let now = self.clock.now();
         let mut books = self.books();
+        let now = self.clock.now();
+        let was_clean = recovered.was_clean();
         self.set_kinds(&mut books, now);
         for (key, record) in recovered.keys() {
             books.scheduler.pause_key(&key.0, now.0);
@@ -294,7 +321,12 @@ impl Core {
         loop {
             match recovered.next_job() {
                 Ok(None) => break,
-                Ok(Some(job)) => all.push(self.resume(&mut books, &job, now)?),
+                Ok(Some(job)) => {
+                    if !was_clean {
+                        books.careful.insert(job.job.number);
+                    }
+                    all.push(self.resume(&mut books, &job, now)?);
+                }
                 Err(ReadError::Damaged(damage)) => {
                     let Some(job) = damage.job() else {
                         return Err(ReadError::Damaged(damage).into());
@@ -320,6 +352,19 @@ impl Core {
         let mut books = self.books();
         books.is_draining = true;
         books.scheduler.drain();
+        self.draining.cancel();
+    }
+
+    /// Follows the wall clock, if it was set: whatever is to be in a while still is.
+    pub(super) fn follow_clock(&self, books: &mut Books) {
+        let Some(step) = self.clock.step() else { return };
+        books.scheduler.shift(step);
+        let moved = |at: Timestamp| Timestamp(at.0.saturating_add_signed(step));
+        for held in books.running.values_mut().filter_map(|running| running.lease.as_mut()) {
+            (held.expires, held.deadline) = (moved(held.expires), moved(held.deadline));
+        }
+        books.next_expiry = books.next_expiry.map(moved);
+        self.clock.follow(step);
     }
 
     /// Whether the service is about to stop.
@@ -330,6 +375,7 @@ impl Core {
     /// Tells everything that runs to give up.
     fn give_up_running(&self) {
         let books = self.books();
-        books.running.values().for_each(|running| running.cancel.cancel());
+        let here = books.running.values().filter(|running| running.lease.is_none());
+        here.for_each(|running| running.cancel.cancel());
     }
 }

@@ -36,6 +36,7 @@ impl Core {
         if mode == CancelMode::Kill {
             let runs = books.running.values().filter(|running| running.job == job);
             runs.for_each(|running| running.cancel.cancel());
+            self.kill_leases(books, job, now);
         }
         Ok(())
     }
@@ -135,18 +136,20 @@ impl Core {
     }
 
     /// Lets the first subtask of a key try again now. One that has stopped the key has one attempt more, and has it
-    /// after a restart as well: its mark says from here on that it has made one fewer than are allowed.
+    /// after a restart as well: its mark says from here on that it neither waits nor is stopped, and has made one fewer than
+    /// are allowed at most.
     pub(super) fn retry_head(
         &self,
         books: &mut Books,
         key: &Key,
         now: Timestamp,
     ) -> Result<(), Refused> {
+        let head = books.scheduler.key(&key.0).and_then(|view| view.head);
         let retried = books.scheduler.retry_head(&key.0, now.0);
         let retried = retried.map_err(|error| head_error(error, key))?;
-        if let Some(live) = books.live.get(&retried.job).filter(|_| retried.had_stopped) {
+        if let (Some(live), Some(head)) = (books.live.get(&retried.job), head) {
             let number = live.plan.number(Step::Subtask(retried.subtask));
-            let made = live.head.attempts.saturating_sub(1);
+            let made = head.attempts.min(live.head.attempts.saturating_sub(1));
             books.unwritten.changes.started(SubtaskId { job: retried.job, number }, made);
         }
         self.key_changed(key, now);

@@ -17,15 +17,10 @@ const CHANGES: Duration = Duration::from_millis(250);
 /// How many changed jobs followers are told of at a time; of the others at the next.
 const MOST_TOLD: usize = 500;
 
-/// For how long attempts begin only when that is written, after a crash: longer than what has caused it
-/// once takes to do it again.
-const CAREFUL: Duration = Duration::from_secs(60);
-
 impl Core {
     /// Ticks until the service stops.
     pub(super) async fn tick(self: Arc<Self>) {
         let mut changes = interval(CHANGES);
-        let mut careful = Some(Box::pin(tokio::time::sleep(CAREFUL)));
         changes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -34,17 +29,13 @@ impl Core {
                     self.tell_changes();
                     self.retry_refused();
                 }
-                () = async { careful.as_mut().expect("it is asked for only then").await }, if careful.is_some() => {
-                    careful = None;
-                    self.books().is_careful = false;
-                }
             }
         }
     }
 
     fn tell_changes(&self) {
-        let now = self.clock.now();
         let mut books = self.books();
+        let now = self.clock.now();
         let changed: Vec<JobNumber> = books.changed.iter().take(MOST_TOLD).copied().collect();
         for job in changed {
             // To find why something waits takes a while, so others get at the books between two jobs.

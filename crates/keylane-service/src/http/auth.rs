@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -75,13 +76,31 @@ impl Caller {
 /// The tokens of a server.
 #[derive(Clone, Default)]
 pub struct Tokens {
-    known: Vec<([u8; 32], Caller)>,
+    known: Arc<Vec<([u8; 32], Caller)>>,
 }
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.known.iter().map(|(_, caller)| &caller.name);
         f.debug_list().entries(names).finish()
+    }
+}
+
+/// Something that is replaced while others read it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Current<T>(Arc<RwLock<T>>);
+
+impl<T: Clone> Current<T> {
+    pub(super) fn new(value: T) -> Self {
+        Current(Arc::new(RwLock::new(value)))
+    }
+
+    pub(super) fn get(&self) -> T {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
     }
 }
 
@@ -153,7 +172,7 @@ impl Tokens {
                 .map_err(|why| TokensError::Line { line: index + 1, why: why.to_owned() })?;
             known.push(token);
         }
-        Ok(Tokens { known })
+        Ok(Tokens { known: Arc::new(known) })
     }
 
     /// Whether there is none.
@@ -162,13 +181,18 @@ impl Tokens {
         self.known.is_empty()
     }
 
+    /// Whether some token still is this caller's; all are where none is needed.
+    pub(super) fn has(&self, caller: &Caller) -> bool {
+        self.is_empty() || self.known.iter().any(|(_, known)| known == caller)
+    }
+
     /// Whose token it is.
     #[must_use]
     pub fn caller(&self, token: &str) -> Option<Caller> {
         let digest = Sha256::digest(token.as_bytes());
         // All are compared, so that the time does not say which was nearly right.
         let mut found = None;
-        for (known, caller) in &self.known {
+        for (known, caller) in &*self.known {
             if bool::from(known.as_slice().ct_eq(digest.as_slice())) {
                 found = Some(caller);
             }

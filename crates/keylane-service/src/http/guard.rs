@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::auth::{Caller, Role, Tokens};
+use super::auth::{Caller, Current, Role, Tokens};
 use super::places::OfConnection;
 use super::problem::Refusal;
 use crate::wire::Problem;
@@ -22,7 +22,7 @@ use crate::wire::Problem;
 /// What requests are held against.
 #[derive(Debug)]
 pub(super) struct Guard {
-    pub(super) tokens: Tokens,
+    pub(super) tokens: Current<Tokens>,
     /// Names under which the server may be asked, without ports; loopback's always.
     pub(super) hosts: Vec<String>,
     /// Whether nothing may be changed.
@@ -33,7 +33,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    pub(super) fn new(tokens: Tokens, hosts: Vec<String>, read_only: bool) -> Self {
+    pub(super) fn new(tokens: Current<Tokens>, hosts: Vec<String>, read_only: bool) -> Self {
         let mut prefix = [0; 4];
         // A number that only tells logs apart; zero does as well.
         let _ = getrandom::fill(&mut prefix);
@@ -187,7 +187,8 @@ impl Guard {
     /// A WebSocket's handshake cannot have the header in a browser, so there the token may come as a
     /// subprotocol `bearer.` and itself.
     fn caller(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
-        if self.tokens.is_empty() {
+        let tokens = self.tokens.get();
+        if tokens.is_empty() {
             return Ok(Caller::anyone());
         }
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -203,7 +204,7 @@ impl Guard {
         let Some(token) = token else {
             return Err(Refusal::new("unauthorized", "this server wants a token"));
         };
-        let caller = self.tokens.caller(token);
+        let caller = tokens.caller(token);
         caller.ok_or_else(|| Refusal::new("unauthorized", "this server does not know the token"))
     }
 }
@@ -258,7 +259,11 @@ mod tests {
     }
 
     fn guard(tokens: &str) -> Guard {
-        Guard::new(Tokens::parse(tokens).unwrap(), vec!["tasks.example".into()], false)
+        Guard::new(
+            Current::new(Tokens::parse(tokens).unwrap()),
+            vec!["tasks.example".into()],
+            false,
+        )
     }
 
     fn code(guard: &Guard, method: &str, headers: &[(&str, &str)]) -> Option<&'static str> {

@@ -43,6 +43,8 @@ pub use tls::{Tls, TlsError};
 struct State {
     core: Arc<Core>,
     settings: Arc<Settings>,
+    /// The tokens, which may be replaced.
+    tokens: auth::Current<Tokens>,
     /// Told when connections that stay open are to end.
     closing: tokio_util::sync::CancellationToken,
     /// Those connections.
@@ -56,8 +58,7 @@ struct State {
 /// All routes, guarded.
 fn router(state: State) -> Router {
     let settings = &state.settings;
-    let guard =
-        guard::Guard::new(settings.tokens.clone(), settings.hosts.clone(), settings.read_only);
+    let guard = guard::Guard::new(state.tokens.clone(), settings.hosts.clone(), settings.read_only);
     let guard = Arc::new(guard);
     // By these operators act, and each is written down.
     let operated = Router::new()
@@ -98,6 +99,7 @@ impl State {
     fn new(service: &Service, settings: Settings) -> Self {
         State {
             core: Arc::clone(&service.core),
+            tokens: auth::Current::new(settings.tokens.clone()),
             settings: Arc::new(settings),
             closing: tokio_util::sync::CancellationToken::new(),
             streams: tokio_util::task::TaskTracker::new(),

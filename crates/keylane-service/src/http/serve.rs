@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::auth::Tokens;
+use super::auth::{Current, Tokens};
 use super::places::{OfConnection, Place, Places};
 use super::tls::Tls;
 use super::unread::Unread;
@@ -98,6 +98,11 @@ pub enum ServeError {
     /// Others could do everything.
     #[error("{0} can be reached by others, so tokens are needed; or listen on 127.0.0.1")]
     Open(SocketAddr),
+    /// Encryption cannot begin or end while the server listens.
+    #[error(
+        "tls_certificates: encryption cannot be switched on or off while the server listens; start it again"
+    )]
+    Encryption,
     /// The address cannot be had.
     #[error("cannot listen on {listen}")]
     Listen {
@@ -115,6 +120,8 @@ pub struct Server {
     /// Nothing more is accepted.
     stopping: CancellationToken,
     state: State,
+    /// The certificate of connections that are accepted from now on.
+    tls: Current<Option<Tls>>,
     connections: TaskTracker,
 }
 
@@ -148,14 +155,16 @@ impl Server {
         let address = listener.local_addr().map_err(failed)?;
         let state = State::new(service, settings);
         let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
+        let tls = Current::new(state.settings.tls.clone());
         let accepting = Accepting {
             routes: router(state.clone()),
+            tls: tls.clone(),
             settings: Arc::clone(&state.settings),
             stopping: stopping.clone(),
             connections: connections.clone(),
         };
         tokio::spawn(accepting.run(listener));
-        Ok(Server { address, stopping, state, connections })
+        Ok(Server { address, stopping, state, tls, connections })
     }
 
     /// Where it listens.
@@ -164,13 +173,35 @@ impl Server {
         self.address
     }
 
+    /// Replaces the tokens and the certificate: what is asked from now on needs one of these tokens, and connections from now
+    /// on get this certificate. Nothing that is open ends.
+    ///
+    /// # Errors
+    /// If the address is open to others and there would be no tokens, or encryption would begin or end.
+    pub fn reload(&self, tokens: Tokens, tls: Option<Tls>) -> Result<(), ServeError> {
+        let settings = Settings { tokens: tokens.clone(), ..(*self.state.settings).clone() };
+        settings.check()?;
+        if tls.is_some() != self.tls.get().is_some() {
+            return Err(ServeError::Encryption);
+        }
+        self.state.tokens.set(tokens);
+        self.tls.set(tls);
+        Ok(())
+    }
+
+    /// Says goodbye to those who follow, and has the service take and begin nothing more; requests are answered on. So
+    /// whoever asks `/readyz` learns that the end has begun, and remote workers can say what came of their leases.
+    pub fn drain(&self) {
+        self.state.core.drain();
+        self.state.closing.cancel();
+    }
+
     /// Accepts nothing more, answers what was asked, says goodbye to those who follow, and returns when all
     /// connections have ended, or the time is up.
     pub async fn stop(self, within: Duration) {
         // Who asks now is told that it stops; who waits for something is answered.
-        self.state.core.drain();
+        self.drain();
         self.stopping.cancel();
-        self.state.closing.cancel();
         self.state.streams.close();
         self.connections.close();
         let all = async {
@@ -183,6 +214,7 @@ impl Server {
 
 struct Accepting {
     routes: Router,
+    tls: Current<Option<Tls>>,
     settings: Arc<Settings>,
     stopping: CancellationToken,
     connections: TaskTracker,
@@ -211,14 +243,15 @@ impl Accepting {
                 }
             };
             let (routes, settings) = (self.routes.clone(), Arc::clone(&self.settings));
+            let tls = self.tls.get();
             let Some(place) = places.take(permit, Some(peer.ip())) else {
-                turn_away(&stream, settings.tls.is_some());
+                turn_away(&stream, tls.is_some());
                 continue;
             };
             let stopping = self.stopping.clone();
             // In a box, so that what an upgraded connection has left behind is small.
             self.connections.spawn(Box::pin(async move {
-                connection(stream, peer, Arc::new(place), routes, &settings, stopping).await;
+                connection(stream, peer, Arc::new(place), routes, &settings, tls, stopping).await;
             }));
         }
     }
@@ -241,13 +274,14 @@ async fn connection(
     place: Arc<Place>,
     routes: Router,
     settings: &Settings,
+    tls: Option<Tls>,
     stopping: CancellationToken,
 ) {
     // Answers are small, and somebody waits for each.
     let _ = stream.set_nodelay(true);
     let stream = Unread::new(stream, settings.body_timeout);
     // Each in a box of its own, so that a plain connection has no room for what encryption needs.
-    match &settings.tls {
+    match tls {
         None => {
             Box::pin(serve(TokioIo::new(stream), peer, place, routes, settings, stopping)).await
         }

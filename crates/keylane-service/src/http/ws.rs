@@ -224,6 +224,13 @@ impl Client {
         if self.state.settings.read_only {
             return Err(read_only());
         }
+        // Its token may have been taken away since the connection began.
+        if !self.state.tokens.get().has(&self.caller) {
+            return Err(Refusal::new(
+                "unauthorized",
+                "this server does not know the token any more",
+            ));
+        }
         need(&self.caller, role)
     }
 

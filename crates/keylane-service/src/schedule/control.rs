@@ -81,7 +81,8 @@ impl Scheduler {
     /// There are so many slots from now on. If more are in use, nothing starts until enough have ended.
     pub fn resize(&mut self, slots: usize, now: u64) {
         let now = self.at(now);
-        self.allocator.resize(slots, now);
+        self.slots = slots;
+        self.fit_workers(now);
     }
 
     /// Changes the bound on active jobs. Those that are active stay so.

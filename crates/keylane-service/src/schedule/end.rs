@@ -34,10 +34,13 @@ impl Scheduler {
             return Err(Stale);
         }
         self.runs.remove(&fence);
-        self.kinds.note_end(self.jobs[slot].kind);
+        self.kinds.note_end(self.jobs[slot].kind, step);
         self.leave_phase(slot, run.task);
+        if end == End::Withdrawn {
+            self.tasks[run.task].attempts -= 1;
+        }
         let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, now);
-        self.give_back_slot(slot, step, fate, now);
+        self.give_back_slot(slot, step, fate, run.is_restored, now);
         let mut ended = Ended { fate, dropped: 0, over: None };
         match fate {
             Fate::Again { at } => self.keep_for_again(slot, run.task, at, now),
@@ -53,11 +56,19 @@ impl Scheduler {
         if fate_is_final(fate) {
             ended.over = self.conclude(slot, now);
         }
-        self.end_of_kind(kind, ended.over.is_none().then_some(slot), now);
+        self.end_of_kind(kind, step, ended.over.is_none().then_some(slot), now);
         Ok(ended)
     }
 
-    fn give_back_slot(&mut self, slot: u32, step: Step, fate: Fate, now: u64) {
+    fn give_back_slot(&mut self, slot: u32, step: Step, fate: Fate, was_restored: bool, now: u64) {
+        if was_restored {
+            // For the allocator it has waited all the time.
+            if fate_is_final(fate) {
+                self.settle(slot, fate != Fate::Succeeded, now);
+            }
+            self.restored -= 1;
+            return self.fit_workers(now);
+        }
         let end = match fate {
             Fate::Again { .. } | Fate::Stopped => allocate::End::Waits,
             // It was asked for more subtasks, and has no more.
@@ -88,6 +99,9 @@ impl Scheduler {
     pub(super) fn wake(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
         self.leave_phase(slot, task);
+        if !self.tasks[task].is_subtask() {
+            self.let_step_go(slot, now);
+        }
         if self.tasks[task].blocked > 0 {
             return self.enter_phase(slot, task, Phase::Waiting);
         }
@@ -155,6 +169,8 @@ fn judge(job: &Job, task: &Task, end: End, now: u64) -> Fate {
         End::Failed { retry_at: None } => None,
         End::Failed { retry_at: Some(at) } => Some(Some(at).filter(|at| *at > now)),
         End::Lost => Some(None),
+        End::Withdrawn if goes_on => return Fate::Again { at: None },
+        End::Withdrawn => return Fate::Cancelled,
     };
     match again_at {
         Some(_) if !goes_on => Fate::Cancelled,

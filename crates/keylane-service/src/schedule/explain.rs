@@ -241,7 +241,7 @@ impl Scheduler {
                 other.admitted && needs_less(other, job_other, &mine, job)
             };
             let ahead = self.count_jobs(comes_first);
-            let slots = self.allocator.workers();
+            let slots = self.slots;
             return Reason::NoSlot { running: mine.running, slots, ahead };
         }
         let comes_first = |other: &Progress, job_other: &Job| {
@@ -332,8 +332,8 @@ impl Scheduler {
     #[must_use]
     pub fn slots(&self) -> Slots {
         Slots {
-            total: self.allocator.workers(),
-            busy: self.allocator.busy(),
+            total: self.slots,
+            busy: self.allocator.busy() + self.restored,
             active_jobs: self.allocator.active(),
             unfinished_jobs: self.jobs.len(),
             keys: self.lanes.len(),

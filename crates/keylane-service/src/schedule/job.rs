@@ -151,6 +151,18 @@ impl Fresh {
         Some(next)
     }
 
+    /// Takes one of them out. The attempts that were made of it, if it is here.
+    pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
+        let at = self.ranges.iter().position(|(range, _)| range.contains(&number))?;
+        let (range, made) = self.ranges.remove(at).expect("it was found just now");
+        let parts = [range.start..number, number + 1..range.end];
+        for part in parts.into_iter().rev().filter(|part| !part.is_empty()) {
+            self.ranges.insert(at, (part, made));
+        }
+        self.len -= 1;
+        Some(made)
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> u64 {
         self.len
@@ -176,5 +188,8 @@ mod tests {
         assert_eq!(fresh.pop(), Some((3, 0)));
         fresh.push(11, 5, 2);
         assert_eq!((fresh.ranges.len(), fresh.len(), fresh.find(15)), (3, 9, Some(2)));
+        assert_eq!((fresh.remove(5), fresh.remove(5), fresh.remove(13)), (Some(0), None, Some(2)));
+        assert_eq!((fresh.find(4), fresh.find(13), fresh.find(14)), (Some(0), None, Some(2)));
+        assert_eq!(fresh.len(), 7);
     }
 }

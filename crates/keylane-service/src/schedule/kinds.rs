@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::bucket::Bucket;
-use super::{KindId, KindLimits};
+use super::{KindId, KindLimits, Step};
 
 /// Whether a kind has room for one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,11 @@ impl Kind {
         Kind { limits, bucket: bucket.clone(), running, ..Kind::default() }.room(now)
     }
 
+    /// Whether a run of this step has a place.
+    fn counts(&self, step: Step) -> bool {
+        !self.limits.subtasks_only || matches!(step, Step::Subtask(_))
+    }
+
     pub(super) fn has_held(&self) -> bool {
         !self.held.is_empty()
     }
@@ -68,21 +73,38 @@ pub(super) struct Kinds {
     turns: u64,
     /// Jobs that are held, of all kinds.
     held: usize,
-    /// How many runs each kind has, whether it has limits or not.
-    runs: HashMap<u32, u32, FixedState>,
+    /// Number of runs of each kind, whether it has limits or not.
+    runs: HashMap<u32, Runs, FixedState>,
+}
+
+/// Number of runs of a kind.
+#[derive(Debug, Default)]
+struct Runs {
+    subtasks: u32,
+    /// Splits and fan-ins.
+    steps: u32,
+}
+
+impl Runs {
+    fn of(&mut self, step: Step) -> &mut u32 {
+        match step {
+            Step::Subtask(_) => &mut self.subtasks,
+            Step::Split | Step::FanIn => &mut self.steps,
+        }
+    }
 }
 
 impl Kinds {
-    /// Something of the kind has a slot.
-    pub(super) fn note_start(&mut self, id: KindId) {
-        *self.runs.entry(id.0).or_default() += 1;
+    /// A step of a job of the kind has a slot.
+    pub(super) fn note_start(&mut self, id: KindId, step: Step) {
+        *self.runs.entry(id.0).or_default().of(step) += 1;
     }
 
-    /// Something of the kind has given its slot back.
-    pub(super) fn note_end(&mut self, id: KindId) {
+    /// A step of a job of the kind has given its slot back.
+    pub(super) fn note_end(&mut self, id: KindId, step: Step) {
         if let Some(runs) = self.runs.get_mut(&id.0) {
-            *runs -= 1;
-            if *runs == 0 {
+            *runs.of(step) -= 1;
+            if runs.subtasks + runs.steps == 0 {
                 self.runs.remove(&id.0);
             }
         }
@@ -90,7 +112,10 @@ impl Kinds {
 
     /// Other limits.
     pub(super) fn set(&mut self, id: KindId, limits: KindLimits, now: u64) {
-        let running = self.runs.get(&id.0).copied().unwrap_or_default();
+        let running = self.runs.get(&id.0).map_or(0, |runs| match limits.subtasks_only {
+            true => runs.subtasks,
+            false => runs.subtasks + runs.steps,
+        });
         let kind = self.kinds.entry(id.0).or_default();
         kind.limits = limits;
         kind.running = running;
@@ -121,17 +146,35 @@ impl Kinds {
         self.kinds.get(&id.0)
     }
 
-    pub(super) fn start(&mut self, id: KindId, now: u64) {
-        let Some(kind) = self.kinds.get_mut(&id.0) else { return };
+    pub(super) fn start(&mut self, id: KindId, step: Step, now: u64) {
+        let Some(kind) = self.kinds.get_mut(&id.0).filter(|kind| kind.counts(step)) else { return };
         kind.running += 1;
         if let Some(bucket) = &mut kind.bucket {
             bucket.take(now);
         }
     }
 
-    pub(super) fn end(&mut self, id: KindId) {
+    /// A restored run takes a place, and no token: it has had one.
+    pub(super) fn restore(&mut self, id: KindId) {
         if let Some(kind) = self.kinds.get_mut(&id.0) {
-            kind.running -= 1;
+            kind.running += 1;
+        }
+    }
+
+    /// A run has ended. False if it had no place of its kind.
+    pub(super) fn end(&mut self, id: KindId, step: Step) -> bool {
+        let Some(kind) = self.kinds.get_mut(&id.0).filter(|kind| kind.counts(step)) else {
+            return false;
+        };
+        kind.running -= 1;
+        true
+    }
+
+    /// Moves all times by this.
+    pub(super) fn shift(&mut self, by: i64) {
+        for kind in self.kinds.values_mut() {
+            kind.bucket.iter_mut().for_each(|bucket| bucket.shift(by));
+            kind.timer = kind.timer.map(|at| at.saturating_add_signed(by));
         }
     }
 

@@ -23,7 +23,7 @@
 //! ```text
 //! accepted ──┬─▶ waiting ◀──────▶ ready ──slot──▶ running ──┬─▶ succeeded
 //!            └──────────────────▶   ▲               │       ├─▶ failed, cancelled
-//!                                   ├──── lost ─────┤       │
+//!                                   ├ lost, withdrawn       │
 //!                                   └─ backing off ◀┤       │
 //!                                   └─── stopped ◀──┘  (skipped, dropped)
 //! ```
@@ -37,6 +37,9 @@
 //! | *running* | heads all | yes | by the end of the run: over, backing off, ready again, or stopped |
 //! | *backing off* | heads all | no | at its time, or when it is retried: ready, or waiting for a paused key; skipped; dropped |
 //! | *stopped* | yes | no | when somebody has it retried: ready; skipped; dropped |
+//!
+//! After a restart a subtask that ran under a lease, backed off or was stopped is [restored](Scheduler::restore) to that
+//! state: `restore.rs`.
 //!
 //! The split of a job is ready as long as it has not begun, and the fan-in is ready when everything else of its job
 //! has succeeded. Neither has keys. Until a fan-in is ready it keeps the job from being over.
@@ -76,6 +79,7 @@
 //!
 //! # Where to look
 //!
+//! `restore.rs` has what goes on after a restart, and what follows when the clock is set.
 //! `scheduler.rs` has the state and how jobs come in, `entries.rs` how they enter and leave in slices, `start.rs` who starts and the limits of kinds, `end.rs` what
 //! follows an end, `control.rs` and `keys.rs` what people do, `explain.rs` the answers. What they are made of:
 //! `lanes.rs` the order, `job.rs`, `roll.rs`, `task.rs`, `kinds.rs`, `bucket.rs`, `timers.rs`, `packed.rs`; `slab.rs` and
@@ -93,6 +97,7 @@ mod kinds;
 mod lanes;
 mod list;
 mod packed;
+mod restore;
 mod roll;
 mod scheduler;
 mod slab;
@@ -110,6 +115,7 @@ pub use answers::{
 pub use entries::{Trash, WorkedOff};
 pub use keys::{Retried, Skipped};
 pub use packed::Packed;
+pub use restore::Restored;
 pub use scheduler::Scheduler;
 pub use words::{
     Accepted, AddError, Cancelled, End, Ended, EndedCounts, Fate, HeadError, KindId, KindLimits,

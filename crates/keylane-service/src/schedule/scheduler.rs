@@ -62,6 +62,10 @@ pub struct Scheduler {
     /// What has a slot, by fence.
     pub(super) runs: HashMap<u64, Run, FixedState>,
     pub(super) next_fence: u64,
+    /// Number of slots, those of restored runs included.
+    pub(super) slots: usize,
+    /// Number of restored runs: see `restore.rs`.
+    pub(super) restored: usize,
     /// The latest time that was passed in.
     pub(super) now: u64,
     pub(super) draining: bool,
@@ -91,6 +95,8 @@ pub(super) struct Run {
     pub(super) task: u32,
     pub(super) since: u64,
     pub(super) rule: Rule,
+    /// Whether it has its slot from the one that [restored](Scheduler::restore) it, and not from the allocator.
+    pub(super) is_restored: bool,
 }
 
 impl Scheduler {
@@ -114,6 +120,8 @@ impl Scheduler {
             timers: Timers::default(),
             runs: HashMap::default(),
             next_fence: settings.first_fence,
+            slots: settings.slots,
+            restored: 0,
             now: 0,
             draining: false,
             decisions: VecDeque::new(),

@@ -61,13 +61,49 @@ impl Scheduler {
     /// Holds the job if its kind has no room.
     fn is_held_back(&mut self, slot: u32, now: u64) -> bool {
         let id = self.jobs[slot].kind;
+        let next_is_step = self.next_is_step(slot);
         let Some(kind) = self.kinds.get(id) else { return false };
+        if kind.limits.subtasks_only && next_is_step {
+            return false;
+        }
         if let Room::Places(_) = kind.room(now) {
             return false;
         }
         self.hold(slot, now);
         self.set_token_timer(id, now);
         true
+    }
+
+    /// Whether the split or the fan-in is what the job starts next.
+    fn next_is_step(&self, slot: u32) -> bool {
+        matches!(self.jobs[slot].split, StepState::Pending(_)) || self.ready_step(slot).is_some()
+    }
+
+    /// The split or the fan-in of the job, if it has begun before, or all else is done, and it is ready.
+    fn ready_step(&self, slot: u32) -> Option<u32> {
+        let job = &self.jobs[slot];
+        let step = match (job.split, job.fan_in) {
+            (StepState::Task, _) => Step::Split,
+            (_, StepState::Task) => Step::FanIn,
+            _ => return None,
+        };
+        let task = job.roll.find(&self.tasks, slot, step.number())?;
+        (self.tasks[task].phase == Phase::Ready).then_some(task)
+    }
+
+    /// A step of the job is ready that needs no place of its kind: it does not wait with the job's subtasks.
+    pub(super) fn let_step_go(&mut self, slot: u32, now: u64) {
+        let id = self.jobs[slot].kind;
+        if !self.kinds.look(id).is_some_and(|kind| kind.limits.subtasks_only) {
+            return;
+        }
+        if let Some(turn) = self.jobs[slot].held.take() {
+            self.kinds.forget(id, turn);
+            if !self.jobs[slot].paused {
+                let share = self.share(slot);
+                self.allocator.resume(share, now);
+            }
+        }
     }
 
     fn hold(&mut self, slot: u32, now: u64) {
@@ -123,20 +159,30 @@ impl Scheduler {
 
     /// A place of the kind is free. Of the jobs that wait for it the first is let go; the one that had it, if
     /// it is not over, goes behind them.
-    pub(super) fn end_of_kind(&mut self, id: KindId, had_it: Option<u32>, now: u64) {
-        if self.kinds.is_empty() {
+    pub(super) fn end_of_kind(&mut self, id: KindId, step: Step, had_it: Option<u32>, now: u64) {
+        if self.kinds.is_empty() || !self.kinds.end(id, step) {
             return;
         }
-        self.kinds.end(id);
         let Some(kind) = self.kinds.get(id) else { return };
         if !kind.has_held() {
             return;
         }
-        if let Some(slot) = had_it.filter(|slot| self.jobs[*slot].held.is_none()) {
+        // A step that needs no place does not go behind the jobs that wait for one.
+        let needs_place = !kind.limits.subtasks_only;
+        let goes_behind = |slot: &u32| {
+            self.jobs[*slot].held.is_none() && (needs_place || !self.next_is_step(*slot))
+        };
+        if let Some(slot) = had_it.filter(goes_behind) {
             self.hold(slot, now);
         }
         self.let_go(id, now);
         self.set_token_timer(id, now);
+    }
+
+    /// The fence that the next start gets.
+    #[must_use]
+    pub fn next_fence(&self) -> u64 {
+        self.next_fence
     }
 
     /// Limits a kind from now on. What runs is not stopped.
@@ -159,10 +205,12 @@ impl Scheduler {
         task
     }
 
-    /// What is ready as a task goes first: somebody may wait behind it.
+    /// What is ready as a task goes first: somebody may wait behind it. A step goes before all, for it may be the only
+    /// one that its kind lets start.
     fn take_ready(&mut self, slot: u32) -> u32 {
+        let step = self.ready_step(slot);
         let job = &mut self.jobs[slot];
-        if let Some(task) = job.ready.first() {
+        if let Some(task) = step.or(job.ready.first()) {
             self.leave_phase(slot, task);
             return task;
         }
@@ -176,7 +224,7 @@ impl Scheduler {
     fn start(&mut self, slot: u32, task: u32, rule: Rule, now: u64) -> Start {
         let fence = self.next_fence;
         self.next_fence += 1;
-        self.runs.insert(fence, Run { task, since: now, rule });
+        self.runs.insert(fence, Run { task, since: now, rule, is_restored: false });
         let begun = &mut self.tasks[task];
         begun.attempts += 1;
         begun.at = fence;
@@ -185,8 +233,8 @@ impl Scheduler {
         let job = &mut self.jobs[slot];
         job.turn = None;
         let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
-        self.kinds.note_start(start.kind);
-        self.kinds.start(start.kind, now);
+        self.kinds.note_start(start.kind, step);
+        self.kinds.start(start.kind, step, now);
         // Who is held may have nobody left before them who would find that this was the last token.
         self.set_token_timer(start.kind, now);
         self.note_decision(DecisionView { at: now, start });

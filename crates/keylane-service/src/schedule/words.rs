@@ -54,6 +54,9 @@ pub struct KindLimits {
     pub concurrency: Option<u32>,
     /// So many begin in a time; `None`: as many as can.
     pub rate: Option<Rate>,
+    /// Whether these limits are for subtasks alone: the split and the fan-in of a job then need a slot and nothing else. Jobs
+    /// of such a kind that have a split have no subtasks but those that it adds.
+    pub subtasks_only: bool,
 }
 
 /// How many may begin in a time.
@@ -272,6 +275,8 @@ pub enum End {
     },
     /// Nobody knows: the worker is gone. It is tried again at once, if an attempt is left.
     Lost,
+    /// No worker ever got it. The attempt does not count, and the subtask is ready again.
+    Withdrawn,
 }
 
 /// What became of a subtask with the end of a run.

@@ -11,6 +11,7 @@ use super::chunk::Chunk;
 use super::draft;
 use super::error::WriteError;
 use super::logs::AttemptLog;
+use super::marks::{Mark, Stage};
 use super::outcome::{Outcome, OutcomeKind};
 use super::parts::UploadState;
 use super::schedules::ScheduleChange;
@@ -65,7 +66,17 @@ impl Changes {
 
     /// An attempt has begun, so that it counts if the process does not survive it.
     pub fn started(&mut self, subtask: SubtaskId, attempt: u32) {
-        self.push(Change::Started { subtask, attempt });
+        self.mark(subtask, Mark::started(attempt));
+    }
+
+    /// Replaces the mark of a subtask. It goes when the subtask ends or its job is over.
+    pub fn mark(&mut self, subtask: SubtaskId, mark: Mark) {
+        self.push(Change::Mark { subtask, mark });
+    }
+
+    /// Raises the number of the store's opening to at least `boot`: the next opening has a higher one.
+    pub fn raise_boot(&mut self, boot: u64) {
+        self.push(Change::RaiseBoot(boot));
     }
 
     /// A subtask has ended for good. All of a job's in a transaction make up one row.
@@ -173,6 +184,17 @@ impl Changes {
         self.push(Change::ForgetAudit(kept));
     }
 
+    /// Each of them by itself, the last first.
+    pub(crate) fn singles(self) -> Vec<Changes> {
+        self.list.into_iter().rev().map(|change| Changes { list: vec![change] }).collect()
+    }
+
+    /// These changes, and behind them the others.
+    pub(crate) fn followed_by(mut self, others: Changes) -> Changes {
+        self.list.extend(others.list);
+        self
+    }
+
     pub(super) fn push(&mut self, change: Change) {
         self.list.push(change);
     }
@@ -248,10 +270,12 @@ pub(super) enum Change {
     Accept(Box<Accept>),
     /// What was uploaded of a job is not wanted.
     Abandon(JobNumber),
-    Started {
+    Mark {
         subtask: SubtaskId,
-        attempt: u32,
+        mark: Mark,
     },
+    /// See [`Changes::raise_boot`].
+    RaiseBoot(u64),
     Outcome {
         job: JobNumber,
         outcome: Outcome,
@@ -342,6 +366,9 @@ impl Change {
                 key.0.len() + record.as_ref().map_or(0, |record| record.reason.len())
             }
             Change::Audit { record, .. } => audit::bytes(record),
+            Change::Mark { mark: Mark { stage: Stage::Stopped { reason, .. }, .. }, .. } => {
+                reason.len()
+            }
             Change::Schedule(change) => change.then.as_ref().map_or(0, |(_, body)| body.len()),
             _ => 0,
         }

@@ -103,7 +103,7 @@ impl<'a> Draft<'a> {
             let refused = match change {
                 Change::Chunk { upload, .. } => upload.failure(),
                 Change::Accept(accept) => self.refuses(accept)?,
-                Change::Started { subtask: SubtaskId { job, number }, .. } => {
+                Change::Mark { subtask: SubtaskId { job, number }, .. } => {
                     self.takes(*job, Some(*number), false)?
                 }
                 Change::Outcome { job, outcome } => {
@@ -142,6 +142,7 @@ impl<'a> Draft<'a> {
                 Change::Schedule(change) => schedules::refusal(self.connection, change)?,
                 Change::Alias(alias) => alias::refusal(self.connection, alias)?,
                 Change::Abandon(_)
+                | Change::RaiseBoot(_)
                 | Change::Log { .. }
                 | Change::Key { .. }
                 | Change::Idempotency { .. }
@@ -205,7 +206,10 @@ impl<'a> Draft<'a> {
                 Change::Accept(accept) => entered = Some(self.accept(accept)?),
                 Change::Abandon(job) => self.loose.push(*job),
                 Change::Settle(_) => {}
-                Change::Started { subtask, attempt } => self.state.marks.start(*subtask, *attempt),
+                Change::Mark { subtask, mark } => self.state.marks.put(*subtask, mark.clone()),
+                Change::RaiseBoot(boot) => {
+                    self.state.meta.boot = self.state.meta.boot.max(*boot);
+                }
                 Change::Outcome { job, outcome } => self.put_outcome(*job, outcome)?,
                 Change::Log { job, log } => self.put_log(*job, log)?,
                 Change::Status { job, status } => self.put_status(*job, status)?,

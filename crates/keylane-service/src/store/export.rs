@@ -1,21 +1,25 @@
+use std::collections::HashMap;
 use std::io::Write;
 
 use rusqlite::Connection;
 
 use super::alias;
 use super::audit;
-use super::error::{ExportError, ReadError};
+use super::ended::Ended;
+use super::error::{Damage, ExportError, ReadError};
 use super::handle::Store;
 use super::line::{self, Line, Status};
 use super::logs;
+use super::marks::{Mark, Marks};
 use super::read;
 use super::schedules;
 use super::seal::rows_of;
-use crate::ids::JobNumber;
+use super::tables::Meta;
+use crate::ids::{JobNumber, SubtaskNumber};
 
 impl Store {
     /// Writes everything there is, as it is now, as lines of JSON; others go on meanwhile. See
-    /// [`import`](Self::import). Which attempts have begun is not in it.
+    /// [`import`](Self::import). Attempts that have begun and not ended are in it as far as they are on the disk.
     ///
     /// # Errors
     /// If something is not what was written, or the export cannot be written. A job that was set aside
@@ -32,7 +36,8 @@ impl Store {
 
 fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportError> {
     let snapshot = connection.unchecked_transaction().map_err(ReadError::from)?;
-    put(to, &Line::Store { version: line::VERSION })?;
+    let meta = Meta::load(&snapshot)?.ok_or(ReadError::Damaged(Damage::Meta))?;
+    put(to, &Line::Store { version: line::VERSION, boot: meta.boot })?;
     for (key, record) in read::keys(&snapshot)? {
         put(to, &Line::of_key(&key, &record))?;
     }
@@ -66,8 +71,9 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     })?;
     written?;
     let jobs = in_order(&snapshot)?;
+    let marks = by_job(Marks::load(&snapshot)?);
     for job in &jobs {
-        put_job(&snapshot, *job, to)?;
+        put_job(&snapshot, *job, marks.get(job).map_or(&[], Vec::as_slice), to)?;
     }
     put(to, &Line::End { jobs: jobs.len() as u64 })?;
     to.flush()?;
@@ -92,9 +98,20 @@ fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
     Ok(jobs.into_iter().map(|(_, job)| job).collect())
 }
 
+/// The marks of each job that has some, by the numbers of its subtasks.
+fn by_job(marks: Marks) -> HashMap<JobNumber, Vec<(SubtaskNumber, Mark)>> {
+    let mut by_job: HashMap<_, Vec<_>> = HashMap::new();
+    for (subtask, mark) in marks.all() {
+        by_job.entry(subtask.job).or_default().push((subtask.number, mark));
+    }
+    by_job.values_mut().for_each(|marks| marks.sort_unstable_by_key(|(number, _)| *number));
+    by_job
+}
+
 fn put_job(
     connection: &Connection,
     number: JobNumber,
+    marks: &[(SubtaskNumber, Mark)],
     to: &mut dyn Write,
 ) -> Result<(), ExportError> {
     let found = read::find_job(connection, number)?;
@@ -122,6 +139,14 @@ fn put_job(
     }
     put_outcomes(connection, number, to)?;
     put_logs(connection, number, to)?;
+    // A mark may be left of a subtask that has ended: an import would have it begun again.
+    if !marks.is_empty() {
+        let mut ended = Ended::new(number, job.total);
+        ended.read_on(connection)?;
+        for (number, mark) in marks.iter().filter(|(number, _)| !ended.has(*number)) {
+            put(to, &Line::Mark(line::Mark::of(*number, mark)))?;
+        }
+    }
     put(to, &Line::Status(status()))
 }
 

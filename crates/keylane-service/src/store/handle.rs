@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -9,6 +9,7 @@ use keylane::admit::OwnedPermit;
 use keylane_stream::ledger::{self, LayoutError, Lock, Mark, Readers};
 use rusqlite::{Connection, ErrorCode};
 
+use super::boot;
 use super::cache::Cache;
 use super::change::{Answer, Change, Changes, Committed, Request};
 use super::draft;
@@ -103,6 +104,9 @@ pub(super) struct Shared {
     commits: AtomicU64,
     /// Why nothing more is written, once that is so. Only the writer changes it.
     failed: Mutex<Option<Arc<str>>>,
+    /// Whether closing the file in order may say so: the process before closed it in order, or all unfinished jobs were
+    /// given out to be gone on with. A tool that opens a crashed store and closes it does not hide the crash.
+    pub(super) goes_on: AtomicBool,
     /// What is called after each commit. Set once, before anything is submitted that it is for.
     pub(super) after_commit: AfterCommit,
 }
@@ -189,10 +193,10 @@ impl Store {
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
+        let next_boot = boot::next(was.boot, boot::seconds());
         let reading = OpenError::reading(&path);
         let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
-        let meta =
-            Meta { boot: was.boot + 1, clean: false, unfinished: Some(count), ..was.clone() };
+        let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
         let opened_full = match meta.put(&connection) {
             Ok(()) => false,
             // Each transaction says it again, so nothing is lost but the time until there is room.
@@ -209,13 +213,15 @@ impl Store {
         let opened = Opened { boot: meta.boot, unfinished: count };
         let state = State::load(&connection, opened).map_err(&reading)?;
         let loose = loose(&connection).map_err(|error| reading(error.into()))?;
-        let attempts = state.marks.attempts();
+        let marks = state.marks.all();
+        let was_clean = was.clean || was.boot == 0;
         let shared = Arc::new(Shared {
             queue: Queue::new(settings.most_waiting_bytes),
             next_number: AtomicU64::new(meta.numbers),
             after_commit: AfterCommit::default(),
             commits: AtomicU64::new(meta.commits),
             failed: Mutex::default(),
+            goes_on: AtomicBool::new(was_clean),
         });
         let writer = Writer {
             connection,
@@ -232,8 +238,7 @@ impl Store {
             lock,
         };
         let store = Store::start(path, meta.boot, opened_full, shared, writer, settings)?;
-        let was_clean = was.clean || was.boot == 0;
-        let recovered = Recovered::new(store.clone(), was_clean, unfinished, attempts, settings)
+        let recovered = Recovered::new(store.clone(), was_clean, unfinished, marks, settings)
             .map_err(OpenError::reading(store.path()))?;
         Ok((store, recovered))
     }
@@ -361,7 +366,8 @@ impl Store {
         }
     }
 
-    /// How often this store was opened, this time included.
+    /// Number of this opening: higher than that of any before, and at least the system's time in seconds. See
+    /// `store/boot.rs`.
     #[must_use]
     pub fn boot(&self) -> u64 {
         self.core.boot
@@ -487,11 +493,16 @@ fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), Ope
     Ok((connection, meta))
 }
 
+/// The earlier version whose tables are those of this one, and can be looked at without being brought forward.
+const LIKE_THIS: i32 = 7;
+
 /// Makes sure that it is a store, of this version.
 pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let path = path.to_owned();
     match LAYOUT.examine(connection).map_err(sqlite(&path))? {
         Ok(()) => Ok(()),
+        // Nothing else is in its tables.
+        Err(LayoutError::Later(LIKE_THIS)) => Ok(()),
         Err(LayoutError::Later(version)) if version < LAYOUT.version() => {
             Err(OpenError::Earlier { path, version })
         }

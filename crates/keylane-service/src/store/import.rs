@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::read;
 use super::status::JobStatus;
 use super::upload::Upload;
-use crate::ids::{JobId, JobNumber};
+use crate::ids::{JobId, JobNumber, SubtaskId};
 
 /// How many outcomes or logs are handed over at once.
 const OUTCOMES_AT_ONCE: usize = 1024;
@@ -134,7 +134,13 @@ impl Import<'_> {
         }
         let at = std::mem::replace(&mut self.at, At::Between);
         self.at = match (at, line) {
-            (At::Begin, Line::Store { version: 1..=line::VERSION }) => At::Between,
+            (At::Begin, Line::Store { version: 1..=line::VERSION, boot }) => {
+                // Fences of this store are to be higher than those of the exported one, which may have gone on.
+                let mut changes = Changes::new();
+                changes.raise_boot(boot);
+                self.write(changes)?;
+                At::Between
+            }
             (At::Begin, _) => return Err("it is not the begin of an export".to_owned().into()),
             (At::Between, Line::Key { key, state, since_ms, reason }) => {
                 let (key, record) = line::key(&key, &state, since_ms, reason)?;
@@ -202,6 +208,11 @@ impl Import<'_> {
                     text,
                 };
                 changes.said(job, log);
+                self.record(job, changes)?
+            }
+            (At::Outcomes { job, mut changes }, Line::Mark(mark)) => {
+                let (number, mark) = mark.read();
+                changes.mark(SubtaskId { job, number }, mark);
                 self.record(job, changes)?
             }
             (At::Outcomes { job, changes }, Line::Status(status)) => {

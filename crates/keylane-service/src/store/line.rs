@@ -2,7 +2,7 @@
 //!
 //! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
 //! missing. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`, and for each job, in the order in which they have entered, `job`, its
-//! `subtask`s in their order, its `outcome`s in theirs, the `log`s of its attempts, and `status`, which ends it. Bytes are base64 with
+//! `subtask`s in their order, its `outcome`s in theirs, the `log`s of its attempts, the `mark`s of attempts that have begun and not ended, and `status`, which ends it. Bytes are base64 with
 //! padding, times milliseconds since 1970.
 
 use base64::Engine;
@@ -13,20 +13,24 @@ use super::alias::Alias;
 use super::audit::{AuditRecord, AuditRow};
 use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
 use super::logs::AttemptLog;
+use super::marks::{self, Stage};
 use super::outcome::{Outcome, OutcomeKind};
 use super::schedules::ScheduleRecord;
 use super::status::{Counts, JobState, JobStatus};
 use crate::ids::{JobId, Key};
 
 /// Which lines these are. Those of version 1 have no `schedule`, before version 3 there was no `alias`, and before
-/// version 4 no `audit`, and before version 5 no `log`.
-pub(super) const VERSION: u32 = 5;
+/// version 4 no `audit`, before version 5 no `log`, and before version 6 no `mark`, and no `boot` in `store`.
+pub(super) const VERSION: u32 = 6;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Line {
     Store {
         version: u32,
+        /// Number of the opening that wrote the export.
+        #[serde(default)]
+        boot: u64,
     },
     Key {
         key: String,
@@ -89,6 +93,7 @@ pub(super) enum Line {
         left_out: u64,
         text: String,
     },
+    Mark(Mark),
     Status(Status),
     End {
         jobs: u64,
@@ -106,6 +111,53 @@ pub(super) struct Status {
     failed: u32,
     cancelled: u32,
     skipped: u32,
+}
+
+/// The last attempt at a subtask that has not ended. A lease is not exported: its subtask is tried again where the export is
+/// imported.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mark {
+    number: u32,
+    attempt: u32,
+    /// Time of its failure, if it has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since_ms: Option<u64>,
+    /// Wait until the next attempt, if one is to come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<u64>,
+    /// Why the subtask has stopped its keys, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Mark {
+    pub(super) fn of(number: u32, mark: &marks::Mark) -> Self {
+        let attempt = mark.attempt;
+        let plain = Mark { number, attempt, since_ms: None, wait_ms: None, reason: None };
+        match &mark.stage {
+            Stage::Started | Stage::Leased { .. } => plain,
+            Stage::BackingOff { since_ms, wait_ms } => {
+                Mark { since_ms: Some(*since_ms), wait_ms: Some(*wait_ms), ..plain }
+            }
+            Stage::Stopped { since_ms, reason } => {
+                let reason = Some(reason.clone().into_string());
+                Mark { since_ms: Some(*since_ms), reason, ..plain }
+            }
+        }
+    }
+
+    /// Returns the number of the subtask, and its mark.
+    pub(super) fn read(self) -> (u32, marks::Mark) {
+        let stage = match (self.since_ms, self.wait_ms, self.reason) {
+            (Some(since_ms), _, Some(reason)) => {
+                Stage::Stopped { since_ms, reason: reason.into_boxed_str() }
+            }
+            (Some(since_ms), Some(wait_ms), None) => Stage::BackingOff { since_ms, wait_ms },
+            _ => Stage::Started,
+        };
+        (self.number, marks::Mark { attempt: self.attempt, stage })
+    }
 }
 
 pub(super) fn encode(bytes: &[u8]) -> String {

@@ -8,8 +8,19 @@
 //! longer than its job is unfinished. A job that was over and goes on would find such marks of its earlier
 //! attempts: with it, what is needed is written into new rows, and all rows before go.
 //!
-//! A body is, LEB128: how many marks; for each the job's number, the subtask's, the attempt. Behind it is the
-//! seal, for the row's number.
+//! A mark also says at which stage the attempt is ([`Stage`]): a lease that a worker has, a failed attempt whose next
+//! one is to wait, a subtask that has stopped its keys. So these survive a restart.
+//!
+//! A body is, LEB128: how many marks; for each the job's number, the subtask's, the attempt plus 2^32 times the stage's
+//! number, and what the stage has. Rows of layouts before 7 have stage 0 alone. Behind it is the seal, for the row's
+//! number.
+//!
+//! | stage | number | fields |
+//! |---|---|---|
+//! | started | 0 | none |
+//! | leased | 1 | fence, time of the start, bytes of the worker's name plus one (0 for none), the name |
+//! | backing off | 2 | time of the failure, wait until the next attempt |
+//! | stopped | 3 | time of the stop, bytes of the reason, the reason |
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,11 +35,59 @@ use crate::ids::{JobNumber, SubtaskId};
 /// How many marks a row has at most: one that is needed for long keeps no more than these.
 const MOST_IN_ROW: usize = 256;
 
+/// The last attempt at a subtask that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Number of the attempt, from 1; 0 if the only attempt was withdrawn.
+    pub attempt: u32,
+    /// Stage of the attempt.
+    pub stage: Stage,
+}
+
+/// Stage of an attempt. Times are milliseconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// The attempt has begun. A restart begins the next attempt.
+    #[default]
+    Started,
+    /// A remote worker has a lease. A restart keeps it.
+    Leased {
+        /// Fence of the attempt.
+        fence: u64,
+        /// Time of the start.
+        since_ms: u64,
+        /// Name of the worker, if it gave one.
+        worker: Option<Box<str>>,
+    },
+    /// The attempt has failed. The next one waits.
+    BackingOff {
+        /// Time of the failure.
+        since_ms: u64,
+        /// Time between the failure and the next attempt.
+        wait_ms: u64,
+    },
+    /// The subtask has failed for good and holds its keys until an operator retries or skips it.
+    Stopped {
+        /// Time of the failure.
+        since_ms: u64,
+        /// Cause of the failure.
+        reason: Box<str>,
+    },
+}
+
+impl Mark {
+    /// Returns the mark of an attempt that has begun.
+    #[must_use]
+    pub const fn started(attempt: u32) -> Self {
+        Mark { attempt, stage: Stage::Started }
+    }
+}
+
 /// The marks that are in the file, or will be when the transaction ends.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// The last attempt of each, and the row that it is in; none if it is in no row yet.
-    running: HashMap<SubtaskId, (u32, Option<u64>), foldhash::fast::RandomState>,
+    running: HashMap<SubtaskId, (Mark, Option<u64>), foldhash::fast::RandomState>,
     /// How many subtasks of each job are in `running`.
     jobs: HashMap<JobNumber, u32, foldhash::fast::RandomState>,
     /// How many marks of each row are needed.
@@ -55,8 +114,8 @@ impl Marks {
             let row =
                 decode(number, body).ok_or(ReadError::Damaged(Damage::Marks { row: number }))?;
             marks.rows.insert(number, row.len());
-            for (subtask, attempt) in row {
-                marks.set(subtask, attempt, Some(number));
+            for (subtask, mark) in row {
+                marks.set(subtask, mark, Some(number));
             }
             marks.next_row = number + 1;
         }
@@ -72,19 +131,19 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Of each subtask of these jobs, how many attempts have begun.
-    pub(super) fn attempts(&self) -> HashMap<SubtaskId, u32, foldhash::fast::RandomState> {
-        self.running.iter().map(|(subtask, (attempt, _))| (*subtask, *attempt)).collect()
+    /// Returns the mark of each subtask of these jobs that has one.
+    pub(super) fn all(&self) -> HashMap<SubtaskId, Mark, foldhash::fast::RandomState> {
+        self.running.iter().map(|(subtask, (mark, _))| (*subtask, mark.clone())).collect()
     }
 
-    pub(super) fn start(&mut self, subtask: SubtaskId, attempt: u32) {
-        self.set(subtask, attempt, None);
+    pub(super) fn put(&mut self, subtask: SubtaskId, mark: Mark) {
+        self.set(subtask, mark, None);
         self.fresh.push(subtask);
     }
 
     /// This is the last attempt of a subtask, and here is its mark.
-    fn set(&mut self, subtask: SubtaskId, attempt: u32, row: Option<u64>) {
-        match self.running.insert(subtask, (attempt, row)) {
+    fn set(&mut self, subtask: SubtaskId, mark: Mark, row: Option<u64>) {
+        match self.running.insert(subtask, (mark, row)) {
             Some((_, before)) => self.leave(before),
             None => *self.jobs.entry(subtask.job).or_default() += 1,
         }
@@ -151,8 +210,9 @@ impl Marks {
                 connection.prepare_cached("INSERT INTO started (number, body) VALUES (?1, ?2)")?;
             insert.execute(params![number.cast_signed(), body])?;
             self.rows.insert(number, row.len());
-            for (subtask, attempt) in row {
-                self.running.insert(*subtask, (*attempt, Some(number)));
+            for (subtask, _) in row {
+                let (_, written) = self.running.get_mut(subtask).expect("a fresh mark is needed");
+                *written = Some(number);
             }
         }
         for number in self.gone.drain(..) {
@@ -163,40 +223,105 @@ impl Marks {
     }
 
     /// The marks that are needed and in no row, each once.
-    fn take_fresh(&mut self) -> Vec<(SubtaskId, u32)> {
+    fn take_fresh(&mut self) -> Vec<(SubtaskId, Mark)> {
         let mut seen = HashSet::with_capacity(self.fresh.len());
         let fresh = std::mem::take(&mut self.fresh).into_iter();
         let needed = fresh.filter_map(|subtask| match self.running.get(&subtask) {
-            Some((attempt, None)) if seen.insert(subtask) => Some((subtask, *attempt)),
+            Some((mark, None)) if seen.insert(subtask) => Some((subtask, mark.clone())),
             _ => None,
         });
         needed.collect()
     }
 }
 
-fn encode(row: u64, marks: &[(SubtaskId, u32)]) -> Vec<u8> {
+fn encode(row: u64, marks: &[(SubtaskId, Mark)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(marks.len() * 8 + 8);
     leb128::put(&mut bytes, marks.len() as u64);
-    for (subtask, attempt) in marks {
+    for (subtask, mark) in marks {
         leb128::put(&mut bytes, subtask.job.0);
         leb128::put(&mut bytes, u64::from(subtask.number));
-        leb128::put(&mut bytes, u64::from(*attempt));
+        leb128::put(&mut bytes, u64::from(mark.attempt) | mark.stage.number() << 32);
+        mark.stage.encode(&mut bytes);
     }
     seal(&mut bytes, &[row]);
     bytes
 }
 
 /// The marks of a row. None if it is not what was written.
-pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, u32)>> {
+pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, Mark)>> {
     let mut rest = unseal(sealed, &[row])?;
     let mut marks = Vec::new();
     for _ in 0..leb128::take(&mut rest)? {
         let job = JobNumber(leb128::take(&mut rest)?);
         let number = u32::try_from(leb128::take(&mut rest)?).ok()?;
-        let attempt = u32::try_from(leb128::take(&mut rest)?).ok()?;
-        marks.push((SubtaskId { job, number }, attempt));
+        let coded = leb128::take(&mut rest)?;
+        let (attempt, stage) = (coded as u32, Stage::decode(coded >> 32, &mut rest)?);
+        marks.push((SubtaskId { job, number }, Mark { attempt, stage }));
     }
     rest.is_empty().then_some(marks)
+}
+
+impl Stage {
+    fn number(&self) -> u64 {
+        match self {
+            Stage::Started => 0,
+            Stage::Leased { .. } => 1,
+            Stage::BackingOff { .. } => 2,
+            Stage::Stopped { .. } => 3,
+        }
+    }
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Stage::Started => {}
+            Stage::Leased { fence, since_ms, worker } => {
+                leb128::put(bytes, *fence);
+                put_time(bytes, *since_ms);
+                leb128::put(bytes, worker.as_ref().map_or(0, |name| name.len() as u64 + 1));
+                bytes.extend(worker.iter().flat_map(|name| name.bytes()));
+            }
+            Stage::BackingOff { since_ms, wait_ms } => {
+                put_time(bytes, *since_ms);
+                put_time(bytes, *wait_ms);
+            }
+            Stage::Stopped { since_ms, reason } => {
+                put_time(bytes, *since_ms);
+                leb128::put(bytes, reason.len() as u64);
+                bytes.extend(reason.bytes());
+            }
+        }
+    }
+
+    fn decode(number: u64, rest: &mut &[u8]) -> Option<Self> {
+        Some(match number {
+            0 => Stage::Started,
+            1 => {
+                let (fence, since_ms) = (leb128::take(rest)?, leb128::take(rest)?);
+                let worker = match leb128::take(rest)?.checked_sub(1) {
+                    Some(length) => Some(text(rest, length)?),
+                    None => None,
+                };
+                Stage::Leased { fence, since_ms, worker }
+            }
+            2 => Stage::BackingOff { since_ms: leb128::take(rest)?, wait_ms: leb128::take(rest)? },
+            3 => {
+                let (since_ms, length) = (leb128::take(rest)?, leb128::take(rest)?);
+                Stage::Stopped { since_ms, reason: text(rest, length)? }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Writes milliseconds. A wait can be as long as a number is large, and what is read has 63 bits.
+fn put_time(bytes: &mut Vec<u8>, ms: u64) {
+    leb128::put(bytes, ms.min(i64::MAX.cast_unsigned()));
+}
+
+fn text(rest: &mut &[u8], length: u64) -> Option<Box<str>> {
+    let (text, behind) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    *rest = behind;
+    std::str::from_utf8(text).ok().map(Box::from)
 }
 
 #[cfg(test)]
@@ -222,14 +347,32 @@ mod tests {
         connection.query_row("SELECT count(*) FROM started", [], |row| row.get(0)).unwrap()
     }
 
+    fn stages() -> impl Strategy<Value = Stage> {
+        let number = || 0..1_u64 << 63;
+        let leased = (number(), number(), prop::option::of(".{0,9}"));
+        prop_oneof![
+            Just(Stage::Started),
+            leased.prop_map(|(fence, since_ms, worker)| {
+                Stage::Leased { fence, since_ms, worker: worker.map(String::into_boxed_str) }
+            }),
+            (number(), number())
+                .prop_map(|(since_ms, wait_ms)| Stage::BackingOff { since_ms, wait_ms }),
+            (number(), ".{0,9}").prop_map(|(since_ms, reason)| {
+                Stage::Stopped { since_ms, reason: reason.into_boxed_str() }
+            }),
+        ]
+    }
+
     proptest! {
         #[test]
         fn a_row_is_read_as_it_was_written(
-            marks in prop::collection::vec((0u64..1 << 39, any::<u32>(), any::<u32>()), 1..20),
+            marks in prop::collection::vec((0u64..1 << 39, any::<u32>(), any::<u32>(), stages()), 1..20),
             row in any::<u64>(), bit in any::<prop::sample::Index>(),
         ) {
             let marks: Vec<_> =
-                marks.into_iter().map(|(job, number, attempt)| (subtask(job, number), attempt)).collect();
+                marks.into_iter().map(|(job, number, attempt, stage)| {
+                    (subtask(job, number), Mark { attempt, stage })
+                }).collect();
             let mut bytes = encode(row, &marks);
             prop_assert_eq!(decode(row, &bytes), Some(marks));
             prop_assert_eq!(decode(!row, &bytes), None);
@@ -241,17 +384,17 @@ mod tests {
         /// A transaction ends, and perhaps the process, wherever the steps say so.
         #[test]
         fn what_runs_is_in_the_file_and_little_else(
-            steps in prop::collection::vec((0u8..6, 0u64..3, 0u32..5), 1..120),
+            steps in prop::collection::vec((0u8..6, 0u64..3, 0u32..5, stages()), 1..120),
         ) {
             let connection = file();
             let mut marks = Marks::default();
             let mut model = HashMap::new();
-            for (attempt, (step, job, number)) in (1..).zip(steps) {
-                let one = subtask(job, number);
+            for (attempt, (step, job, number, stage)) in (1..).zip(steps) {
+                let (one, mark) = (subtask(job, number), Mark { attempt, stage });
                 match step {
                     0 | 1 => {
-                        marks.start(one, attempt);
-                        model.insert(one, attempt);
+                        marks.put(one, mark.clone());
+                        model.insert(one, mark);
                     }
                     2 => {
                         marks.end(one);
@@ -273,9 +416,9 @@ mod tests {
             marks.write(&connection).unwrap();
             let mut loaded = Marks::load(&connection).unwrap();
             // What has ended besides may still be there, but nothing that runs is missing.
-            let attempts = loaded.attempts();
-            for (subtask, attempt) in &model {
-                prop_assert_eq!(attempts.get(subtask), Some(attempt));
+            let all = loaded.all();
+            for (subtask, mark) in &model {
+                prop_assert_eq!(all.get(subtask), Some(mark));
             }
             (0..3).for_each(|job| loaded.end_all(JobNumber(job)));
             loaded.write(&connection).unwrap();
@@ -283,16 +426,25 @@ mod tests {
         }
     }
 
+    /// The body of a row that 46944ce wrote: two marks.
+    #[test]
+    fn a_row_of_an_earlier_layout_is_read() {
+        let mut bytes = vec![2, 1, 1, 3, 2, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        seal(&mut bytes, &[9]);
+        let wanted = [(subtask(1, 1), Mark::started(3)), (subtask(2, 0), Mark::started(u32::MAX))];
+        assert_eq!(decode(9, &bytes).unwrap(), wanted);
+    }
+
     #[test]
     fn marks_of_a_job_that_has_ended_go_when_the_file_is_opened() {
         let (connection, mut marks) = (file(), Marks::default());
-        marks.start(subtask(1, 1), 1);
-        marks.start(subtask(2, 1), 1);
+        marks.put(subtask(1, 1), Mark::started(1));
+        marks.put(subtask(2, 1), Mark::started(1));
         marks.write(&connection).unwrap();
         connection.execute("UPDATE job SET state = 17 WHERE number = 1", []).unwrap();
         connection.execute("DELETE FROM job WHERE number = 2", []).unwrap();
         let mut marks = Marks::load(&connection).unwrap();
-        assert_eq!(marks.attempts().len(), 0);
+        assert_eq!(marks.all().len(), 0);
         marks.write(&connection).unwrap();
         assert_eq!(rows(&connection), 0);
     }
@@ -300,7 +452,7 @@ mod tests {
     #[test]
     fn what_begins_and_ends_in_one_transaction_is_not_written() {
         let (connection, mut marks) = (file(), Marks::default());
-        marks.start(subtask(1, 1), 1);
+        marks.put(subtask(1, 1), Mark::started(1));
         marks.end(subtask(1, 1));
         marks.write(&connection).unwrap();
         assert_eq!(rows(&connection), 0);

@@ -9,6 +9,7 @@
 mod alias;
 mod audit;
 mod backup;
+mod boot;
 mod cache;
 mod change;
 mod check;
@@ -41,6 +42,7 @@ mod writer;
 
 pub use alias::Alias;
 pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
+pub(crate) use boot::FENCE_BITS;
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
 pub use chunk::{Chunk, Keys, MOST_SUBTASKS, Subtask};
 pub use error::{
@@ -49,6 +51,7 @@ pub use error::{
 pub use extend::Extension;
 pub use handle::{Store, StoreStats};
 pub use logs::AttemptLog;
+pub use marks::{Mark, Stage};
 pub use outcome::{Outcome, OutcomeKind, OutcomePlace, Recorded};
 pub use pending::Pending;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use rusqlite::Connection;
@@ -12,6 +13,7 @@ use super::chunk::{Chunk, Subtask};
 use super::ended::Ended;
 use super::error::{Damage, ReadError, WriteError};
 use super::handle::Store;
+use super::marks::{Mark, Stage};
 use super::read::{self, StoredJob};
 use super::seal::{at, rows_of};
 use super::settings::Settings;
@@ -21,7 +23,7 @@ use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 /// How many small jobs are read at once.
 const SMALL_AT_ONCE: usize = 256;
 
-type Attempts = HashMap<SubtaskId, u32, foldhash::fast::RandomState>;
+type Marks = HashMap<SubtaskId, Mark, foldhash::fast::RandomState>;
 
 /// What a store had when it was opened: the jobs that have not ended, one at a time in the order in
 /// which they have entered, and what else holds.
@@ -33,7 +35,7 @@ pub struct Recovered {
     store: Store,
     clean: bool,
     keys: Vec<(Key, KeyRecord)>,
-    attempts: Arc<Attempts>,
+    marks: Arc<Marks>,
     /// In their order, the last one first.
     unfinished: Vec<(u64, JobNumber)>,
     /// What was read of those that come next.
@@ -45,7 +47,7 @@ pub struct Recovered {
 /// A job that has not ended.
 pub struct RecoveredJob {
     store: Store,
-    attempts: Arc<Attempts>,
+    marks: Arc<Marks>,
     ended: Ended,
     /// Its chunk, if it has one only.
     chunk: Option<Arc<Chunk>>,
@@ -61,14 +63,19 @@ pub struct Waiting<'a> {
     pub subtask: Subtask<'a>,
     /// How many attempts were begun, as far as that was on the disk: the number of the last one.
     pub attempts: u32,
+    /// Stage of that attempt.
+    pub stage: &'a Stage,
 }
+
+/// The mark of a subtask that has none.
+static NONE: Mark = Mark::started(0);
 
 impl Recovered {
     pub(super) fn new(
         store: Store,
         clean: bool,
         mut unfinished: Vec<(u64, JobNumber)>,
-        attempts: Attempts,
+        marks: Marks,
         settings: &Settings,
     ) -> Result<Self, ReadError> {
         let keys = store.with_reader(read::keys)?;
@@ -77,7 +84,7 @@ impl Recovered {
             store,
             clean,
             keys,
-            attempts: Arc::new(attempts),
+            marks: Arc::new(marks),
             unfinished,
             read: VecDeque::new(),
             set_damaged_aside: settings.set_damaged_aside,
@@ -126,7 +133,10 @@ impl Recovered {
                 self.read_more()?;
             }
             match self.read.pop_front() {
-                None => return Ok(None),
+                None => {
+                    self.store.shared().goes_on.store(true, Ordering::Relaxed);
+                    return Ok(None);
+                }
                 Some((number, Err(ReadError::Damaged(damage)))) if self.set_damaged_aside => {
                     self.put_aside(number)?;
                     self.set_aside.push((number, damage));
@@ -182,8 +192,8 @@ impl Recovered {
             // It is wanted soon.
             self.store.cache().put_if_room(chunk);
         }
-        let (store, attempts) = (self.store.clone(), Arc::clone(&self.attempts));
-        Ok(RecoveredJob { store, attempts, ended, chunk, job })
+        let (store, marks) = (self.store.clone(), Arc::clone(&self.marks));
+        Ok(RecoveredJob { store, marks, ended, chunk, job })
     }
 
     fn put_aside(&self, job: JobNumber) -> Result<(), ReadError> {
@@ -344,8 +354,8 @@ impl RecoveredJob {
             next = chunk.numbers().end;
             for subtask in chunk.subtasks().filter(|one| !self.ended.has(one.number())) {
                 let number = subtask.number();
-                let attempts = self.attempts.get(&SubtaskId { job, number });
-                then(Waiting { subtask, attempts: attempts.copied().unwrap_or(0) });
+                let mark = self.marks.get(&SubtaskId { job, number }).unwrap_or(&NONE);
+                then(Waiting { subtask, attempts: mark.attempt, stage: &mark.stage });
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::ids::{JobId, JobNumber};
 pub(super) const LAYOUT: Layout = Layout {
     application: 0x4b4c_5331,
     tables: FIRST,
-    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH],
+    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH],
 };
 
 /// The tables of version 1. The columns are explained in `README.md`. Small ones come before large ones, so that they are read
@@ -134,12 +134,15 @@ const SIXTH: &str = "
 const SEVENTH: &str = "
     ALTER TABLE meta ADD COLUMN unfinished BLOB;
 ";
+/// In version 8 marks of attempts have stages (`marks.rs`), and `meta.boot` is at least the time in seconds (`boot.rs`). No
+/// table is another one; a binary that knows neither must not write such a file.
+const EIGHTH: &str = "SELECT 1;";
 
 /// What the store knows of itself: one row, which every transaction writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) id: [u8; 16],
-    /// How often it was opened.
+    /// Number of the last opening: see `boot.rs`.
     pub(super) boot: u64,
     /// It was closed after the last time it was opened.
     pub(super) clean: bool,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use keylane_stream::ledger::{self, Carry, Ledger, Lock, Mark, Readers, Refusal, Trouble};
 use rusqlite::Connection;
@@ -70,7 +71,7 @@ impl Writer {
     /// log already, so a failure here loses nothing.
     fn close(&mut self) {
         let meta = &mut self.state.meta;
-        meta.clean = true;
+        meta.clean = self.shared.goes_on.load(Ordering::Relaxed);
         meta.numbers = self.shared.next_number();
         meta.entered = self.state.next_entered;
         let said = ledger::begin(&self.connection).and_then(|()| {

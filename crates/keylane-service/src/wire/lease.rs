@@ -43,7 +43,8 @@ pub struct Lease {
     pub keys: Vec<String>,
     /// Which attempt it is, from 1.
     pub attempt: u32,
-    /// Higher than that of any earlier attempt: other systems can refuse what comes with a lower one.
+    /// Higher than that of any earlier attempt, over restarts and restored backups, and below 2^53: other systems can refuse
+    /// what comes with a lower one.
     pub fence: u64,
     /// What is to be done.
     #[schema(value_type = serde_json::Value)]
@@ -54,7 +55,7 @@ pub struct Lease {
     /// What tracing systems have added to that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tracestate: Option<String>,
-    /// When the lease ends, unless a heartbeat comes before.
+    /// When the lease ends, unless a heartbeat comes before. A restart of the server puts that off.
     pub expires_at: Timestamp,
 }
 
@@ -70,7 +71,7 @@ pub struct HeartbeatRequest {
 /// What a worker learns by a heartbeat.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatResponse {
-    /// When the lease ends now.
+    /// When the lease ends now: no later than the job's timeout and the kind's maximum duration allow.
     pub expires_at: Timestamp,
     /// Whether the worker should stop: the job was cancelled.
     pub cancel: bool,

@@ -68,6 +68,24 @@ impl Child {
         }
     }
 
+    /// Where it answers, if it does before it ends by itself.
+    pub(crate) async fn address_or_end(&mut self) -> Option<String> {
+        loop {
+            if self.has_ended() {
+                return None;
+            }
+            if let Some(address) = address_now(&self.folder) {
+                return Some(address);
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
     fn messages(&self) -> String {
         std::fs::read_to_string(self.folder.join("messages")).unwrap_or_default()
     }

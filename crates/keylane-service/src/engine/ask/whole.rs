@@ -175,7 +175,8 @@ impl Core {
             split: kind.split.is_some(),
             fan_in: kind.fan_in.is_some(),
         };
-        self.kinds.iter().map(|(_, name, kind)| view(name, kind)).collect()
+        let there_are = self.kinds.all().into_iter().filter(|entry| entry.is_there);
+        there_are.map(|entry| view(&entry.name, &entry.kind)).collect()
     }
 }
 

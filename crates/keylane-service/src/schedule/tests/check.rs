@@ -89,23 +89,26 @@ impl Scheduler {
             assert_eq!(listed.len(), if job.was_dropped { 0 } else { there });
         }
         let Some(share) = job.share else { return };
-        if job.was_dropped && counted.running == 0 && self.allocator.progress(share).is_none() {
-            return;
-        }
-        let progress = self.allocator.progress(share).expect("it is not over");
+        let restored = self.runs.values().filter(|run| run.is_restored);
+        let restored = restored.filter(|run| tasks[&run.task].job == slot).count() as u64;
+        let Some(progress) = self.allocator.progress(share) else {
+            // It runs nothing that the allocator knows of, and is cancelled or fails.
+            assert!(job.course != Course::Open);
+            return assert_eq!(counted.unfinished(), restored);
+        };
         let is_step = |task: &&&Task| task.job == slot && !task.is_subtask();
         let steps = |phases: &[Phase]| {
             tasks.values().filter(is_step).filter(|task| phases.contains(&task.phase)).count()
                 as u64
         };
-        assert_eq!(progress.running, counted.running + steps(&[Phase::Running]));
+        assert_eq!(progress.running + restored, counted.running + steps(&[Phase::Running]));
         if job.course != Course::Open {
             assert_eq!(counted.unfinished(), counted.running);
             return;
         }
         assert_eq!(progress.ready, counted.ready + steps(&[Phase::Ready]));
         let to_come = u64::from(matches!(job.fan_in, StepState::Pending(_)));
-        let waiting = counted.waiting + counted.backing_off + counted.stopped + to_come;
+        let waiting = counted.waiting + counted.backing_off + counted.stopped + to_come + restored;
         let waiting = waiting + self.in_line(slot) + u64::from(job.is_fed);
         assert_eq!(progress.waiting, waiting + steps(&[Phase::BackingOff]));
         assert_eq!(progress.paused, job.paused || job.held.is_some());
@@ -121,5 +124,6 @@ impl Scheduler {
         // What was called off may be there until its time, if it is little.
         assert!(self.timers.len() <= 64);
         assert_eq!((self.allocator.unfinished(), self.allocator.busy()), (0, 0));
+        assert_eq!((self.restored, self.allocator.workers()), (0, self.slots));
     }
 }

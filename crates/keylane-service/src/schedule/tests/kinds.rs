@@ -9,7 +9,11 @@ use crate::schedule::{End, KindId, KindLimits, Rate, Reason, Scheduler, Settings
 #[test]
 fn a_kind_at_its_bound_keeps_no_other_from_its_slot() {
     let mut scheduler = scheduler(4);
-    scheduler.set_kind(KindId(7), KindLimits { concurrency: Some(1), rate: None }, 0);
+    scheduler.set_kind(
+        KindId(7),
+        KindLimits { concurrency: Some(1), rate: None, ..KindLimits::default() },
+        0,
+    );
     for number in [1, 2] {
         let mut new = job(number, &["", "", ""]);
         new.kind = KindId(7);
@@ -27,7 +31,11 @@ fn jobs_that_are_held_take_turns() {
     // In this order the shortest job would have its place back after each subtask.
     let settings = Settings { order: Order::Shortest, ..Settings::new(2) };
     let mut scheduler = Scheduler::new(settings);
-    scheduler.set_kind(KindId(0), KindLimits { concurrency: Some(1), rate: None }, 0);
+    scheduler.set_kind(
+        KindId(0),
+        KindLimits { concurrency: Some(1), rate: None, ..KindLimits::default() },
+        0,
+    );
     let all = [""; 5];
     (1..4).for_each(|n| _ = scheduler.accept(job(n, &all[..n as usize + 2]), 0));
     let mut order = start_all(&mut scheduler, 0);
@@ -52,7 +60,11 @@ fn jobs_that_are_held_take_turns() {
 fn a_rate_is_kept_and_its_timer_is_set() {
     let mut scheduler = scheduler(10);
     let rate = Rate { tokens: 2, period_ms: 1000, burst: 1 };
-    scheduler.set_kind(KindId(0), KindLimits { concurrency: None, rate: Some(rate) }, 0);
+    scheduler.set_kind(
+        KindId(0),
+        KindLimits { concurrency: None, rate: Some(rate), ..KindLimits::default() },
+        0,
+    );
     scheduler.accept(job(1, &[""; 4]), 0);
     let mut times = Vec::new();
     let mut now = 0;
@@ -74,7 +86,11 @@ fn a_rate_is_kept_and_its_timer_is_set() {
 fn a_job_behind_one_with_no_more_to_start_has_a_timer_too() {
     let mut scheduler = scheduler(10);
     let rate = Rate { tokens: 2, period_ms: 1000, burst: 1 };
-    scheduler.set_kind(KindId(0), KindLimits { concurrency: None, rate: Some(rate) }, 0);
+    scheduler.set_kind(
+        KindId(0),
+        KindLimits { concurrency: None, rate: Some(rate), ..KindLimits::default() },
+        0,
+    );
     (1..5).for_each(|n| _ = scheduler.accept(job(n, &[""]), 0));
     let (mut times, mut now) = (Vec::new(), 0);
     loop {

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 
 use crate::schedule::{
     Accepted, AddError, Counts, End, EndedCounts, Fate, HeadError, KeySort, KeyView, KindId,
-    KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Reason, Scheduler, Settings,
-    Stale, Start, State, Step, StepOf, WorkedOff,
+    KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Reason, Restored, Scheduler,
+    Settings, Stale, Start, State, Step, StepOf, WorkedOff,
 };
 use crate::{JobNumber, Key};
 
@@ -90,23 +90,65 @@ struct NewOne {
 #[derive(Clone, Debug)]
 enum Op {
     Accept(NewOne),
-    End { which: usize, how: u8 },
-    Stale { which: usize },
-    Add { which: usize, subtasks: Vec<Vec<u8>> },
-    Reopen { which: usize },
-    Pause { which: usize, paused: bool },
-    Cancel { which: usize },
-    PauseKey { key: u8, paused: bool },
-    Retry { key: u8 },
-    Skip { key: u8 },
-    Resize { slots: usize },
-    SetKind { kind: u32, concurrency: Option<u32>, rate: Option<(u32, u32, u32)> },
-    Weigh { which: usize, weight: u32 },
-    Pass { time: u64 },
+    End {
+        which: usize,
+        how: u8,
+    },
+    Stale {
+        which: usize,
+    },
+    Add {
+        which: usize,
+        subtasks: Vec<Vec<u8>>,
+    },
+    Reopen {
+        which: usize,
+    },
+    Pause {
+        which: usize,
+        paused: bool,
+    },
+    Cancel {
+        which: usize,
+        fails: bool,
+    },
+    PauseKey {
+        key: u8,
+        paused: bool,
+    },
+    Retry {
+        key: u8,
+    },
+    Skip {
+        key: u8,
+    },
+    Resize {
+        slots: usize,
+    },
+    SetKind {
+        kind: u32,
+        concurrency: Option<u32>,
+        rate: Option<(u32, u32, u32)>,
+        subtasks_only: bool,
+    },
+    Weigh {
+        which: usize,
+        weight: u32,
+    },
+    Pass {
+        time: u64,
+    },
     Timeout,
-    Begin { which: usize },
+    Begin {
+        which: usize,
+    },
     WorkOff,
-    Restart,
+    Shift {
+        by: i64,
+    },
+    Restart {
+        restores: bool,
+    },
 }
 
 fn subtasks() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -133,21 +175,29 @@ fn ops() -> impl Strategy<Value = Op> {
         3 => (which(), subtasks()).prop_map(|(which, subtasks)| Op::Add { which, subtasks }),
         2 => which().prop_map(|which| Op::Reopen { which }),
         2 => (which(), any::<bool>()).prop_map(|(which, paused)| Op::Pause { which, paused }),
-        1 => which().prop_map(|which| Op::Cancel { which }),
+        1 => (which(), any::<bool>()).prop_map(|(which, fails)| Op::Cancel { which, fails }),
         3 => (0..6_u8, any::<bool>()).prop_map(|(key, paused)| Op::PauseKey { key, paused }),
         3 => (0..6_u8).prop_map(|key| Op::Retry { key }),
         2 => (0..6_u8).prop_map(|key| Op::Skip { key }),
         1 => (0..6_usize).prop_map(|slots| Op::Resize { slots }),
-        2 => (0..3_u32, prop::option::of(0..4_u32), rate)
-            .prop_map(|(kind, concurrency, rate)| Op::SetKind { kind, concurrency, rate }),
+        2 => (0..3_u32, prop::option::of(0..4_u32), rate, prop::bool::weighted(0.3)).prop_map(
+            |(kind, concurrency, rate, subtasks_only)| Op::SetKind {
+                kind, concurrency, rate, subtasks_only,
+            },
+        ),
         1 => (which(), 0..5_u32).prop_map(|(which, weight)| Op::Weigh { which, weight }),
         4 => (0..25_u64).prop_map(|time| Op::Pass { time }),
         4 => Just(Op::Timeout),
         3 => any::<usize>().prop_map(|which| Op::Begin { which }),
         8 => Just(Op::WorkOff),
-        1 => Just(Op::Restart),
+        1 => (-30..60_i64).prop_map(|by| Op::Shift { by }),
+        1 => any::<bool>().prop_map(|restores| Op::Restart { restores }),
     ]
 }
+
+/// The kind whose limits may be for subtasks alone. Its jobs with a split have no subtasks but those that the split
+/// adds while it runs.
+const STEPS_APART: u32 = 2;
 
 struct Pair {
     scheduler: Scheduler,
@@ -194,7 +244,8 @@ impl Pair {
         Pair {
             scheduler: Scheduler::new(settings.clone()),
             settings,
-            now: 0,
+            // Late enough to be shifted back by every step of a program.
+            now: 10_000,
             slots,
             jobs: Vec::new(),
             subs: Vec::new(),
@@ -239,6 +290,7 @@ impl Pair {
             assert_eq!(start.kind, KindId(kind));
             if let Some(kind) = self.kinds.get_mut(&kind)
                 && let Some(rate) = kind.limits.rate
+                && kind.counts(start.step)
             {
                 kind.level -= u64::from(rate.period_ms);
             }
@@ -566,6 +618,10 @@ impl Pair {
     }
 
     fn accept(&mut self, new: &NewOne) {
+        let mut new = new.clone();
+        if new.kind == STEPS_APART && new.split {
+            new.subtasks.clear();
+        }
         let number = self.next_job;
         self.next_job += 1;
         let sub = |step, keys: &[u8]| Sub {
@@ -648,11 +704,12 @@ impl Pair {
         let sub = self.subs[at].clone();
         let Phase::Runs(fence) = sub.phase else { unreachable!() };
         let retry_at = self.now + u64::from(how % 16);
-        let end = match how % 8 {
+        let end = match how % 9 {
             0..4 => End::Succeeded,
             4 => End::Failed { retry_at: None },
             5 | 6 => End::Failed { retry_at: Some(retry_at) },
-            _ => End::Lost,
+            7 => End::Lost,
+            _ => End::Withdrawn,
         };
         let job = self.job(sub.job).clone();
         let has_more = sub.attempts < job.allowed && job.course == Course::Open;
@@ -663,7 +720,10 @@ impl Pair {
                 Fate::Again { at: (at > self.now).then_some(at) }
             }
             End::Lost if has_more => Fate::Again { at: None },
-            End::Failed { retry_at: Some(_) } | End::Lost if job.course != Course::Open => {
+            End::Withdrawn if job.course == Course::Open => Fate::Again { at: None },
+            End::Failed { retry_at: Some(_) } | End::Lost | End::Withdrawn
+                if job.course != Course::Open =>
+            {
                 Fate::Cancelled
             }
             _ if stops && job.course == Course::Open => Fate::Stopped,
@@ -674,6 +734,7 @@ impl Pair {
         assert_eq!(ended.fate, fate);
         assert_eq!(self.scheduler.ended(number, sub.step, fence, end, self.now), Err(Stale));
         let (mut dropped, mut over) = (0, None);
+        self.subs[at].attempts -= u32::from(end == End::Withdrawn);
         match fate {
             Fate::Again { at: Some(until) } => self.subs[at].phase = Phase::BacksOff(until),
             Fate::Again { at: None } => self.subs[at].phase = Phase::Waits,
@@ -693,7 +754,12 @@ impl Pair {
     fn add(&mut self, which: usize, keys: &[Vec<u8>]) {
         let Some(number) = self.pick(which) else { return };
         let job = self.job(number).clone();
-        let has_split = self.subs.iter().any(|sub| sub.job == number && sub.step == Step::Split);
+        let split = self.subs.iter().find(|sub| sub.job == number && sub.step == Step::Split);
+        let has_split = split.is_some();
+        let has_begun = split.is_none_or(|split| split.attempts > 0);
+        if job.kind == STEPS_APART && !has_begun {
+            return;
+        }
         let sub = |n: usize, keys: &Vec<u8>| Sub {
             job: number,
             step: Step::Subtask(job.next_number + n as u32),
@@ -748,11 +814,16 @@ impl Pair {
         self.begin(number, subs, &reopened.unwrap());
     }
 
-    fn cancel(&mut self, number: u64) {
-        let cancelled = self.scheduler.cancel_job(JobNumber(number), self.now).unwrap();
+    /// A job is cancelled, or fails at once.
+    fn cancel(&mut self, number: u64, fails: bool) {
+        let cancelled = match fails {
+            true => self.scheduler.fail_job(JobNumber(number), self.now),
+            false => self.scheduler.cancel_job(JobNumber(number), self.now),
+        };
+        let cancelled = cancelled.unwrap();
         let job = self.job_mut(number);
         if job.course == Course::Open {
-            job.course = Course::Cancelled;
+            job.course = if fails { Course::Failing } else { Course::Cancelled };
         }
         let dropped = self.drop_rest(number);
         let mut running: Vec<_> = self
@@ -874,8 +945,45 @@ impl Pair {
         }
     }
 
+    /// The clock is set: what is to come is as far away as before, but for the times of scheduled jobs.
+    fn shift(&mut self, by: i64) {
+        self.scheduler.shift(by);
+        self.now = self.now.saturating_add_signed(by);
+        for sub in &mut self.subs {
+            if let Phase::BacksOff(until) = &mut sub.phase {
+                *until = until.saturating_add_signed(by);
+            }
+        }
+    }
+
+    /// Has what was under way before a restart go on, wherever that can be.
+    fn restore(&mut self, was: &Sub) {
+        let Step::Subtask(number) = was.step else { return };
+        let restored = match was.phase {
+            Phase::Waits | Phase::Dropped => return,
+            Phase::Runs(fence) => Restored::Running { fence, since: self.now },
+            Phase::BacksOff(until) => Restored::BackingOff { until },
+            Phase::Stopped => Restored::Stopped,
+        };
+        let is_it = |sub: &Sub| sub.job == was.job && sub.step == was.step;
+        let at = self.subs.iter().position(is_it);
+        let stands_behind =
+            |at: usize| self.subs[..at].iter().any(|other| !other.keys.is_disjoint(&was.keys));
+        let can_be = at.filter(|at| match was.phase {
+            _ if self.subs[*at].phase != Phase::Waits => false,
+            Phase::Stopped => !was.keys.is_empty(),
+            _ => !stands_behind(*at),
+        });
+        let job = JobNumber(was.job);
+        assert_eq!(self.scheduler.restore(job, number, restored, self.now), can_be.is_some());
+        if let Some(at) = can_be {
+            self.subs[at].phase = was.phase;
+            self.subs[at].attempts += u32::from(matches!(was.phase, Phase::Runs(_)));
+        }
+    }
+
     /// The process dies and another takes over what is unfinished.
-    fn restart(&mut self) {
+    fn restart(&mut self, restores: bool) {
         let settings = Settings {
             slots: self.slots,
             first_fence: self.last_fence + 1000,
@@ -898,18 +1006,36 @@ impl Pair {
         let mut subs = std::mem::take(&mut self.subs);
         subs.retain(|sub| open.contains(&sub.job));
         debug_assert!(subs.iter().all(|sub| sub.phase != Phase::Dropped));
+        let before = subs.clone();
         for number in open {
             let mut mine: Vec<Sub> = subs.iter().filter(|sub| sub.job == number).cloned().collect();
-            mine.iter_mut().for_each(|sub| sub.phase = Phase::Waits);
+            for sub in &mut mine {
+                let is_subtask = matches!(sub.step, Step::Subtask(_));
+                let runs = matches!(sub.phase, Phase::Runs(_));
+                sub.attempts -= u32::from(restores && is_subtask && runs);
+                sub.phase = Phase::Waits;
+            }
             let job = self.job_mut(number);
             if job.starts_at.is_some() {
                 mine = job.unpark();
             }
             mine.sort_by_key(|sub| sub.step);
+            let has_subtasks = mine.iter().any(|sub| matches!(sub.step, Step::Subtask(_)));
+            if self.job(number).kind == STEPS_APART && has_subtasks {
+                // That these were added has ended the split.
+                mine.retain(|sub| sub.step != Step::Split);
+            }
             let (subs, steps) =
                 mine.into_iter().partition(|sub| matches!(sub.step, Step::Subtask(_)));
             self.job_mut(number).step_failed = false;
             self.tell_job(number, subs, steps);
+            if restores {
+                // As the engine does: what was under way heads its lanes when all of the job has entered.
+                while self.scheduler.has_work() {
+                    self.work_off();
+                }
+                before.iter().filter(|sub| sub.job == number).for_each(|sub| self.restore(sub));
+            }
         }
     }
 
@@ -941,9 +1067,9 @@ impl Pair {
                 };
                 assert_eq!(changed, was != *paused);
             }
-            Op::Cancel { which } => {
+            Op::Cancel { which, fails } => {
                 if let Some(number) = self.pick(*which) {
-                    self.cancel(number);
+                    self.cancel(number, *fails);
                 }
             }
             Op::PauseKey { key: letter, paused: true } => {
@@ -960,9 +1086,11 @@ impl Pair {
                 self.slots = *slots;
                 self.scheduler.resize(*slots, self.now);
             }
-            Op::SetKind { kind, concurrency, rate } => {
+            Op::SetKind { kind, concurrency, rate, subtasks_only } => {
                 let rate = rate.map(|(tokens, period_ms, burst)| Rate { tokens, period_ms, burst });
-                self.set_kind(*kind, KindLimits { concurrency: *concurrency, rate });
+                let concurrency = *concurrency;
+                let subtasks_only = *subtasks_only && *kind == STEPS_APART;
+                self.set_kind(*kind, KindLimits { concurrency, rate, subtasks_only });
             }
             Op::Weigh { which, weight } => {
                 if let Some(number) = self.pick(*which) {
@@ -973,7 +1101,8 @@ impl Pair {
             Op::Timeout => self.timeout(),
             Op::Begin { which } => self.begin_scheduled(*which),
             Op::WorkOff => self.work_off(),
-            Op::Restart => self.restart(),
+            Op::Shift { by } => self.shift(*by),
+            Op::Restart { restores } => self.restart(*restores),
         }
     }
 
@@ -988,7 +1117,8 @@ impl Pair {
     fn finish(&mut self) {
         self.step(&Op::Resize { slots: 3 });
         for kind in 0..3 {
-            self.step(&Op::SetKind { kind, concurrency: None, rate: None });
+            let (concurrency, rate, subtasks_only) = (None, None, false);
+            self.step(&Op::SetKind { kind, concurrency, rate, subtasks_only });
         }
         for key in 0..6 {
             self.step(&Op::PauseKey { key, paused: false });
@@ -1038,9 +1168,11 @@ fn may_start(
     let mine = job(sub.job);
     let runs = |sub: &&Sub| matches!(sub.phase, Phase::Runs(_)) && job(sub.job).kind == mine.kind;
     let has_room = kinds.get(&mine.kind).is_none_or(|kind| {
-        let running = subs.iter().filter(runs).count() as u32;
-        kind.limits.concurrency.is_none_or(|bound| running < bound)
-            && kind.limits.rate.is_none_or(|rate| kind.level >= u64::from(rate.period_ms))
+        let runs = subs.iter().filter(runs).filter(|sub| kind.counts(sub.step));
+        let running = runs.count() as u32;
+        !kind.counts(sub.step)
+            || kind.limits.concurrency.is_none_or(|bound| running < bound)
+                && kind.limits.rate.is_none_or(|rate| kind.level >= u64::from(rate.period_ms))
     });
     sub.phase == Phase::Waits
         && sub.entered
@@ -1052,6 +1184,13 @@ fn may_start(
 
 fn letter_of(key: &Key) -> u8 {
     (key.0.len() / 6) as u8
+}
+
+impl Kind {
+    /// Whether its limits are for this step.
+    fn counts(&self, step: Step) -> bool {
+        !self.limits.subtasks_only || matches!(step, Step::Subtask(_))
+    }
 }
 
 impl Job {

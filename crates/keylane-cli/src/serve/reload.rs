@@ -1,0 +1,67 @@
+//! What SIGHUP does: tokens, certificates and kinds are read anew, and nothing ends.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use keylane_service::http::Server;
+use keylane_service::{Kind, Service};
+
+use super::config::{Config, KindTable};
+
+/// The kinds that a server has, with the tables that they were made of.
+#[derive(Debug)]
+pub(super) struct Kinds(Vec<(String, KindTable, Kind)>);
+
+impl Kinds {
+    pub(super) fn of(config: &Config) -> anyhow::Result<Self> {
+        Kinds::following(config, &Kinds(Vec::new()))
+    }
+
+    /// Those of a configuration. A kind whose table is the same stays, with the worker processes that it keeps.
+    fn following(config: &Config, before: &Kinds) -> anyhow::Result<Self> {
+        let made = config.kinds()?.into_iter().map(|(name, table, kind)| {
+            let same = before.0.iter().find(|(other, was, _)| *other == name && *was == table);
+            let kind = same.map_or(kind, |(_, _, kept)| kept.clone());
+            (name, table, kind)
+        });
+        Ok(Kinds(made.collect()))
+    }
+
+    pub(super) fn all(&self) -> Vec<(String, Kind)> {
+        self.0.iter().map(|(name, _, kind)| (name.clone(), kind.clone())).collect()
+    }
+}
+
+/// What is needed to read a configuration anew.
+#[derive(Debug)]
+pub(super) struct Reloads {
+    /// The file.
+    pub(super) config: PathBuf,
+    /// What it said when the server started.
+    pub(super) server: Config,
+    /// The kinds that there are.
+    pub(super) kinds: Kinds,
+}
+
+impl Reloads {
+    /// Reads the configuration anew. If something is wrong with it all stays as it is.
+    pub(super) async fn run(&mut self, service: &Service, server: &Server) {
+        match self.reload(service, server).await {
+            Ok(()) => eprintln!("keylane: reloaded tokens, certificates and kinds"),
+            Err(error) => eprintln!("keylane: not reloaded, and all goes on as before: {error:#}"),
+        }
+    }
+
+    async fn reload(&mut self, service: &Service, server: &Server) -> anyhow::Result<()> {
+        let config = Config::read(&self.config)?;
+        let serving = config.serving()?;
+        let kinds = Kinds::following(&config, &self.kinds)?;
+        server.reload(serving.tokens, serving.tls).context("server")?;
+        service.reload_kinds(kinds.all()).await;
+        self.kinds = kinds;
+        for name in self.server.other_settings(&config) {
+            eprintln!("keylane: `{name}` in [server] takes effect at the next start");
+        }
+        Ok(())
+    }
+}

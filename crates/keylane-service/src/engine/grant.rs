@@ -1,0 +1,198 @@
+//! How leases begin and end, but for what their workers say: promised, handed over, withdrawn, lost, out of time, killed,
+//! and kept over a restart. What a promise is and why it comes first is in `lease.rs`.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Core;
+use super::books::{Books, Effect, Running};
+use super::dispatch::millis;
+use super::lease::Held;
+use crate::handle::Failure;
+use crate::kind::{Kind, Work};
+use crate::schedule::{End, Restored, Step};
+use crate::store::{Mark, Stage};
+use crate::wire::Timestamp;
+use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
+
+/// A lease that a worker had when the process before ended.
+#[derive(Debug)]
+pub(super) struct Survivor {
+    pub(super) subtask: SubtaskNumber,
+    pub(super) attempt: u32,
+    pub(super) fence: u64,
+    pub(super) since: Timestamp,
+    pub(super) worker: Option<String>,
+}
+
+/// How long an attempt under a lease may take in all: the shorter one of the job's timeout and the kind's maximum.
+fn max_duration(kind: &Kind, timeout: Option<Duration>) -> Duration {
+    timeout.map_or(kind.max_lease, |timeout| timeout.min(kind.max_lease))
+}
+
+impl Core {
+    /// Promises a run to the ask that wants one. It is handed over when its mark is on the disk.
+    pub(super) fn promise(
+        &self,
+        books: &mut Books,
+        fence: u64,
+        mut running: Running,
+        lasts: Duration,
+        now: Timestamp,
+    ) {
+        let promise = books.claimers.promise(running.kind);
+        let promise = promise.expect("a kind runs no more than was asked for");
+        let worker = promise.worker.clone().map(String::into_boxed_str);
+        let stage = Stage::Leased { fence, since_ms: now.0, worker };
+        let subtask = SubtaskId { job: running.job, number: running.number };
+        books.unwritten.changes.mark(subtask, Mark { attempt: running.attempt, stage });
+        books.unwritten.effects.push(Effect::Granted { fence });
+        let never = Timestamp(u64::MAX);
+        running.lease = Some(Held {
+            worker: promise.worker,
+            lasts,
+            expires: never,
+            deadline: never,
+            promised_to: Some(promise.to),
+        });
+        running.awaited = Some(self.leases.token());
+        books.running.insert(fence, running);
+        self.admit_leases(books, promise.kinds, now);
+    }
+
+    /// The mark of a lease is on the disk: its ask gets it, and its time begins.
+    pub(super) fn hand(&self, books: &mut Books, fence: u64, now: Timestamp) {
+        let Some(running) = books.running.get_mut(&fence) else { return };
+        let (job, kind) = (running.job, running.kind);
+        let Some(held) = &mut running.lease else { return };
+        let Some(ask) = held.promised_to.take() else { return };
+        let timeout = books.live.get(&job).and_then(|live| live.head.timeout());
+        let most = max_duration(&self.kinds.get(kind), timeout);
+        held.renew(now);
+        held.deadline = Timestamp(now.0.saturating_add(millis(most)));
+        let ends = held.ends();
+        if books.claimers.hand(ask, fence) {
+            books.expect_expiry(ends);
+        } else {
+            self.withdraw(books, fence, now);
+        }
+    }
+
+    /// A lease that no worker has seen ends as if it had not begun.
+    pub(super) fn withdraw(&self, books: &mut Books, fence: u64, now: Timestamp) {
+        let Some(running) = books.running.remove(&fence) else { return };
+        let failure = Failure::passing("the request for it was broken off");
+        self.end_with(books, running, fence, End::Withdrawn, Err(failure), now);
+    }
+
+    /// Leases whose time is up end: lost, or failed if they have taken longer than they may.
+    pub(super) fn end_leases(&self, books: &mut Books, now: Timestamp) {
+        if books.next_expiry.is_none_or(|at| at > now) {
+            return;
+        }
+        let is_late =
+            |running: &Running| running.lease.as_ref().is_some_and(|lease| lease.ends() <= now);
+        let late = books.running.iter().filter(|(_, running)| is_late(running));
+        let late: Vec<u64> = late.map(|(fence, _)| *fence).collect();
+        for fence in late {
+            self.lose(books, fence, now);
+        }
+        let leases = books.running.values().filter_map(|running| running.lease.as_ref());
+        books.next_expiry = leases.map(Held::ends).min();
+    }
+
+    /// A lease has ended without a word of its worker, or because it has taken as long as it may.
+    fn lose(&self, books: &mut Books, fence: u64, now: Timestamp) {
+        let Some(running) = books.running.remove(&fence) else { return };
+        let held = running.lease.as_ref().expect("only leases are lost");
+        if held.deadline > now {
+            books.totals.leases_lost += 1;
+            let failure = Failure::passing("its lease ended without an answer");
+            return self.end_with(books, running, fence, End::Lost, Err(failure), now);
+        }
+        let timeout = books.live.get(&running.job).and_then(|live| live.head.timeout());
+        let most = max_duration(&self.kinds.get(running.kind), timeout);
+        let failure = Failure::passing(format!("it took longer than {most:?}"));
+        let end = End::Failed { retry_at: self.retry_at(&running, &failure, now) };
+        self.end_with(books, running, fence, end, Err(failure), now);
+    }
+
+    /// There is room on the disk again. Before, no end of a lease could be told, so each lasts as long as from a
+    /// heartbeat.
+    pub(super) fn renew_leases(books: &mut Books, now: Timestamp) {
+        let held = books.running.values_mut().filter_map(|running| running.lease.as_mut());
+        for held in held.filter(|held| held.promised_to.is_none()) {
+            let before = held.expires;
+            held.renew(now);
+            held.deadline = held.deadline.max(held.expires);
+            held.expires = held.expires.max(before);
+        }
+    }
+
+    /// The leases of a job that is cancelled end now, whatever their workers do.
+    pub(super) fn kill_leases(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
+        let of_job = |running: &Running| running.job == job && running.lease.is_some();
+        let leases = books.running.iter().filter(|(_, running)| of_job(running));
+        let leases: Vec<u64> = leases.map(|(fence, _)| *fence).collect();
+        for fence in leases {
+            let Some(running) = books.running.remove(&fence) else { continue };
+            let failure = Failure::passing("its job was cancelled");
+            self.end_with(books, running, fence, End::Lost, Err(failure), now);
+        }
+    }
+
+    /// A lease goes on that a worker had when the process before ended: with its fence and attempt, and as long from now
+    /// as from a heartbeat. The time that the server was away counts for how long it may take, but it has this long at
+    /// least to be completed. False if it is none any more.
+    pub(super) fn keep_lease(
+        &self,
+        books: &mut Books,
+        job: JobNumber,
+        kind: u32,
+        keys: Vec<Key>,
+        survivor: Survivor,
+        now: Timestamp,
+    ) -> bool {
+        let Work::Lease { lasts } = self.kinds.get(kind).work else { return false };
+        let Survivor { subtask, attempt, fence, since, worker } = survivor;
+        let was = Restored::Running { fence, since: since.0 };
+        if !books.scheduler.restore(job, subtask, was, now.0) {
+            return false;
+        }
+        let step = Step::Subtask(subtask);
+        let Some(live) = books.live.get(&job) else { return false };
+        let (number, timeout) = (live.plan.number(step), live.head.timeout());
+        let most = max_duration(&self.kinds.get(kind), timeout);
+        let expires = Timestamp(now.0.saturating_add(millis(lasts)));
+        // The clock may have been put back meanwhile.
+        let begun = since.min(now);
+        let deadline = Timestamp(begun.0.saturating_add(millis(most))).max(expires);
+        books.keys_in_use.extend(keys.iter().cloned());
+        let slot = books.slots.take();
+        let running = Running {
+            job,
+            step,
+            number,
+            attempt,
+            kind,
+            rule: keylane::allocate::Rule::Keep,
+            slot,
+            since,
+            keys,
+            cancel: CancellationToken::new(),
+            log: self.log_of(kind, step),
+            lease: Some(Held { worker, lasts, expires, deadline, promised_to: None }),
+            awaited: Some(self.leases.token()),
+        };
+        books.running.insert(fence, running);
+        books.expect_expiry(expires);
+        books.claimers.restore(kind);
+        self.admit_leases(books, [kind], now);
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "grant_tests.rs"]
+mod tests;

@@ -1,0 +1,91 @@
+//! Leases between their start in the books and their worker.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::engine::Settings;
+use crate::store::Changes;
+use crate::{Kind, Service};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A service whose only kind is for remote workers, and tries once.
+async fn start(folder: &std::path::Path) -> Service {
+    let once = Kind { attempts: 1, ..Kind::leased(MINUTE) };
+    Service::builder(Settings::new(folder.join("store"))).kind("once", once).start().await.unwrap()
+}
+
+/// Waits until this is so in the books.
+async fn until(core: &Core, is_so: impl Fn(&Books) -> bool) {
+    while !is_so(&core.books()) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A crash can only follow what is on the disk, so what a worker has must be: its own start, and the end of what was
+/// before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let core = Arc::clone(&service.core);
+    let two = r#"{"kind":"once","subtasks":[{"key":"k","payload":1},{"key":"k","payload":2}]}"#;
+    let id = service.submit(two).await.unwrap();
+    let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
+    let first = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
+    // From here on the writer stands still.
+    let (stands, told) = tokio::sync::oneshot::channel();
+    let (go_on, gone_on) = mpsc::channel::<()>();
+    core.store.submit_with(Changes::new(), move |_| {
+        let _ = stands.send(());
+        let _ = gone_on.recv();
+    });
+    told.await.unwrap();
+    let ends = tokio::spawn({
+        let (core, id) = (Arc::clone(&core), first.id.clone());
+        async move { core.complete(&id, None, None).await }
+    });
+    let mut second = Box::pin(core.claim(&kinds, 1, MINUTE, None, &closing));
+    assert!(second.as_mut().now_or_never().is_none());
+    // The second one has its key and its slot, and its worker nothing yet.
+    until(&core, |books| books.running.values().any(|running| running.number == 1)).await;
+    assert!(second.as_mut().now_or_never().is_none());
+    let is_promised =
+        |running: &Running| running.lease.as_ref().is_some_and(|held| held.promised_to.is_some());
+    assert!(core.books().running.values().all(is_promised));
+    go_on.send(()).unwrap();
+    let second = second.await.unwrap().remove(0);
+    assert_eq!((second.number, second.attempt), (1, 1));
+    ends.await.unwrap().unwrap();
+    core.complete(&second.id, None, None).await.unwrap();
+    assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 2);
+    drop(core);
+    service.stop(Duration::ZERO).await;
+}
+
+/// It was the only attempt of each, and no worker has seen it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let core = Arc::clone(&service.core);
+    let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
+    let mut gone = Box::pin(core.claim(&kinds, 1, MINUTE, None, &closing));
+    assert!(gone.as_mut().now_or_never().is_none());
+    let id = service.submit(r#"{"kind":"once","key":"k","payload":1}"#).await.unwrap();
+    let is_given =
+        |running: &Running| running.lease.as_ref().is_some_and(|held| held.promised_to.is_none());
+    until(&core, |books| books.running.values().any(is_given)).await;
+    drop(gone);
+    assert!(core.books().running.is_empty());
+    let lease = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
+    assert_eq!(lease.attempt, 1);
+    core.complete(&lease.id, None, None).await.unwrap();
+    assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
+    drop(core);
+    service.stop(Duration::ZERO).await;
+}

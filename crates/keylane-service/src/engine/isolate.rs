@@ -1,0 +1,83 @@
+//! A batch of which the store refuses one change, for what that says: a mistake of ours that must not end the service.
+//!
+//! The store does all of a submission or nothing, so one change that it refuses keeps all others of the batch from the
+//! disk. Then the changes are submitted one by one, in their order, each when the one before is written or refused; what
+//! is refused is left out and logged. Meanwhile the batch counts as being with the writer, so nothing overtakes it.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::books::{Batch, Effect};
+use crate::store::{Changes, Committed, WriteError};
+
+/// Whether the store has refused changes for what they say, and would others.
+pub(super) fn is_logical(error: &WriteError) -> bool {
+    match error {
+        WriteError::Full | WriteError::Busy | WriteError::Failed { .. } => false,
+        WriteError::NoSuchJob { .. }
+        | WriteError::NoSuchSubtask { .. }
+        | WriteError::Ended { .. }
+        | WriteError::NotEnded { .. }
+        | WriteError::TooLarge { .. }
+        | WriteError::Duplicate { .. }
+        | WriteError::OtherVersion { .. } => true,
+    }
+}
+
+impl Core {
+    /// Submits the changes of a refused batch one by one, of which these are left, the last first. Called on the writer's
+    /// thread.
+    pub(super) fn write_one_by_one(self: &Arc<Self>, mut left: Vec<Changes>, effects: Vec<Effect>) {
+        let Some(next) = left.pop() else {
+            let nothing = Ok(Committed { commit: 0, entered: None });
+            return self.written(nothing, Changes::new(), effects);
+        };
+        let (core, copy) = (Arc::clone(self), next.clone());
+        self.store.submit_with(next, move |written| match written {
+            Ok(_) => core.write_one_by_one(left, effects),
+            Err(error) if is_logical(&error) => {
+                tracing::error!(%error, change = ?copy, "a change was refused, and is left out");
+                core.write_one_by_one(left, effects);
+            }
+            Err(error) => {
+                let changes = left.into_iter().rev().fold(copy, Changes::followed_by);
+                let rest = Batch { changes, effects, ..Batch::default() };
+                core.refuse(&mut core.books(), &error, rest);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::Function;
+    use crate::store::JobStatus;
+    use crate::{JobNumber, Kind, Service};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_change_that_is_refused_leaves_the_others_and_the_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = crate::engine::Settings::new(folder.path().join("store"));
+        let kind = Kind::new(Function::new(|_| async { Ok(None) }));
+        let service = Service::builder(settings).kind("echo", kind).start().await.unwrap();
+        let core = Arc::clone(&service.core);
+        let key = crate::Key::new("k");
+        {
+            let mut books = core.books();
+            let now = core.clock.now();
+            books.unwritten.changes.status(JobNumber(777), JobStatus::WAITING);
+            core.set_key_paused(&mut books, &key, true, now);
+        }
+        core.all_written().await.unwrap();
+        assert_eq!(*core.health(), crate::engine::StoreHealth::Well);
+        let id = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
+        assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
+        drop(core);
+        service.stop(std::time::Duration::ZERO).await;
+        let settings = crate::store::Settings::default();
+        let (_store, recovered) =
+            crate::store::Store::open(folder.path().join("store"), &settings).unwrap();
+        assert_eq!(recovered.keys()[0].0, key);
+    }
+}
