@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -100,11 +100,21 @@ fn words_of(process: &Path) -> String {
 #[track_caller]
 pub(crate) fn guard_of(keylane: u32) -> Pid {
     let wanted = format!("keylane --guard-children {keylane} ");
-    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let found = processes
-        .filter(|path| words_of(path) == wanted)
-        .find_map(|path| Pid::from_raw(path.file_name()?.to_str()?.parse().ok()?));
-    found.expect("it has a guard")
+    let find = || {
+        let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        processes
+            .filter(|path| words_of(path) == wanted)
+            .find_map(|path| Pid::from_raw(path.file_name()?.to_str()?.parse().ok()?))
+    };
+    // A process that is being started shows no words for a moment, and nothing signals the end of that.
+    let start = Instant::now();
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "it has no guard");
+        thread::yield_now();
+    }
 }
 
 /// Kills the guard and its `keylane`, which cannot start another guard in between.

@@ -229,7 +229,7 @@ impl Builder {
     ///     Ok::<_, Failure>(vec![Record { key, payload: Some(bill), headers: order.origin() }])
     /// })?;
     /// consumer.wait();
-    /// assert_eq!(bills.read(Default::default(), 10)?[0].record.payload, b"14 EUR");
+    /// assert_eq!(bills.read(Default::default(), 10)?[0].record.payload(), b"14 EUR");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn start_producing<E>(

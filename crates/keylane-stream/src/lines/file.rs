@@ -30,7 +30,7 @@ use crate::{Delivered, Partition, Position, Record};
 ///
 /// let handle = |_: &Attempt| Ok::<_, Failure>(());
 /// let first_word = |line: &keylane_stream::Record| {
-///     Some(line.payload.split(|byte| *byte == b' ').next()?.to_vec())
+///     Some(line.payload().split(|byte| *byte == b' ').next()?.to_vec())
 /// };
 /// let lines = FileSource::open(&path, &state)?;
 /// let ended = Consumer::builder(lines).by(first_word).start(handle)?.wait();
