@@ -112,6 +112,8 @@ ndjson = false           # payloads are JSON, so that their members have names
 # command = ["./handle", "{key}"]
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
 # worker-timeout = "1m"              # for an answer; without end, if it is not set
+# Variables of this environment that the command gets; "*" is all of them.
+env = ["PATH", "HOME", "LANG", "TZ"]
 # http = "http://127.0.0.1:8080/orders"
 http-timeout = "30s"
 # How many at a time: one per CPU, or 100 with http.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
 
+use super::environment::Environment;
 use super::settings::{KafkaProtocol, KafkaStart, NoKey, OnFail, OnRefused, Order, Settings, Span};
 
 /// What is to be done.
@@ -19,6 +20,8 @@ pub(super) struct Plan {
     pub(super) ndjson: bool,
     pub(super) jobs: usize,
     pub(super) handler: Handler,
+    /// Variables that a command gets.
+    pub(super) environment: Environment,
     /// How records of a key are handled together, if they are.
     pub(super) batch: Option<Batch>,
     pub(super) policy: Policy<Class>,
@@ -156,6 +159,9 @@ impl Plan {
                 thread::available_parallelism().map_or(1, usize::from)
             }
         };
+        if settings.env.is_some() && matches!(handler, Handler::Http { .. }) {
+            return wrong("env", "env is for a command, and an address starts none; leave out env");
+        }
         let batch = batch(&settings)?;
         let source = source(&settings)?;
         if matches!(source, Source::File { .. } | Source::Stdin)
@@ -172,6 +178,7 @@ impl Plan {
             ndjson: settings.ndjson.unwrap_or(false),
             jobs: settings.jobs.unwrap_or(jobs),
             handler,
+            environment: Environment::new(settings.env),
             batch,
             policy,
             dead_letters,

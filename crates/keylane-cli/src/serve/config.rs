@@ -444,6 +444,7 @@ impl Doing {
             file_bytes: self.limits.file_size.map(|size| size.0),
         });
         Ok(match &self.env {
+            Some(names) if names.iter().any(|name| name == "*") => command.inherit_environment(),
             Some(names) => command.environment(names.iter().map(OsString::from)),
             None => command,
         })
