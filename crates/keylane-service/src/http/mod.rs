@@ -17,6 +17,7 @@ mod openapi;
 mod outbox;
 mod pause;
 mod problem;
+mod results;
 mod schedules;
 mod serve;
 mod server;
