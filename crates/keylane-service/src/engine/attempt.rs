@@ -167,6 +167,12 @@ impl Core {
             Err(failure) => (Some(failure.error), None),
         };
         if let Some(live) = books.live.get_mut(&running.job) {
+            match (&error, ended.fate) {
+                (Some(error), Fate::Again { .. } | Fate::Stopped) => {
+                    live.failures.note(running.step, error);
+                }
+                _ => live.failures.forget(running.step),
+            }
             live.touch(now);
         }
         books.changed.insert(running.job);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::books::{Batch, Books, Effect, Live, first_version};
+use super::failures::Failures;
 use super::plan::Plan;
 use crate::head::Head;
 use crate::kind::{Kind, Work};
@@ -127,6 +128,7 @@ impl Core {
             ended: ended.counts,
             recorded: ended.counts,
             error: None,
+            failures: Failures::default(),
             result: None,
             paused: job.status.state == Stored::Paused,
             cancelling: job.status.state == Stored::Cancelling,

@@ -36,6 +36,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::failures::Failures;
 use super::lease::Claimers;
 use super::plan::Plan;
 use super::timeline::Slots;
@@ -167,6 +168,8 @@ pub(super) struct Live {
     pub(super) recorded: Counts,
     /// The first failure.
     pub(super) error: Option<String>,
+    /// Failures of attempts that others follow.
+    pub(super) failures: Failures,
     /// What the fan-in has made.
     pub(super) result: Option<Box<RawValue>>,
     pub(super) paused: bool,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::audit::Act;
 use super::begin::{ended_counts, new_job, new_subtask};
 use super::books::{Books, Live, first_version, last_version};
+use super::failures::Failures;
 use super::plan::Plan;
 use super::{Core, Refused};
 use crate::head::Head;
@@ -246,6 +247,7 @@ impl Core {
             ended: again.ended,
             recorded: again.ended,
             error: None,
+            failures: Failures::default(),
             result: None,
             paused: false,
             cancelling: false,

@@ -13,6 +13,7 @@ use super::begin::new_job;
 use super::books::{Live, first_version};
 use super::claims::Claim;
 use super::client_id;
+use super::failures::Failures;
 use super::plan::Plan;
 use crate::head::{self, Checked, Head};
 use crate::refused::Refused;
@@ -481,6 +482,7 @@ impl Core {
             ended: crate::store::Counts::default(),
             recorded: crate::store::Counts::default(),
             error: None,
+            failures: Failures::default(),
             result: None,
             paused: false,
             cancelling: false,
@@ -493,7 +495,8 @@ impl Core {
         books.unfinished += keys.subtask_ends.len() as u64;
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(&mut books, number, &accepted, now);
-        let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
+        let job = super::ask::live_view(&self.kinds, &books, number, now)
+            .expect("it was put there just now");
         // Under the lock, so that nobody learns of a change to it before.
         self.announce(job.clone(), now);
         self.write_next(&mut books);

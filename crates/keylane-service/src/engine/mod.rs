@@ -22,6 +22,7 @@ mod command;
 mod dispatch;
 mod embedded;
 pub(crate) mod events;
+mod failures;
 mod intake;
 mod lease;
 mod logs;

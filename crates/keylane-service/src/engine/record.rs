@@ -188,7 +188,7 @@ impl Core {
                 live.error.clone_from(&error);
             }
             live.touch(now);
-            let view = super::ask::brief_view(books, job, now);
+            let view = super::ask::brief_view(books, job);
             self.events.publish(|event| crate::wire::Event {
                 job: view.map(Box::new),
                 number: match step {

@@ -47,7 +47,7 @@ impl Core {
         let changed: Vec<JobNumber> = books.changed.iter().take(MOST_TOLD).copied().collect();
         for job in changed {
             books.changed.remove(&job);
-            let Some(view) = super::ask::live_view(&books, job, now) else { continue };
+            let Some(view) = super::ask::live_view(&self.kinds, &books, job, now) else { continue };
             self.events.publish(|id| Event {
                 job: Some(Box::new(view)),
                 ..super::events::event(id, EventKind::JobChanged, now)

@@ -136,6 +136,6 @@ async fn tell(
     });
     let view = state.core.steer_key(&key, command, act).await?;
     // Nothing of it may be left.
-    let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None };
+    let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None, paused_since: None };
     Ok(Json(view.unwrap_or(nothing)))
 }

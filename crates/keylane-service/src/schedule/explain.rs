@@ -21,6 +21,9 @@ const RANKED: usize = 1000;
 /// So many tasks are looked at to find some that wait for keys.
 const LOOKED_AT: usize = 1024;
 
+/// Subtasks that are followed from the head of one key to the head of another.
+const CHAIN: usize = 16;
+
 /// Of lanes whose lengths have as many digits, so many are compared.
 const COMPARED: usize = 10_000;
 
@@ -159,6 +162,11 @@ impl Scheduler {
     }
 
     fn reasons(&self, task: u32) -> Vec<Reason> {
+        self.reasons_within(task, Reason::COUNTED)
+    }
+
+    /// Returns the reasons, those that last until an operator acts first. Predecessors are counted up to `counted`.
+    fn reasons_within(&self, task: u32, counted: u32) -> Vec<Reason> {
         let Some(it) = self.tasks.get(task) else { return Vec::new() };
         match it.phase {
             Phase::Running => Vec::new(),
@@ -166,25 +174,45 @@ impl Scheduler {
             Phase::BackingOff => vec![Reason::BackingOff { until: it.at }],
             Phase::Stopped => vec![Reason::Stopped],
             Phase::Waiting => {
-                let all = self.lanes.standings(&self.tasks, task, Reason::COUNTED);
-                all.filter_map(|standing| self.reason_of_key(standing))
-                    .take(Explanation::KEYS)
-                    .collect()
+                let all = self.lanes.standings(&self.tasks, task, counted);
+                let all = all.filter_map(|standing| self.reason_of_key(standing));
+                let mut all: Vec<_> = all.take(Explanation::KEYS).collect();
+                all.sort_by_key(|reason| matches!(reason, Reason::KeyOrder { .. }));
+                all
             }
         }
     }
 
-    /// Why a lane keeps one who stands there.
+    /// Returns why a lane keeps a task that stands there. A pause comes first: whatever stands before the task,
+    /// nothing of the key starts until that ends.
     fn reason_of_key(&self, Standing { lane, ahead, behind }: Standing) -> Option<Reason> {
         let key = Key::new(self.lanes.lane(lane).key());
-        let Some(behind) = behind else {
-            return self.lanes.lane(lane).paused.then_some(Reason::KeyPaused { key });
-        };
+        if self.lanes.lane(lane).paused {
+            return Some(Reason::KeyPaused { key });
+        }
+        let behind = behind?;
         let head = self.head_of(lane).expect("who stands behind somebody is not alone");
         Some(match head.state {
             State::Stopped => Reason::KeyStopped { key, head },
             _ => Reason::KeyOrder { key, ahead, behind: self.step_of(behind), head },
         })
+    }
+
+    /// Returns what a head of a key waits for at last: the reason at the end of the chain of keys, in which each subtask
+    /// waits for the head of a key. `None` if that end runs, or is far away. Costs up to [`CHAIN`] subtasks with their
+    /// keys.
+    #[must_use]
+    pub fn root_of(&self, head: &Head) -> Option<Reason> {
+        let mut next = head.of;
+        for _ in 0..CHAIN {
+            let slot = self.find(next.job)?;
+            let task = self.jobs[slot].roll.find(&self.tasks, slot, next.step.number())?;
+            match self.reasons_within(task, 0).into_iter().next()? {
+                Reason::KeyOrder { head, .. } => next = head.of,
+                reason => return Some(reason),
+            }
+        }
+        None
     }
 
     fn head_of(&self, lane: u32) -> Option<Head> {
@@ -210,13 +238,18 @@ impl Scheduler {
         }
         if let Some(kind) = self.kinds.look(job.kind) {
             match kind.room_seen(self.now) {
-                Room::Bound => return Reason::KindBound { running: kind.running },
+                Room::Bound => {
+                    return Reason::KindBound { kind: job.kind, running: kind.running };
+                }
                 Room::Rate(until) => return Reason::KindRate { until },
                 Room::Places(_) => {}
             }
         }
         let progress = job.share.and_then(|share| self.allocator.progress(share));
         let Some(mine) = progress else { return Reason::Draining };
+        if self.has_room_for(&mine) {
+            return Reason::Starting;
+        }
         if mine.admitted {
             let comes_first = |other: &Progress, job_other: &Job| {
                 other.admitted && needs_less(other, job_other, &mine, job)
@@ -232,6 +265,13 @@ impl Scheduler {
         Reason::NotAdmitted { active: self.allocator.active(), ahead }
     }
 
+    /// Whether the next decision may give the job a slot.
+    fn has_room_for(&self, job: &Progress) -> bool {
+        let is_below = |most: usize| self.allocator.active() < most;
+        let may_be_admitted = job.admitted || self.max_active.is_none_or(is_below);
+        self.allocator.busy() < self.allocator.workers() && may_be_admitted
+    }
+
     /// How many jobs that offer something are so, if there are few enough to ask them all.
     fn count_jobs(&self, is_so: impl Fn(&Progress, &Job) -> bool) -> Option<usize> {
         if self.jobs.len() > RANKED {
@@ -243,8 +283,8 @@ impl Scheduler {
         Some(others.filter(|(progress, job)| progress.ready > 0 && is_so(progress, job)).count())
     }
 
-    /// At most `limit` keys, sorted. Costs O(limit); by length, also the lanes that are compared, at most ten
-    /// thousand.
+    /// At most `limit` keys with unfinished subtasks, sorted. Costs O(limit); by length, also the lanes that are
+    /// compared, at most ten thousand.
     #[must_use]
     pub fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
         match sort {

@@ -226,7 +226,8 @@ pub struct Job {
     /// Not before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// How long it will take from now, if it goes on as it went; unknown without anything done.
+    /// How long it will take from now, if it goes on as it went. Unknown while nothing has ended, and while something of it
+    /// waits for an operator, a worker or room on the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
     /// Where it is in its client's trace: what `traceparent` of its submission said (W3C Trace Context).
