@@ -62,10 +62,10 @@ fn a_value_of_a_record_is_no_option_of_the_command() {
         run(&folder, "consume", &words, "-5 a\nb 6\n")
     };
     let refused = consume(&["printf", "%s;", "{1}"]);
-    refused.expect(0, &["`-5` begins with `-`", "write -- before the placeholder", "1 skipped"]);
+    refused.expect(1, &["`-5` begins with `-`", "write -- before the placeholder", "1 skipped"]);
     assert_eq!(refused.stdout, "b;");
     // The record at the end of a command without placeholders is one of its words, too.
-    consume(&["echo"]).expect(0, &["`-5 a` begins with `-`"]);
+    consume(&["echo"]).expect(1, &["`-5 a` begins with `-`"]);
     let passed = consume(&["printf", "%s;", "--", "{1}"]);
     passed.expect(0, &["2 handled"]);
     assert_eq!(passed.stdout.split(';').count(), 5);
@@ -83,7 +83,7 @@ fn a_handler_gets_no_more_of_the_environment_than_it_needs() {
         outcome.expect(0, &["1 handled"]);
         outcome.stdout
     };
-    let script = "echo ${SECRET-none} ${TZ-none} ${OTHER-none} ${KEYLANE_KEY-none}";
+    let script = "echo ${{SECRET-none}} ${{TZ-none}} ${{OTHER-none}} ${{KEYLANE_KEY-none}}";
     let command = ["sh", "-c", script];
     assert_eq!(consume(&[], &command), "none UTC none a\n");
     assert_eq!(consume(&["--env", "OTHER", "--env", "PATH"], &command), "none none o a\n");

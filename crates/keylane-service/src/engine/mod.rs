@@ -8,6 +8,7 @@
 //!
 //! `books.rs` has what all of them share, and the protocol.
 
+mod again;
 mod ask;
 mod attempt;
 mod audit;
@@ -53,6 +54,7 @@ use crate::kind::Kinds;
 use crate::refused::Refused;
 use crate::store::Store;
 
+pub(crate) use again::{Before, Keyed, KeyedClaim};
 pub(crate) use ask::{ResultOrder, Wanted};
 pub(crate) use audit::{Act, Action, Answered};
 pub(crate) use batch::key_in_batch;

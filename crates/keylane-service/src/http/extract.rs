@@ -102,7 +102,12 @@ pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Re
 
 /// A query, in which unknown names are refused by its type.
 pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Refusal> {
-    let asked = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+    query_of(&parts.uri)
+}
+
+/// The same of an address.
+pub(super) fn query_of<T: DeserializeOwned>(uri: &axum::http::Uri) -> Result<T, Refusal> {
+    let asked = axum::extract::Query::<T>::try_from_uri(uri);
     let asked = asked.map_err(|error| {
         let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
         Refusal::new("invalid", format!("the query is not what is expected: {why}")).at("?", why)

@@ -542,7 +542,7 @@ async fn explain(
 }
 
 /// 202 as long as something of it is to come, 200 when it is done.
-fn steered(job: &Job) -> Response {
+pub(super) fn steered(job: &Job) -> Response {
     let status = if job.state.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = (status, Json(job)).into_response();
     put_tag(&mut response, job);

@@ -3,6 +3,7 @@
 //! Handlers are thin: they take a request apart, ask the engine, and put the answer together. What a request
 //! must pass before is in `guard.rs`, which status code a reason gets in `problem.rs`.
 
+mod again;
 mod audit;
 mod auth;
 mod batch;

@@ -137,7 +137,7 @@ const OPERATIONS: &[Operation] = operations! {
     get "/v1/events" "What happens, by server-sent events"
         query &[("include", "string"), ("after", "string")]; headers &["Last-Event-ID"];
         answers [(200, Some("text/event-stream"))]; problems [422];
-    get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400];
+    get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400, 426];
     get "/v1/keys" "Keys with unfinished subtasks" query LIMIT;
         answers [(200, Some("Page_KeyView"))]; problems [422];
     post "/v1/keys" "`what` is `pause`, `resume`, `retry-head` or `skip-head`; for keys that don't fit into a path"
