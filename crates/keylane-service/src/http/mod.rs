@@ -10,6 +10,7 @@ mod batch;
 mod events;
 mod extract;
 mod guard;
+mod handshake;
 mod jobs;
 mod keys;
 mod leases;
@@ -26,6 +27,7 @@ mod tls;
 mod ui;
 mod unread;
 mod ws;
+mod ws_errors;
 
 use std::sync::Arc;
 
