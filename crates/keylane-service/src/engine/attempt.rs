@@ -16,8 +16,8 @@ use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked
 use crate::kind::Work;
 use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Step};
 use crate::store::{Outcome as Written, OutcomeKind};
-use crate::wire::{EventKind, JobState, Slice, Timestamp};
-use crate::{JobNumber, SubtaskNumber};
+use crate::wire::{EventKind, JobState, OnErrorChoice, Slice, Timestamp};
+use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
 /// How long a handler that was told to give up has for it before it is dropped: more than a process gets
 /// between SIGTERM and SIGKILL.
@@ -113,6 +113,7 @@ impl Core {
             keys: one.keys(),
             attempts_made: 0,
         });
+        books.order.entered(job);
         // A job that was cancelled takes no more; what it would have had counts as cancelled with it.
         let added = books.scheduler.add_subtasks(job, subtasks, now.0);
         let Some(live) = books.live.get_mut(&job) else { return };
@@ -153,13 +154,19 @@ impl Core {
         now: Timestamp,
     ) {
         books.slots.give_back(running.slot);
-        running.keys.iter().for_each(|key| _ = books.keys_in_use.remove(key));
         if running.lease.is_some() {
             books.claimers.ended(running.kind);
             self.admit_leases(books, [running.kind], now);
         }
         let ended = books.scheduler.ended(running.job, running.step, fence, end, now.0);
         let ended = ended.expect("a run is in the books as long as it is in the scheduler");
+        if let Step::Subtask(number) = running.step {
+            let subtask = SubtaskId { job: running.job, number };
+            match ended.fate {
+                Fate::Again { .. } | Fate::Stopped => books.order.attempt_ended(subtask),
+                Fate::Succeeded | Fate::Failed | Fate::Cancelled => books.order.ended(subtask),
+            }
+        }
         self.draw(books, &running, ended.fate, now);
         note_log(books, &running, fence, ended.fate, now);
         let (error, result) = match answer {
@@ -342,6 +349,13 @@ fn answered(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
 }
 
 impl Live {
+    /// Whether what has begun of the job is to be gone on with: else what does not run was dropped.
+    pub(super) fn holds_its_subtasks(&self) -> bool {
+        let fails = self.head.on_error == OnErrorChoice::FailFast
+            && self.ended.failed + self.ended.skipped > 0;
+        !self.cancelling && !self.is_closing && !fails
+    }
+
     /// How a job that is not over is called in the API.
     pub(super) fn state(&self) -> JobState {
         match (self.cancelling, self.paused) {

@@ -158,6 +158,7 @@ impl Core {
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
         books.live.insert(number, live);
         books.unfinished += waiting.subtasks.len() as u64;
+        books.order.entered(number);
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(books, number, &accepted, now);
         // What had been decided before the end goes on being so.
@@ -227,6 +228,7 @@ impl Core {
 
     /// A scheduled job begins, unless it was cancelled meanwhile.
     pub(super) fn begin(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
+        books.order.entered(job);
         let Some(accepted) = books.scheduler.begin(job, now.0) else { return };
         if let Some(live) = books.live.get_mut(&job) {
             (live.begins_at, live.is_entering) = (None, false);

@@ -38,6 +38,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::failures::Failures;
 use super::lease::Claimers;
+use super::order_check::OrderCheck;
 use super::plan::Plan;
 use super::timeline::Slots;
 use crate::handle::Log;
@@ -75,8 +76,8 @@ pub(super) struct Books {
     pub(super) changed: HashSet<JobNumber>,
     /// What was counted since the start.
     pub(super) totals: Totals,
-    /// The keys of what runs: a check of the order that knows nothing of the scheduler.
-    pub(super) keys_in_use: HashSet<Key>,
+    /// A check of the order of keys that knows nothing of the scheduler.
+    pub(super) order: OrderCheck,
     /// Keys that somebody has paused, since when, and why.
     pub(super) paused_keys: HashMap<Key, Timestamp>,
     /// Whether attempts begin only when their marks are on the disk: after a crash, for one of the first may
@@ -269,6 +270,6 @@ pub(super) struct Totals {
     pub(super) jobs_cancelled: u64,
     pub(super) leases_lost: u64,
     pub(super) starts: u64,
-    /// Subtasks that began while an earlier one of their key had not ended. It must stay 0.
+    /// Subtasks that began before their turn with a key, as the check of the order found. It must stay 0.
     pub(super) order_violations: u64,
 }

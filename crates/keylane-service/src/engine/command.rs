@@ -258,6 +258,7 @@ impl Core {
         };
         books.live.insert(number, live);
         books.unfinished += again.keys.len() as u64;
+        books.order.entered(number);
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(&mut books, number, &accepted, now);
         books.changed.insert(number);

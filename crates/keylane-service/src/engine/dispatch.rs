@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Begin;
-use super::books::{Books, Effect, Running};
+use super::books::{Books, Effect, Live, Running};
 use super::lease::Held;
 use super::{Core, StoreHealth};
 use crate::handle::{Attempt, Failure, Step as Handled};
@@ -95,12 +95,7 @@ impl Core {
         let kind = start.kind.0;
         books.totals.starts += 1;
         let keys: Vec<Key> = books.scheduler.keys_of(start.fence).map(Key::new).collect();
-        for key in &keys {
-            if !books.keys_in_use.insert(key.clone()) {
-                books.totals.order_violations += 1;
-                tracing::error!(?key, ?start, "begun while an earlier one of its key runs");
-            }
-        }
+        self.check_order(books, &start, &keys);
         let number = books.live.get(&start.job).map_or(0, |live| live.plan.number(start.step));
         let mut running = Running {
             job: start.job,
@@ -148,6 +143,18 @@ impl Core {
         let begin = self.begin_of(books, start.fence, &running);
         books.running.insert(start.fence, running);
         begin
+    }
+
+    /// Counts a start before its turn with a key.
+    fn check_order(&self, books: &mut Books, start: &Start, keys: &[Key]) {
+        let Step::Subtask(number) = start.step else { return };
+        let live = &books.live;
+        let is_held = |open: SubtaskId| live.get(&open.job).is_some_and(Live::holds_its_subtasks);
+        let subtask = SubtaskId { job: start.job, number };
+        if let Some(violation) = books.order.begun(subtask, keys, is_held) {
+            books.totals.order_violations += 1;
+            tracing::error!(?violation, ?keys, ?start, "begun before its turn");
+        }
     }
 
     /// Those whose marks are on the disk may begin.

@@ -493,6 +493,7 @@ impl Core {
         books.live.insert(number, live);
         books.totals.jobs_accepted += 1;
         books.unfinished += keys.subtask_ends.len() as u64;
+        books.order.entered(number);
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(&mut books, number, &accepted, now);
         let job = super::ask::live_view(&self.kinds, &books, number, now)

@@ -29,6 +29,7 @@ mod lease;
 mod logs;
 mod made;
 mod metrics;
+mod order_check;
 mod plan;
 mod record;
 mod remote;

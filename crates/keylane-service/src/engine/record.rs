@@ -206,6 +206,7 @@ impl Core {
 
     fn show_over(&self, books: &mut Books, job: JobNumber, state: JobState, now: Timestamp) {
         let Some(mut live) = books.live.remove(&job) else { return };
+        books.order.left(job);
         books.changed.remove(&job);
         live.recorded = live.final_counts();
         let totals = &mut books.totals;

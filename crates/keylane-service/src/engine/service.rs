@@ -17,6 +17,7 @@ use super::books::{Batch, Books, Totals};
 use super::calendar::Calendar;
 use super::events::Events;
 use super::lease::Claimers;
+use super::order_check::OrderCheck;
 use super::schedules::Schedules;
 use super::timeline::{Recorder, Slots};
 use super::{Clock, Core, Settings, StartError, StoreHealth, dispatch};
@@ -259,7 +260,7 @@ fn books(scheduler: Scheduler, is_careful: bool) -> Books {
         due: VecDeque::new(),
         changed: HashSet::new(),
         totals: Totals::default(),
-        keys_in_use: HashSet::new(),
+        order: OrderCheck::default(),
         paused_keys: HashMap::new(),
         is_careful,
         held_back: VecDeque::new(),
