@@ -22,7 +22,7 @@ use crate::store::{
     Alias, Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
 };
 use crate::trace_context::TraceContext;
-use crate::wire::{Job, SubmitJob, SubmitSubtask, Timestamp};
+use crate::wire::{Job, Object, SubmitJob, SubmitSubtask, Timestamp};
 use crate::{JobId, JobNumber};
 
 /// A job on its way in. Dropped, nothing of it stays.
@@ -307,7 +307,7 @@ impl Intake {
         if self.upload.total() >= bounds.job_subtasks {
             return Err(wrong("", format!("{} subtasks are the most", bounds.job_subtasks)));
         }
-        let line: Line<'_> =
+        let Object(line): Object<Line<'_>> =
             serde_json::from_slice(text).map_err(|error| wrong("", error.to_string()))?;
         if line.key.is_some() && line.keys.is_some() {
             return Err(wrong("/keys", "one of `key` and `keys`".into()));

@@ -32,7 +32,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Box<Response>> {
 /// Whether the text is 16 bytes in base64: 22 letters and two marks of padding.
 fn is_key(key: &[u8]) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let Some((letters, b"==")) = key.split_last_chunk::<2>().map(|(rest, end)| (rest, end)) else {
+    let Some((letters, b"==")) = key.split_last_chunk::<2>() else {
         return false;
     };
     letters.len() == 22 && letters.iter().all(is_letter)

@@ -21,6 +21,7 @@ mod pause;
 mod problem;
 mod results;
 mod schedules;
+mod schemas;
 mod serve;
 mod server;
 mod tls;

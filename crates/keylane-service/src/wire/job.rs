@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::object::objects;
 use super::{Because, Timestamp};
 
 /// A job to be done: `POST /v1/jobs`.
@@ -26,7 +27,7 @@ pub struct SubmitJob {
     #[serde(default)]
     pub weight: Option<u32>,
     /// Its subtasks, in order.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     pub subtasks: Option<Vec<SubmitSubtask>>,
     /// What its only subtask, or the split step, gets: any JSON.
     #[serde(default, deserialize_with = "also_null")]
