@@ -274,7 +274,10 @@ impl Operation {
         }
         let guarded: &[u16] = if OPEN.contains(&self.path) { &[] } else { &[401, 403] };
         let slow: &[u16] = if self.body.is_some() { &[408] } else { &[] };
-        for status in self.problems.iter().chain(guarded).chain(slow) {
+        // A key that was used for another request, and a body that is too large to be kept for that.
+        let once: &[u16] =
+            if schemas::is_done_once(self.method, self.path) { &[400, 413, 422] } else { &[] };
+        for status in self.problems.iter().chain(guarded).chain(slow).chain(once) {
             let content = json!({"application/problem+json": {"schema": reference("Problem")}});
             let response = json!({"description": "refused", "content": content});
             responses.insert(status.to_string(), response);

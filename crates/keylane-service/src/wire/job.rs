@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::number::whole;
 use super::object::objects;
 use super::{Because, Timestamp};
 
@@ -24,7 +25,7 @@ pub struct SubmitJob {
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Its claim to spare workers beside other jobs; 1 unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
     /// Its subtasks, in order.
     #[serde(default, deserialize_with = "objects")]
@@ -43,7 +44,7 @@ pub struct SubmitJob {
     #[serde(default)]
     pub run_at: Option<Timestamp>,
     /// Not before so long from now.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub delay_ms: Option<u64>,
     /// Whether others go on when a subtask has failed for good; the kind's choice unless said.
     #[serde(default)]
@@ -52,10 +53,10 @@ pub struct SubmitJob {
     #[serde(default)]
     pub on_fail: Option<OnFailChoice>,
     /// How often each subtask is tried; the kind's number unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub attempts: Option<u32>,
     /// How long an attempt may take; the kind's bound unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub timeout_ms: Option<u64>,
     /// Whether the kind's fan-in step runs over the results at the end, if it has one. Yes unless said.
     #[serde(default)]
@@ -256,7 +257,7 @@ pub struct Job {
 #[serde(deny_unknown_fields)]
 pub struct JobPatch {
     /// Its claim to spare workers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
     /// All its labels.
     #[serde(default)]

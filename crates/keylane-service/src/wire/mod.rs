@@ -14,6 +14,7 @@ mod job;
 mod key;
 mod lease;
 mod log;
+mod number;
 mod object;
 mod page;
 mod problem;
