@@ -60,6 +60,11 @@ impl Template {
         self.0.iter().any(|part| !matches!(part, Part::Literal(_)))
     }
 
+    /// True if the value of a placeholder is the beginning of the text.
+    pub(crate) fn begins_with_placeholder(&self) -> bool {
+        self.0.first().is_some_and(|part| !matches!(part, Part::Literal(_)))
+    }
+
     /// True if it asks for the key, which a key's own template cannot.
     pub(crate) fn names_key(&self) -> bool {
         self.0.contains(&Part::Key)

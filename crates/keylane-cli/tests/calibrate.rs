@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::process::Command;
 
 use common::{Outcome, feed, finish, subcommand};
 
@@ -37,6 +38,21 @@ fn a_short_run_shows_each_size_and_writes_what_it_shows() {
         assert!(row[2..].iter().all(|value| value.parse::<f64>().unwrap() > 0.0), "{row:?}");
     }
     assert!(fs::read_to_string(svg).unwrap().contains("cpu: "));
+}
+
+#[test]
+fn a_busy_machine_is_noticed() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut busy: Vec<_> = (0..2 * processors).map(|_| busy()).collect();
+    let outcome = calibrate(&["--workload", "cpu", "--seconds", "0.3", "--max", "1"]);
+    for child in &mut busy {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    outcome.expect(0, &[]);
+    assert!(outcome.stdout.contains("the machine is busy: other processes used"), "{outcome:?}");
+    assert!(outcome.stdout.contains("recommended: 1 worker"), "{outcome:?}");
 }
 
 #[test]

@@ -55,6 +55,45 @@ fn a_journal_is_consumed_in_order_per_key_and_once() {
 }
 
 #[test]
+fn a_value_of_a_record_is_no_option_of_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let consume = |command: &[&str]| {
+        let words = [&["-", "--key", "1", "--on-fail", "skip", "--"], command].concat();
+        run(&folder, "consume", &words, "-5 a\nb 6\n")
+    };
+    let refused = consume(&["printf", "%s;", "{1}"]);
+    refused.expect(1, &["`-5` begins with `-`", "write -- before the placeholder", "1 skipped"]);
+    assert_eq!(refused.stdout, "b;");
+    // The record at the end of a command without placeholders is one of its words, too.
+    consume(&["echo"]).expect(1, &["`-5 a` begins with `-`"]);
+    let passed = consume(&["printf", "%s;", "--", "{1}"]);
+    passed.expect(0, &["2 handled"]);
+    assert_eq!(passed.stdout.split(';').count(), 5);
+    assert!(passed.stdout.contains("-5;"), "{}", passed.stdout);
+}
+
+#[test]
+fn a_handler_gets_no_more_of_the_environment_than_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let consume = |options: &[&str], command: &[&str]| {
+        let words = [&["-", "--key", "1"], options, &["--"], command].concat();
+        let mut command = in_folder(&folder, "consume", &words);
+        command.env("SECRET", "s").env("TZ", "UTC").env("OTHER", "o");
+        let outcome = feed(command, b"a\n");
+        outcome.expect(0, &["1 handled"]);
+        outcome.stdout
+    };
+    let script = "echo ${{SECRET-none}} ${{TZ-none}} ${{OTHER-none}} ${{KEYLANE_KEY-none}}";
+    let command = ["sh", "-c", script];
+    assert_eq!(consume(&[], &command), "none UTC none a\n");
+    assert_eq!(consume(&["--env", "OTHER", "--env", "PATH"], &command), "none none o a\n");
+    assert_eq!(consume(&["--env", "*"], &command), "s UTC o a\n");
+    let worker = ["sh", "-c", "read line; echo ${SECRET-none} ${TZ-none}"];
+    assert_eq!(consume(&["--worker"], &worker), "none UTC\n");
+    assert_eq!(consume(&["--worker", "--env", "SECRET"], &worker), "s none\n");
+}
+
+#[test]
 fn a_file_is_gone_on_with_and_a_pipe_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in");

@@ -122,8 +122,9 @@ impl Stage {
         let member = member.map(|number| format!("member-{number}"));
         let (after, most) = (COMMIT_AFTER.to_string(), MOST_RECORDS.to_string());
         let member = member.iter().flat_map(|member| ["--member", member]);
-        let words =
-            [&self.topic, "--group", "g", "--key", "1", "-j", "4"].into_iter().chain(member);
+        let words = [&self.topic, "--group", "g", "--key", "1", "-j", "4", "--env", "*"]
+            .into_iter()
+            .chain(member);
         // Who is away for a moment should not wait for long before it looks again.
         let client = ["-X", "reconnect.backoff.max.ms=500"];
         let bounds = ["--commit-after", &after, "--most-records", &most, "--worker"];
@@ -369,7 +370,19 @@ fn g13_a_wedged_partition_turns_the_health_red_until_it_goes_on() {
     produced.expect(0, &["2 records are in"]);
     let pipe = stage.folder.path().join("pipe");
     named_pipe(&pipe);
-    let words = [&stage.topic, "--group", "g", "--key", "1", "-j", "4", "--stalled-after", "300ms"];
+    let words = [
+        &stage.topic,
+        "--group",
+        "g",
+        "--key",
+        "1",
+        "-j",
+        "4",
+        "--env",
+        "*",
+        "--stalled-after",
+        "300ms",
+    ];
     let handler = "case $1 in wedge*) read word < \"$PIPE\" ;; esac";
     let process = subcommand("consume", words)
         .args(["--listen", "127.0.0.1:0", "--", "sh", "-c", handler, "sh"])

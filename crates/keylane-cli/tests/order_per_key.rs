@@ -15,6 +15,19 @@ const LOG: &str = r#"
     rmdir "$1/$2.busy""#;
 
 #[test]
+fn one_at_a_time_is_the_order_of_the_input() {
+    let lines: String = (0..400).map(|n| format!("k{} {n}\n", n % 50)).collect();
+    let expected: String = (0..400).map(|n| format!("k{} {n}\n", n % 50)).collect();
+    let echo = ["-j1", "--key", "1", "--", "echo", "{key}", "{2}"];
+    let worker = ["-j1", "--key", "1", "--worker", "--", "cat"];
+    for words in [&echo[..], &worker] {
+        let outcome = run(words, &lines);
+        outcome.expect(0, &[]);
+        assert_eq!(outcome.stdout, expected, "{words:?}");
+    }
+}
+
+#[test]
 fn a_key_is_in_order_and_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();

@@ -46,13 +46,13 @@ pub(crate) const MOST_KEY_BYTES: usize = 1024;
 /// Keys of a subtask.
 pub(crate) const MOST_KEYS: usize = 64;
 
-const MOST_NAME_BYTES: usize = 256;
-const MOST_LABELS: usize = 32;
-const MOST_LABEL_BYTES: usize = 256;
+pub(crate) const MOST_NAME_BYTES: usize = 256;
+pub(crate) const MOST_LABELS: usize = 32;
+pub(crate) const MOST_LABEL_BYTES: usize = 256;
 
 /// The longest that anything may be put off, or take: a hundred years, in milliseconds. Sums of it and a
 /// time of today are far from overflowing.
-const LONGEST_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
+pub(crate) const LONGEST_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 
 /// A job without its subtasks, as it is kept.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -206,6 +206,11 @@ impl Kinds {
         Arc::clone(&self.read().all[number as usize].name)
     }
 
+    /// All kinds that there are.
+    pub(crate) fn present(&self) -> Vec<Entry> {
+        self.read().all.iter().filter(|entry| entry.is_there).cloned().collect()
+    }
+
     /// All kinds that there are or were.
     pub(crate) fn all(&self) -> Vec<Entry> {
         self.read().all.clone()

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Log, builder, serve};
-use serde_json::json;
+use serde_json::{Value, json};
 
 macro_rules! scene {
     ($folder:ident, $log:ident, $service:ident, $client:ident) => {
@@ -35,6 +35,56 @@ async fn a_job_is_accepted_and_done() {
     assert_eq!(results.json()["items"][0]["keys"], json!(["ann"]));
     assert_eq!(log.lines(), ["ann {\"n\":1.50}"]);
     drop((service, folder));
+}
+
+/// Numbers of the results in lines of JSON.
+fn numbers(lines: &str) -> Vec<u64> {
+    let number = |line: &str| {
+        let result: Value = serde_json::from_str(line).unwrap();
+        result["number"].as_u64().unwrap()
+    };
+    lines.lines().map(number).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_of_results_are_all_of_them_or_a_page_with_a_link_to_the_next() {
+    scene!(_folder, log, service, client);
+    let subtasks: Vec<Value> = (0..1203).map(|number| json!({"payload": number})).collect();
+    let job = json!({"kind": "echo", "subtasks": subtasks}).to_string();
+    let id = client.submit(&job).await;
+    client.wait(&id).await;
+    let path = format!("/v1/jobs/{id}/results");
+    let lines = async |at: &str| {
+        client.send("GET", at, &[("accept", "application/x-ndjson")], "").await.expect(200)
+    };
+    for order in ["submit", "completion", "key"] {
+        let mut all = numbers(&lines(&format!("{path}?order={order}")).await.text);
+        let as_listed = all.clone();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..1203), "{order}");
+        // By pages, each of which names the next.
+        let (mut next, mut followed) = (format!("{path}?order={order}&limit=500"), Vec::new());
+        loop {
+            let page = lines(&next).await;
+            followed.extend(numbers(&page.text));
+            let Some(link) = page.headers.get("link") else { break };
+            let link = link.to_str().unwrap().strip_prefix('<').unwrap();
+            next = link.strip_suffix(">; rel=\"next\"").unwrap().to_owned();
+        }
+        assert_eq!(followed, as_listed, "{order}");
+    }
+    // What there is of a job that goes on, and no more.
+    let rest = r#"{"kind":"remote","subtasks":[{"payload":1},{"payload":2}]}"#;
+    let id = client.submit(rest).await;
+    let claim = r#"{"kinds":["remote"],"wait_ms":20000}"#;
+    let claim = client.post("/v1/leases", claim).await.expect(200).json();
+    let lease = claim["leases"][0]["id"].as_str().unwrap();
+    client.post(&format!("/v1/leases/{lease}/complete"), "").await.expect(204);
+    for order in ["submit", "completion", "key"] {
+        let there = lines(&format!("/v1/jobs/{id}/results?order={order}")).await.text;
+        assert_eq!(numbers(&there), [0], "{order}");
+    }
+    drop((service, log));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,8 +11,8 @@ use common::attempts::{
     JOB, ask, attempt, cancellable, lasting, named_pipe, passing, result, traced,
 };
 use common::{Log, builder, serve};
-use keylane_service::Kind;
-use keylane_service::handle::{Command, Limits};
+use keylane_service::handle::{Attempt, Command, Limits};
+use keylane_service::{Key, Kind};
 use tokio::task::spawn_blocking;
 
 fn shell(script: &str) -> Command {
@@ -39,17 +39,44 @@ async fn it_is_told_what_it_is_about() {
                   $KEYLANE_ATTEMPT $KEYLANE_FENCE";
     let told = result(ask(&shell(script), attempt("null")).await);
     assert_eq!(told, format!("\"{JOB} resize 7 ann 2 99\""));
-    // Of our own environment it gets all, or what was chosen.
-    let all = result(ask(&Command::new(["env"]), attempt("null")).await);
-    let ours = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    // Where these tests are traced themselves.
-    let mut ours = ours.filter(|name| !name.starts_with("TRACE"));
-    assert!(ours.all(|name| all.contains(&format!("{name}="))), "{all}");
-    let chosen = Command::new(["env"]).environment(["PATH"]);
-    let chosen = result(ask(&chosen, attempt("null")).await);
-    let lines: Vec<_> = chosen.trim_matches('"').split("\\n").collect();
-    assert!(lines.iter().any(|line| line.starts_with("PATH=")), "{chosen}");
-    assert!(lines.iter().all(|line| line.starts_with("PATH=") || line.starts_with("KEYLANE_")));
+}
+
+/// Names of the variables that a command has.
+async fn variables(command: Command) -> Vec<String> {
+    let printed = result(ask(&command, attempt("null")).await);
+    let printed: String = serde_json::from_str(&printed).unwrap();
+    let name = |line: &str| line.split_once('=').map(|(name, _)| name.to_owned());
+    let mut names: Vec<_> = printed.lines().filter_map(name).collect();
+    // A shell's own.
+    names.retain(|name| !name.starts_with("KEYLANE_"));
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn it_gets_no_more_of_the_servers_environment_than_it_needs() {
+    let env = || Command::new(["env"]);
+    let ours: Vec<_> =
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    let is_ours = |name: &&str| ours.iter().any(|other| other == name);
+    // Cargo gives each test some, so that there is something to be left out.
+    assert!(is_ours(&"CARGO_MANIFEST_DIR"));
+    let mut some: Vec<_> = ["HOME", "LANG", "PATH", "TZ"].into_iter().filter(is_ours).collect();
+    some.sort_unstable();
+    assert_eq!(variables(env()).await, some);
+    assert_eq!(variables(env().environment(["CARGO_MANIFEST_DIR"])).await, ["CARGO_MANIFEST_DIR"]);
+    let all = variables(env().inherit_environment()).await;
+    assert!(all.iter().any(|name| name == "CARGO_MANIFEST_DIR"), "{all:?}");
+}
+
+#[tokio::test]
+async fn a_key_is_not_an_option_of_the_command() {
+    let option = || Attempt { keys: vec![Key::new("--version")], ..attempt("-5") };
+    let said = lasting(ask(&Command::new(["ls", "{key}"]), option()).await);
+    assert!(said.contains("put the word `--` before `{key}`"), "{said}");
+    lasting(ask(&Command::new(["expr", "{}"]), option()).await);
+    let told = ask(&Command::new(["printf", "--", "{key}"]), option()).await;
+    assert_eq!(result(told), "\"--version\"");
 }
 
 #[tokio::test]

@@ -70,6 +70,28 @@ async fn says(workers: &Workers, what: &str) -> Answer {
     ask(workers, attempt(&format!("\"{what}\""))).await
 }
 
+/// The worker that docs/serve.md shows.
+fn documented() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/serve.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("### Workers that stay\n").unwrap();
+    let (_, code) = section.split_once("```python\n").unwrap();
+    code.split_once("```").unwrap().0.to_owned()
+}
+
+#[tokio::test]
+async fn the_worker_in_the_documentation_works() {
+    let workers = Workers::new(Command::new(["python3", "-c", &documented()]), 1, Some(3));
+    let length = async |payload: &str| result(ask(&workers, attempt(payload)).await);
+    assert_eq!(length(r#"{"text":"four"}"#).await, r#"{"length": 4, "attempt": 2}"#);
+    let refused = ask(&workers, attempt("{}")).await;
+    assert_eq!(lasting(refused), "no 'text'");
+    // The last task of the first process, and the first of the next one.
+    assert_eq!(length("{\"text\":\"a\\nb\"}").await, r#"{"length": 3, "attempt": 2}"#);
+    assert_eq!(length(r#"{"text":""}"#).await, r#"{"length": 0, "attempt": 2}"#);
+    workers.close().await;
+}
+
 #[tokio::test]
 async fn a_worker_stays_for_as_many_tasks_as_was_said() {
     let workers = workers(1, Some(3));

@@ -86,6 +86,12 @@ async fn a_kind_that_is_gone_holds_its_jobs_and_the_server_starts() {
     assert_eq!(reason, "no_kind");
     assert!(text.contains("`old`") && text.contains("cancel the job"), "{text}");
     assert_eq!(held(&client, "no_kind").await, "1");
+    let mine = client.get(&format!("/v1/jobs/{old}/subtasks/0")).await.expect(200).json();
+    assert_eq!(mine["waiting_because"]["reason"], "no_kind", "{mine}");
+    // So does what waits behind it, for a subtask that is only held.
+    let (reason, text) = because(&view(&client, &behind).await);
+    assert_eq!(reason, "key_order");
+    assert!(text.contains("`old`") && text.contains("cancel the job"), "{text}");
     // To resume it is not enough.
     client.post(&format!("/v1/jobs/{old}/pause"), "").await.expect(200);
     client.post(&format!("/v1/jobs/{old}/resume"), "").await.expect(200);

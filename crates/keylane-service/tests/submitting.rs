@@ -64,6 +64,24 @@ async fn a_clients_id_is_one_job_and_works_wherever_an_id_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_key_is_the_one_that_was_submitted_first() {
+    scene!(log, service, client);
+    // The lane of one of them exists before, and one occurs twice.
+    client.post("/v1/keys/mm/pause", "").await.expect(200);
+    let id = client.submit(r#"{"kind":"echo","keys":["zz","aa","mm","aa"],"payload":1}"#).await;
+    let later = r#"{"kind":"echo","keys":["yy","bb"],"payload":2,"delay_ms":1}"#;
+    let later = client.submit(later).await;
+    client.wait(&later).await;
+    client.post("/v1/keys/mm/resume", "").await.expect(200);
+    client.wait(&id).await;
+    assert_eq!(log.lines(), ["yy 2", "zz 1"]);
+    let leased = r#"{"kind":"remote","keys":["q","b","z"],"payload":3}"#;
+    client.submit(leased).await;
+    let taken = client.post("/v1/leases", r#"{"kinds":["remote"],"wait_ms":20000}"#).await;
+    assert_eq!(taken.json()["leases"][0]["keys"], json!(["q", "b", "z"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_clients_id_is_kept_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::default();

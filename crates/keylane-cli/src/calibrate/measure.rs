@@ -109,7 +109,7 @@ fn wait(time: Duration, failures: &Receiver<()>) {
 }
 
 /// The CPU time of this process, and of those that it has started and that have ended.
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     let own = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(own.tv_sec as u64, own.tv_nsec as u32) + children_cpu_time().unwrap_or_default()
 }

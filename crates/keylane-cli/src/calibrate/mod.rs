@@ -9,6 +9,7 @@ mod args;
 mod csv;
 mod curve;
 mod measure;
+mod others;
 mod plot;
 mod probe;
 mod run;

@@ -11,6 +11,7 @@ use signal_hook::consts::SIGPIPE;
 use super::advice::advise;
 use super::curve::{Curve, sizes};
 use super::measure::measure;
+use super::others::{Meter, warning};
 use super::workload::Workload;
 use super::{CalibrateArgs, csv, plot, table};
 use crate::exit::Ending;
@@ -27,9 +28,14 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     let mut table =
         Table { reader_is_gone: false, has_files: args.csv.is_some() || args.svg.is_some() };
     for workload in Workload::all(args)? {
+        let meter = Meter::start();
         let Some(curve) = climb(&workload, &sizes, args, &machine, &mut table)? else {
             return Ok(Ending::Signalled { signal: SIGPIPE });
         };
+        let others = meter.others();
+        if let Some(warning) = others.and_then(|others| warning(others, machine.logical)) {
+            table.say(&warning)?;
+        }
         let advice = advise(&curve, args.latency);
         table.say(&format!("recommended: {advice}\n"))?;
         curves.push((curve, advice.workers));

@@ -20,16 +20,30 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(written).collect())
 }
 
-/// Those, and the marks that turn the direction of what follows.
+/// Those, C1 among them, and the marks that turn the direction of what follows.
 fn is_control(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let turns = matches!(
+        letter,
+        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    letter.is_control() || turns
 }
 
-/// JSON in one line, every byte but the blanks as it was.
+/// JSON in one line, with what a terminal would obey as escapes, which mean the same in JSON.
 pub(super) fn one_line(json: &[u8]) -> Vec<u8> {
-    // A line end within a JSON text is a blank; those in strings are escaped.
-    let blank = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
-    json.trim_ascii().iter().map(blank).collect()
+    let mut line = String::with_capacity(json.len());
+    for letter in String::from_utf8_lossy(json.trim_ascii()).chars() {
+        match letter {
+            // A line end within a JSON text is a blank; those in strings are escaped.
+            '\n' | '\r' | '\t' => line.push(' '),
+            // All of these have four digits.
+            letter if is_control(letter) => {
+                let _ = write!(line, "\\u{:04x}", u32::from(letter));
+            }
+            letter => line.push(letter),
+        }
+    }
+    line.into_bytes()
 }
 
 /// How much of a job is done: `450 of 1000 done, 3 of them failed`.
@@ -161,6 +175,15 @@ pub(super) mod tests {
     fn nothing_that_users_wrote_moves_the_cursor() {
         assert_eq!(plain("a\x1b[2Jb\u{202e}c"), "a\\u{1b}[2Jb\\u{202e}c");
         assert_eq!(plain("grün"), "grün");
+    }
+
+    #[test]
+    fn json_has_no_letter_that_a_terminal_obeys_and_means_the_same() {
+        let text = "{\"a\":\"x\u{9b}31m \u{202e}y\u{200f} \u{7f} grün\"}";
+        let line = String::from_utf8(one_line(text.as_bytes())).unwrap();
+        assert_eq!(line, "{\"a\":\"x\\u009b31m \\u202ey\\u200f \\u007f grün\"}");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&line), value(text));
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     // Behind the source, whose lock says that no other process consumes with this progress. Before signals are
     // watched for, so that they end the wait for an earlier process's commands.
     let children = children(&plan)?;
+    let environment = plan.environment.clone();
     // Before anything is handled: who sees that may ask for the end at once.
     signals::watch(sender.clone())?;
     let mut workers = None;
@@ -92,19 +93,35 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let consumer = match &plan.handler {
         Handler::Command(words) if let Some(batch) = plan.batch => {
             let output = Arc::clone(&output);
-            let commands =
-                Commands::for_batches(words, &layout, plan.payload, keys, output, processes())?;
+            let commands = Commands::for_batches(
+                words,
+                &layout,
+                plan.payload,
+                keys,
+                environment,
+                output,
+                processes(),
+            )?;
             batches::start_commands(builder.threads(plan.jobs), batch, commands)?
         }
         Handler::Command(words) => {
             let output = Arc::clone(&output);
-            let commands = Commands::new(words, &layout, plan.payload, keys, output, processes())?;
+            let commands = Commands::new(
+                words,
+                &layout,
+                plan.payload,
+                keys,
+                environment,
+                output,
+                processes(),
+            )?;
             start_commands(builder.threads(plan.jobs), commands, results)?
         }
         Handler::Worker { words, timeout } => {
             let start = |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
             let records = Records::new(results.map(start).transpose()?, Arc::clone(&output));
-            let started = Workers::start(words, plan.jobs, *timeout, records, processes())?;
+            let started =
+                Workers::start(words, plan.jobs, *timeout, &environment, records, processes())?;
             let handler = workers.insert(started).handler(keys, plan.payload);
             builder.threads(DISPATCHERS).start_with_acks(handler)?
         }

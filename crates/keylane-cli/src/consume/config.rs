@@ -132,6 +132,8 @@ ndjson = false           # payloads are JSON, so that their members have names
 payload = "arg"          # how a command gets it: "arg", "stdin", "json" (a line with the whole record)
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
 # worker-timeout = "1m"              # for an answer; without end, if it is not set
+# Variables of this environment that the command gets; "*" is all of them.
+env = ["PATH", "HOME", "LANG", "TZ"]
 # http = "http://127.0.0.1:8080/orders"
 http-timeout = "30s"
 # How many at a time: one per CPU, or 100 with http.

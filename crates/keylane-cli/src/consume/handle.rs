@@ -14,6 +14,7 @@ use keylane_stream::consumer::{Attempt, Failure};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url, redirect};
 
+use super::environment::Environment;
 use super::keys::{Keys, as_input};
 use super::metadata;
 use super::plan::Class;
@@ -53,6 +54,11 @@ pub(super) enum NotHandled {
         "it contains a line end, and its handler gets a line; handle it without --worker and --batch"
     )]
     LineEnd,
+    #[error(
+        "the value `{0}` begins with `-`, and the command would take it for an option; write -- before the \
+         placeholder, as in `./handle -- {{}}`"
+    )]
+    Option(String),
     #[error("the answer was {status}{quoted}")]
     Answer { status: StatusCode, quoted: String },
     #[error("the answer has more than {} MiB; a service may answer that much at most", MAX_ANSWER >> 20)]
@@ -71,7 +77,12 @@ pub(super) fn classify(failure: &Failure) -> Class {
             let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
             kinds.contains(&error.kind())
         }
-        Some(NotHandled::Unfit(_) | NotHandled::NotJson(_) | NotHandled::LineEnd) => true,
+        Some(
+            NotHandled::Unfit(_)
+            | NotHandled::NotJson(_)
+            | NotHandled::LineEnd
+            | NotHandled::Option(_),
+        ) => true,
         Some(NotHandled::WorkerEnded(_) | NotHandled::NoWorker) => false,
         Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
         Some(NotHandled::NoAnswer(_) | NotHandled::LongAnswer) => false,
@@ -96,6 +107,7 @@ pub(super) struct Commands {
     program: Option<PathBuf>,
     payload: PayloadAs,
     keys: Arc<Keys>,
+    environment: Environment,
     pub(super) children: Arc<Children>,
     pub(super) output: Arc<Output>,
 }
@@ -106,6 +118,7 @@ impl Commands {
         layout: &Layout,
         payload: PayloadAs,
         keys: Arc<Keys>,
+        environment: Environment,
         output: Arc<Output>,
         children: Arc<Children>,
     ) -> anyhow::Result<Self> {
@@ -113,7 +126,7 @@ impl Commands {
         if payload == PayloadAs::Arg && !words.iter().any(Template::has_placeholder) {
             words.push(Template::whole());
         }
-        Self::of(words, payload, keys, output, children)
+        Self::of(words, payload, keys, environment, output, children)
     }
 
     /// For batches, which a command gets as lines: its words are the same for all.
@@ -122,6 +135,7 @@ impl Commands {
         layout: &Layout,
         payload: PayloadAs,
         keys: Arc<Keys>,
+        environment: Environment,
         output: Arc<Output>,
         children: Arc<Children>,
     ) -> anyhow::Result<Self> {
@@ -130,19 +144,20 @@ impl Commands {
             !words.iter().any(Template::has_placeholder),
             "a command gets a batch as lines on its standard input; leave out {{}} or batch"
         );
-        Self::of(words, payload, keys, output, children)
+        Self::of(words, payload, keys, environment, output, children)
     }
 
     fn of(
         words: Vec<Template>,
         payload: PayloadAs,
         keys: Arc<Keys>,
+        environment: Environment,
         output: Arc<Output>,
         children: Arc<Children>,
     ) -> anyhow::Result<Self> {
         let program = words.first().and_then(Template::constant);
         let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
-        Ok(Commands { words, program, payload, keys, children, output })
+        Ok(Commands { words, program, payload, keys, environment, children, output })
     }
 
     /// Runs the command, and writes what it prints.
@@ -190,15 +205,21 @@ impl Commands {
         let record = as_input(attempt.record(), attempt.position().get() + 1);
         let key = self.keys.key_of(attempt.record()).unwrap_or_default();
         let mut words = Vec::with_capacity(self.words.len());
+        let mut may_be_option = true;
         for word in &self.words {
             let mut text = Vec::new();
             word.render(&record, &key, &mut text)?;
+            may_be_option &= word.constant() != Some(b"--");
+            if may_be_option && word.begins_with_placeholder() && text.starts_with(b"-") {
+                return Err(NotHandled::Option(quoted(&text)));
+            }
             words.push(OsString::from_vec(text));
         }
         let name = &words[0];
         let program = self.program.as_deref().map_or(name.as_os_str(), |path| path.as_os_str());
         let mut command = Command::new(program);
         command.arg0(name).args(&words[1..]);
+        self.environment.give(&mut command);
         metadata::describe(&mut command, attempt, &key);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         Ok(command)
@@ -230,6 +251,11 @@ fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
             refused: status.code() == Some(REFUSED),
         }),
     }
+}
+
+/// The beginning of a text, for a message.
+fn quoted(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(QUOTED)]).into_owned()
 }
 
 fn templates(words: &[String], layout: &Layout) -> anyhow::Result<Vec<Template>> {
@@ -298,8 +324,7 @@ impl Posts {
         if status.is_success() {
             return Ok(body);
         }
-        let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
-        let quoted = match quoted.trim() {
+        let quoted = match quoted(&body).trim() {
             "" => String::new(),
             text => format!(": {}", text.escape_debug()),
         };

@@ -12,6 +12,7 @@ mod batches;
 mod compose;
 mod config;
 mod endpoint;
+mod environment;
 mod handle;
 mod journals;
 #[cfg(feature = "kafka")]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
 
+use super::environment::Environment;
 use super::settings::{
     ForeignProgress, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail, OnRefused, Order,
     PayloadAs, Settings, Span,
@@ -24,6 +25,8 @@ pub(super) struct Plan {
     pub(super) payload: PayloadAs,
     pub(super) jobs: usize,
     pub(super) handler: Handler,
+    /// Variables that a command gets.
+    pub(super) environment: Environment,
     /// How records of a key are handled together, if they are.
     pub(super) batch: Option<Batch>,
     pub(super) policy: Policy<Class>,
@@ -165,6 +168,9 @@ impl Plan {
                 thread::available_parallelism().map_or(1, usize::from)
             }
         };
+        if settings.env.is_some() && matches!(handler, Handler::Http { .. }) {
+            return wrong("env", "env is for a command, and an address starts none; leave out env");
+        }
         let batch = batch(&settings)?;
         let payload = payload(&settings)?;
         let source = source(&settings)?;
@@ -183,6 +189,7 @@ impl Plan {
             payload,
             jobs: settings.jobs.unwrap_or(jobs),
             handler,
+            environment: Environment::new(settings.env),
             batch,
             policy,
             dead_letters,

@@ -112,6 +112,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME")]
     pub(crate) worker_timeout: Option<Span>,
 
+    /// A variable of this environment that the command gets; can be given
+    /// several times; * is all of them: PATH, HOME, LANG and TZ by default.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env: Option<Vec<String>>,
+
     /// POST each payload to this address; an answer of 2xx means done.
     #[arg(long, value_name = "URL")]
     pub(crate) http: Option<String>,
@@ -381,6 +386,7 @@ impl Settings {
             jobs,
             worker,
             worker_timeout,
+            env,
             http,
             http_timeout,
             batch,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use keylane_stream::consumer::{Ack, Attempt, Outbox};
 
+use super::environment::Environment;
 use super::handle::{NotHandled, line_of};
 use super::keys::Keys;
 use super::outputs::Outputs;
@@ -30,11 +31,14 @@ impl Workers {
         words: &[String],
         jobs: usize,
         timeout: Option<Duration>,
+        environment: &Environment,
         records: Records,
         children: Arc<Children>,
     ) -> anyhow::Result<Self> {
         let words: Vec<_> = words.iter().map(Into::into).collect();
-        let crew = Crew::new(jobs, worker::command(&words)?, children, records);
+        let mut command = worker::command(&words)?;
+        environment.give(&mut command);
+        let crew = Crew::new(jobs, command, children, records);
         let crew = Arc::new(crew.answer_within(timeout));
         let attendants = crew.hire(jobs)?;
         Ok(Workers { crew, attendants })

@@ -64,7 +64,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     }
     let shown = progress.show(&ledger, &pool);
 
-    let reader = Reader { source, key_rule, plan, ledger: Arc::clone(&ledger) };
+    // With one at a time there is nothing to gain from another order than the input's.
+    let is_sequential = jobs == 1;
+    let reader = Reader { source, key_rule, plan, ledger: Arc::clone(&ledger), is_sequential };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
     let ending = Supervisor::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);

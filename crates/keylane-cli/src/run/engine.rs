@@ -31,19 +31,23 @@ impl Engine {
         match self {
             Self::Processes(processes) => {
                 let processes = Arc::clone(processes);
-                Ok(builder.build_handler(move |key: &Key, work: Work| match work.body {
-                    Body::Argv(argv) => processes.run(&work.place, key, argv),
-                    Body::Line(_) => unreachable!("lines are for workers"),
+                Ok(builder.build_handler(move |key: &Key, work: Work| {
+                    let key = work.own_key.as_ref().unwrap_or(key);
+                    match work.body {
+                        Body::Argv(argv) => processes.run(&work.place, key, argv),
+                        Body::Line(_) => unreachable!("lines are for workers"),
+                    }
                 })?)
             }
             Self::Workers(crew, _) => {
                 let crew = Arc::clone(crew);
-                Ok(builder.build_handler_with_turns(
-                    move |key: &Key, work: Work, turn| match work.body {
+                Ok(builder.build_handler_with_turns(move |key: &Key, work: Work, turn| {
+                    let key = work.own_key.as_ref().unwrap_or(key);
+                    match work.body {
                         Body::Line(line) => crew.dispatch(work.place, key, &line, Some(turn)),
                         Body::Argv(_) => unreachable!("commands are for processes"),
-                    },
-                )?)
+                    }
+                })?)
             }
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Reader {
     pub(super) key_rule: KeyRule,
     pub(super) plan: Plan,
     pub(super) ledger: Arc<Ledger>,
+    /// Whether each record waits for the one before it, whatever their keys are.
+    pub(super) is_sequential: bool,
 }
 
 impl Reader {
@@ -42,7 +44,11 @@ impl Reader {
         match self.plan.body(record, key.bytes()) {
             Err(unfit) => self.ledger.refused(&place, &key, unfit),
             Ok(body) => {
-                if pool.send(key, Work { place, body }).is_err() {
+                let (key, own_key) = match self.is_sequential {
+                    true => (Key::Serial, Some(key)),
+                    false => (key, None),
+                };
+                if pool.send(key, Work { place, own_key, body }).is_err() {
                     self.ledger.not_run(1);
                     return false;
                 }

@@ -10,6 +10,8 @@ pub(crate) type Pool = keylane::HandlerPool<Key, Work>;
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) place: Place,
+    /// The record's key, if the pool has all records under one key.
+    pub(crate) own_key: Option<Key>,
     pub(crate) body: Body,
 }
 

@@ -334,20 +334,23 @@ impl KindTable {
             env: self.env.clone(),
             limits: self.limits,
         };
+        doing.check_one(self.lease.is_some())?;
         let work = match (self.lease, doing.handler(self.concurrency)?) {
             (Some(lasts), None) => {
                 doing.refuse_meaningless("what takes the lease is elsewhere")?;
                 Work::Lease { lasts: lasts.0 }
             }
             (None, Some(handler)) => Work::Handler(handler),
-            (None, None) => bail!("say what does it: `command`, `worker`, `http` or `lease`"),
-            (Some(_), Some(_)) => bail!("one of `command`, `worker`, `http` and `lease`"),
+            (None, None) => {
+                bail!("nothing does its work; set `command`, `worker`, `http` or `lease`")
+            }
+            (Some(_), Some(_)) => unreachable!("one was found to be set"),
         };
         let step = |step: &Option<Doing>, name: &str| -> anyhow::Result<Option<Arc<dyn Handler>>> {
             let Some(step) = step else { return Ok(None) };
             let handler = step.handler(None).with_context(|| name.to_owned())?;
             let handler = handler.with_context(|| {
-                format!("{name}: say what does it: `command`, `worker` or `http`")
+                format!("{name}: nothing does its work; set one of `command`, `worker` and `http`")
             })?;
             Ok(Some(handler))
         };
@@ -370,7 +373,7 @@ impl KindTable {
             }),
             timeout: self.timeout.map(|span| span.0),
             max_lease: self.max_lease.map_or(plain.max_lease, |span| span.0),
-            concurrency: self.concurrency.map(NonZeroUsize::get),
+            concurrency: self.concurrency(),
             rate: self.rate.map(|rate| Rate {
                 per_second: rate.0,
                 burst: self.burst.map_or(1, NonZeroU32::get),
@@ -379,6 +382,14 @@ impl KindTable {
             on_fail: self.on_fail.unwrap_or_default(),
             log_bytes: self.log_bytes(plain.log_bytes)?,
         })
+    }
+
+    /// How many run at once: no more than there are workers, for the others would only hold a slot.
+    fn concurrency(&self) -> Option<usize> {
+        let workers = self.workers.or(self.concurrency).map_or(1, NonZeroUsize::get);
+        let workers = self.worker.is_some().then_some(workers);
+        let said = self.concurrency.map(NonZeroUsize::get);
+        said.into_iter().chain(workers).min()
     }
 
     fn check_times(&self) -> anyhow::Result<()> {
@@ -420,10 +431,7 @@ impl Doing {
         &self,
         concurrency: Option<NonZeroUsize>,
     ) -> anyhow::Result<Option<Arc<dyn Handler>>> {
-        let ways = [self.command.is_some(), self.worker.is_some(), self.http.is_some()];
-        if ways.iter().filter(|way| **way).count() > 1 {
-            bail!("one of `command`, `worker` and `http`");
-        }
+        self.check_one(false)?;
         if let Some(address) = &self.http {
             self.refuse_meaningless("a request starts no process here")?;
             return Ok(Some(Arc::new(Post::new(address)?)));
@@ -439,6 +447,21 @@ impl Doing {
         let Some(words) = &self.command else { return Ok(None) };
         self.refuse_workers()?;
         Ok(Some(Arc::new(self.process(words)?)))
+    }
+
+    /// Refuses several settings for what does the work.
+    fn check_one(&self, lease: bool) -> anyhow::Result<()> {
+        let all = [
+            (self.command.is_some(), "`command`"),
+            (self.worker.is_some(), "`worker`"),
+            (self.http.is_some(), "`http`"),
+            (lease, "`lease`"),
+        ];
+        let set: Vec<_> = all.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
+        match set.len() {
+            0 | 1 => Ok(()),
+            _ => bail!("{} are set; keep one of them", set.join(" and ")),
+        }
     }
 
     /// Settings of processes where there is none: who wrote them believes in a limit that nothing keeps.
@@ -476,6 +499,7 @@ impl Doing {
             file_bytes: self.limits.file_size.map(|size| size.0),
         });
         Ok(match &self.env {
+            Some(names) if names.iter().any(|name| name == "*") => command.inherit_environment(),
             Some(names) => command.environment(names.iter().map(OsString::from)),
             None => command,
         })
@@ -553,8 +577,9 @@ mod tests {
         }
         let of_kinds = |text: &str| format!("{:#}", config(text).unwrap().kinds().unwrap_err());
         assert!(of_kinds("").contains("there is no kind"));
-        assert!(of_kinds("[kinds.a]").contains("kinds.a: say what does it"));
-        assert!(of_kinds("[kinds.a]\ncommand = [\"a\"]\nlease = \"1s\"").contains("one of"));
+        assert!(of_kinds("[kinds.a]").contains("kinds.a: nothing does its work"));
+        let two = of_kinds("[kinds.a]\ncommand = [\"a\"]\nlease = \"1s\"");
+        assert!(two.contains("`command` and `lease` are set; keep one"), "{two}");
         assert!(of_kinds("[kinds.a]\ncommand = []").contains("a program"));
         assert!(of_kinds("[kinds.a]\nhttp = \"ftp://a\"").contains("not http"));
         assert!(of_kinds("[kinds.a]\ncommand = [\"a\"]\nsplit = {}").contains("split"));
@@ -603,6 +628,25 @@ mod tests {
             ),
         ] {
             assert_eq!(of_kinds(&text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_more_tasks_run_at_once_than_there_are_workers() {
+        let concurrency = |text: &str| {
+            let kinds = config(&format!("[kinds.a]\n{text}\n")).unwrap();
+            kinds.kinds().unwrap()[0].2.concurrency
+        };
+        let worker = "worker = [\"a\"]";
+        for (text, wanted) in [
+            (worker.to_owned(), Some(1)),
+            (format!("{worker}\nworkers = 2"), Some(2)),
+            (format!("{worker}\nconcurrency = 3"), Some(3)),
+            (format!("{worker}\nworkers = 2\nconcurrency = 8"), Some(2)),
+            (format!("{worker}\nworkers = 8\nconcurrency = 2"), Some(2)),
+            ("command = [\"a\"]".to_owned(), None),
+        ] {
+            assert_eq!(concurrency(&text), wanted, "{text}");
         }
     }
 

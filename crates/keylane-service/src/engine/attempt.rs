@@ -16,7 +16,7 @@ use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked
 use crate::kind::Work;
 use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Packed, Step};
 use crate::store::{Mark, Outcome as Written, OutcomeKind, Stage};
-use crate::wire::{EventKind, JobState, Slice, Timestamp};
+use crate::wire::{EventKind, JobState, OnErrorChoice, Slice, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
 /// How long a handler that was told to give up has for it before it is dropped: more than a process gets
@@ -120,6 +120,7 @@ impl Core {
     fn enter_made(&self, job: JobNumber, total: u32, made: Packed) {
         let mut books = self.books();
         let now = self.clock.now();
+        books.order.entered(job);
         let (count, key_bytes, has_keys) = (made.count(), made.key_bytes(), made.has_keys());
         // A job that was cancelled takes no more; what it would have had counts as cancelled with it.
         let added = books.scheduler.add_packed(job, made, now.0);
@@ -164,7 +165,6 @@ impl Core {
         now: Timestamp,
     ) {
         books.slots.give_back(running.slot);
-        running.keys.iter().for_each(|key| _ = books.keys_in_use.remove(key));
         if let Some(held) = &running.lease {
             held.promised_to.into_iter().for_each(|ask| books.claimers.break_promise(ask));
             books.claimers.ended(running.kind);
@@ -173,6 +173,13 @@ impl Core {
         let is_withdrawn = end == End::Withdrawn;
         let ended = books.scheduler.ended(running.job, running.step, fence, end, now.0);
         let ended = ended.expect("a run is in the books as long as it is in the scheduler");
+        if let Step::Subtask(number) = running.step {
+            let subtask = SubtaskId { job: running.job, number };
+            match ended.fate {
+                Fate::Again { .. } | Fate::Stopped => books.order.attempt_ended(subtask),
+                Fate::Succeeded | Fate::Failed | Fate::Cancelled => books.order.ended(subtask),
+            }
+        }
         if !is_withdrawn {
             self.draw(books, &running, ended.fate, now);
             note_log(books, &running, fence, ended.fate, now);
@@ -182,6 +189,14 @@ impl Core {
             Err(failure) => (Some(failure.error), None),
         };
         if let Some(live) = books.live.get_mut(&running.job) {
+            match (&error, ended.fate) {
+                // It ends as if it had not begun.
+                _ if is_withdrawn => {}
+                (Some(error), Fate::Again { .. } | Fate::Stopped) => {
+                    live.failures.note(running.step, error);
+                }
+                _ => live.failures.forget(running.step),
+            }
             live.touch(now);
         }
         books.changed.insert(running.job);
@@ -389,6 +404,13 @@ fn answered(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
 }
 
 impl Live {
+    /// Whether what has begun of the job is to be gone on with: else what does not run was dropped.
+    pub(super) fn holds_its_subtasks(&self) -> bool {
+        let fails = self.head.on_error == OnErrorChoice::FailFast
+            && self.ended.failed + self.ended.skipped > 0;
+        !self.cancelling && !self.is_closing && !fails
+    }
+
     /// How a job that is not over is called in the API.
     pub(super) fn state(&self) -> JobState {
         match (self.cancelling, self.paused) {

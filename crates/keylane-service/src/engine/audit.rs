@@ -22,7 +22,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::again::Keyed;
 use super::{Core, Refused};
+use crate::JobId;
 use crate::store::{AuditFilter, AuditKept, AuditRecord, AuditRow, Changes};
 use crate::wire::{AuditEntry, AuditOutcome, Page, Timestamp};
 
@@ -108,6 +110,8 @@ impl Action {
 pub(crate) struct Act {
     who: String,
     from: Option<IpAddr>,
+    /// Its idempotency key.
+    keyed: Option<Keyed>,
     /// What is known of it by now. Nothing unwinds while it is locked.
     said: Mutex<Said>,
 }
@@ -162,7 +166,12 @@ impl Act {
             parameters: None,
             is_settled: false,
         };
-        Act { who: cut(who, MOST_NAME_BYTES), from, said: Mutex::new(said) }
+        Act { who: cut(who, MOST_NAME_BYTES), from, keyed: None, said: Mutex::new(said) }
+    }
+
+    /// Under this idempotency key.
+    pub(crate) fn keyed(self, keyed: Option<Keyed>) -> Self {
+        Act { keyed, ..self }
     }
 
     /// Of the program that embeds the service.
@@ -323,6 +332,11 @@ impl Core {
     /// [settled](Self::was_done).
     pub(super) fn log(&self, act: &Act, changes: &mut Changes) {
         self.put_entry(act.record(self.clock.now(), AuditOutcome::Done, None), changes);
+        if let Some(keyed) = act.keyed.clone() {
+            // What is about no job is about one that there cannot be.
+            let job = act.said().job.as_deref().and_then(JobId::parse);
+            changes.idempotency(self.kept_key(keyed), job.unwrap_or(JobId([0; 16])));
+        }
     }
 
     /// What was asked for is on the disk, with its entry; or both will be, whatever comes.

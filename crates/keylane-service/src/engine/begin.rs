@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::books::{Batch, Books, Effect, Live, first_version};
+use super::failures::Failures;
 use super::grant::Survivor;
 use super::holds::Entered;
 use super::plan::Plan;
@@ -153,6 +154,7 @@ impl Core {
             ended: ended.counts,
             recorded: ended.counts,
             error: None,
+            failures: Failures::default(),
             result: None,
             paused: job.status.state == Stored::Paused,
             cancelling: job.status.state == Stored::Cancelling,
@@ -189,6 +191,7 @@ impl Core {
         books.key_bytes += live.key_bytes;
         books.live.insert(number, live);
         books.unfinished += waiting.subtasks.len() as u64;
+        books.order.entered(number);
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(books, number, &accepted, now);
         // All of it enters before what was under way is restored: that heads its lanes.
@@ -228,8 +231,11 @@ impl Core {
                         books.scheduler.restore(job, subtask, was, now.0);
                     }
                 }
-                Some(Stage::Stopped { .. }) => {
+                Some(Stage::Stopped { reason, .. }) => {
                     books.scheduler.restore(job, subtask, Restored::Stopped, now.0);
+                    if let Some(live) = books.live.get_mut(&job) {
+                        live.failures.note(Step::Subtask(subtask), &reason);
+                    }
                 }
                 Some(Stage::Leased { fence, since_ms, worker }) => {
                     let (since, worker) = (Timestamp(since_ms), worker.map(String::from));
@@ -307,6 +313,7 @@ impl Core {
 
     /// A scheduled job begins, unless it was cancelled meanwhile.
     pub(super) fn begin(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
+        books.order.entered(job);
         let Some(accepted) = books.scheduler.begin(job, now.0) else { return };
         if let Some(live) = books.live.get_mut(&job) {
             (live.begins_at, live.is_entering) = (None, false);

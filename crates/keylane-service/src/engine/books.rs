@@ -37,8 +37,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::failures::Failures;
 use super::fences::Fences;
 use super::lease::Claimers;
+use super::order_check::OrderCheck;
 use super::plan::Plan;
 use super::timeline::Slots;
 use crate::handle::Log;
@@ -76,8 +78,8 @@ pub(super) struct Books {
     pub(super) changed: HashSet<JobNumber>,
     /// What was counted since the start.
     pub(super) totals: Totals,
-    /// The keys of what runs: a check of the order that knows nothing of the scheduler.
-    pub(super) keys_in_use: HashSet<Key>,
+    /// A check of the order of keys that knows nothing of the scheduler.
+    pub(super) order: OrderCheck,
     /// Keys that somebody has paused, since when, and why.
     pub(super) paused_keys: HashMap<Key, Timestamp>,
     /// What an operator has to decide about before it goes on.
@@ -189,6 +191,8 @@ pub(super) struct Live {
     pub(super) recorded: Counts,
     /// The first failure.
     pub(super) error: Option<String>,
+    /// Failures of attempts that others follow.
+    pub(super) failures: Failures,
     /// What the fan-in has made.
     pub(super) result: Option<Box<RawValue>>,
     pub(super) paused: bool,
@@ -288,6 +292,6 @@ pub(super) struct Totals {
     pub(super) jobs_cancelled: u64,
     pub(super) leases_lost: u64,
     pub(super) starts: u64,
-    /// Subtasks that began while an earlier one of their key had not ended. It must stay 0.
+    /// Subtasks that began before their turn with a key, as the check of the order found. It must stay 0.
     pub(super) order_violations: u64,
 }

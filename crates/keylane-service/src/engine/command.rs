@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::audit::Act;
 use super::begin::{ended_counts, new_job};
 use super::books::{Books, Live, first_version, last_version};
+use super::failures::Failures;
 use super::plan::Plan;
 use super::{Core, Refused};
 use crate::head::Head;
@@ -301,6 +302,7 @@ impl Core {
             ended,
             recorded: ended,
             error: None,
+            failures: Failures::default(),
             result: None,
             paused: false,
             cancelling: false,
@@ -312,6 +314,7 @@ impl Core {
         books.live.insert(number, live);
         books.unfinished += again.count;
         books.key_bytes += again.key_bytes;
+        books.order.entered(number);
         let accepted = match parts.is_empty() {
             true => books.scheduler.accept_packed(new, now.0),
             false => books.scheduler.accept_fed(new, again.count, now.0),

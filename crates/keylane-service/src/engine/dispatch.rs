@@ -8,7 +8,7 @@ use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Begin;
-use super::books::{Books, Effect, Running};
+use super::books::{Books, Effect, Live, Running};
 use super::{Core, StoreHealth};
 use crate::handle::{Attempt, Failure, Step as Handled};
 use crate::kind::Work;
@@ -114,11 +114,8 @@ impl Core {
         let kind = start.kind.0;
         books.totals.starts += 1;
         let keys: Vec<Key> = books.scheduler.keys_of(start.fence).map(Key::new).collect();
-        for key in &keys {
-            if !books.keys_in_use.insert(key.clone()) {
-                books.totals.order_violations += 1;
-                tracing::error!(?key, ?start, "begun while an earlier one of its key runs");
-            }
+        if let Step::Subtask(number) = start.step {
+            self.check_order(books, SubtaskId { job: start.job, number }, &keys);
         }
         let number = books.live.get(&start.job).map_or(0, |live| live.plan.number(start.step));
         let mut running = Running {
@@ -161,6 +158,16 @@ impl Core {
         let begin = self.begin_of(books, start.fence, &running);
         books.running.insert(start.fence, running);
         begin
+    }
+
+    /// Counts a start before its turn with a key.
+    pub(super) fn check_order(&self, books: &mut Books, subtask: SubtaskId, keys: &[Key]) {
+        let live = &books.live;
+        let is_held = |open: SubtaskId| live.get(&open.job).is_some_and(Live::holds_its_subtasks);
+        if let Some(violation) = books.order.begun(subtask, keys, is_held) {
+            books.totals.order_violations += 1;
+            tracing::error!(?violation, ?keys, ?subtask, "begun before its turn");
+        }
     }
 
     /// Those whose marks are on the disk may begin.

@@ -168,7 +168,7 @@ impl Core {
         // The clock may have been put back meanwhile.
         let begun = since.min(now);
         let deadline = Timestamp(begun.0.saturating_add(millis(most))).max(expires);
-        books.keys_in_use.extend(keys.iter().cloned());
+        self.check_order(books, SubtaskId { job, number: subtask }, &keys);
         let slot = books.slots.take();
         let running = Running {
             job,

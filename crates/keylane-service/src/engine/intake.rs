@@ -12,6 +12,7 @@ use super::begin::new_job;
 use super::books::{Live, first_version};
 use super::claims::Claim;
 use super::client_id;
+use super::failures::Failures;
 use super::plan::Plan;
 use super::room::Room;
 use crate::head::{self, Checked, Head};
@@ -21,7 +22,7 @@ use crate::store::{
     Alias, Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
 };
 use crate::trace_context::TraceContext;
-use crate::wire::{Job, SubmitJob, SubmitSubtask, Timestamp};
+use crate::wire::{Job, Object, SubmitJob, SubmitSubtask, Timestamp};
 use crate::{JobId, JobNumber};
 
 /// A job on its way in. Dropped, nothing of it stays.
@@ -273,7 +274,7 @@ impl Intake {
         if self.upload.total() >= bounds.job_subtasks {
             return Err(wrong("", format!("{} subtasks are the most", bounds.job_subtasks)));
         }
-        let line: Line<'_> =
+        let Object(line): Object<Line<'_>> =
             serde_json::from_slice(text).map_err(|error| wrong("", error.to_string()))?;
         if line.key.is_some() && line.keys.is_some() {
             return Err(wrong("/keys", "one of `key` and `keys`".into()));
@@ -454,6 +455,7 @@ impl Core {
             ended: crate::store::Counts::default(),
             recorded: crate::store::Counts::default(),
             error: None,
+            failures: Failures::default(),
             result: None,
             paused: false,
             cancelling: false,
@@ -465,10 +467,12 @@ impl Core {
         books.totals.jobs_accepted += 1;
         books.unfinished += count;
         books.key_bytes += key_bytes;
+        books.order.entered(number);
         let accepted = books.scheduler.accept_packed(new, now.0);
         Self::hold_if_behind(&mut books, number, has_keys, now);
         self.note_accepted(&mut books, number, &accepted, now);
-        let job = super::ask::live_view(&books, number, now).expect("it was put there just now");
+        let job = super::ask::live_view(&self.kinds, &books, number, now)
+            .expect("it was put there just now");
         // Under the lock, so that nobody learns of a change to it before.
         self.announce(job.clone(), now);
         self.write_next(&mut books);

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::head::{Bounds, fits};
+use crate::wire::Object;
 
 /// A subtask that a split step has made.
 #[derive(Debug, Deserialize)]
@@ -21,8 +22,9 @@ impl Made {
     /// Takes an answer apart; or says what is wrong with it.
     pub(super) fn read(answer: Option<&RawValue>, bounds: &Bounds) -> Result<Vec<Self>, String> {
         let text = answer.map_or("[]", RawValue::get);
-        let all: Vec<Made> = serde_json::from_str(text)
+        let all: Vec<Object<Made>> = serde_json::from_str(text)
             .map_err(|error| format!("the split step's answer is no list of subtasks: {error}"))?;
+        let all: Vec<Made> = all.into_iter().map(|made| made.0).collect();
         if all.len() > bounds.job_subtasks as usize {
             let (made, most) = (all.len(), bounds.job_subtasks);
             return Err(format!("the split step made {made} subtasks, and {most} are the most"));

@@ -8,6 +8,7 @@
 //!
 //! `books.rs` has what all of them share, and the protocol.
 
+mod again;
 mod ask;
 mod attempt;
 mod audit;
@@ -22,6 +23,7 @@ mod command;
 mod dispatch;
 mod embedded;
 pub(crate) mod events;
+mod failures;
 mod feeds;
 mod fences;
 mod grant;
@@ -32,6 +34,7 @@ mod lease;
 mod logs;
 mod made;
 mod metrics;
+mod order_check;
 mod plan;
 mod record;
 mod remote;
@@ -58,6 +61,7 @@ use crate::kind::Kinds;
 use crate::refused::Refused;
 use crate::store::Store;
 
+pub(crate) use again::{Before, Keyed, KeyedClaim};
 pub(crate) use ask::{ResultOrder, Wanted};
 pub(crate) use audit::{Act, Action, Answered};
 pub(crate) use batch::key_in_batch;

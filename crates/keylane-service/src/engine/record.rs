@@ -205,7 +205,7 @@ impl Core {
                 live.error.clone_from(&error);
             }
             live.touch(now);
-            let view = super::ask::brief_view(books, job, now);
+            let view = super::ask::brief_view(books, job);
             self.events.publish(|event| crate::wire::Event {
                 job: view.map(Box::new),
                 number: match step {
@@ -223,6 +223,7 @@ impl Core {
 
     fn show_over(&self, books: &mut Books, job: JobNumber, state: JobState, now: Timestamp) {
         let Some(mut live) = books.live.remove(&job) else { return };
+        books.order.left(job);
         books.key_bytes -= live.key_bytes;
         books.changed.remove(&job);
         books.holds.forget(job);

@@ -18,6 +18,7 @@ use super::calendar::Calendar;
 use super::events::Events;
 use super::fences::Fences;
 use super::lease::Claimers;
+use super::order_check::OrderCheck;
 use super::schedules::Schedules;
 use super::timeline::{Recorder, Slots};
 use super::{Clock, Core, Settings, StartError, StoreHealth, dispatch};
@@ -291,7 +292,7 @@ fn books(scheduler: Scheduler, boot: u64) -> Books {
         due: VecDeque::new(),
         changed: HashSet::new(),
         totals: Totals::default(),
-        keys_in_use: HashSet::new(),
+        order: OrderCheck::default(),
         paused_keys: HashMap::new(),
         holds: super::holds::Holds::default(),
         careful: HashSet::new(),

@@ -204,6 +204,9 @@ impl Core {
             result: error.as_bytes().to_vec(),
         };
         books.unwritten.changes.ended(job, outcome);
+        if let Step::Subtask(number) = step {
+            books.order.ended(SubtaskId { job, number });
+        }
         if let (Step::Subtask(_), Some(live)) = (step, books.live.get_mut(&job)) {
             end.count(&mut live.ended);
             books.unfinished = books.unfinished.saturating_sub(1);

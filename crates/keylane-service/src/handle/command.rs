@@ -10,7 +10,9 @@ use keylane_process::whole_input;
 use rustix::process::{Resource, Rlimit, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::environment::Environment;
 use super::group::Group;
+use super::words::filled;
 use super::{Answer, Attempt, BoxFuture, Failure, Handler, Log, as_json};
 
 /// The exit status of a command that refuses a subtask for good: `EX_DATAERR` of BSD's sysexits.
@@ -32,9 +34,11 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 ///
 /// - The payload comes on the standard input, as JSON; `{}` in an argument stands for it as well, and
 ///   `{key}` for the first key. The input is a file without a name that is complete before the command is started;
-///   `KEYLANE_PAYLOAD_BYTES` is its length.
+///   `KEYLANE_PAYLOAD_BYTES` is its length. An argument that begins with a placeholder and whose value begins with `-` is
+///   refused, unless an argument `--` precedes it: the program would take it for an option.
 /// - `KEYLANE_JOB`, `KEYLANE_KIND`, `KEYLANE_SUBTASK`, `KEYLANE_KEY`, `KEYLANE_ATTEMPT` and `KEYLANE_FENCE` say what it is
-///   about; of the server's own environment it gets what was chosen. `TRACEPARENT` and `TRACESTATE` are there if the job
+///   about; of the server's own environment it gets [`DEFAULT_ENVIRONMENT`](super::DEFAULT_ENVIRONMENT), or what was
+///   chosen. `TRACEPARENT` and `TRACESTATE` are there if the job
 ///   came with a trace, and only then.
 /// - What it prints is the result: JSON, or else a text.
 /// - Exit status 0 is success, 65 a failure that lasts, all else one that passes; the end of what it
@@ -47,8 +51,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub struct Command {
     words: Vec<OsString>,
     limits: Limits,
-    /// What it gets of our environment; all of it without a list.
-    environment: Option<Vec<OsString>>,
+    environment: Environment,
 }
 
 /// What a command's processes may use. Each holds for a process, as `setrlimit` says; none is set unless
@@ -73,7 +76,7 @@ impl Command {
     pub fn new(words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         assert!(!words.is_empty(), "a command has a program");
-        Command { words, limits: Limits::default(), environment: None }
+        Command { words, limits: Limits::default(), environment: Environment::default() }
     }
 
     /// Within these limits.
@@ -86,19 +89,33 @@ impl Command {
     /// Passes only these variables of the server's environment on, and those that say what it is about.
     #[must_use]
     pub fn environment(mut self, names: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.environment = Some(names.into_iter().map(Into::into).collect());
+        self.environment = Environment::Named(names.into_iter().map(Into::into).collect());
         self
     }
 
-    pub(super) fn prepare(&self, attempt: Option<&Attempt>) -> tokio::process::Command {
-        let mut words = self.words.iter().map(|word| filled(word, attempt));
-        let program = words.next().expect("a command has a program");
+    /// Passes the server's whole environment on, credentials included.
+    #[must_use]
+    pub fn inherit_environment(mut self) -> Self {
+        self.environment = Environment::Whole;
+        self
+    }
+
+    /// Prepares a process, for an attempt if it has its own.
+    ///
+    /// # Errors
+    /// If the attempt's words would change the meaning of the command.
+    pub(super) fn prepare(
+        &self,
+        attempt: Option<&Attempt>,
+    ) -> Result<tokio::process::Command, Failure> {
+        let words = match attempt {
+            Some(attempt) => filled(&self.words, attempt)?,
+            None => self.words.clone(),
+        };
+        let (program, arguments) = words.split_first().expect("a command has a program");
         let mut command = tokio::process::Command::new(program);
-        command.args(words);
-        if let Some(names) = &self.environment {
-            command.env_clear();
-            command.envs(names.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        }
+        command.args(arguments);
+        self.environment.give(&mut command);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -106,35 +123,8 @@ impl Command {
             .process_group(0)
             .kill_on_drop(true);
         limit(&mut command, self.limits);
-        command
+        Ok(command)
     }
-}
-
-/// A word of the command with what stands in it for the attempt.
-fn filled(word: &OsString, attempt: Option<&Attempt>) -> OsString {
-    let (Some(text), Some(attempt)) = (word.to_str(), attempt) else { return word.clone() };
-    if !text.contains('{') {
-        return word.clone();
-    }
-    let mut filled = String::new();
-    let mut rest = text;
-    // From left to right, so that nothing in a payload is taken for a place.
-    while let Some(at) = rest.find('{') {
-        filled.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if let Some(after) = rest.strip_prefix("{}") {
-            filled.push_str(&String::from_utf8_lossy(&attempt.payload));
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix("{key}") {
-            filled.push_str(&attempt.key().unwrap_or_default());
-            rest = after;
-        } else {
-            filled.push('{');
-            rest = &rest[1..];
-        }
-    }
-    filled.push_str(rest);
-    filled.into()
 }
 
 fn limit(command: &mut tokio::process::Command, limits: Limits) {
@@ -170,7 +160,10 @@ impl Handler for Command {
     }
 
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
-        let mut command = self.prepare(Some(&attempt));
+        let mut command = match self.prepare(Some(&attempt)) {
+            Ok(command) => command,
+            Err(refused) => return Box::pin(std::future::ready(Err(refused))),
+        };
         command
             .env("KEYLANE_JOB", attempt.job.to_string())
             .env("KEYLANE_KIND", &*attempt.kind)

@@ -5,10 +5,12 @@
 //! Order, retries, timeouts and what is written down are not its business.
 
 mod command;
+mod environment;
 mod function;
 mod group;
 mod log;
 mod post;
+mod words;
 mod worker;
 
 use std::future::Future;
@@ -22,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{JobId, Key, SubtaskNumber, TraceContext};
 
 pub use command::{Command, Limits};
+pub use environment::DEFAULT_ENVIRONMENT;
 pub(crate) use function::panicked;
 pub use function::{Blocking, Function};
 pub use log::{Log, Said};

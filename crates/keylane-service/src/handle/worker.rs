@@ -191,7 +191,7 @@ impl Crew {
     }
 
     async fn hire(&self, children: &Registry) -> Result<Worker, Failure> {
-        let mut command = self.command.prepare(None);
+        let mut command = self.command.prepare(None)?;
         command.stderr(std::process::Stdio::inherit());
         let mut group = Group::start(&mut command, children).map_err(|error| not_run(&error))?;
         let stdin = group.child().stdin.take().expect("it was asked for");

@@ -20,6 +20,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 
 use super::State;
+use super::again;
 use super::auth::{Caller, Role};
 use super::extract::{Overseer, query};
 use super::guard::need;
@@ -88,19 +89,37 @@ const ACTIONS: &[(&str, &str, Action)] = &[
     ("POST", "/v1/schedules/{name}/run", Action::RunSchedule),
 ];
 
-/// Sees to it that what an operator asks for has its entry before it is answered.
+/// Sees to it that what an operator asks for has its entry before it is answered, and is done once under an idempotency
+/// key.
 pub(super) async fn write_down(
     Shared(state): Shared<State>,
     names: Result<RawPathParams, RawPathParamsRejection>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
-    let Some(act) = act_of(&request, names.ok().as_ref()) else {
+    let names = names.ok();
+    let Some((act, action)) = act_of(&request, names.as_ref()) else {
         return next.run(request).await;
     };
-    let act = Arc::new(act);
-    request.extensions_mut().insert(Arc::clone(&act));
-    let response = next.run(request).await;
+    let (request, keyed) = match again::key_of(&state, action, request).await {
+        Ok((request, keyed)) => (Ok(request), keyed),
+        Err(refusal) => (Err(refusal), None),
+    };
+    let act = Arc::new(act.keyed(keyed.clone()));
+    let response = match (request, keyed) {
+        (Err(refusal), _) => refusal.into_response(),
+        (Ok(request), None) => next.run(with(&act, request)).await,
+        (Ok(request), Some(keyed)) => {
+            let uri = request.uri().clone();
+            let done = again::done_before(&state, &keyed, action, names.as_ref(), &uri).await;
+            match done {
+                // It has its entry.
+                Ok(Ok(response)) => return response,
+                Ok(Err(claim)) => again::run(claim, with(&act, request), next).await,
+                Err(refusal) => refusal.into_response(),
+            }
+        }
+    };
     let problem = response.extensions().get::<Problem>().map(|problem| &*problem.code);
     let answered = match response.status() {
         StatusCode::FORBIDDEN => Answered::Denied,
@@ -114,7 +133,13 @@ pub(super) async fn write_down(
     }
 }
 
-fn act_of(request: &Request, names: Option<&RawPathParams>) -> Option<Act> {
+/// A request whose handler finds what it is an action of.
+fn with(act: &Arc<Act>, mut request: Request) -> Request {
+    request.extensions_mut().insert(Arc::clone(act));
+    request
+}
+
+fn act_of(request: &Request, names: Option<&RawPathParams>) -> Option<(Act, Action)> {
     let path = request.extensions().get::<MatchedPath>()?.as_str();
     let method = request.method().as_str();
     let found = ACTIONS.iter().find(|(one, other, _)| (*one, *other) == (method, path));
@@ -129,7 +154,7 @@ fn act_of(request: &Request, names: Option<&RawPathParams>) -> Option<Act> {
             _ => {}
         }
     }
-    Some(act)
+    Some((act, action))
 }
 
 /// Where a request is from, if the server knows.

@@ -12,11 +12,13 @@ use super::guard::need;
 use super::pause::TooSlow;
 use super::problem::Refusal;
 use crate::head::pointer;
+use crate::wire::Object;
 
-/// Reads a JSON document, in which unknown fields are refused by its types.
+/// Reads a JSON object, in which unknown fields are refused by its types.
 pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+    let read = serde_path_to_error::deserialize(&mut reader);
+    let read: Object<T> = read.map_err(|error| {
         let at = pointer_of(error.path());
         let inner = error.into_inner();
         let code = if inner.is_data() { "invalid" } else { "bad-syntax" };
@@ -24,7 +26,7 @@ pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
             .at(at, inner.to_string())
     })?;
     reader.end().map_err(|error| Refusal::new("bad-syntax", format!("after the body: {error}")))?;
-    Ok(read)
+    Ok(read.0)
 }
 
 /// As [`json`], where an empty body says nothing that is not the default.
@@ -102,7 +104,12 @@ pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Re
 
 /// A query, in which unknown names are refused by its type.
 pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Refusal> {
-    let asked = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+    query_of(&parts.uri)
+}
+
+/// The same of an address.
+pub(super) fn query_of<T: DeserializeOwned>(uri: &axum::http::Uri) -> Result<T, Refusal> {
+    let asked = axum::extract::Query::<T>::try_from_uri(uri);
     let asked = asked.map_err(|error| {
         let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
         Refusal::new("invalid", format!("the query is not what is expected: {why}")).at("?", why)
@@ -166,7 +173,19 @@ mod tests {
     #[test]
     fn nothing_is_the_default() {
         json_or_default::<CancelRequest>(b" \n").unwrap();
+        json_or_default::<CancelRequest>(b"{}").unwrap();
         assert!(json_or_default::<CancelRequest>(b"{\"mood\":1}").is_err());
+    }
+
+    #[test]
+    fn an_array_is_no_object() {
+        assert_eq!(json::<CancelRequest>(b"[]").unwrap_err().code, "invalid");
+        let nested = br#"{"kind":"a","subtasks":[{"key":"k","payload":1.50},["k"]]}"#;
+        let refusal = json::<SubmitJob>(nested).unwrap_err();
+        assert_eq!((refusal.code, &*refusal.errors[0].pointer), ("invalid", "/subtasks/1"));
+        let job = json::<SubmitJob>(br#"{"kind":"a","subtasks":[{"payload":1.50}]}"#).unwrap();
+        let subtasks = job.subtasks.unwrap();
+        assert_eq!(subtasks[0].payload.as_ref().unwrap().get(), "1.50");
     }
 
     #[test]

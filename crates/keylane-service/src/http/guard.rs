@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -154,11 +154,12 @@ pub(super) async fn admit(
 impl Guard {
     fn examine(&self, request: &Request) -> Result<Caller, Refusal> {
         let (headers, uri) = (request.headers(), request.uri());
-        self.check_host(headers, uri)?;
+        let host = host_of(headers, uri, request.version())?;
+        self.check_host(host)?;
         let writes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let upgrades = headers.contains_key(header::UPGRADE);
         if writes || upgrades {
-            check_site(headers)?;
+            check_site(headers, host.unwrap_or_default())?;
         }
         if writes && self.read_only {
             return Err(read_only());
@@ -166,9 +167,7 @@ impl Guard {
         self.caller(headers)
     }
 
-    fn check_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let host = host.or(uri.authority().map(|authority| authority.as_str()));
+    fn check_host(&self, host: Option<&str>) -> Result<(), Refusal> {
         // HTTP/1.0 has none, and no browser speaks that.
         let Some(host) = host else { return Ok(()) };
         let name = without_port(host);
@@ -209,9 +208,33 @@ impl Guard {
     }
 }
 
+/// The name under which the server is asked. An address in the request line counts, whatever `Host` says, and HTTP/1.1
+/// has one `Host` (RFC 9112, sections 3.2 and 3.2.2).
+fn host_of<'a>(
+    headers: &'a HeaderMap,
+    uri: &'a Uri,
+    version: Version,
+) -> Result<Option<&'a str>, Refusal> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (_, Some(_)) => {
+            return Err(Refusal::new("bad-syntax", "there are several `Host` headers; send one"));
+        }
+        (None, None) if version == Version::HTTP_11 => {
+            return Err(Refusal::new("bad-syntax", "there is no `Host` header; send one"));
+        }
+        (host, None) => host,
+    };
+    let host = host.map(|host| {
+        host.to_str().map_err(|_| Refusal::new("bad-syntax", "the `Host` header is no name"))
+    });
+    let host = host.transpose()?;
+    Ok(uri.authority().map(|authority| authority.as_str()).or(host))
+}
+
 /// A browser says where a page that asks is from. What is no browser says nothing, and has no cookies or
 /// addresses of somebody else's to misuse.
-fn check_site(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_site(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
     let foreign = || Refusal::new("forbidden", "a page of another site may not do that");
     match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
         Some(b"same-origin" | b"none") => return Ok(()),
@@ -220,7 +243,6 @@ fn check_site(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
     let Some(origin) = origin else { return Ok(()) };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let of_origin = origin.split_once("://").map(|(_, rest)| rest);
     if of_origin == Some(host) { Ok(()) } else { Err(foreign()) }
 }
@@ -255,7 +277,30 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header("host", "localhost");
+        }
         request.body(Body::empty()).unwrap()
+    }
+
+    #[test]
+    fn there_is_one_host_and_the_address_of_the_request_line_comes_before_it() {
+        let guard = guard("");
+        let examine = |uri: &str, hosts: &[&str], version| {
+            let mut request = Request::builder().uri(uri).version(version);
+            for host in hosts {
+                request = request.header("host", *host);
+            }
+            let request = request.body(Body::empty()).unwrap();
+            guard.examine(&request).err().map(|refusal| refusal.code)
+        };
+        assert_eq!(examine("/", &[], Version::HTTP_11), Some("bad-syntax"));
+        assert_eq!(examine("/", &["localhost", "localhost"], Version::HTTP_11), Some("bad-syntax"));
+        assert_eq!(examine("/", &["localhost"], Version::HTTP_11), None);
+        assert_eq!(examine("/", &[], Version::HTTP_10), None);
+        let other = "http://evil.example/v1/jobs";
+        assert_eq!(examine(other, &["localhost"], Version::HTTP_11), Some("forbidden"));
+        assert_eq!(examine("http://localhost/", &["evil.example"], Version::HTTP_11), None);
     }
 
     fn guard(tokens: &str) -> Guard {

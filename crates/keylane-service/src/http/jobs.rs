@@ -18,10 +18,10 @@ use super::audit::Operator;
 use super::auth::Caller;
 use super::extract::{Format, Reader, Submitter, broken_off, format, json, query, small, whole};
 use super::problem::Refusal;
-use crate::engine::{Act, Intake, LONGEST_WAIT, ResultOrder, Submitted, Wanted, check_client_id};
+use crate::engine::{Act, Intake, LONGEST_WAIT, Submitted, Wanted, check_client_id};
 use crate::wire::{
-    Because, CancelRequest, Job, JobPatch, JobState, OutcomeView, Page, RetryRequest, SubmitJob,
-    SubtaskState, SubtaskView,
+    Because, CancelRequest, Job, JobPatch, JobState, Page, RetryRequest, SubmitJob, SubtaskState,
+    SubtaskView,
 };
 use crate::{JobId, JobNumber, TraceContext};
 
@@ -40,7 +40,7 @@ pub(super) fn router() -> Router<State> {
     Router::new()
         .route("/v1/jobs", get(list).post(submit))
         .route("/v1/jobs/{id}", get(show).put(put))
-        .route("/v1/jobs/{id}/results", get(results))
+        .route("/v1/jobs/{id}/results", get(super::results::results))
         .route("/v1/jobs/{id}/subtasks", get(subtasks))
         .route("/v1/jobs/{id}/subtasks/{number}", get(subtask))
         .route("/v1/jobs/{id}/subtasks/{number}/logs", get(super::logs::logs))
@@ -493,52 +493,6 @@ fn put_tag(response: &mut Response, job: &Job) {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ResultsQuery {
-    order: Option<ResultOrder>,
-    cursor: Option<String>,
-    limit: Option<usize>,
-}
-
-async fn results(
-    axum::extract::State(state): axum::extract::State<State>,
-    _: Reader,
-    OfJob(id): OfJob,
-    parts: Parts,
-) -> Result<Response, Refusal> {
-    let asked: ResultsQuery = query(&parts)?;
-    let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?.unwrap_or(0));
-    let order = asked.order.unwrap_or_default();
-    let page: Page<OutcomeView> =
-        blocking(move || state.core.results(id, order, cursor, limit)).await?;
-    let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    if accept.is_some_and(|accept| accept.contains("application/x-ndjson")) {
-        return Ok(lines(&page));
-    }
-    Ok(Json(page).into_response())
-}
-
-/// A page as lines; where the next one begins is in the header `link`.
-fn lines(page: &Page<OutcomeView>) -> Response {
-    let mut text = Vec::new();
-    for item in &page.items {
-        let begin = text.len();
-        serde_json::to_writer(&mut text, item).expect("a result can be written as JSON");
-        // What a handler returned may have line ends between its parts, and JSON has them nowhere else.
-        text[begin..].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
-        text.push(b'\n');
-    }
-    let mut response = text.into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    if let Some(cursor) = &page.next_cursor {
-        let link = HeaderValue::from_str(&format!("<?cursor={cursor}>; rel=\"next\""));
-        headers.insert(header::LINK, link.expect("a cursor is a number"));
-    }
-    response
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct SubtasksQuery {
     state: Option<SubtaskState>,
     key: Option<String>,
@@ -588,7 +542,7 @@ async fn explain(
 }
 
 /// 202 as long as something of it is to come, 200 when it is done.
-fn steered(job: &Job) -> Response {
+pub(super) fn steered(job: &Job) -> Response {
     let status = if job.state.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = (status, Json(job)).into_response();
     put_tag(&mut response, job);

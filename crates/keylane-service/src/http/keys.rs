@@ -92,8 +92,8 @@ async fn steer(
 /// As a path would say it, for keys that don't come through one whole: proxies take `%2F`, `.` and `..` apart.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SteerQuery {
-    key: String,
+pub(super) struct SteerQuery {
+    pub(super) key: String,
     what: What,
 }
 
@@ -135,7 +135,11 @@ async fn tell(
         KeyCommand::SkipHead => Action::SkipHead,
     });
     let view = state.core.steer_key(&key, command, act).await?;
-    // Nothing of it may be left.
-    let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None };
-    Ok(Json(view.unwrap_or(nothing)))
+    Ok(Json(unless_gone(view, key)))
+}
+
+/// A key of which nothing may be left.
+pub(super) fn unless_gone(view: Option<KeyView>, key: String) -> KeyView {
+    let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None, paused_since: None };
+    view.unwrap_or(nothing)
 }

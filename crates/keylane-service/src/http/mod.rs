@@ -3,12 +3,14 @@
 //! Handlers are thin: they take a request apart, ask the engine, and put the answer together. What a request
 //! must pass before is in `guard.rs`, which status code a reason gets in `problem.rs`.
 
+mod again;
 mod audit;
 mod auth;
 mod batch;
 mod events;
 mod extract;
 mod guard;
+mod handshake;
 mod jobs;
 mod keys;
 mod leases;
@@ -18,13 +20,16 @@ mod outbox;
 mod pause;
 mod places;
 mod problem;
+mod results;
 mod schedules;
+mod schemas;
 mod serve;
 mod server;
 mod tls;
 mod ui;
 mod unread;
 mod ws;
+mod ws_errors;
 
 use std::sync::Arc;
 

@@ -1,12 +1,13 @@
 //! `/openapi.json`: what there is, for programs. The schemas are those of the wire types; a table says which
 //! path has which. A test holds the table against the routes.
 
-use std::sync::OnceLock;
-
 use axum::Json;
+use axum::extract::State as Shared;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
+use super::{State, schemas};
+use crate::kind::Kinds;
 use crate::wire;
 
 #[derive(OpenApi)]
@@ -137,7 +138,7 @@ const OPERATIONS: &[Operation] = operations! {
     get "/v1/events" "What happens, by server-sent events"
         query &[("include", "string"), ("after", "string")]; headers &["Last-Event-ID"];
         answers [(200, Some("text/event-stream"))]; problems [422];
-    get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400];
+    get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400, 426];
     get "/v1/keys" "Keys with unfinished subtasks" query LIMIT;
         answers [(200, Some("Page_KeyView"))]; problems [422];
     post "/v1/keys" "`what` is `pause`, `resume`, `retry-head` or `skip-head`; for keys that don't fit into a path"
@@ -183,12 +184,12 @@ const OPERATIONS: &[Operation] = operations! {
 /// Paths that need no token.
 const OPEN: &[&str] = &["/livez", "/readyz", "/version", "/problems/{code}", "/openapi.json"];
 
-pub(super) async fn document() -> Json<&'static Value> {
-    static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    Json(DOCUMENT.get_or_init(build))
+pub(super) async fn document(Shared(state): Shared<State>) -> Json<Value> {
+    Json(build(&state.core.kinds))
 }
 
-fn build() -> Value {
+/// The document of a service with these kinds.
+fn build(kinds: &Kinds) -> Value {
     let mut document = serde_json::to_value(Schemas::openapi()).expect("it can be written as JSON");
     let mut paths = Map::new();
     for operation in OPERATIONS {
@@ -196,8 +197,8 @@ fn build() -> Value {
         path[operation.method] = operation.describe();
     }
     document["paths"] = Value::Object(paths);
-    document["components"]["securitySchemes"] =
-        json!({"token": {"type": "http", "scheme": "bearer"}});
+    schemas::complete(&mut document["components"]["schemas"], kinds);
+    document["components"]["securitySchemes"] = json!({"token": {"type": "http", "scheme": "bearer", "description": "A token of the server, if it has some"}});
     document["security"] = json!([{"token": []}, {}]);
     document
 }
@@ -232,14 +233,22 @@ impl Operation {
     fn parameters(&self) -> Vec<Value> {
         let in_path = self.path.split('{').skip(1).filter_map(|part| part.split('}').next());
         let in_path = in_path.map(|name| {
-            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
+            let schema = schemas::parameter(self.method, self.path, name, "string");
+            json!({"name": name, "in": "path", "required": true, "schema": schema})
         });
-        let query = self.query.iter().map(|(name, kind)| {
-            json!({"name": name, "in": "query", "required": false, "schema": {"type": kind}})
-        });
-        let headers = self.headers.iter().map(|name| {
-            json!({"name": name, "in": "header", "required": false, "schema": {"type": "string"}})
-        });
+        let other = |name: &str, place: &str, kind: &str| {
+            let schema = schemas::parameter(self.method, self.path, name, kind);
+            let required = schemas::is_required(self.method, self.path, name);
+            json!({"name": name, "in": place, "required": required, "schema": schema})
+        };
+        let query = self.query.iter().map(|(name, kind)| other(name, "query", kind));
+        let actions = if schemas::is_done_once(self.method, self.path) {
+            &["Idempotency-Key"][..]
+        } else {
+            &[]
+        };
+        let headers = self.headers.iter().chain(actions);
+        let headers = headers.map(|name| other(name, "header", "string"));
         in_path.chain(query).chain(headers).collect()
     }
 
@@ -265,7 +274,10 @@ impl Operation {
         }
         let guarded: &[u16] = if OPEN.contains(&self.path) { &[] } else { &[401, 403] };
         let slow: &[u16] = if self.body.is_some() { &[408] } else { &[] };
-        for status in self.problems.iter().chain(guarded).chain(slow) {
+        // A key that was used for another request, and a body that is too large to be kept for that.
+        let once: &[u16] =
+            if schemas::is_done_once(self.method, self.path) { &[400, 413, 422] } else { &[] };
+        for status in self.problems.iter().chain(guarded).chain(slow).chain(once) {
             let content = json!({"application/problem+json": {"schema": reference("Problem")}});
             let response = json!({"description": "refused", "content": content});
             responses.insert(status.to_string(), response);
@@ -277,6 +289,58 @@ impl Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn kinds() -> Kinds {
+        let kinds = Kinds::default();
+        let plain = || crate::Kind::new(crate::handle::Function::new(|_| async { Ok(None) }));
+        kinds.add("plain", plain());
+        let step = crate::handle::Function::new(|_| async { Ok(None) });
+        kinds.add("split", crate::Kind { split: Some(std::sync::Arc::new(step)), ..plain() });
+        kinds.add("remote", crate::Kind::leased(std::time::Duration::from_secs(1)));
+        kinds
+    }
+
+    #[test]
+    fn requests_have_limits_enums_and_formats() {
+        let document = build(&kinds());
+        let schemas = &document["components"]["schemas"];
+        let ways = schemas["SubmitJob"]["anyOf"].as_array().unwrap();
+        let of = |fields: &str| {
+            let fields: Value = serde_json::from_str(fields).unwrap();
+            ways.iter().find(|way| way["required"] == fields).unwrap()
+        };
+        let plain = &of(r#"["kind","payload"]"#)["properties"];
+        assert_eq!(plain["kind"]["enum"], json!(["plain", "remote"]));
+        assert_eq!(of(r#"["kind"]"#)["properties"]["kind"]["enum"], json!(["split"]));
+        assert_eq!(
+            (&plain["weight"]["minimum"], &plain["key"]["minLength"]),
+            (&json!(1), &json!(1))
+        );
+        assert!(plain.get("keys").is_none() && plain.get("subtasks").is_none());
+        assert!(of(r#"["kind","subtasks"]"#)["properties"].get("payload").is_none());
+        assert!(ways.iter().all(|way| way["additionalProperties"] == false));
+        let times = ["run_at", "delay_ms"]
+            .map(|name| ways.iter().filter(|way| way["properties"].get(name).is_some()).count());
+        assert_eq!(times, [ways.len() / 2; 2]);
+        let claim = &schemas["ClaimRequest"]["properties"];
+        assert_eq!(claim["kinds"]["items"]["enum"], json!(["remote"]));
+        assert_eq!(
+            (&claim["max"]["maximum"], &claim["max"]["type"]),
+            (&json!(1000), &json!("integer"))
+        );
+        let parameter = |path: &str, method: &str, name: &str| {
+            let all = document["paths"][path][method]["parameters"].as_array().unwrap();
+            all.iter().find(|parameter| parameter["name"] == name).unwrap().clone()
+        };
+        let limit = parameter("/v1/jobs", "get", "limit")["schema"].clone();
+        assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(1000)));
+        assert_eq!(parameter("/v1/jobs/{id}", "patch", "If-Match")["required"], true);
+        let since = parameter("/v1/audit", "get", "since");
+        assert_eq!(since["schema"]["format"], "date-time");
+        for (path, method) in [("/v1/jobs/{id}/retry", "post"), ("/v1/jobs/{id}", "delete")] {
+            parameter(path, method, "Idempotency-Key");
+        }
+    }
 
     /// All references in a document.
     fn references(of: &Value, found: &mut Vec<String>) {
@@ -292,7 +356,7 @@ mod tests {
 
     #[test]
     fn every_schema_that_is_named_is_there() {
-        let document = build();
+        let document = build(&kinds());
         let mut named = Vec::new();
         references(&document, &mut named);
         assert!(named.len() > 50);

@@ -84,6 +84,12 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "It was sent with another body before. A new request needs a new key.",
     ),
     (
+        "upgrade-required",
+        426,
+        "Another version of the protocol is needed",
+        "`Sec-WebSocket-Version` of the answer names the version.",
+    ),
+    (
         "precondition-required",
         428,
         "A version is needed",

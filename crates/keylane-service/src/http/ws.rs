@@ -18,18 +18,19 @@
 //! fallen far behind it gets `{"op":"reset"}` in place of what it missed, and never anything out of order. When it
 //! has read nothing for the server's `body_timeout` it is given up.
 //!
-//! Closed with 1001 when the server stops, 1003 for bytes, 1008 without the role, 1009 for a message that
-//! is too large. When there are as many WebSockets as may be, another is refused with 429 before the upgrade.
+//! Closed with 1001 when the server stops, 1002 for what is against the protocol, 1003 for bytes, 1007 for text that is
+//! not UTF-8, 1009 for a message that is too large. When there are as many WebSockets as may be, another is refused with
+//! 429 before the upgrade.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State as Shared;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, State as Shared};
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -43,9 +44,11 @@ use super::audit;
 use super::auth::{Caller, Role};
 use super::extract::Reader;
 use super::guard::{need, read_only};
+use super::handshake;
 use super::outbox::{Gone, Outbox, Unsent, outbox};
 use super::places::{self, OfConnection};
 use super::problem::Refusal;
+use super::ws_errors::close_code;
 use crate::JobId;
 use crate::engine::{Act, Action, Answered, Core, Feed, Followed, Reader as FeedReader};
 use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
@@ -108,12 +111,18 @@ enum Said<'a> {
 async fn upgrade(
     Shared(state): Shared<State>,
     Reader(caller): Reader,
-    parts: Parts,
-    upgrade: WebSocketUpgrade,
+    mut parts: Parts,
 ) -> Result<Response, Refusal> {
+    let from = audit::peer(&parts.extensions);
+    if let Err(refused) = handshake::check(&parts.headers) {
+        return Ok(*refused);
+    }
+    let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &state).await {
+        Ok(upgrade) => upgrade,
+        Err(refused) => return Ok(refused.into_response()),
+    };
     let place = places::follow_by_websocket(&parts, &state)?;
     let connection = parts.extensions.get::<OfConnection>().cloned();
-    let from = audit::peer(&parts.extensions);
     let most = state.core.settings.bounds.body_bytes;
     let upgrade = upgrade.read_buffer_size(READ_BUFFER).write_buffer_size(WRITE_BUFFER);
     let upgrade = upgrade.max_message_size(most).max_frame_size(most).protocols(["keylane.v1"]);
@@ -200,10 +209,9 @@ impl Client {
                 Ok(Message::Close(_)) => return None,
                 // The library answers pings by itself.
                 Ok(Message::Ping(_) | Message::Pong(_)) => {}
-                Err(error) if error.to_string().contains("too long") => {
-                    return Some(close(1009, "the message is too large"));
+                Err(error) => {
+                    return close_code(&error).map(|(code, reason)| close(code, reason));
                 }
-                Err(_) => return None,
             }
         }
     }

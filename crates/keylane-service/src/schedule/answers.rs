@@ -2,7 +2,7 @@
 
 use keylane::allocate::Rule;
 
-use super::{Start, Step};
+use super::{KindId, Start, Step};
 use crate::{JobNumber, Key};
 
 /// How many of a job's subtasks are in each state. The split and the fan-in are not among them.
@@ -100,7 +100,7 @@ pub enum Reason {
     },
     /// Keys: said of a job of which so few wait for keys that none of them was looked at.
     Keys,
-    /// A key of it, which it heads, is paused.
+    /// A key of it is paused, whether it heads the key or not.
     KeyPaused {
         /// The key.
         key: Key,
@@ -128,9 +128,13 @@ pub enum Reason {
         /// Jobs that stand before it in the line, if not too many had to be looked at.
         ahead: Option<usize>,
     },
+    /// A slot and a place of its kind are free: the next look for something to start finds it.
+    Starting,
     /// As many of its kind run as may.
     KindBound {
-        /// So many.
+        /// The kind.
+        kind: KindId,
+        /// Number of its subtasks that run.
         running: u32,
     },
     /// As many of its kind have begun as may.

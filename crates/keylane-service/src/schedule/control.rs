@@ -88,6 +88,7 @@ impl Scheduler {
     /// Changes the bound on active jobs. Those that are active stay so.
     pub fn set_max_active(&mut self, most: Option<usize>, now: u64) {
         let now = self.at(now);
+        self.max_active = most;
         self.allocator.set_max_active(most, now);
     }
 

@@ -21,6 +21,9 @@ const RANKED: usize = 1000;
 /// Tasks that are looked at to find some that wait for keys.
 const LOOKED_AT: usize = 256;
 
+/// Subtasks that are followed from the head of one key to the head of another.
+const CHAIN: usize = 16;
+
 /// Of lanes whose lengths have as many digits, so many are compared.
 const COMPARED: usize = 10_000;
 
@@ -33,7 +36,7 @@ impl Scheduler {
 
     /// What the unfinished subtasks of a job wait for, the commonest reason of each state once; `None` if it is
     /// over. From counters and a sample: the cost does not grow with the job, nor with the line of a key. At most
-    /// 64 tasks are asked for the first key that keeps them, and at most two lanes are counted, up to 1000 places each.
+    /// 64 tasks are asked for up to 16 keys that keep them, and one lane is counted, up to 1000 places.
     #[must_use]
     pub fn waiting_because(&self, job: JobNumber) -> Option<Vec<Because>> {
         let slot = self.find(job)?;
@@ -172,6 +175,11 @@ impl Scheduler {
     }
 
     fn reasons(&self, task: u32) -> Vec<Reason> {
+        self.reasons_within(task, Reason::COUNTED)
+    }
+
+    /// Returns the reasons, those that last until an operator acts first. Predecessors are counted up to `counted`.
+    fn reasons_within(&self, task: u32, counted: u32) -> Vec<Reason> {
         let Some(it) = self.tasks.get(task) else { return Vec::new() };
         match it.phase {
             Phase::Running => Vec::new(),
@@ -179,31 +187,60 @@ impl Scheduler {
             Phase::BackingOff => vec![Reason::BackingOff { until: it.at }],
             Phase::Stopped => vec![Reason::Stopped],
             Phase::Waiting => {
-                let all = self.lanes.standings(&self.tasks, task, Reason::COUNTED);
-                all.filter_map(|standing| self.reason_of_key(standing))
-                    .take(Explanation::KEYS)
-                    .collect()
+                let all = self.lanes.standings(&self.tasks, task, counted);
+                let all = all.filter_map(|standing| self.reason_of_key(standing));
+                let mut all: Vec<_> = all.take(Explanation::KEYS).collect();
+                all.sort_by_key(|reason| matches!(reason, Reason::KeyOrder { .. }));
+                all
             }
         }
     }
 
-    /// Why the first of its lanes that keeps a task does. Up to `most` places before it are counted.
-    fn first_reason(&self, task: u32, most: u32) -> Option<Reason> {
-        let mut all = self.lanes.standings(&self.tasks, task, most);
+    /// Returns why one of its lanes keeps a task: the first reason that lasts until an operator acts, if there is one.
+    /// Looks at up to [`Explanation::KEYS`] lanes that keep it, and counts up to `counted` places in one of them.
+    fn first_reason(&self, task: u32, counted: u32) -> Option<Reason> {
+        let is_order = |reason: &Reason| matches!(reason, Reason::KeyOrder { .. });
+        let looked_at = self.lanes.standings(&self.tasks, task, 0);
+        let mut looked_at =
+            looked_at.filter_map(|standing| self.reason_of_key(standing)).take(Explanation::KEYS);
+        if let Some(lasting) = looked_at.find(|reason| !is_order(reason)) {
+            return Some(lasting);
+        }
+        // Lanes are counted one at a time, up to the first that keeps it; it heads those before.
+        let mut all = self.lanes.standings(&self.tasks, task, counted);
         all.find_map(|standing| self.reason_of_key(standing))
     }
 
-    /// Why a lane keeps one who stands there.
+    /// Returns why a lane keeps a task that stands there. A pause comes first: whatever stands before the task,
+    /// nothing of the key starts until that ends.
     fn reason_of_key(&self, Standing { lane, ahead, behind }: Standing) -> Option<Reason> {
         let key = Key::new(self.lanes.lane(lane).key());
-        let Some(behind) = behind else {
-            return self.lanes.lane(lane).paused.then_some(Reason::KeyPaused { key });
-        };
+        if self.lanes.lane(lane).paused {
+            return Some(Reason::KeyPaused { key });
+        }
+        let behind = behind?;
         let head = self.head_of(lane).expect("who stands behind somebody is not alone");
         Some(match head.state {
             State::Stopped => Reason::KeyStopped { key, head },
             _ => Reason::KeyOrder { key, ahead, behind: self.step_of(behind), head },
         })
+    }
+
+    /// Returns what a head of a key waits for at last: the reason at the end of the chain of keys, in which each subtask
+    /// waits for the head of a key, and the job at that end. `None` if that end runs, or is far away. Costs up to
+    /// [`CHAIN`] subtasks with their keys, whose lines are not counted.
+    #[must_use]
+    pub fn root_of(&self, head: &Head) -> Option<(JobNumber, Reason)> {
+        let mut next = head.of;
+        for _ in 0..CHAIN {
+            let slot = self.find(next.job)?;
+            let task = self.jobs[slot].roll.find(&self.tasks, slot, next.step.number())?;
+            match self.reasons_within(task, 0).into_iter().next()? {
+                Reason::KeyOrder { head, .. } => next = head.of,
+                reason => return Some((next.job, reason)),
+            }
+        }
+        None
     }
 
     fn head_of(&self, lane: u32) -> Option<Head> {
@@ -229,13 +266,18 @@ impl Scheduler {
         }
         if let Some(kind) = self.kinds.look(job.kind) {
             match kind.room_seen(self.now) {
-                Room::Bound => return Reason::KindBound { running: kind.running },
+                Room::Bound => {
+                    return Reason::KindBound { kind: job.kind, running: kind.running };
+                }
                 Room::Rate(until) => return Reason::KindRate { until },
                 Room::Places(_) => {}
             }
         }
         let progress = job.share.and_then(|share| self.allocator.progress(share));
         let Some(mine) = progress else { return Reason::Draining };
+        if self.has_room_for(&mine) {
+            return Reason::Starting;
+        }
         if mine.admitted {
             let comes_first = |other: &Progress, job_other: &Job| {
                 other.admitted && needs_less(other, job_other, &mine, job)
@@ -251,6 +293,13 @@ impl Scheduler {
         Reason::NotAdmitted { active: self.allocator.active(), ahead }
     }
 
+    /// Whether the next decision may give the job a slot.
+    fn has_room_for(&self, job: &Progress) -> bool {
+        let is_below = |most: usize| self.allocator.active() < most;
+        let may_be_admitted = job.admitted || self.max_active.is_none_or(is_below);
+        self.allocator.busy() < self.allocator.workers() && may_be_admitted
+    }
+
     /// How many jobs that offer something are so, if there are few enough to ask them all.
     fn count_jobs(&self, is_so: impl Fn(&Progress, &Job) -> bool) -> Option<usize> {
         if self.jobs.len() > RANKED {
@@ -262,8 +311,8 @@ impl Scheduler {
         Some(others.filter(|(progress, job)| progress.ready > 0 && is_so(progress, job)).count())
     }
 
-    /// At most `limit` keys, sorted. Costs O(limit); by length, also the lanes that are compared, at most ten
-    /// thousand.
+    /// At most `limit` keys with unfinished subtasks, sorted. Costs O(limit); by length, also the lanes that are
+    /// compared, at most ten thousand.
     #[must_use]
     pub fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
         match sort {

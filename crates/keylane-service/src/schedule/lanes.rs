@@ -95,7 +95,7 @@ struct Place {
     lane: u32,
     task: u32,
     link: Link,
-    /// The same task's place in another lane.
+    /// The same task's place in the lane of its next key.
     next_of_task: u32,
 }
 
@@ -144,8 +144,8 @@ impl Lanes {
         }
     }
 
-    /// The task stands behind all who are there, in the lane of each of these keys. A key that is named
-    /// twice is one.
+    /// Puts a task that has no places yet behind all tasks of these keys. Its places keep the order of the
+    /// keys. A key that occurs twice counts once.
     pub(super) fn enter<'k>(
         &mut self,
         tasks: &mut Tasks,
@@ -153,16 +153,20 @@ impl Lanes {
         keys: impl Iterator<Item = &'k [u8]>,
         now: u64,
     ) {
+        let mut last_of_task = NONE;
         for key in keys {
             let lane = self.find_or_open(key);
             let last = self.lanes[lane].line.last;
             if last != NONE && self.places[last].task == task {
                 continue;
             }
-            let next_of_task = tasks[task].places;
             let place =
-                self.places.insert(Place { lane, task, link: Link::default(), next_of_task });
-            tasks[task].places = place;
+                self.places.insert(Place { lane, task, link: Link::default(), next_of_task: NONE });
+            match last_of_task {
+                NONE => tasks[task].places = place,
+                last => self.places[last].next_of_task = place,
+            }
+            last_of_task = place;
             self.lanes[lane].line.push(&mut self.places, place, Place::link);
             self.set_len(lane, self.lanes[lane].len + 1);
             let is_head = self.lanes[lane].line.first == place;

@@ -69,6 +69,8 @@ pub struct Scheduler {
     /// The latest time that was passed in.
     pub(super) now: u64,
     pub(super) draining: bool,
+    /// Bound on active jobs, as the allocator has it.
+    pub(super) max_active: Option<usize>,
     /// The last decisions, the newest last, and how many are kept.
     pub(super) decisions: VecDeque<DecisionView>,
     pub(super) decisions_kept: usize,
@@ -124,6 +126,7 @@ impl Scheduler {
             restored: 0,
             now: 0,
             draining: false,
+            max_active: settings.max_active,
             decisions: VecDeque::new(),
             decisions_kept: settings.decisions_kept,
             opened: Vec::new(),

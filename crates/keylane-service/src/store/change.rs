@@ -158,6 +158,11 @@ impl Changes {
         self.push(Change::Reform { job, head: Some(head), total: None, upload: None });
     }
 
+    /// What these changes do was asked for under this key, and is about this job if it is about one.
+    pub fn idempotency(&mut self, entry: Idempotency, id: JobId) {
+        self.push(Change::Idempotency { entry, id });
+    }
+
     /// Idempotency keys that are no longer to be kept at this time go.
     pub fn forget_idempotency(&mut self, now_ms: u64) {
         self.push(Change::ForgetIdempotency { now_ms });

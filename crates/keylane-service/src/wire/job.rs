@@ -4,6 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::number::whole;
+use super::object::objects;
 use super::{Because, Timestamp};
 
 /// A job to be done: `POST /v1/jobs`.
@@ -23,10 +25,10 @@ pub struct SubmitJob {
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Its claim to spare workers beside other jobs; 1 unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
     /// Its subtasks, in order.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     pub subtasks: Option<Vec<SubmitSubtask>>,
     /// What its only subtask, or the split step, gets: any JSON.
     #[serde(default, deserialize_with = "also_null")]
@@ -42,7 +44,7 @@ pub struct SubmitJob {
     #[serde(default)]
     pub run_at: Option<Timestamp>,
     /// Not before so long from now.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub delay_ms: Option<u64>,
     /// Whether others go on when a subtask has failed for good; the kind's choice unless said.
     #[serde(default)]
@@ -51,10 +53,10 @@ pub struct SubmitJob {
     #[serde(default)]
     pub on_fail: Option<OnFailChoice>,
     /// How often each subtask is tried; the kind's number unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub attempts: Option<u32>,
     /// How long an attempt may take; the kind's bound unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub timeout_ms: Option<u64>,
     /// Whether the kind's fan-in step runs over the results at the end, if it has one. Yes unless said.
     #[serde(default)]
@@ -226,7 +228,8 @@ pub struct Job {
     /// Not before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// How long it will take from now, if it goes on as it went; unknown without anything done.
+    /// How long it will take from now, if it goes on as it went. Unknown while nothing has ended, and while something of it
+    /// waits for an operator, a worker or room on the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
     /// Where it is in its client's trace: what `traceparent` of its submission said (W3C Trace Context).
@@ -254,7 +257,7 @@ pub struct Job {
 #[serde(deny_unknown_fields)]
 pub struct JobPatch {
     /// Its claim to spare workers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
     /// All its labels.
     #[serde(default)]

@@ -27,6 +27,9 @@ pub struct KeyView {
     /// The first of them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub head: Option<KeyHead>,
+    /// When it was paused.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paused_since: Option<Timestamp>,
 }
 
 /// The subtask that a key's others wait for.

@@ -3,6 +3,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::Timestamp;
+use super::number::whole;
 
 /// `POST /v1/leases`: a worker outside of the server asks for work.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -11,10 +12,10 @@ pub struct ClaimRequest {
     /// What it can do: kinds that are for remote workers.
     pub kinds: Vec<String>,
     /// How many subtasks it takes at most; 1 unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub max: Option<u32>,
     /// How long it waits until there is one; not at all unless said, at most a minute.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub wait_ms: Option<u64>,
     /// What people call it.
     #[serde(default)]
@@ -100,7 +101,7 @@ pub struct FailRequest {
     #[serde(default)]
     pub retry: Option<bool>,
     /// Not before so long; by the kind's backoff unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub after_ms: Option<u64>,
     /// What it has to say for people, besides what went wrong: the end of it is kept, as its kind allows.
     #[serde(default)]

@@ -14,6 +14,8 @@ mod job;
 mod key;
 mod lease;
 mod log;
+mod number;
+mod object;
 mod page;
 mod problem;
 mod schedule;
@@ -35,6 +37,7 @@ pub use lease::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,
 };
 pub use log::AttemptLog;
+pub(crate) use object::Object;
 pub use page::Page;
 pub use problem::{FieldError, Problem};
 pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedule};

@@ -6,11 +6,11 @@ use super::Timestamp;
 /// Why something waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Because {
-    /// The reason: `key_order`, `no_slot`, `not_admitted`, `kind_at_limit`, `kind_rate_limited`,
-    /// `backing_off`, `job_paused`, `key_paused`, `key_stopped`, `scheduled`, `split`, `fan_in`,
-    /// `draining`. There may be more of them one day.
+    /// The reason: `key_order`, `starting`, `no_slot`, `not_admitted`, `kind_at_limit`, `no_worker`,
+    /// `kind_rate_limited`, `backing_off`, `job_paused`, `key_paused`, `key_stopped`, `scheduled`, `split`, `fan_in`,
+    /// `disk_full`, `draining`, `entering`, `no_kind`, `damaged`, `behind_damaged`. There may be more of them one day.
     pub reason: String,
-    /// In a sentence.
+    /// The cause in a sentence, with the remedy where there is one.
     pub text: String,
     /// How many of the job's subtasks it holds, as far as it is about a job.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -27,6 +27,18 @@ pub enum SubtaskState {
 }
 
 impl SubtaskState {
+    /// All of them.
+    pub const ALL: [SubtaskState; 8] = [
+        SubtaskState::Waiting,
+        SubtaskState::Ready,
+        SubtaskState::Running,
+        SubtaskState::BackingOff,
+        SubtaskState::Succeeded,
+        SubtaskState::Failed,
+        SubtaskState::Cancelled,
+        SubtaskState::Skipped,
+    ];
+
     /// Its word in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {

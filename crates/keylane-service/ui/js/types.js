@@ -87,6 +87,7 @@
  * @property {KeyState} state
  * @property {number} length
  * @property {KeyHead} [head]
+ * @property {string} [paused_since]
  *
  * @typedef {object} RunningSubtask
  * @property {number} slot

@@ -3,14 +3,15 @@
 use serde_json::value::RawValue;
 
 use super::raw;
-use super::words::because_of;
+use super::words::{because_of, is_held_open_ended, is_open_ended};
 use crate::engine::Core;
 use crate::engine::books::{Books, Live, last_version};
 use crate::engine::plan::Plan;
 use crate::engine::steer::unknown;
 use crate::head::Head;
+use crate::kind::Kinds;
 use crate::refused::Refused;
-use crate::schedule::{self, Step};
+use crate::schedule::{self, Reason, Step};
 use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
 use crate::wire::{Because, Counts, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
@@ -30,29 +31,44 @@ pub(crate) struct Wanted {
 
 /// A job that is not over, and why its subtasks wait.
 pub(in crate::engine) fn live_view(
+    kinds: &Kinds,
     books: &Books,
     number: JobNumber,
     now: Timestamp,
 ) -> Option<Job> {
-    let because = books.scheduler.waiting_because(number).unwrap_or_default();
-    let held = books.holds.because(number);
-    let because = because.into_iter().map(|because| {
-        if let Some(held) = held.clone().filter(|_| because.reason == schedule::Reason::JobPaused) {
-            return Because { count: (because.subtasks > 0).then_some(because.subtasks), ..held };
-        }
+    let found = books.scheduler.waiting_because(number).unwrap_or_default();
+    let words = |because: &schedule::Because| {
         let count = (because.subtasks > 0).then_some(because.subtasks);
-        Because { count, ..because_of(books, &because.reason, now) }
-    });
-    let waiting_because = because.collect();
-    Some(Job { waiting_because, ..brief_view(books, number, now)? })
+        let mut it = because_of(kinds, books, number, &because.reason, now);
+        if let (Reason::BackingOff { .. } | Reason::Stopped, Some(step)) =
+            (&because.reason, because.example)
+        {
+            add_failure(books, number, step, &mut it);
+        }
+        Because { count, ..it }
+    };
+    let waiting_because: Vec<_> = found.iter().map(words).collect();
+    // What stands still has no remaining time, however fast the job was before.
+    let is_open_ended = waiting_because.iter().any(is_open_ended)
+        || found.iter().any(|it| is_held_open_ended(kinds, books, &it.reason, now));
+    let view = brief_view(books, number)?;
+    let live = books.live.get(&number)?;
+    let (ended, total) = (view.counts.ended(), view.counts.total);
+    let eta_ms =
+        if is_open_ended || live.paused { None } else { eta(live.started, now, ended, total) };
+    Some(Job { waiting_because, eta_ms, ..view })
 }
 
-/// The same without the reasons, which take a while to find.
-pub(in crate::engine) fn brief_view(
-    books: &Books,
-    number: JobNumber,
-    now: Timestamp,
-) -> Option<Job> {
+/// Adds what the last attempt at a subtask failed with, if that is known.
+pub(super) fn add_failure(books: &Books, job: JobNumber, step: Step, to: &mut Because) {
+    let failures = books.live.get(&job).map(|live| &live.failures);
+    if let Some(error) = failures.and_then(|failures| failures.get(step)) {
+        to.text = format!("{}: {error}", to.text);
+    }
+}
+
+/// The same without the reasons, which take a while to find, and without the remaining time, which depends on them.
+pub(in crate::engine) fn brief_view(books: &Books, number: JobNumber) -> Option<Job> {
     let live = books.live.get(&number)?;
     let now_counts = books.scheduler.counts(number).unwrap_or_default();
     let counts = counts_of(live, &now_counts);
@@ -61,7 +77,6 @@ pub(in crate::engine) fn brief_view(
         state: live.state(),
         progress: progress(ended, counts.total, live.plan.is_unsplit()),
         started_at: live.started,
-        eta_ms: eta(live.started, now, ended, counts.total),
         result: live.result.clone(),
         error: live.error.clone(),
         version: live.version,
@@ -164,7 +179,7 @@ impl Core {
         {
             let books = self.books();
             if books.live.get(&id.number()).is_some_and(|live| live.id == id) {
-                return live_view(&books, id.number(), now).ok_or_else(|| unknown(id));
+                return live_view(&self.kinds, &books, id.number(), now).ok_or_else(|| unknown(id));
             }
         }
         let stored = self.stored(id)?;
@@ -296,7 +311,7 @@ impl Core {
     }
 
     fn view(&self, stored: &StoredJob) -> Result<Job, Refused> {
-        let live = live_view(&self.books(), stored.number, self.clock.now());
+        let live = live_view(&self.kinds, &self.books(), stored.number, self.clock.now());
         live.map_or_else(|| self.stored_view(stored, false), Ok)
     }
 

@@ -29,6 +29,17 @@ pub(crate) enum ResultOrder {
     Key,
 }
 
+impl ResultOrder {
+    /// The name in a query.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            ResultOrder::Submit => "submit",
+            ResultOrder::Completion => "completion",
+            ResultOrder::Key => "key",
+        }
+    }
+}
+
 /// How many bytes of results a fan-in step gets at most.
 const MOST_FAN_IN_BYTES: usize = 16 * 1024 * 1024;
 

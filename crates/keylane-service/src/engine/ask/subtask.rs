@@ -2,13 +2,14 @@
 
 use serde_json::value::RawValue;
 
+use super::job::add_failure;
 use super::raw;
 use super::results::outcome_view;
 use super::words::because_of;
 use crate::engine::Core;
 use crate::engine::made::null;
 use crate::refused::Refused;
-use crate::schedule::{State, Step};
+use crate::schedule::{Reason, State, Step};
 use crate::store::{self, OutcomeKind};
 use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
 use crate::{JobId, SubtaskNumber};
@@ -126,8 +127,14 @@ impl Core {
         };
         match books.scheduler.explain(id.number(), Step::Subtask(number)) {
             Some(explained) => {
-                let because =
-                    explained.reasons.first().map(|reason| because_of(&books, reason, now));
+                let because = explained.reasons.first().map(|reason| {
+                    let mut because = because_of(&self.kinds, &books, id.number(), reason, now);
+                    if let Reason::BackingOff { .. } | Reason::Stopped = reason {
+                        let step = Step::Subtask(number);
+                        add_failure(&books, id.number(), step, &mut because);
+                    }
+                    because
+                });
                 (subtask_state(&explained.state), explained.attempts, because)
             }
             None if live.cancelling || live.is_closing => (SubtaskState::Cancelled, 0, None),

@@ -19,6 +19,9 @@ use crate::wire::{
     Summary, Timeline, Timestamp,
 };
 
+/// Paused keys that are looked at for those without subtasks.
+const MAX_PAUSED_LOOKED_AT: usize = 10_000;
+
 /// The whole in numbers at a time.
 #[derive(Debug)]
 pub(crate) struct KeptSummary {
@@ -32,12 +35,23 @@ pub(crate) struct KeptSummary {
 const JOBS_COUNTED: usize = 1000;
 
 impl Core {
-    /// Keys with unfinished subtasks, and those that are paused.
+    /// Keys with unfinished subtasks, and those that are paused. By the age of the head, a paused key without subtasks
+    /// stands where its pause began: a pause that was forgotten comes first.
     pub(crate) fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
         let now = self.clock.now();
         let books = self.books();
         let keys = books.scheduler.keys(sort, limit);
-        keys.into_iter().map(|key| key_view(&books, key, now)).collect()
+        let mut views: Vec<_> = keys.into_iter().map(|key| key_view(&books, key, now)).collect();
+        let paused = books.paused_keys.keys().take(MAX_PAUSED_LOOKED_AT);
+        let idle = paused.filter_map(|key| books.scheduler.key(&key.0));
+        let idle = idle.filter(|key| key.head.is_none());
+        views.extend(idle.map(|key| key_view(&books, key, now)));
+        drop(books);
+        if sort == KeySort::HeadAge {
+            views.sort_by_key(|key| key.head.as_ref().map(|head| head.since).or(key.paused_since));
+        }
+        views.truncate(limit);
+        views
     }
 
     /// One key; nothing if it has no unfinished subtask and is not paused.
@@ -211,5 +225,6 @@ fn key_view(books: &Books, key: schedule::KeyView, now: Timestamp) -> KeyView {
         },
         length: key.length.into(),
         head,
+        paused_since: books.paused_keys.get(&key.key).copied(),
     }
 }

@@ -13,7 +13,7 @@ use super::when::{Next, Span};
 use super::{Entry, Kept, Passing, Reason};
 use crate::JobId;
 use crate::engine::{Core, Refused};
-use crate::wire::{Event, EventKind, OverlapChoice, SubmitJob, Timestamp};
+use crate::wire::{Event, EventKind, Object, OverlapChoice, SubmitJob, Timestamp};
 
 /// How many schedules are looked after at once, so that their jobs share the syncs of the disk.
 const AT_ONCE: usize = 64;
@@ -267,7 +267,7 @@ async fn at(moment: Option<Instant>) {
 
 /// The job of a schedule, with labels by which it is found.
 pub(super) fn job_of(name: &str, text: &str, at: Option<Timestamp>) -> Result<SubmitJob, Refused> {
-    let mut job: SubmitJob = serde_json::from_str(text)
+    let Object(mut job): Object<SubmitJob> = serde_json::from_str(text)
         .map_err(|error| Refused::Invalid(vec![(String::new(), error.to_string())]))?;
     job.labels.entry(LABEL.to_owned()).or_insert_with(|| name.to_owned());
     if let Some(at) = at {

@@ -22,7 +22,7 @@ fn a_kind_at_its_bound_keeps_no_other_from_its_slot() {
     scheduler.accept(job(3, &["", "", "", "", ""]), 0);
     assert_eq!(names(&start_all(&mut scheduler, 0)), [(1, 0), (3, 0), (3, 1), (3, 2)]);
     let because = scheduler.waiting_because(JobNumber(2)).unwrap();
-    assert_eq!(because[0].reason, Reason::KindBound { running: 1 });
+    assert_eq!(because[0].reason, Reason::KindBound { kind: KindId(7), running: 1 });
     scheduler.check();
 }
 

@@ -51,7 +51,7 @@ export function keyTable(label, { app, changed, isShort = false }) {
         JSON.stringify([view.head?.job, view.head?.number, view.head?.state, app.model.nameOf(view.head?.job ?? "")]),
         () => headLink(app, view),
       );
-      setAgo(since, view.head?.since);
+      setAgo(since, view.head?.since ?? view.paused_since);
       setText(attempts, view.head ? count(view.head.attempts) : "–");
       actions.update(keyActions(view));
     };

@@ -73,11 +73,11 @@ export function showKey({ app, root, path, signal, title }) {
  * @param {import("../main.js").App} app
  * @param {KeyView} view
  */
-function laneFacts(app, { key, length, head }) {
+function laneFacts(app, { key, length, head, state }) {
   if (!head)
     return empty(
       "Nothing of this key is unfinished",
-      h("p", null, "What comes for it begins at once, unless it is paused."),
+      h("p", null, state === "paused" ? "The key is paused: its next subtasks wait." : "Its next subtask starts at once."),
     );
   const name = app.model.nameOf(head.job) ?? shortId(head.job);
   return h(

@@ -1,0 +1,32 @@
+"""What requests by chance have to know beyond the schemas: formats, keys that are not used twice, and short waits.
+
+Used by .ci/running-server: SCHEMATHESIS_HOOKS names this file.
+"""
+
+import uuid
+
+import schemathesis
+from hypothesis import strategies as st
+
+MINUTES = st.sampled_from(["*", "*/15", "0", "30", "5,35", "0-10"])
+HOURS = st.sampled_from(["*", "*/6", "0", "23", "8-17"])
+DAYS = st.sampled_from(["*", "1", "15", "L", "1-7"])
+MONTHS = st.sampled_from(["*", "1", "JAN", "*/3"])
+WEEKDAYS = st.sampled_from(["*", "0", "MON-FRI", "SUN", "MON#2"])
+MACROS = st.sampled_from(["@hourly", "@daily", "@weekly", "@monthly", "@yearly"])
+
+schemathesis.openapi.format("cron", MACROS | st.tuples(MINUTES, HOURS, DAYS, MONTHS, WEEKDAYS).map(" ".join))
+schemathesis.openapi.format(
+    "iana-time-zone", st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"])
+)
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    # A worker that asks for work waits for as long as it says.
+    if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), (int, float)):
+        case.body["wait_ms"] = min(case.body["wait_ms"], 1)
+    # Another request under a key is refused, as it should be.
+    headers = case.headers or {}
+    if "Idempotency-Key" in headers:
+        headers["Idempotency-Key"] = str(uuid.uuid4())

@@ -1,0 +1,29 @@
+//! The part of this process's environment that handlers get.
+
+use std::env;
+use std::process::Command;
+
+use keylane_service::handle::DEFAULT_ENVIRONMENT;
+
+/// A name that stands for all variables.
+const ALL: &str = "*";
+
+/// Names of the variables that handlers get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Environment(Vec<String>);
+
+impl Environment {
+    /// These names, or the default ones.
+    pub(super) fn new(names: Option<Vec<String>>) -> Self {
+        Environment(names.unwrap_or_else(|| DEFAULT_ENVIRONMENT.map(String::from).into()))
+    }
+
+    /// Leaves the command these variables of this process, and nothing else.
+    pub(super) fn give(&self, command: &mut Command) {
+        if self.0.iter().any(|name| name == ALL) {
+            return;
+        }
+        command.env_clear();
+        command.envs(self.0.iter().filter_map(|name| Some((name, env::var_os(name)?))));
+    }
+}

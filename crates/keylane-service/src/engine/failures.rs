@@ -1,0 +1,56 @@
+//! The last failures of a job's subtasks that have not ended: what people are told of an attempt that backs off.
+//!
+//! They are in memory alone, but for those that stopped a key: after a restart, an attempt that backs off has none.
+
+use std::collections::BTreeMap;
+
+use crate::schedule::Step;
+
+/// Subtasks of a job whose failures are kept. Of more, those that fail first are known.
+const MAX_KEPT: usize = 64;
+
+/// Bytes of a failure that are kept.
+const MAX_BYTES: usize = 300;
+
+/// Errors of the last attempts, by step.
+#[derive(Debug, Default)]
+pub(super) struct Failures(BTreeMap<Step, Box<str>>);
+
+impl Failures {
+    /// Keeps the error of an attempt that is followed by another, or that stopped its key.
+    pub(super) fn note(&mut self, step: Step, error: &str) {
+        if self.0.len() < MAX_KEPT || self.0.contains_key(&step) {
+            let end = error.floor_char_boundary(MAX_BYTES);
+            let rest = if end < error.len() { "…" } else { "" };
+            self.0.insert(step, format!("{}{rest}", error[..end].trim()).into());
+        }
+    }
+
+    /// Forgets a subtask that has ended.
+    pub(super) fn forget(&mut self, step: Step) {
+        self.0.remove(&step);
+    }
+
+    /// The error of the last attempt.
+    pub(super) fn get(&self, step: Step) -> Option<&str> {
+        self.0.get(&step).map(|error| &**error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_failure_is_kept_within_bounds() {
+        let mut failures = Failures::default();
+        (0..100).for_each(|number| failures.note(Step::Subtask(number), "first"));
+        failures.note(Step::Subtask(3), &"ä".repeat(1000));
+        assert_eq!(failures.0.len(), MAX_KEPT);
+        let kept = failures.get(Step::Subtask(3)).unwrap();
+        assert!(kept.len() <= MAX_BYTES + '…'.len_utf8() && kept.ends_with("ä…"));
+        failures.forget(Step::Subtask(3));
+        assert_eq!(failures.get(Step::Subtask(3)), None);
+        assert_eq!(failures.get(Step::Subtask(99)), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Operators' requests with an `Idempotency-Key`: done once, and answered again with the present state.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawPathParams, Request};
+use axum::http::{StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::State;
+use super::auth::{Caller, Role};
+use super::extract::whole;
+use super::jobs::{blocking, put_replayed, scope_of, steered};
+use super::keys::{SteerQuery, unless_gone};
+use super::problem::Refusal;
+use crate::JobId;
+use crate::engine::{Action, Before, Keyed, KeyedClaim};
+
+/// Reads the key of a request that is to be done once. The body is read for that, and put back.
+///
+/// A run of a schedule has a key of its own, of the job that it makes. A caller without the role gets no further.
+pub(super) async fn key_of(
+    state: &State,
+    action: Action,
+    request: Request,
+) -> Result<(Request, Option<Keyed>), Refusal> {
+    let caller = request.extensions().get::<Caller>().cloned();
+    let caller = caller.filter(|caller| caller.may(Role::Operate));
+    let Some(caller) = caller.filter(|_| action != Action::RunSchedule) else {
+        return Ok((request, None));
+    };
+    let Some(scope) = scope_of(request.headers(), &caller)? else { return Ok((request, None)) };
+    let (parts, body) = request.into_parts();
+    let body = whole(body, state.core.settings.bounds.body_bytes).await?;
+    let uri = parts.uri.path_and_query().map_or("", |path| path.as_str());
+    let keyed = Keyed::new(scope, parts.method.as_str(), uri, &body);
+    Ok((Request::from_parts(parts, Body::from(body)), Some(keyed)))
+}
+
+/// Returns the answer to a request that was done before; else a claim, while which is held the request may be done.
+pub(super) async fn done_before(
+    state: &State,
+    keyed: &Keyed,
+    action: Action,
+    names: Option<&RawPathParams>,
+    uri: &Uri,
+) -> Result<Result<Response, KeyedClaim>, Refusal> {
+    let job = match state.core.claim_keyed(keyed).await? {
+        Before::Nothing(claim) => return Ok(Err(claim)),
+        Before::Same(job) => job,
+    };
+    let mut response = present(state, action, job, names, uri).await?;
+    put_replayed(&mut response);
+    Ok(Ok(response))
+}
+
+/// Does a request to its end, also if its client goes away: another under the key would not know how far it came.
+pub(super) async fn run(claim: KeyedClaim, request: Request, next: Next) -> Response {
+    let run = tokio::spawn(async move {
+        let response = next.run(request).await;
+        drop(claim);
+        response
+    });
+    run.await.unwrap_or_else(|panic| {
+        tracing::error!(%panic, "a request made the server panic");
+        Refusal::new("internal", "something went wrong in the server").into_response()
+    })
+}
+
+/// The present state of what an action was about.
+async fn present(
+    state: &State,
+    action: Action,
+    job: JobId,
+    names: Option<&RawPathParams>,
+    uri: &Uri,
+) -> Result<Response, Refusal> {
+    let named = |wanted: &str| {
+        let found = names.into_iter().flatten().find(|(name, _)| *name == wanted);
+        found.map(|(_, value)| value.to_owned()).unwrap_or_default()
+    };
+    let core = std::sync::Arc::clone(&state.core);
+    Ok(match action {
+        Action::CancelJob | Action::RetryJob => steered(&blocking(move || core.job(job)).await?),
+        Action::PauseJob | Action::ResumeJob | Action::PatchJob => {
+            Json(blocking(move || core.job(job)).await?).into_response()
+        }
+        Action::PurgeJob | Action::DeleteSchedule => StatusCode::NO_CONTENT.into_response(),
+        Action::SteerKey
+        | Action::PauseKey
+        | Action::ResumeKey
+        | Action::RetryHead
+        | Action::SkipHead => {
+            let key = match named("key") {
+                key if !key.is_empty() => key,
+                _ => super::extract::query_of::<SteerQuery>(uri)?.key,
+            };
+            Json(unless_gone(core.key(key.as_bytes()), key)).into_response()
+        }
+        Action::PutSchedule
+        | Action::PauseSchedule
+        | Action::ResumeSchedule
+        | Action::RunSchedule => {
+            let name = named("name");
+            Json(core.schedule(&name)?).into_response()
+        }
+    })
+}

@@ -1,0 +1,118 @@
+//! `/v1/jobs/{id}/results`: pages of JSON, pages of lines, and all results as lines.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream, StreamExt};
+use serde::Deserialize;
+
+use super::State;
+use super::extract::{Reader, query};
+use super::jobs::{OfJob, blocking, cursor_of, limit_of};
+use super::problem::Refusal;
+use crate::JobId;
+use crate::engine::{Core, ResultOrder};
+use crate::wire::{OutcomeView, Page};
+
+const NDJSON: &str = "application/x-ndjson";
+
+/// Results that a stream of lines reads from the store at once.
+const READ_AT_ONCE: usize = 500;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResultsQuery {
+    order: Option<ResultOrder>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Results of one job, in one order.
+struct Results {
+    core: Arc<Core>,
+    id: JobId,
+    order: ResultOrder,
+}
+
+pub(super) async fn results(
+    axum::extract::State(state): axum::extract::State<State>,
+    _: Reader,
+    OfJob(id): OfJob,
+    parts: Parts,
+) -> Result<Response, Refusal> {
+    let asked: ResultsQuery = query(&parts)?;
+    let cursor = cursor_of(asked.cursor.as_ref())?.unwrap_or(0);
+    let order = asked.order.unwrap_or_default();
+    let results = Results { core: Arc::clone(&state.core), id, order };
+    let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if !accept.is_some_and(|accept| accept.contains(NDJSON)) {
+        return Ok(Json(results.page(cursor, limit_of(asked.limit)?).await?).into_response());
+    }
+    let Some(limit) = asked.limit else { return results.all(cursor).await };
+    let page = results.page(cursor, limit_of(Some(limit))?).await?;
+    let mut response = as_ndjson(lines(&page).into());
+    if let Some(next) = &page.next_cursor {
+        let order = order.as_str();
+        let path = parts.uri.path();
+        let link = format!("<{path}?order={order}&limit={limit}&cursor={next}>; rel=\"next\"");
+        let link = HeaderValue::from_str(&link).expect("a path of a request is plain text");
+        response.headers_mut().insert(header::LINK, link);
+    }
+    Ok(response)
+}
+
+impl Results {
+    async fn page(&self, cursor: u64, limit: usize) -> Result<Page<OutcomeView>, Refusal> {
+        let (core, id, order) = (Arc::clone(&self.core), self.id, self.order);
+        blocking(move || core.results(id, order, cursor, limit)).await
+    }
+
+    /// Returns all results from a cursor on, as a body without a length. A failure on the way breaks the body off, so
+    /// that a client does not take a part for the whole.
+    async fn all(self, cursor: u64) -> Result<Response, Refusal> {
+        // The first page comes before the status, which says whether there are any.
+        let first = self.page(cursor, READ_AT_ONCE).await?;
+        Ok(as_ndjson(Body::from_stream(self.lines_from(first))))
+    }
+
+    fn lines_from(self, first: Page<OutcomeView>) -> impl Stream<Item = std::io::Result<Bytes>> {
+        let next = self.next(&first);
+        let rest = stream::try_unfold((self, next), |(results, next)| async move {
+            let Some(cursor) = next else { return Ok(None) };
+            let page = results.page(cursor, READ_AT_ONCE).await;
+            let page = page.map_err(|refusal| std::io::Error::other(refusal.detail))?;
+            let next = results.next(&page);
+            Ok(Some((Bytes::from(lines(&page)), (results, next))))
+        });
+        stream::once(std::future::ready(Ok(Bytes::from(lines(&first))))).chain(rest)
+    }
+
+    /// Where the page after this one begins, if there is one by now. By completion a job that is not over always has a
+    /// next page, which may be empty yet.
+    fn next(&self, page: &Page<OutcomeView>) -> Option<u64> {
+        let is_last = self.order == ResultOrder::Completion && page.items.len() < READ_AT_ONCE;
+        let next = page.next_cursor.as_ref().filter(|_| !is_last)?;
+        Some(next.parse().expect("a cursor of results is a number"))
+    }
+}
+
+fn as_ndjson(body: Body) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON))], body).into_response()
+}
+
+/// A page as lines.
+fn lines(page: &Page<OutcomeView>) -> Vec<u8> {
+    let mut text = Vec::new();
+    for item in &page.items {
+        let begin = text.len();
+        serde_json::to_writer(&mut text, item).expect("a result can be written as JSON");
+        // What a handler returned may have line ends between its parts, and JSON has them nowhere else.
+        text[begin..].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        text.push(b'\n');
+    }
+    text
+}

@@ -1,0 +1,261 @@
+//! What the schemas of requests say beyond their types: limits, enums, formats, and which fields go together. A request
+//! that fits them is not refused for its form.
+
+use serde_json::{Map, Value, json};
+
+use crate::engine::{Action, MOST_LEASES};
+use crate::head::{
+    LONGEST_MS, MOST_KEY_BYTES, MOST_KEYS, MOST_LABEL_BYTES, MOST_LABELS, MOST_NAME_BYTES,
+};
+use crate::kind::{Kinds, Work};
+use crate::wire::{JobState, SubtaskState};
+
+/// Schemas of request bodies: what is optional there may be left out, and is not null.
+const REQUESTS: [&str; 11] = [
+    "SubmitJob",
+    "SubmitSubtask",
+    "SubmitBatch",
+    "SetSchedule",
+    "JobPatch",
+    "CancelRequest",
+    "RetryRequest",
+    "ClaimRequest",
+    "HeartbeatRequest",
+    "CompleteRequest",
+    "FailRequest",
+];
+
+/// The largest whole number that every JSON parser keeps.
+const MAX_SAFE: u64 = (1 << 53) - 1;
+
+/// Characters of a reason or an error: fewer bytes than a small body may have, however they are written.
+const MAX_TEXT: usize = 8192;
+
+/// A string of at most so many bytes of UTF-8. A schema counts characters, so longer strings are of ASCII.
+fn text(least: usize, bytes: usize) -> Value {
+    json!({"type": "string", "minLength": least, "anyOf": [
+        {"maxLength": bytes / 4},
+        {"maxLength": bytes, "pattern": "^[\\x00-\\x7f]*$"},
+    ]})
+}
+
+fn whole(least: u64, most: u64) -> Value {
+    json!({"type": "integer", "minimum": least, "maximum": most})
+}
+
+/// The limits of fields, by schema and field.
+fn limits() -> Vec<(&'static str, &'static str, Value)> {
+    let key = || text(1, MOST_KEY_BYTES);
+    let keys = || json!({"type": "array", "items": key(), "maxItems": MOST_KEYS});
+    let labels = || {
+        let value = text(0, MOST_LABEL_BYTES);
+        json!({"type": "object", "maxProperties": MOST_LABELS, "propertyNames": text(1, MOST_LABEL_BYTES),
+            "additionalProperties": value})
+    };
+    let positive = || whole(1, u32::MAX.into());
+    // A time that is past is now. Later ones are at most a hundred years away.
+    let time =
+        json!({"type": "string", "format": "date-time", "pattern": "^(19[7-9]|20[0-9])[0-9]-"});
+    vec![
+        ("SubmitJob", "name", text(0, MOST_NAME_BYTES)),
+        ("SubmitJob", "labels", labels()),
+        ("SubmitJob", "weight", positive()),
+        ("SubmitJob", "attempts", positive()),
+        ("SubmitJob", "timeout_ms", whole(1, LONGEST_MS)),
+        ("SubmitJob", "delay_ms", whole(0, LONGEST_MS)),
+        ("SubmitJob", "run_at", time),
+        ("SubmitJob", "key", key()),
+        ("SubmitJob", "keys", keys()),
+        ("SubmitSubtask", "key", key()),
+        ("SubmitSubtask", "keys", keys()),
+        ("JobPatch", "name", text(0, MOST_NAME_BYTES)),
+        ("JobPatch", "labels", labels()),
+        ("JobPatch", "weight", positive()),
+        ("CancelRequest", "reason", json!({"type": "string", "maxLength": MAX_TEXT})),
+        ("ClaimRequest", "max", whole(1, MOST_LEASES.into())),
+        ("ClaimRequest", "wait_ms", whole(0, MAX_SAFE)),
+        ("HeartbeatRequest", "progress", json!({"type": "number", "minimum": 0, "maximum": 1})),
+        ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
+        ("FailRequest", "after_ms", whole(0, LONGEST_MS)),
+        ("SetSchedule", "cron", json!({"type": "string", "format": "cron"})),
+        ("SetSchedule", "time_zone", json!({"type": "string", "format": "iana-time-zone"})),
+    ]
+}
+
+/// Completes the schemas of requests to a service with these kinds.
+pub(super) fn complete(schemas: &mut Value, kinds: &Kinds) {
+    for name in REQUESTS {
+        refuse_null(&mut schemas[name]);
+        schemas[name]["additionalProperties"] = false.into();
+    }
+    for (schema, field, limits) in limits() {
+        let field = &mut schemas[schema]["properties"][field];
+        let description = field.get("description").cloned();
+        *field = limits;
+        if let Some(description) = description {
+            field["description"] = description;
+        }
+    }
+    let leased = |kind: &crate::kind::Kind| matches!(kind.work, Work::Lease { .. });
+    let leased = kinds.present().into_iter().filter(|entry| leased(&entry.kind));
+    let leased: Vec<_> = leased.map(|entry| entry.name.to_string()).collect();
+    let mut wanted = json!({"type": "string"});
+    if !leased.is_empty() {
+        wanted["enum"] = json!(leased);
+    }
+    let description = schemas["ClaimRequest"]["properties"]["kinds"]["description"].take();
+    schemas["ClaimRequest"]["properties"]["kinds"] =
+        json!({"type": "array", "minItems": 1, "items": wanted, "description": description});
+    schemas["SubmitSubtask"] = subtask(&schemas["SubmitSubtask"]);
+    let job = schemas["SubmitJob"].take();
+    let mut scheduled = without(job.clone(), &["run_at"]);
+    // A schedule adds two.
+    scheduled["properties"]["labels"]["maxProperties"] = json!(MOST_LABELS - 2);
+    schemas["ScheduledJob"] = submission(scheduled, kinds);
+    schemas["SubmitJob"] = submission(job, kinds);
+    schemas["SetSchedule"]["properties"]["job"] =
+        json!({"$ref": "#/components/schemas/ScheduledJob"});
+}
+
+fn refuse_null(schema: &mut Value) {
+    let Some(properties) = schema["properties"].as_object_mut() else { return };
+    for property in properties.values_mut() {
+        if let Some(types) = property.get_mut("type").and_then(Value::as_array_mut) {
+            types.retain(|kind| kind != "null");
+            if let [one] = &types[..] {
+                property["type"] = one.clone();
+            }
+        }
+        if let Some(ways) = property.get_mut("oneOf").and_then(Value::as_array_mut) {
+            ways.retain(|way| way["type"] != "null");
+        }
+    }
+}
+
+/// A schema without some of its fields.
+fn without(mut schema: Value, fields: &[&str]) -> Value {
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.retain(|name, _| !fields.contains(&name.as_str()));
+    }
+    schema
+}
+
+fn requiring(mut schema: Value, fields: &[&str]) -> Value {
+    schema["required"] = json!(fields);
+    schema
+}
+
+/// A subtask has `key` or `keys`.
+fn subtask(schema: &Value) -> Value {
+    let description = schema["description"].clone();
+    let ways = [["keys"], ["key"]].map(|other| without(schema.clone(), &other));
+    json!({"anyOf": ways, "description": description})
+}
+
+/// The work of a job is one of `subtasks`, and a payload with `key` or `keys`; a kind that splits its jobs takes a payload
+/// alone. It has `run_at` or `delay_ms`.
+fn submission(schema: Value, kinds: &Kinds) -> Value {
+    let description = schema["description"].clone();
+    let named = |splits: bool| -> Vec<String> {
+        let all = kinds.present().into_iter();
+        let named = all.filter(|entry| entry.kind.split.is_some() == splits);
+        named.map(|entry| entry.name.to_string()).collect()
+    };
+    let mut ways = Vec::new();
+    for time in ["run_at", "delay_ms"] {
+        let mut plain = without(schema.clone(), &[time]);
+        let mut split = without(plain.clone(), &["subtasks", "key", "keys"]);
+        plain["properties"]["kind"]["enum"] = json!(named(false));
+        split["properties"]["kind"]["enum"] = json!(named(true));
+        if !named(false).is_empty() {
+            let one = without(plain.clone(), &["subtasks", "keys"]);
+            ways.push(requiring(one.clone(), &["kind", "payload"]));
+            ways.push(requiring(one, &["kind", "key"]));
+            ways.push(requiring(without(plain.clone(), &["subtasks", "key"]), &["kind", "keys"]));
+            let several = without(plain, &["payload", "key", "keys"]);
+            ways.push(requiring(several, &["kind", "subtasks"]));
+        }
+        if !named(true).is_empty() {
+            ways.push(requiring(split, &["kind"]));
+        }
+    }
+    json!({"anyOf": ways, "description": description})
+}
+
+/// The schema of a parameter.
+pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Value {
+    let states = |all: &[&str]| all.join("|");
+    match (path, name) {
+        (_, "limit") => whole(1, 1000),
+        ("/v1/schedules", "cursor") => json!({"type": "string"}),
+        (_, "cursor") => json!({"type": "string", "pattern": "^[0-9]{1,15}$"}),
+        ("/v1/jobs", "state") => {
+            let one = states(&JobState::ALL.map(JobState::as_str));
+            json!({"type": "string", "pattern": format!("^({one})(,({one}))*$")})
+        }
+        ("/v1/jobs/{id}/subtasks", "state") => {
+            json!({"type": "string", "enum": SubtaskState::ALL.map(SubtaskState::as_str)})
+        }
+        (_, "label") => json!({"type": "string", "pattern": "^[^:]*:"}),
+        (_, "order") => json!({"type": "string", "enum": ["submit", "completion", "key"]}),
+        (_, "sort") => json!({"type": "string", "enum": ["head_age", "length"]}),
+        ("/v1/audit", "what") => {
+            json!({"type": "string", "enum": Action::ALL.map(Action::word)})
+        }
+        (_, "what") => {
+            json!({"type": "string", "enum": ["pause", "resume", "retry-head", "skip-head"]})
+        }
+        (_, "since") => json!({"type": "string", "format": "date-time"}),
+        (_, "include") => {
+            json!({"type": "string", "pattern": "^(summary|timeline)(,(summary|timeline))*$"})
+        }
+        (_, "Idempotency-Key") => {
+            json!({"type": "string", "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"})
+        }
+        (_, "If-Match") => json!({"type": "string", "pattern": r#"^(\*|(W/)?"[0-9]{1,15}")$"#}),
+        ("/v1/timeline", "after") => whole(0, MAX_SAFE),
+        ("/v1/jobs/{id}", "id") if method == "put" => {
+            // An id of the server is not one of a client.
+            json!({"type": "string", "pattern": "^(?!job_|batch$)[A-Za-z0-9_~-][A-Za-z0-9._~:-]{0,127}$"})
+        }
+        ("/v1/jobs/{id}/subtasks/{number}", "number") => whole(0, u32::MAX.into()),
+        ("/v1/jobs/{id}/subtasks/{number}/logs", "number") => {
+            json!({"type": "string", "pattern": "^([0-9]{1,9}|split|fan-in)$"})
+        }
+        (
+            "/v1/schedules/{name}"
+            | "/v1/schedules/{name}/pause"
+            | "/v1/schedules/{name}/resume"
+            | "/v1/schedules/{name}/run",
+            "name",
+        ) => {
+            json!({"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"})
+        }
+        ("/v1/keys", "key") | (_, "key") => text(1, MOST_KEY_BYTES),
+        _ => {
+            let mut schema = Map::new();
+            schema.insert("type".into(), kind.into());
+            Value::Object(schema)
+        }
+    }
+}
+
+/// Whether a parameter of a query or a header is needed.
+pub(super) fn is_required(method: &str, path: &str, name: &str) -> bool {
+    matches!((method, path, name), ("patch", _, "If-Match") | ("post", "/v1/keys", "key" | "what"))
+}
+
+/// Whether an operation is an operator's action, which takes an idempotency key.
+pub(super) fn is_done_once(method: &str, path: &str) -> bool {
+    let names_one = |prefix: &str| path.starts_with(prefix);
+    match method {
+        "patch" | "delete" => true,
+        "put" => names_one("/v1/schedules/"),
+        "post" => {
+            names_one("/v1/keys")
+                || (names_one("/v1/jobs/{id}/") || names_one("/v1/schedules/{name}/"))
+                    && !path.ends_with("/run")
+        }
+        _ => false,
+    }
+}
