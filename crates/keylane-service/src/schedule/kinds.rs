@@ -190,6 +190,11 @@ impl Kinds {
         turn
     }
 
+    /// Slots of the jobs of a kind that are held.
+    pub(super) fn held_of(&self, id: KindId) -> Vec<u32> {
+        self.kinds.get(&id.0).map_or_else(Vec::new, |kind| kind.held.values().copied().collect())
+    }
+
     /// Who has been held longest is held no more.
     pub(super) fn let_go(&mut self, id: KindId) -> Option<u32> {
         let (_, job) = self.kinds.get_mut(&id.0)?.held.pop_first()?;

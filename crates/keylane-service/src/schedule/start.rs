@@ -188,7 +188,17 @@ impl Scheduler {
     /// Limits a kind from now on. What runs is not stopped.
     pub fn set_kind(&mut self, id: KindId, limits: KindLimits, now: u64) {
         let now = self.at(now);
+        let frees_steps = limits.subtasks_only
+            && self.kinds.look(id).is_some_and(|kind| !kind.limits.subtasks_only);
         self.kinds.set(id, limits, now);
+        if frees_steps {
+            // They need no place from now on.
+            for slot in self.kinds.held_of(id) {
+                if self.next_is_step(slot) {
+                    self.let_step_go(slot, now);
+                }
+            }
+        }
         self.let_go(id, now);
         self.kinds.forget_if_free(id);
         self.set_token_timer(id, now);
