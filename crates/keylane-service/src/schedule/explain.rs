@@ -228,7 +228,7 @@ impl Scheduler {
 
     /// Returns what a head of a key waits for at last: the reason at the end of the chain of keys, in which each subtask
     /// waits for the head of a key, and the job at that end. `None` if that end runs, or is far away. Costs up to
-    /// [`CHAIN`] subtasks with their keys, whose lines are not counted.
+    /// `CHAIN` subtasks with their keys, whose lines are not counted.
     #[must_use]
     pub fn root_of(&self, head: &Head) -> Option<(JobNumber, Reason)> {
         let mut next = head.of;

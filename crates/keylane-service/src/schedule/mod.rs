@@ -30,7 +30,7 @@
 //!
 //! | state | stands in its lanes | has a slot | leaves it |
 //! |---|---|---|---|
-//! | *entering* | no | no | when its slice enters: waiting or ready; dropped with its job ([`entries`]) |
+//! | *entering* | no | no | when its slice enters: waiting or ready; dropped with its job (`entries.rs`) |
 //! | *scheduled* | no | no | when its job begins: waiting or ready; dropped with its job |
 //! | *waiting* | yes, and does not head all of them, or one is paused | no | ready when it heads them all and none is paused; skipped; dropped |
 //! | *ready* | heads all | no | running when its job gets a slot; waiting when a key is paused; skipped; dropped |
