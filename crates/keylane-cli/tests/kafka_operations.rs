@@ -102,7 +102,7 @@ fn health_readiness_and_metrics_say_that_the_broker_is_away() {
     }
     assert!(line.contains(" INFO ") && line.contains('T'), "no time, no level: {line}");
     let address = line.trim().rsplit_once("http://").unwrap().1.to_owned();
-    // It goes on to write, and somebody has to read.
+    // It goes on to write, so its output is read.
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || said.lines().map_while(Result::ok).for_each(|l| drop(sender.send(l))));
     let ask = |path: &str| get(&address, path, "localhost");

@@ -325,7 +325,7 @@ impl Drop for Taken {
     }
 }
 
-/// Takes the lock of the table. Whoever has it is ending what an earlier process has left.
+/// Takes the lock of the table. The process that has it ends what an earlier one has left.
 fn lock(file: &File, tell: &Tell) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),

@@ -349,7 +349,7 @@ fn a_server_starts_on_a_full_disk_and_goes_on_when_there_is_room() {
     };
     if !unshare(&["true"]).is_ok_and(|output| output.status.success()) {
         // Nothing that could be installed would help.
-        eprintln!("skipped, because this machine lets nobody mount a file system of their own");
+        eprintln!("skipped, because this machine does not allow a test to mount a file system");
         return;
     }
     let this = std::env::current_exe().unwrap();

@@ -19,7 +19,7 @@ fn pool() -> Arc<Pool<u32>> {
     Arc::new(common::pool(4))
 }
 
-/// Each batch sets all cells to its number, one after the other. Whoever reads them all at once finds none that is
+/// Each batch sets all cells to its number, one after the other. A task that reads them all at once finds none that is
 /// ahead of one before it.
 fn reads_from_its_front(claims: Claims<u32>, rounds: u32) {
     let pool = pool();

@@ -79,7 +79,7 @@ fn a_ring_of_tasks<S: AnyHasher>() {
 /// No task is behind another: each waits for the next one itself.
 fn a_ring_of_tasks_that_wait_for_each_other<S: AnyHasher>() {
     for tasks in 2..6 {
-        // Whoever waits for a channel has no substitute.
+        // A wait for a channel has no substitute.
         let pool = pool_of::<S>(tasks as usize);
         let (mut sends, mut handles) = (Vec::new(), Vec::new());
         let (say, said) = mpsc::channel();
@@ -123,7 +123,7 @@ fn waits_that_form_no_ring_go_on<S: AnyHasher>() {
         let pool = pool_of::<S>(6);
         let waiters: Vec<_> = (0..6).map(|key| waiter(&pool, key)).collect();
         let mut behind: Vec<_> = (0..6).map(|key| task(&pool, key)).collect();
-        // Each waits for one behind the next; the last for one that nobody is before.
+        // Each waits for one behind the next; the last for one with nothing before it.
         behind.push(task(&pool, 9));
         drop(behind.remove(0));
         let (answers, sends): (Vec<_>, Vec<_>) = waiters.into_iter().unzip();

@@ -102,7 +102,7 @@ fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
     assert_eq!(pool.submit_many(batch(&[B, 3])).unwrap().len(), 2);
 }
 
-/// Whoever submitted to a full pool waited for room first, and was told that there was none in time.
+/// A submission to a full pool waited for room first, and was told that there was none in time.
 fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
     for bounded in [false, true] {
         let builder = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default());

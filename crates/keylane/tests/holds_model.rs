@@ -142,7 +142,7 @@ impl<S: AnyHasher> World<S> {
         let (n, say) = (self.tasks.len(), self.say.clone());
         self.tasks.push(Task { key, mode, state: State::Waiting, place, gate: Some(open) });
         move || {
-            // Nobody listens once the program is over.
+            // The receiver is gone once the program is over.
             let _ = say.send(Event::Begin(n));
             let _ = gate.recv();
             let _ = say.send(Event::End(n));

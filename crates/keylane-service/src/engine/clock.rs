@@ -9,7 +9,7 @@
 //!    the dispatcher asks it once a second at least, and under the lock of the books moves all deadlines by that and
 //!    then the offset ([`Clock::follow`]). So a backoff, a lease and a rate last as long as they were to, whatever the
 //!    clock does meanwhile; and times of the calendar (`run_at`, `keep`, when something was) go by the wall clock.
-//! 3. **Whoever asks for the time under the lock of the books** has one that all deadlines there go by. Outside of it a time
+//! 3. **A time read under the lock of the books** is one that all deadlines there go by. Outside of it a time
 //!    is for people, and may be of before a step.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};

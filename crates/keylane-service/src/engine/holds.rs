@@ -47,7 +47,7 @@ enum Hold {
 struct Damaged {
     job: DamagedJob,
     damage: Damage,
-    /// The keys that were stopped for it, and that nobody has resumed since.
+    /// The keys that were stopped for it and not resumed since.
     stopped: BTreeSet<Key>,
 }
 

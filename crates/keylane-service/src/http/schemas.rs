@@ -31,7 +31,7 @@ const MAX_SAFE: u64 = (1 << 53) - 1;
 /// Characters of a reason or an error: fewer bytes than a small body may have, however they are written.
 const MAX_TEXT: usize = 8192;
 
-/// A string of at most so many bytes of UTF-8. A schema counts characters, so longer strings are of ASCII.
+/// A string of at most this number of bytes of UTF-8. A schema counts characters, so longer strings are of ASCII.
 fn text(least: usize, bytes: usize) -> Value {
     json!({"type": "string", "minLength": least, "anyOf": [
         {"maxLength": bytes / 4},

@@ -190,7 +190,7 @@ impl Server {
     }
 
     /// Says goodbye to those who follow, and has the service take and begin nothing more; requests are answered on. So
-    /// whoever asks `/readyz` learns that the end has begun, and remote workers can say what came of their leases.
+    /// a request for `/readyz` learns that the end has begun, and remote workers can say what came of their leases.
     pub fn drain(&self) {
         self.state.core.drain();
         self.state.closing.cancel();

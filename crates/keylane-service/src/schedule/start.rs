@@ -215,7 +215,7 @@ impl Scheduler {
         task
     }
 
-    /// What is ready as a task goes first: somebody may wait behind it. A step goes before all, for it may be the only
+    /// What is ready as a task goes first: others may wait behind it. A step goes before all, for it may be the only
     /// one that its kind lets start.
     fn take_ready(&mut self, slot: u32) -> u32 {
         let step = self.ready_step(slot);

@@ -267,7 +267,7 @@ fn check_acknowledged(
     path: &Path,
     report: &mut Report,
 ) -> Result<(), OpenError> {
-    // Without it the mark is nobody's.
+    // Without it the mark belongs to no store.
     let Ok(Some(meta)) = Meta::load(connection) else { return Ok(()) };
     match look_at_mark(path, &meta) {
         Ok(()) => {}

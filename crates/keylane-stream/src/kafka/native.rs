@@ -201,7 +201,7 @@ pub(super) fn leader_epochs(list: &TopicPartitionList) -> Vec<Option<u32>> {
 
 /// Sets the leader epochs of the elements, in their order.
 pub(super) fn set_leader_epochs(list: &mut TopicPartitionList, epochs: &[Option<u32>]) {
-    // SAFETY: the list lives for as long as it is borrowed here, nobody else uses it meanwhile, and it has `cnt`
+    // SAFETY: the list lives for as long as it is borrowed here, nothing else uses it meanwhile, and it has `cnt`
     // live elements.
     unsafe {
         let list = list.ptr();

@@ -75,7 +75,7 @@ pub(crate) struct Admission {
     places: usize,
     /// How many slots each of them keeps at the most. Changed with the bound.
     most_kept: AtomicUsize,
-    /// What was accepted will not all end: nobody waits for that. Set once, under `empty_lock`.
+    /// What was accepted will not all end: no call waits for that. Set once, under `empty_lock`.
     given_up: AtomicBool,
     /// Signaled when the last slot in use comes back, and when `given_up` is set.
     empty: Condvar,

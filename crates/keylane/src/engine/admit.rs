@@ -13,7 +13,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         patience: Patience,
     ) -> Result<Toll, SubmitErrorKind> {
         let mut admitted = match self.refuses_some() {
-            // Whoever has to wait looks at its keys before.
+            // A submitter that has to wait looks at its keys before.
             true => self.admit_if_room(claims, weight, Patience::None),
             false => self.admit_if_room(claims, weight, patience),
         };

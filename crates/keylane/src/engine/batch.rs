@@ -123,7 +123,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         unused: &mut Unused<'_>,
     ) -> Result<(), SubmitErrorKind> {
         let Some(Staged { claims, task, hash, next }) = place.take() else { return Ok(()) };
-        // Whoever enters it gives its slot back if it is refused.
+        // The code that enters it gives its slot back if it is refused.
         unused.slots -= 1;
         self.enter(claims, task, Toll::none()).map_err(|(why, claims, task)| {
             *place = Some(Staged { claims, task, hash, next });

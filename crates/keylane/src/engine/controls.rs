@@ -88,7 +88,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if !turns.held_alone(turn).is_some_and(|held| lanes.is_kept_back(held)) {
             return false;
         }
-        // Nobody else ends it, so the lane is its own until it is given back below.
+        // No other thread ends it, so the lane is its own until it is given back below.
         let held = turns.withdraw(turn);
         drop((lanes, turns));
         self.check_end(shard, &held);

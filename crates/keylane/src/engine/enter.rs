@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use crate::Pool;
 
-    /// An inbox keeps a slot while a submitter waits in the line: whoever comes now must not take it, but
+    /// An inbox keeps a slot while a submitter waits in the line: a later submitter must not take it, but
     /// has it given to the one who waits.
     #[test]
     fn no_submission_takes_a_kept_slot_before_who_waits() {

@@ -17,7 +17,7 @@
 //!
 //! # Why no caller hangs
 //! Submitters and drainers wait at the gate, which step 2 closes for good; `poisoned` is raised before
-//! that, so a drainer that is woken sees it, and one that comes later looks first. Whoever waits for a
+//! that, so a drainer that is woken sees it, and one that comes later looks first. A thread that waits for a
 //! handle waits for a body that runs, or one that step 3 drops: an inbox is closed and emptied in one
 //! section, so nothing comes in afterwards.
 

@@ -88,7 +88,7 @@ impl<K: Eq, W> Inbox<K, W> {
         let tell = !self.signaled && !is_residents;
         let label = Label { hash, seq: self.tick(), time };
         self.queue.push_with(|| Entry::Single { label, mode, key, work: make() });
-        // Only now: were `make` to unwind, nobody would come to tell the workers.
+        // Only now: were `make` to unwind, no call would tell the workers.
         self.signaled |= tell;
         self.strangers |= !is_residents;
         self.accepted += 1;

@@ -220,7 +220,7 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 }
 
-/// Up to so many keys are compared with each other; beyond, a table finds those that are there already.
+/// Up to this number of keys are compared with each other; beyond, a table finds those that are there already.
 const FEW_KEYS: usize = 16;
 
 /// Lists each key once, with its hash, in a mode that conflicts with all that any of its listings does.

@@ -117,14 +117,14 @@ impl Waiter {
     /// Whether the task with this name can't end before this one does. Notes the numbers of those of the other
     /// waits that were followed.
     fn holds_up(&self, awaited: Awaited, mut others: Vec<Wait>, through: &mut Vec<u64>) -> bool {
-        // Tasks that can't end before this one does, and those of them behind which nobody has looked.
+        // Tasks that can't end before this one does, and those of them behind which no look was taken yet.
         let (mut names, mut fronts) = (Vec::from_iter(self.name), vec![self.clone()]);
         loop {
             if names.contains(&awaited.name) {
                 return true;
             }
             if awaited.has_begun && others.is_empty() {
-                // Nobody has to look behind anything, which takes time where much is queued.
+                // No look behind it is needed, which takes time where much is queued.
                 return false;
             }
             let behind = RefCell::new(Vec::new());

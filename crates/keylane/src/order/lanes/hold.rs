@@ -289,7 +289,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left != 0 || *holders == Holders::Phantom
     }
 
-    /// Whether a task with one key that has not begun is to wait because somebody holds its key.
+    /// Whether a task with one key that has not begun is to wait because its key is held.
     pub(crate) fn is_kept_back(&self, held: &Held<K, W>) -> bool {
         let slot = match held {
             Held::Lane(slot) => Some(*slot),
@@ -390,7 +390,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left != 0 || lane.holders == Holders::Phantom
     }
 
-    /// A holder of a lane has just become ready. If somebody holds the key it does not begin: it goes back
+    /// A holder of a lane has just become ready. If the key is held it does not begin: it goes back
     /// to the front of the line. Returns when the timer has to look at the key, if that has changed.
     pub(super) fn call_back_if_held(&mut self, slot: usize) -> Option<Recall> {
         let is_held = self.held.get(&slot).is_some_and(Reasons::is_for_somebody);
