@@ -23,7 +23,7 @@ use crate::run::{CrewControl, ManualClock, Placement, Stage, Turn, TurnKeeper};
 pub const MAX_WORKERS: usize = 1 << 16;
 
 /// The most bytes that the tasks of a pool can be bounded by: see [`Builder::capacity_bytes`].
-pub const MAX_BYTES: usize = ByteBound::MOST;
+pub const MAX_BYTES: usize = ByteBound::MAX;
 
 /// The most tasks that a pool can have room for.
 pub const MAX_CAPACITY: usize = 1 << 31;

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use crate::admit::{Admission, ByteBound, Cost, KeyBound, Refused, Spot};
+use crate::admit::{Admission, ByteBound, Cost, KeyBound, KeyRef, TryAcquireError};
 use crate::allocate::{Board, MAX_SHARDS};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
@@ -384,18 +384,18 @@ impl Patience {
     }
 
     /// What a refusal means to somebody with this patience.
-    pub(crate) fn explain(self, refused: Refused) -> SubmitErrorKind {
-        match (refused, self) {
-            (Refused::Closed, _) => SubmitErrorKind::Closed,
-            (Refused::Full, Patience::Until(_)) => SubmitErrorKind::TimedOut,
-            (Refused::Full, _) => SubmitErrorKind::Full,
+    pub(crate) fn explain(self, error: TryAcquireError) -> SubmitErrorKind {
+        match (error, self) {
+            (TryAcquireError::Closed, _) => SubmitErrorKind::Closed,
+            (TryAcquireError::Full, Patience::Until(_)) => SubmitErrorKind::TimedOut,
+            (TryAcquireError::Full, _) => SubmitErrorKind::Full,
         }
     }
 }
 
-impl From<Refused> for SubmitErrorKind {
-    fn from(refused: Refused) -> Self {
-        Patience::None.explain(refused)
+impl From<TryAcquireError> for SubmitErrorKind {
+    fn from(error: TryAcquireError) -> Self {
+        Patience::None.explain(error)
     }
 }
 

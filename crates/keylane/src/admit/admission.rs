@@ -5,37 +5,37 @@
 //! what has ended; so does every worker, after each task, while somebody waits.
 //!
 //! # Why nobody waits beside a free slot
-//! A waiter raises `watchers`, then collects, which takes the lock of every shard. A worker counts
-//! a task as ended, then reads `watchers`, both under its shard's lock. Either its section comes
-//! first, and the waiter collects what it counted, or it comes second, sees `watchers` raised and
+//! A waiter raises `waiter_count`, then collects, which takes the lock of every shard. A worker counts
+//! a task as ended, then reads `waiter_count`, both under its shard's lock. Either its section comes
+//! first, and the waiter collects what it counted, or it comes second, sees `waiter_count` raised and
 //! gives back what it counted itself.
 //!
 //! # Slots that are kept for tasks to come
 //! Where nobody waits, a worker moves the slots of what has ended from its shard into the shard's
-//! inbox, and a submitter takes one from there, under the inbox's lock. Both ask [`may_keep`] first,
+//! inbox, and a submitter takes one from there, under the inbox's lock. Both ask [`can_cache`] first,
 //! under that lock.
 //!
-//! Who waits first says so (the line of the slots is contended, or `watchers` is raised), then
+//! Who waits first says so (the line of the slots is contended, or `waiter_count` is raised), then
 //! collects: what has ended, then what is kept, shard by shard, under their locks. Take a shard. If a
 //! worker's move comes before the collection has the lanes' lock, what it moved is in the inbox when the
-//! collection comes to that; if it comes later, `may_keep` says no. If a submitter takes a kept slot
-//! before the collection has the inbox's lock, it came first; later, `may_keep` says no, and it goes to
+//! collection comes to that; if it comes later, `can_cache` says no. If a submitter takes a kept slot
+//! before the collection has the inbox's lock, it came first; later, `can_cache` says no, and it goes to
 //! the end of the line. So nobody waits beside a kept slot, and nobody barges: arriving in the line ends
 //! with the collection. The same holds for a smaller bound, which is in force when `set_capacity` has
 //! collected.
 //!
-//! [`may_keep`]: Admission::may_keep
+//! [`can_cache`]: Admission::can_cache
 //!
 //! # Why the last one wakes who waits for the pool to be empty
-//! Who waits raises `watchers`, then reads the slots' state with a read-modify-write; who gives slots
-//! back adds to that state, then reads `watchers`. If the read comes second it sees the slots. If it
-//! comes first the adding sees all that was done before it: `watchers` raised.
+//! Who waits raises `waiter_count`, then reads the slots' state with a read-modify-write; who gives slots
+//! back adds to that state, then reads `waiter_count`. If the read comes second it sees the slots. If it
+//! comes first the adding sees all that was done before it: `waiter_count` raised.
 
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use super::slots::{Refused, Slots, Standing};
+use super::semaphore::{QueuedAcquire, Semaphore, TryAcquireError};
 use crate::sync::{
     AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Thread, rounds, spin_hint, wait,
     wait_timeout, yield_now,
@@ -43,41 +43,41 @@ use crate::sync::{
 
 /// Looks for freed slots before a submitter goes to sleep, with a pause after each: about as long
 /// as falling asleep and being woken would take.
-const SPINS: u32 = 16;
+const MAX_SPINS: u32 = 16;
 const PAUSES_PER_SPIN: u32 = 64;
 /// And so many more, giving the processor to others in between.
-const YIELDS: u32 = 8;
+const MAX_YIELDS: u32 = 8;
 
 /// How long a submitter sleeps before it looks for freed slots once more, where the pool is so large
 /// that the workers do not run out of tasks meanwhile: they are left alone, and there are many slots
 /// to collect then. It is about as long as falling asleep and being woken takes several times over.
-const DOZE: Duration = Duration::from_micros(100);
+const RECHECK_INTERVAL: Duration = Duration::from_micros(100);
 /// So many tasks take longer than that.
-const ENOUGH_FOR_A_DOZE: usize = 16_384;
+const RECHECK_MIN_CAPACITY: usize = 16_384;
 /// How often it does so before it asks the workers to wake it: their tasks are not short.
-const DOZES: u32 = 16;
+const MAX_RECHECKS: u32 = 16;
 
 /// The most slots that one place keeps for tasks to come: so many tasks pass without a look at the
 /// gate.
-const MOST_KEPT: usize = 512;
+const MAX_CACHED: usize = 512;
 /// No more than one part in so many of all slots is kept, so that most are where all find them, also
 /// while some are on their way to be kept. In a model there are few.
-const PARTS_NOT_KEPT: usize = if cfg!(loom) { 2 } else { 4 };
+const UNCACHED_PARTS: usize = if cfg!(loom) { 2 } else { 4 };
 
 #[derive(Debug)]
 pub(crate) struct Admission {
     /// The slots. What has ended and is not collected yet still holds its own.
-    slots: CachePadded<Slots>,
+    slots: CachePadded<Semaphore>,
     /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
     /// every worker after every task.
-    watchers: CachePadded<AtomicUsize>,
+    waiter_count: CachePadded<AtomicUsize>,
     /// How many places keep slots for tasks to come; none do if it is 0. Never changed.
-    places: usize,
+    caches: usize,
     /// How many slots each of them keeps at the most. Changed with the bound.
-    most_kept: AtomicUsize,
+    cache_limit: AtomicUsize,
     /// What was accepted will not all end: no call waits for that. Set once, under `empty_lock`.
-    given_up: AtomicBool,
-    /// Signaled when the last slot in use comes back, and when `given_up` is set.
+    abandoned: AtomicBool,
+    /// Signaled when the last slot in use comes back, and when `abandoned` is set.
     empty: Condvar,
     /// Held from the look at the slots to the sleep on `empty`, and passed through before that is
     /// signaled, so that no signal falls in between.
@@ -85,14 +85,14 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// `places` is how many places will keep slots for tasks to come, if any.
-    pub(crate) fn new(capacity: usize, places: usize) -> Self {
+    /// `caches` is how many places will keep slots for tasks to come, if any.
+    pub(crate) fn new(capacity: usize, caches: usize) -> Self {
         Admission {
-            places,
-            most_kept: AtomicUsize::new(most_kept(capacity, places)),
-            slots: CachePadded::new(Slots::new(capacity)),
-            watchers: CachePadded::new(AtomicUsize::new(0)),
-            given_up: AtomicBool::new(false),
+            caches,
+            cache_limit: AtomicUsize::new(cache_limit(capacity, caches)),
+            slots: CachePadded::new(Semaphore::new(capacity)),
+            waiter_count: CachePadded::new(AtomicUsize::new(0)),
+            abandoned: AtomicBool::new(false),
             empty: Condvar::new(),
             empty_lock: Mutex::new(()),
         }
@@ -100,28 +100,28 @@ impl Admission {
 
     /// Takes a slot if one is free and nobody waits.
     #[inline]
-    pub(crate) fn try_enter(&self, collect: impl Fn() -> usize) -> Result<(), Refused> {
+    pub(crate) fn try_acquire(&self, collect: impl Fn() -> usize) -> Result<(), TryAcquireError> {
         match self.slots.try_acquire(1) {
-            Err(Refused::Full) => {
-                self.give_back(collect());
+            Err(TryAcquireError::Full) => {
+                self.release(collect());
                 self.slots.try_acquire(1)
             }
-            settled => settled,
+            result => result,
         }
     }
 
     /// Takes up to `want` slots, at least one, without waiting.
-    pub(crate) fn try_enter_up_to(
+    pub(crate) fn try_acquire_up_to(
         &self,
         want: usize,
         collect: impl Fn() -> usize,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, TryAcquireError> {
         match self.slots.try_acquire_up_to(want) {
-            Err(Refused::Full) => {
-                self.give_back(collect());
+            Err(TryAcquireError::Full) => {
+                self.release(collect());
                 self.slots.try_acquire_up_to(want)
             }
-            settled => settled,
+            result => result,
         }
     }
 
@@ -131,20 +131,20 @@ impl Admission {
     /// To be asked under the lock of the place that keeps them; whoever begins to wait says so first,
     /// and then goes through all places.
     #[inline(always)]
-    pub(crate) fn may_keep(&self) -> bool {
-        self.slots.is_calm() && !self.is_watched()
+    pub(crate) fn can_cache(&self) -> bool {
+        self.slots.is_uncontended() && !self.has_waiters()
     }
 
     /// How many slots a place keeps at the most: few enough for the others to have most of them.
     #[inline]
-    pub(crate) fn most_kept(&self) -> u32 {
-        self.most_kept.load(Ordering::Relaxed) as u32
+    pub(crate) fn cache_limit(&self) -> u32 {
+        self.cache_limit.load(Ordering::Relaxed) as u32
     }
 
     /// Takes slots to be kept, if many are free.
     pub(crate) fn reserve(&self) -> u32 {
-        let free = self.slots.free().checked_div(PARTS_NOT_KEPT * self.places).unwrap_or(0);
-        match self.most_kept().min(u32::try_from(free).unwrap_or(u32::MAX)) {
+        let free = self.slots.free().checked_div(UNCACHED_PARTS * self.caches).unwrap_or(0);
+        match self.cache_limit().min(u32::try_from(free).unwrap_or(u32::MAX)) {
             0 => 0,
             want => self.slots.try_acquire_up_to(want as usize).map_or(0, |got| got as u32),
         }
@@ -152,95 +152,98 @@ impl Admission {
 
     /// Waits for a slot, first come, first served.
     #[inline]
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         &self,
         deadline: Option<Instant>,
         collect: impl Fn() -> usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TryAcquireError> {
         match self.slots.try_acquire(1) {
-            Err(Refused::Full) => self.enter_slowly(deadline, collect),
-            settled => settled,
+            Err(TryAcquireError::Full) => self.acquire_slow(deadline, collect),
+            result => result,
         }
     }
 
     #[cold]
-    fn enter_slowly(
+    fn acquire_slow(
         &self,
         deadline: Option<Instant>,
         collect: impl Fn() -> usize,
-    ) -> Result<(), Refused> {
-        match self.try_enter(&collect) {
-            Err(Refused::Full) => {}
-            settled => return settled,
+    ) -> Result<(), TryAcquireError> {
+        match self.try_acquire(&collect) {
+            Err(TryAcquireError::Full) => {}
+            result => return result,
         }
-        let Some(standing) = self.slots.stand_in_line(1)? else { return Ok(()) };
-        match self.collect_for(standing, &collect) {
-            Ok(settled) => settled,
-            Err(standing) => {
-                let _watch = self.watch();
-                self.give_back(collect());
-                standing.wait(deadline)
+        let Some(queued) = self.slots.enqueue_thread(1)? else { return Ok(()) };
+        match self.collect_while_queued(queued, &collect) {
+            Ok(result) => result,
+            Err(queued) => {
+                let _counted = self.count_waiter();
+                self.release(collect());
+                queued.wait(deadline)
             }
         }
     }
 
     /// Waits a moment at the place in the line, collecting for whoever is at its head. Where tasks
     /// are short that soon frees many slots at once, and disturbs no worker.
-    fn collect_for<'a>(
+    fn collect_while_queued<'a>(
         &self,
-        mut standing: Standing<'a>,
+        mut queued: QueuedAcquire<'a>,
         collect: impl Fn() -> usize,
-    ) -> Result<Result<(), Refused>, Standing<'a>> {
-        let dozes = self.capacity() >= ENOUGH_FOR_A_DOZE;
-        for round in 0..rounds(if dozes { DOZES } else { SPINS + YIELDS }) {
-            self.give_back(collect());
-            standing = match standing.learn() {
-                Ok(fate) => return Ok(fate.map_err(Refused::from)),
-                Err(standing) => standing,
+    ) -> Result<Result<(), TryAcquireError>, QueuedAcquire<'a>> {
+        let rechecks = self.capacity() >= RECHECK_MIN_CAPACITY;
+        for round in 0..rounds(if rechecks { MAX_RECHECKS } else { MAX_SPINS + MAX_YIELDS }) {
+            self.release(collect());
+            queued = match queued.try_finish() {
+                Ok(result) => return Ok(result.map_err(TryAcquireError::from)),
+                Err(queued) => queued,
             };
-            if dozes {
-                standing.doze(DOZE);
-            } else if round < SPINS {
+            if rechecks {
+                queued.park_timeout(RECHECK_INTERVAL);
+            } else if round < MAX_SPINS {
                 (0..PAUSES_PER_SPIN).for_each(|_| spin_hint());
             } else {
                 yield_now();
             }
         }
-        Err(standing)
+        Err(queued)
     }
 
-    pub(crate) async fn enter_async(&self, collect: impl Fn() -> usize) -> Result<(), Refused> {
-        match self.try_enter(&collect) {
-            Err(Refused::Full) => {}
-            settled => return settled,
+    pub(crate) async fn acquire_async(
+        &self,
+        collect: impl Fn() -> usize,
+    ) -> Result<(), TryAcquireError> {
+        match self.try_acquire(&collect) {
+            Err(TryAcquireError::Full) => {}
+            result => return result,
         }
-        let _watch = self.watch();
+        let _counted = self.count_waiter();
         let mut acquire = std::pin::pin!(self.slots.acquire_async(1));
         std::future::poll_fn(|cx| {
-            let first = !acquire.waits();
+            let first = !acquire.is_queued();
             let polled = acquire.as_mut().poll(cx);
             if polled.is_pending() && first {
                 // We stand in the line now, and whatever is done from here on is ours to see.
-                self.give_back(collect());
+                self.release(collect());
                 return acquire.as_mut().poll(cx);
             }
             polled
         })
         .await
-        .map_err(Refused::from)
+        .map_err(TryAcquireError::from)
     }
 
     /// Takes a slot even beyond the bound, for a task that a task submits.
-    pub(crate) fn force(&self) -> Result<(), Refused> {
+    pub(crate) fn force(&self) -> Result<(), TryAcquireError> {
         if self.slots.is_closed() {
-            return Err(Refused::Closed);
+            return Err(TryAcquireError::Closed);
         }
         self.slots.force(1);
         Ok(())
     }
 
     /// The same for a subtask of a job that was accepted before the pool was closed.
-    pub(crate) fn force_for_accepted(&self) {
+    pub(crate) fn force_accepted(&self) {
         self.slots.force(1);
     }
 
@@ -250,18 +253,18 @@ impl Admission {
 
     /// Whether somebody waits for slots, so that they are to be given back at once.
     #[inline]
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watchers.load(Ordering::Acquire) != 0
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiter_count.load(Ordering::Acquire) != 0
     }
 
     /// Frees slots.
-    pub(crate) fn give_back(&self, slots: usize) {
+    pub(crate) fn release(&self, slots: usize) {
         self.slots.release(slots);
         self.announce_empty();
     }
 
     fn announce_empty(&self) {
-        if self.watchers.load(Ordering::Acquire) != 0 && self.is_empty() {
+        if self.waiter_count.load(Ordering::Acquire) != 0 && self.is_empty() {
             drop(self.empty_lock.lock());
             self.empty.notify_all();
         }
@@ -276,32 +279,32 @@ impl Admission {
         self.in_use() == 0
     }
 
-    /// For who has raised `watchers`: if the last release is not seen here, it sees them.
-    fn is_empty_for_certain(&self) -> bool {
-        self.slots.in_use_for_certain() == 0
+    /// For who has raised `waiter_count`: if the last release is not seen here, it sees them.
+    fn is_empty_synced(&self) -> bool {
+        self.slots.in_use_synced() == 0
     }
 
     /// Closes, and ends all waits for the pool to be empty.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn abandon(&self) {
         self.slots.close();
         let guard = self.empty_lock.lock();
-        self.given_up.store(true, Ordering::Release);
+        self.abandoned.store(true, Ordering::Release);
         drop(guard);
         self.empty.notify_all();
     }
 
     /// Waits until every accepted task has ended, and says whether that came before `deadline`, and
-    /// before [`give_up`](Self::give_up).
+    /// before [`abandon`](Self::abandon).
     pub(crate) fn wait_empty(
         &self,
         deadline: Option<Instant>,
         collect: impl Fn() -> usize,
     ) -> bool {
-        let _watch = self.watch();
-        self.give_back(collect());
+        let _counted = self.count_waiter();
+        self.release(collect());
         let mut guard = self.empty_lock.lock();
-        while !self.is_empty_for_certain() {
-            if self.given_up.load(Ordering::Acquire) {
+        while !self.is_empty_synced() {
+            if self.abandoned.load(Ordering::Acquire) {
                 return false;
             }
             guard = match deadline {
@@ -321,10 +324,10 @@ impl Admission {
 
     /// Changes the bound. Below what is in use it admits nobody until enough has ended.
     pub(crate) fn set_capacity(&self, to: usize, collect: impl Fn() -> usize) {
-        self.most_kept.store(most_kept(to, self.places), Ordering::Relaxed);
+        self.cache_limit.store(cache_limit(to, self.caches), Ordering::Relaxed);
         self.slots.set_capacity(to);
         // What is kept may be beyond the bound now.
-        self.give_back(collect());
+        self.release(collect());
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -340,23 +343,23 @@ impl Admission {
         self.slots.close();
     }
 
-    fn watch(&self) -> Watch<'_> {
-        self.watchers.fetch_add(1, Ordering::AcqRel);
-        Watch(self)
+    fn count_waiter(&self) -> WaiterCount<'_> {
+        self.waiter_count.fetch_add(1, Ordering::AcqRel);
+        WaiterCount(self)
     }
 }
 
-fn most_kept(capacity: usize, places: usize) -> usize {
-    capacity.checked_div(PARTS_NOT_KEPT * places).map_or(0, |part| part.min(MOST_KEPT))
+fn cache_limit(capacity: usize, caches: usize) -> usize {
+    capacity.checked_div(UNCACHED_PARTS * caches).map_or(0, |part| part.min(MAX_CACHED))
 }
 
-/// Keeps `watchers` raised for as long as somebody waits, however the wait ends.
-struct Watch<'a>(&'a Admission);
+/// Keeps `waiter_count` raised for as long as somebody waits, however the wait ends.
+struct WaiterCount<'a>(&'a Admission);
 
-impl Drop for Watch<'_> {
+impl Drop for WaiterCount<'_> {
     fn drop(&mut self) {
         // A future that was dropped with a slot in its hand has just given that back.
         self.0.announce_empty();
-        self.0.watchers.fetch_sub(1, Ordering::AcqRel);
+        self.0.waiter_count.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,19 +1,19 @@
 //! A bound on what all unfinished tasks weigh together, in bytes or whatever else the user counts.
 //!
-//! A fair count of [`Slots`], one for each byte: a large request heads the line like any other and
+//! A fair count of [`Semaphore`], one for each byte: a large request heads the line like any other and
 //! holds back those behind it until it has all that it asks for, so that it does not starve.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::slots::{MAX_SLOTS, Refused, Slots};
+use super::semaphore::{MAX_SLOTS, Semaphore, TryAcquireError};
 use crate::sync::Thread;
 
 #[derive(Debug)]
 pub(crate) struct ByteBound {
-    slots: Slots,
+    slots: Semaphore,
     /// The bound. Never changed.
-    most: usize,
+    limit: usize,
 }
 
 /// Bytes that a task has taken. Dropping them gives them back.
@@ -25,15 +25,15 @@ pub(crate) struct Cost {
 
 impl ByteBound {
     /// The largest bound.
-    pub(crate) const MOST: usize = MAX_SLOTS;
+    pub(crate) const MAX: usize = MAX_SLOTS;
 
-    pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(ByteBound { slots: Slots::new(most), most })
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(ByteBound { slots: Semaphore::new(limit), limit })
     }
 
     /// The bound.
-    pub(crate) fn most(&self) -> usize {
-        self.most
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Bytes that are taken.
@@ -51,20 +51,20 @@ impl ByteBound {
         self.slots.waiters()
     }
 
-    pub(crate) fn try_take(self: &Arc<Self>, bytes: usize) -> Result<Cost, Refused> {
+    pub(crate) fn try_acquire(self: &Arc<Self>, bytes: usize) -> Result<Cost, TryAcquireError> {
         self.slots.try_acquire(bytes).map(|()| self.taken(bytes))
     }
 
     /// Waits for so many bytes, which are no more than the bound, first come, first served.
-    pub(crate) fn take(
+    pub(crate) fn acquire(
         self: &Arc<Self>,
         bytes: usize,
         deadline: Option<Instant>,
-    ) -> Result<Cost, Refused> {
+    ) -> Result<Cost, TryAcquireError> {
         match self.slots.try_acquire(bytes) {
-            Err(Refused::Full) => match self.slots.stand_in_line(bytes)? {
+            Err(TryAcquireError::Full) => match self.slots.enqueue_thread(bytes)? {
                 None => Ok(()),
-                Some(standing) => standing.wait(deadline),
+                Some(queued) => queued.wait(deadline),
             },
             settled => settled,
         }?;
@@ -72,24 +72,27 @@ impl ByteBound {
     }
 
     /// The same for a task. Dropped before it is ready, it has taken nothing.
-    pub(crate) async fn take_async(self: &Arc<Self>, bytes: usize) -> Result<Cost, Refused> {
+    pub(crate) async fn acquire_async(
+        self: &Arc<Self>,
+        bytes: usize,
+    ) -> Result<Cost, TryAcquireError> {
         match self.slots.try_acquire(bytes) {
-            Err(Refused::Full) => self.slots.acquire_async(bytes).await?,
+            Err(TryAcquireError::Full) => self.slots.acquire_async(bytes).await?,
             settled => settled?,
         }
         Ok(self.taken(bytes))
     }
 
     /// Takes bytes even beyond the bound, for a task that a task submits.
-    pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Result<Cost, Refused> {
+    pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Result<Cost, TryAcquireError> {
         if self.slots.is_closed() {
-            return Err(Refused::Closed);
+            return Err(TryAcquireError::Closed);
         }
-        Ok(self.force_for_accepted(bytes))
+        Ok(self.force_accepted(bytes))
     }
 
     /// The same for a subtask of a job that was accepted before the bound was closed.
-    pub(crate) fn force_for_accepted(self: &Arc<Self>, bytes: usize) -> Cost {
+    pub(crate) fn force_accepted(self: &Arc<Self>, bytes: usize) -> Cost {
         self.slots.force(bytes);
         self.taken(bytes)
     }

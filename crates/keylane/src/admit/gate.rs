@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{AcquireError, CapacityError};
-use super::slots::{MAX_SLOTS, Refused, Slots};
+use super::semaphore::{MAX_SLOTS, Semaphore, TryAcquireError};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// A fair bounded count of slots: what a semaphore is, with the order of arrival kept.
@@ -35,8 +35,8 @@ use crate::sync::{AtomicUsize, Ordering};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Gate {
-    slots: Slots,
-    /// Slots in use whose permits were forgotten. Raised by who forgets one, lowered by `release`; no lock.
+    slots: Semaphore,
+    /// Semaphore in use whose permits were forgotten. Raised by who forgets one, lowered by `release`; no lock.
     forgotten: AtomicUsize,
 }
 
@@ -49,7 +49,7 @@ impl Gate {
     /// # Errors
     /// If there are none, or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
     pub fn new(slots: usize) -> Result<Self, CapacityError> {
-        Ok(Gate { slots: Slots::new(checked(slots)?), forgotten: AtomicUsize::new(0) })
+        Ok(Gate { slots: Semaphore::new(checked(slots)?), forgotten: AtomicUsize::new(0) })
     }
 
     /// Takes a slot, waiting for one if there is none.
@@ -139,9 +139,9 @@ impl Gate {
     pub fn try_acquire_many(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         match self.slots.try_acquire(want) {
             Ok(()) => Ok(Permit { gate: self, slots: want }),
-            Err(Refused::Closed) => Err(AcquireError::Closed),
-            Err(Refused::Full) if want > self.capacity() => Err(AcquireError::TooLarge),
-            Err(Refused::Full) => Err(AcquireError::Full),
+            Err(TryAcquireError::Closed) => Err(AcquireError::Closed),
+            Err(TryAcquireError::Full) if want > self.capacity() => Err(AcquireError::TooLarge),
+            Err(TryAcquireError::Full) => Err(AcquireError::Full),
         }
     }
 
@@ -154,7 +154,7 @@ impl Gate {
     /// As for `acquire_many`.
     pub async fn acquire_many_async(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         match self.slots.try_acquire(want) {
-            Err(Refused::Full) => match self.slots.acquire_async(want).await {
+            Err(TryAcquireError::Full) => match self.slots.acquire_async(want).await {
                 Ok(()) => Ok(Permit { gate: self, slots: want }),
                 Err(_) => Err(self.why_never()),
             },
@@ -267,9 +267,9 @@ impl Gate {
         want: usize,
         deadline: Option<Instant>,
     ) -> Result<Permit<'_>, AcquireError> {
-        let settled = match self.slots.stand_in_line(want) {
+        let settled = match self.slots.enqueue_thread(want) {
             Ok(None) => Ok(()),
-            Ok(Some(standing)) => standing.wait(deadline),
+            Ok(Some(queued)) => queued.wait(deadline),
             Err(refused) => Err(refused),
         };
         self.permit(settled, want)
@@ -277,13 +277,13 @@ impl Gate {
 
     fn permit(
         &self,
-        settled: Result<(), Refused>,
+        settled: Result<(), TryAcquireError>,
         want: usize,
     ) -> Result<Permit<'_>, AcquireError> {
         match settled {
             Ok(()) => Ok(Permit { gate: self, slots: want }),
-            Err(Refused::Closed) => Err(self.why_never()),
-            Err(Refused::Full) => Err(AcquireError::TimedOut),
+            Err(TryAcquireError::Closed) => Err(self.why_never()),
+            Err(TryAcquireError::Full) => Err(AcquireError::TimedOut),
         }
     }
 
@@ -304,7 +304,7 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// Slots of a [`Gate`], given back when this is dropped.
+/// Semaphore of a [`Gate`], given back when this is dropped.
 #[must_use = "dropped at once, it gives its slots back at once"]
 #[derive(Debug)]
 pub struct Permit<'a> {

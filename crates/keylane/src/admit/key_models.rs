@@ -1,4 +1,4 @@
-//! The entrances of keys in every order of events.
+//! The entries of keys in every order of events.
 //!
 //! Each model names the mistakes that it was seen to catch.
 
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Instant;
 
-use super::key_bound::{KeyBound, Spot};
-use super::slots::Refused;
+use super::key_bound::{KeyBound, KeyRef};
+use super::semaphore::TryAcquireError;
 use crate::sync::model::{Plain, block_on, check, spawn, waker};
 
-fn spot(key: &usize) -> Spot<'_, usize> {
-    Spot { part: *key, hash: 0, key }
+fn key_ref(key: &usize) -> KeyRef<'_, usize> {
+    KeyRef { part: *key, hash: 0, key }
 }
 
 /// A task's whole way, once its submitter has a place: in, and its end.
-fn pass(bound: &KeyBound<usize>, spots: &[Spot<'_, usize>]) {
-    spots.iter().for_each(|spot| drop(bound.entered(spot)));
-    spots.iter().for_each(|spot| drop(bound.end(spot)));
+fn pass(bound: &KeyBound<usize>, key_refs: &[KeyRef<'_, usize>]) {
+    key_refs.iter().for_each(|key_ref| drop(bound.entered(key_ref)));
+    key_refs.iter().for_each(|key_ref| drop(bound.end(key_ref)));
 }
 
 /// Nobody stands anywhere, and no key has anything.
 fn assert_deserted(bound: &KeyBound<usize>) {
-    assert_eq!((bound.held(), bound.entrances()), (0, 0));
+    assert_eq!((bound.blocked(), bound.entries()), (0, 0));
 }
 
 /// A place is had by one at a time, and whoever waits for it gets it.
@@ -36,10 +36,10 @@ fn a_place_is_handed_on_and_never_lost() {
         let others = [false, true].map(|as_task| {
             let bound = bound.clone();
             spawn(move || {
-                let here = [spot(&0)];
+                let here = [key_ref(&0)];
                 match as_task {
-                    false => assert_eq!(bound.0.take(&here, None), Ok(())),
-                    true => assert_eq!(block_on(bound.0.take_async(&here)), Ok(())),
+                    false => assert_eq!(bound.0.acquire(&here, None), Ok(())),
+                    true => assert_eq!(block_on(bound.0.acquire_async(&here)), Ok(())),
                 }
                 bound.1.change(|uses| *uses += 1);
                 pass(&bound.0, &here);
@@ -63,13 +63,13 @@ fn crossing_rollups_both_come_in() {
         let other = {
             let bound = bound.clone();
             spawn(move || {
-                let both = [spot(&0), spot(&1)];
-                assert_eq!(bound.take(&both, None), Ok(()));
+                let both = [key_ref(&0), key_ref(&1)];
+                assert_eq!(bound.acquire(&both, None), Ok(()));
                 pass(&bound, &both);
             })
         };
-        let both = [spot(&0), spot(&1)];
-        assert_eq!(bound.take(&both, None), Ok(()));
+        let both = [key_ref(&0), key_ref(&1)];
+        assert_eq!(bound.acquire(&both, None), Ok(()));
         pass(&bound, &both);
         other.join().unwrap();
         assert_deserted(&bound);
@@ -84,23 +84,23 @@ fn crossing_rollups_both_come_in() {
 fn who_gives_up_neither_takes_a_place_nor_loses_one() {
     check(|| {
         let bound = Arc::new(KeyBound::new(1, 2));
-        assert_eq!(bound.try_take(&[spot(&0)]), Ok(()));
+        assert_eq!(bound.try_acquire(&[key_ref(&0)]), Ok(()));
         let other = {
             let bound = bound.clone();
-            spawn(move || pass(&bound, &[spot(&0)]))
+            spawn(move || pass(&bound, &[key_ref(&0)]))
         };
-        let both = [spot(&0), spot(&1)];
+        let both = [key_ref(&0), key_ref(&1)];
         {
-            let mut take = pin!(bound.take_async(&both));
+            let mut take = pin!(bound.acquire_async(&both));
             let waker = waker();
             if take.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-                bound.give_back(&both);
+                bound.release(&both);
             }
         }
-        if bound.take(&both, Some(Instant::now())).is_ok() {
-            bound.give_back(&both);
+        if bound.acquire(&both, Some(Instant::now())).is_ok() {
+            bound.release(&both);
         }
-        assert_eq!(bound.take(&both, None), Ok(()));
+        assert_eq!(bound.acquire(&both, None), Ok(()));
         pass(&bound, &both);
         other.join().unwrap();
         assert_deserted(&bound);
@@ -114,17 +114,17 @@ fn who_gives_up_neither_takes_a_place_nor_loses_one() {
 fn closing_wakes_whoever_is_held() {
     check(|| {
         let bound = Arc::new(KeyBound::new(1, 2));
-        assert_eq!(bound.try_take(&[spot(&1)]), Ok(()));
+        assert_eq!(bound.try_acquire(&[key_ref(&1)]), Ok(()));
         let other = {
             let bound = bound.clone();
             spawn(move || {
-                let both = [spot(&0), spot(&1)];
-                assert_eq!(bound.take(&both, None), Err(Refused::Closed));
+                let both = [key_ref(&0), key_ref(&1)];
+                assert_eq!(bound.acquire(&both, None), Err(TryAcquireError::Closed));
             })
         };
         bound.close();
         other.join().unwrap();
-        pass(&bound, &[spot(&1)]);
+        pass(&bound, &[key_ref(&1)]);
         assert_deserted(&bound);
     });
 }

@@ -17,24 +17,24 @@
 mod admission;
 mod byte_bound;
 mod error;
+mod fair_queue;
 mod gate;
 mod key_bound;
 #[cfg(all(test, loom))]
 mod key_models;
-mod line;
 #[cfg(all(test, loom))]
 mod models;
-mod queue;
+mod parker;
 #[cfg(all(test, loom))]
 mod queue_models;
-mod slots;
-mod wait;
+mod semaphore;
+mod wait_queue;
 
 pub use error::{AcquireError, CapacityError, PopError, PushError, PushErrorKind, TransferError};
+pub use fair_queue::FairQueue;
 pub use gate::{Gate, OwnedPermit, Permit};
-pub use queue::FairQueue;
 
 pub(crate) use admission::Admission;
 pub(crate) use byte_bound::{ByteBound, Cost};
-pub(crate) use key_bound::{Freed, KeyBound, Spot};
-pub(crate) use slots::Refused;
+pub(crate) use key_bound::{DeferredWakes, KeyBound, KeyRef};
+pub(crate) use semaphore::TryAcquireError;

@@ -7,31 +7,31 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Instant;
 
-use super::slots::{Closed, Slots};
-use super::{Admission, Refused};
+use super::semaphore::{Closed, Semaphore};
+use super::{Admission, TryAcquireError};
 use crate::sync::Mutex;
 use crate::sync::model::{Plain, block_on, check, spawn, waker};
 
-/// As `Admission::enter` does.
-fn acquire(gate: &Slots, want: usize) -> Result<(), Refused> {
+/// As `Admission::acquire` does.
+fn acquire(gate: &Semaphore, want: usize) -> Result<(), TryAcquireError> {
     match gate.try_acquire(want) {
-        Err(Refused::Full) => match gate.stand_in_line(want)? {
+        Err(TryAcquireError::Full) => match gate.enqueue_thread(want)? {
             None => Ok(()),
-            Some(standing) => standing.wait(None),
+            Some(queued) => queued.wait(None),
         },
-        settled => settled,
+        result => result,
     }
 }
 
 /// As many slots, all of them out.
-fn exhausted(slots: usize) -> Slots {
-    let gate = Slots::new(slots);
+fn exhausted(slots: usize) -> Semaphore {
+    let gate = Semaphore::new(slots);
     gate.force(slots);
     gate
 }
 
 /// Nobody is in the line, and all of `slots` can be had at once.
-fn assert_whole(gate: &Slots, slots: usize) {
+fn assert_whole(gate: &Semaphore, slots: usize) {
     assert_eq!(gate.waiting(), 0);
     assert_eq!(gate.in_use(), gate.capacity() - slots);
     assert_eq!(gate.try_acquire(slots), Ok(()), "the line's flag is down again");
@@ -40,12 +40,12 @@ fn assert_whole(gate: &Slots, slots: usize) {
 /// A slot is held by one at a time, and whoever waits for it gets it: none is lost, nobody sleeps
 /// beside a free slot.
 ///
-/// Caught: `stand` without its second look at `before`; `stand` that looks before it sets
+/// Caught: `enqueue` without its second look at `before`; `enqueue` that looks before it sets
 /// `CONTENDED`; a release that does not grant.
 #[test]
 fn a_slot_is_handed_on_and_never_lost() {
     check(|| {
-        let gate = Arc::new((Slots::new(1), Plain::<u32>::default()));
+        let gate = Arc::new((Semaphore::new(1), Plain::<u32>::default()));
         let takers = [0, 1].map(|_| {
             let gate = gate.clone();
             spawn(move || {
@@ -67,16 +67,16 @@ fn a_slot_is_handed_on_and_never_lost() {
 fn nobody_barges() {
     check(|| {
         let gate = Arc::new(exhausted(1));
-        let standing = gate.stand_in_line(1).unwrap().expect("there is no slot");
+        let queued = gate.enqueue_thread(1).unwrap().expect("there is no slot");
         let releaser = spawn({
             let gate = gate.clone();
             move || gate.release(1)
         });
         let newcomer = spawn({
             let gate = gate.clone();
-            move || assert_eq!(gate.try_acquire(1), Err(Refused::Full))
+            move || assert_eq!(gate.try_acquire(1), Err(TryAcquireError::Full))
         });
-        assert_eq!(standing.wait(None), Ok(()));
+        assert_eq!(queued.wait(None), Ok(()));
         releaser.join().unwrap();
         newcomer.join().unwrap();
         gate.release(1);
@@ -86,12 +86,12 @@ fn nobody_barges() {
 
 /// A timeout at the moment of the grant either has the slot or leaves it to the next in the line.
 ///
-/// Caught: `give_up` that reports `Full` though it was granted.
+/// Caught: `cancel_or_take` that reports `Full` though it was granted.
 #[test]
 fn giving_up_neither_loses_nor_takes_a_slot() {
     check(|| {
         let gate = Arc::new(exhausted(1));
-        let standing = gate.stand_in_line(1).unwrap().expect("there is no slot");
+        let queued = gate.enqueue_thread(1).unwrap().expect("there is no slot");
         let next = spawn({
             let gate = gate.clone();
             move || {
@@ -103,9 +103,9 @@ fn giving_up_neither_loses_nor_takes_a_slot() {
             let gate = gate.clone();
             move || gate.release(1)
         });
-        match standing.wait(Some(Instant::now())) {
+        match queued.wait(Some(Instant::now())) {
             Ok(()) => gate.release(1),
-            Err(refused) => assert_eq!(refused, Refused::Full),
+            Err(refused) => assert_eq!(refused, TryAcquireError::Full),
         }
         next.join().unwrap();
         releaser.join().unwrap();
@@ -115,12 +115,12 @@ fn giving_up_neither_loses_nor_takes_a_slot() {
 
 /// Who gives up lets those pass that want less than it did.
 ///
-/// Caught: `give_up` that does not grant again.
+/// Caught: `cancel_or_take` that does not grant again.
 #[test]
 fn giving_up_lets_the_modest_pass() {
     check(|| {
         let gate = Arc::new(exhausted(2));
-        let greedy = gate.stand_in_line(2).unwrap().expect("there are no slots");
+        let greedy = gate.enqueue_thread(2).unwrap().expect("there are no slots");
         let modest = spawn({
             let gate = gate.clone();
             move || {
@@ -132,7 +132,7 @@ fn giving_up_lets_the_modest_pass() {
             let gate = gate.clone();
             move || gate.release(1)
         });
-        assert_eq!(greedy.wait(Some(Instant::now())), Err(Refused::Full));
+        assert_eq!(greedy.wait(Some(Instant::now())), Err(TryAcquireError::Full));
         modest.join().unwrap();
         releaser.join().unwrap();
         assert_whole(&gate, 1);
@@ -191,14 +191,14 @@ fn a_future_is_woken_through_its_last_waker() {
 
 /// Nobody sleeps on at a closed gate.
 ///
-/// Caught: `stand` that does not look at `CLOSED`; `close` that refuses only the first.
+/// Caught: `enqueue` that does not look at `CLOSED`; `close` that refuses only the first.
 #[test]
 fn closing_refuses_whoever_waits() {
     check(|| {
         let gate = Arc::new(exhausted(1));
         let waiters = [0, 1].map(|_| {
             let gate = gate.clone();
-            spawn(move || assert_eq!(acquire(&gate, 1), Err(Refused::Closed)))
+            spawn(move || assert_eq!(acquire(&gate, 1), Err(TryAcquireError::Closed)))
         });
         gate.close();
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
@@ -209,7 +209,7 @@ fn closing_refuses_whoever_waits() {
 
 /// A slot that comes free as the gate is closed is either had or free.
 ///
-/// Caught: `stand` that does not look at `CLOSED`.
+/// Caught: `enqueue` that does not look at `CLOSED`.
 #[test]
 fn closing_loses_no_slot() {
     check(|| {
@@ -225,14 +225,14 @@ fn closing_loses_no_slot() {
         let had = match acquire(&gate, 1) {
             Ok(()) => 1,
             Err(refused) => {
-                assert_eq!(refused, Refused::Closed);
+                assert_eq!(refused, TryAcquireError::Closed);
                 0
             }
         };
         releaser.join().unwrap();
         closer.join().unwrap();
         assert_eq!((gate.waiting(), gate.in_use()), (0, had));
-        assert_eq!(gate.try_acquire(1), Err(Refused::Closed));
+        assert_eq!(gate.try_acquire(1), Err(TryAcquireError::Closed));
     });
 }
 
@@ -244,17 +244,17 @@ fn closing_loses_no_slot() {
 fn a_new_bound_admits_whoever_it_has_room_for() {
     check(|| {
         let admission = Arc::new(Admission::new(1, 1));
-        assert_eq!(admission.try_enter(|| 0), Ok(()));
+        assert_eq!(admission.try_acquire(|| 0), Ok(()));
         let waiter = spawn({
             let admission = admission.clone();
-            move || assert_eq!(admission.enter(None, || 0), Ok(()))
+            move || assert_eq!(admission.acquire(None, || 0), Ok(()))
         });
         let taker = spawn({
             let admission = admission.clone();
             // Forced beyond the bound, as from inside a task.
             move || {
                 admission.force().unwrap();
-                admission.give_back(1);
+                admission.release(1);
             }
         });
         admission.set_capacity(2, || 0);
@@ -262,10 +262,10 @@ fn a_new_bound_admits_whoever_it_has_room_for() {
         taker.join().unwrap();
         assert_eq!(admission.in_use(), 2);
         admission.set_capacity(1, || 0);
-        admission.give_back(2);
+        admission.release(2);
         assert_eq!((admission.in_use(), admission.waiting()), (0, 0));
-        assert_eq!(admission.try_enter(|| 0), Ok(()));
-        assert_eq!(admission.try_enter(|| 0), Err(Refused::Full));
+        assert_eq!(admission.try_acquire(|| 0), Ok(()));
+        assert_eq!(admission.try_acquire(|| 0), Err(TryAcquireError::Full));
     });
 }
 
@@ -281,7 +281,7 @@ impl Shop {
     /// All slots are in use.
     fn full(slots: usize) -> Arc<Self> {
         let admission = Admission::new(slots, 1);
-        (0..slots).for_each(|_| admission.try_enter(|| 0).unwrap());
+        (0..slots).for_each(|_| admission.try_acquire(|| 0).unwrap());
         Arc::new(Shop { admission, ended: [Mutex::new(0), Mutex::new(0)], kept: Mutex::new(0) })
     }
 
@@ -294,7 +294,7 @@ impl Shop {
     fn keep(&self) {
         let mut ended = self.ended[1].lock();
         let mut kept = self.kept.lock();
-        if self.admission.may_keep() {
+        if self.admission.can_cache() {
             *kept += std::mem::take(&mut *ended) as u32;
         }
     }
@@ -302,7 +302,7 @@ impl Shop {
     /// Takes a slot that is kept, as `Engine::submit_single` does.
     fn take_kept(&self) -> bool {
         let mut kept = self.kept.lock();
-        let takes = *kept != 0 && self.admission.may_keep();
+        let takes = *kept != 0 && self.admission.can_cache();
         *kept -= u32::from(takes);
         takes
     }
@@ -311,18 +311,18 @@ impl Shop {
     fn end_one(&self, shard: usize) {
         let mut ended = self.ended[shard].lock();
         *ended += 1;
-        let watched = self.admission.is_watched();
+        let watched = self.admission.has_waiters();
         let freed = if watched { std::mem::take(&mut *ended) } else { 0 };
         drop(ended);
         if freed != 0 {
-            self.admission.give_back(freed);
+            self.admission.release(freed);
         }
     }
 }
 
 /// Two workers end a task each while somebody wants to enter: one slot is had, the other is free.
 ///
-/// Caught: `enter_slowly` that collects before it raises `watchers`.
+/// Caught: `acquire_slow` that collects before it raises `waiter_count`.
 #[test]
 fn no_submitter_sleeps_beside_a_slot_that_nobody_collected() {
     check(|| {
@@ -331,17 +331,17 @@ fn no_submitter_sleeps_beside_a_slot_that_nobody_collected() {
             let shop = shop.clone();
             spawn(move || shop.end_one(shard))
         });
-        assert_eq!(shop.admission.enter(None, || shop.collect()), Ok(()));
+        assert_eq!(shop.admission.acquire(None, || shop.collect()), Ok(()));
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        shop.admission.give_back(shop.collect());
+        shop.admission.release(shop.collect());
         assert_eq!((shop.admission.in_use(), shop.admission.waiting()), (1, 0));
     });
 }
 
 /// The same for a future, in whose place nobody looks again until it is woken.
 ///
-/// Caught: `enter_async` that does not collect once it stands in the line; a worker that looks at
-/// `watchers` before it counts.
+/// Caught: `acquire_async` that does not collect once it stands in the line; a worker that looks at
+/// `waiter_count` before it counts.
 #[test]
 fn no_future_sleeps_beside_a_slot_that_nobody_collected() {
     check(|| {
@@ -350,7 +350,7 @@ fn no_future_sleeps_beside_a_slot_that_nobody_collected() {
             let shop = shop.clone();
             move || shop.end_one(0)
         });
-        assert_eq!(block_on(shop.admission.enter_async(|| shop.collect())), Ok(()));
+        assert_eq!(block_on(shop.admission.acquire_async(|| shop.collect())), Ok(()));
         worker.join().unwrap();
         assert_eq!((shop.admission.in_use(), shop.admission.waiting()), (1, 0));
     });
@@ -370,7 +370,7 @@ fn the_last_task_wakes_who_waits_for_it() {
         });
         let rollup = spawn({
             let shop = shop.clone();
-            move || shop.admission.give_back(1)
+            move || shop.admission.release(1)
         });
         assert!(shop.admission.wait_empty(None, || shop.collect()));
         worker.join().unwrap();
@@ -382,14 +382,14 @@ fn the_last_task_wakes_who_waits_for_it() {
 /// The same with a rollup alone, so that no lock of a shard puts its release and the wait in order.
 ///
 /// Caught: `wait_empty` that reads the gate with a plain load, which may miss the release while the
-/// release misses `watchers`.
+/// release misses `waiter_count`.
 #[test]
 fn a_last_rollup_wakes_who_waits_for_it() {
     check(|| {
         let shop = Shop::full(1);
         let rollup = spawn({
             let shop = shop.clone();
-            move || shop.admission.give_back(1)
+            move || shop.admission.release(1)
         });
         assert!(shop.admission.wait_empty(None, || shop.collect()));
         rollup.join().unwrap();
@@ -422,10 +422,10 @@ fn nobody_waits_beside_a_slot_that_is_kept() {
                 }
             }
         });
-        assert_eq!(shop.admission.enter(None, || shop.collect()), Ok(()));
+        assert_eq!(shop.admission.acquire(None, || shop.collect()), Ok(()));
         worker.join().unwrap();
         producer.join().unwrap();
-        shop.admission.give_back(shop.collect());
+        shop.admission.release(shop.collect());
         assert_eq!((shop.admission.in_use(), shop.admission.waiting()), (1, 0));
     });
 }

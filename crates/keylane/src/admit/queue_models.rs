@@ -39,8 +39,8 @@ fn a_waiting_push_is_placed() {
 /// A pop that finds its item in the front, with the front's lock alone, places a waiting push all the
 /// same: nobody comes after it who could.
 ///
-/// Caught: `stand_to_push` that leaves `pushers_wait` unset; `Front::pop` that does not look at
-/// it; a seat that is told in two steps.
+/// Caught: `enqueue_push` that leaves `pushers_wait` unset; `Front::pop` that does not look at
+/// it; a parker that is notified in two steps.
 #[test]
 fn a_pop_with_one_lock_misses_no_waiting_push() {
     check(|| {
@@ -147,7 +147,7 @@ fn giving_up_neither_loses_nor_doubles_what_is_pushed() {
 
 /// A pop that is dropped with an item in its hand gives it to the next.
 ///
-/// Caught: `cancel_popping` that forgets the item; a seat that is told in two steps.
+/// Caught: `cancel_pop` that forgets the item; a parker that is notified in two steps.
 #[test]
 fn a_dropped_pop_passes_its_item_on() {
     check(|| {

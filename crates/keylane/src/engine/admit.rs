@@ -37,7 +37,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Some(bounds) => self.admit_within(bounds, claims, claims.cost() + weight, patience),
             None => match self.take_slot(patience) {
                 Ok(()) => Ok(Toll::none()),
-                Err(refused) => Err(patience.explain(refused)),
+                Err(error) => Err(patience.explain(error)),
             },
         }
     }
@@ -96,7 +96,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Some(bounds) => self.admit_within_async(bounds, claims, claims.cost() + weight).await,
             None => match self.take_slot_async().await {
                 Ok(()) => Ok(Toll::none()),
-                Err(refused) => Err(refused.into()),
+                Err(error) => Err(error.into()),
             },
         };
         admitted.map_err(|why| self.count_refused(why))
@@ -105,14 +105,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Takes a slot for a task. A task of this pool gets one whether there is room or not, for it
     /// might wait for room that only its own end can make.
     #[inline]
-    pub(crate) fn take_slot(&self, patience: Patience) -> Result<(), Refused> {
+    pub(crate) fn take_slot(&self, patience: Patience) -> Result<(), TryAcquireError> {
         if self.is_inside() {
             return self.admission.force();
         }
         match patience {
-            Patience::None => self.admission.try_enter(|| self.collect()),
-            Patience::Until(deadline) => self.admission.enter(Some(deadline), || self.collect()),
-            Patience::Endless => self.admission.enter(None, || self.collect()),
+            Patience::None => self.admission.try_acquire(|| self.collect()),
+            Patience::Until(deadline) => self.admission.acquire(Some(deadline), || self.collect()),
+            Patience::Endless => self.admission.acquire(None, || self.collect()),
         }
     }
 
@@ -127,11 +127,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.admission.force()?;
             return Ok(1);
         }
-        match self.admission.try_enter_up_to(want, || self.collect()) {
-            Err(Refused::Full) if self.refuses_some() && self.refuses(first) => {
+        match self.admission.try_acquire_up_to(want, || self.collect()) {
+            Err(TryAcquireError::Full) if self.refuses_some() && self.refuses(first) => {
                 Err(SubmitErrorKind::KeyFinished)
             }
-            Err(Refused::Full) => {
+            Err(TryAcquireError::Full) => {
                 self.take_slot(Patience::Endless)?;
                 Ok(1)
             }
@@ -139,10 +139,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    pub(super) async fn take_slot_async(&self) -> Result<(), Refused> {
+    pub(super) async fn take_slot_async(&self) -> Result<(), TryAcquireError> {
         if self.is_inside() {
             return self.admission.force();
         }
-        self.admission.enter_async(|| self.collect()).await
+        self.admission.acquire_async(|| self.collect()).await
     }
 }

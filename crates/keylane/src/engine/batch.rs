@@ -251,7 +251,7 @@ struct Unused<'a> {
 impl Drop for Unused<'_> {
     fn drop(&mut self) {
         if self.slots != 0 {
-            self.admission.give_back(self.slots);
+            self.admission.release(self.slots);
         }
     }
 }

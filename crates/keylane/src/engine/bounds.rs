@@ -7,7 +7,7 @@
 use std::ops::Deref;
 
 use super::*;
-use crate::admit::{ByteBound, Cost, Freed, KeyBound, Spot};
+use crate::admit::{ByteBound, Cost, DeferredWakes, KeyBound, KeyRef};
 use crate::quiet::drop_quietly;
 
 /// The bounds that were asked for, at least one.
@@ -18,7 +18,7 @@ pub(crate) struct Bounds<K> {
     pub(crate) bytes: Option<Arc<ByteBound>>,
 }
 
-/// A task has been admitted: it has its slot, its places, and these bytes.
+/// A task has been admitted: it has its slot, its permits, and these bytes.
 #[must_use = "who is admitted enters, or is retracted"]
 pub(crate) struct Toll(Option<Cost>);
 
@@ -44,41 +44,41 @@ impl<M: Make<W>, W> Make<W> for Charged<M, W> {
 }
 
 /// The entrances of a task's keys, those in the earlier shards first.
-enum Spots<'a, K> {
+enum KeyRefs<'a, K> {
     None,
-    One([Spot<'a, K>; 1]),
-    Many(Vec<Spot<'a, K>>),
+    One([KeyRef<'a, K>; 1]),
+    Many(Vec<KeyRef<'a, K>>),
 }
 
-impl<'a, K> Deref for Spots<'a, K> {
-    type Target = [Spot<'a, K>];
+impl<'a, K> Deref for KeyRefs<'a, K> {
+    type Target = [KeyRef<'a, K>];
 
     fn deref(&self) -> &Self::Target {
         match self {
-            Spots::None => &[],
-            Spots::One(spot) => spot,
-            Spots::Many(spots) => spots,
+            KeyRefs::None => &[],
+            KeyRefs::One(key_ref) => key_ref,
+            KeyRefs::Many(key_refs) => key_refs,
         }
     }
 }
 
-/// Places of a submitter that is not in yet. Dropped, it gives them back.
-struct Places<'a, K: Key> {
+/// Permits of a submitter that is not in yet. Dropped, it gives them back.
+struct KeyPermits<'a, K: Key> {
     keys: Option<&'a KeyBound<K>>,
-    spots: &'a [Spot<'a, K>],
+    key_refs: &'a [KeyRef<'a, K>],
 }
 
-impl<K: Key> Places<'_, K> {
+impl<K: Key> KeyPermits<'_, K> {
     /// The submitter has a slot.
     fn keep(mut self) {
         self.keys = None;
     }
 }
 
-impl<K: Key> Drop for Places<'_, K> {
+impl<K: Key> Drop for KeyPermits<'_, K> {
     fn drop(&mut self) {
         if let Some(keys) = self.keys {
-            keys.give_back(self.spots);
+            keys.release(self.key_refs);
         }
     }
 }
@@ -111,11 +111,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<Toll, SubmitErrorKind> {
         let inside = self.is_inside();
         bounds.check(bytes)?;
-        let spots = self.spots(bounds, claims);
-        let places = self.intact(|| bounds.take_places(&spots, patience, inside))?;
-        let cost = bounds.take_bytes(bytes, patience, inside)?;
-        self.take_slot(patience).map_err(|refused| patience.explain(refused))?;
-        places.keep();
+        let key_refs = self.key_refs(bounds, claims);
+        let permits = self.intact(|| bounds.acquire_keys(&key_refs, patience, inside))?;
+        let cost = bounds.acquire_bytes(bytes, patience, inside)?;
+        self.take_slot(patience).map_err(|error| patience.explain(error))?;
+        permits.keep();
         Ok(Toll(cost))
     }
 
@@ -130,57 +130,57 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return self.admit_within(bounds, claims, bytes, Patience::None);
         }
         bounds.check(bytes)?;
-        let spots = self.spots(bounds, claims);
+        let key_refs = self.key_refs(bounds, claims);
         let keys = bounds.keys.as_ref();
         if let Some(keys) = keys {
-            keys.take_async(&spots).await?;
+            keys.acquire_async(&key_refs).await?;
         }
-        let places = Places { keys, spots: &spots };
+        let permits = KeyPermits { keys, key_refs: &key_refs };
         let cost = match &bounds.bytes {
-            Some(all) if bytes != 0 => Some(all.take_async(bytes).await?),
+            Some(all) if bytes != 0 => Some(all.acquire_async(bytes).await?),
             _ => None,
         };
         self.take_slot_async().await?;
-        places.keep();
+        permits.keep();
         Ok(Toll(cost))
     }
 
     /// Lets a subtask of an accepted job in, beyond the bounds if it must be: the job is bounded by how
     /// many of its subtasks stand in lanes.
     pub(crate) fn admit_accepted(&self, claims: &Claims<K>) -> Toll {
-        self.admission.force_for_accepted();
+        self.admission.force_accepted();
         let Some(bounds) = &self.bounds else { return Toll::none() };
         if let Some(keys) = &bounds.keys {
-            keys.force_for_accepted(&self.spots(bounds, claims));
+            keys.force_accepted(&self.key_refs(bounds, claims));
         }
         let bytes = claims.cost();
         let all = bounds.bytes.as_ref().filter(|_| bytes != 0);
-        Toll(all.map(|all| all.force_for_accepted(bytes)))
+        Toll(all.map(|all| all.force_accepted(bytes)))
     }
 
     /// An admitted task does not enter: it gives all back but its cost, which goes with its toll.
     pub(crate) fn retract(&self, claims: &Claims<K>) {
-        self.admission.give_back(1);
+        self.admission.release(1);
         if let Some(bounds) = &self.bounds
             && let Some(keys) = &bounds.keys
         {
-            keys.give_back(&self.spots(bounds, claims));
+            keys.release(&self.key_refs(bounds, claims));
         }
     }
 
     /// A task is in its inbox, which is still locked. What comes back is to be dropped after that.
     #[inline(always)]
-    pub(super) fn arrive(&self, shard: usize, hash: u64, key: &K) -> Option<Freed<K>> {
+    pub(super) fn arrive(&self, shard: usize, hash: u64, key: &K) -> Option<DeferredWakes<K>> {
         match &self.bounds {
             None => None,
-            Some(bounds) => bounds.arrive(Spot { part: shard, hash: hash as u32, key }),
+            Some(bounds) => bounds.arrive(KeyRef { part: shard, hash: hash as u32, key }),
         }
     }
 
     /// The tasks with these claims have ended, or never will begin.
     pub(super) fn leave_keys(&self, bounds: &Bounds<K>, claims: &Claims<K>) {
         if let Some(keys) = &bounds.keys {
-            self.spots(bounds, claims).iter().for_each(|spot| drop(keys.end(spot)));
+            self.key_refs(bounds, claims).iter().for_each(|key_ref| drop(keys.end(key_ref)));
         }
     }
 
@@ -188,38 +188,40 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn leave_scope(&self, bounds: &Bounds<K>, scope: &Scope<K>) {
         if let (Some(keys), Scope::Keys(claims)) = (&bounds.keys, scope) {
             for (hash, claim) in claims {
-                drop_quietly(keys.end(&self.spot(*hash, &claim.key)));
+                drop_quietly(keys.end(&self.key_ref(*hash, &claim.key)));
             }
         }
     }
 
-    fn spots<'a>(&self, bounds: &Bounds<K>, claims: &'a Claims<K>) -> Spots<'a, K> {
+    fn key_refs<'a>(&self, bounds: &Bounds<K>, claims: &'a Claims<K>) -> KeyRefs<'a, K> {
         if bounds.keys.is_none() {
-            return Spots::None;
+            return KeyRefs::None;
         }
-        let spot = |claim: &'a Claim<K>| self.spot(self.hasher.hash_one(&claim.key), &claim.key);
+        let key_ref =
+            |claim: &'a Claim<K>| self.key_ref(self.hasher.hash_one(&claim.key), &claim.key);
         match claims.0.bare() {
-            Repr::One(claim) => Spots::One([spot(claim)]),
+            Repr::One(claim) => KeyRefs::One([key_ref(claim)]),
             Repr::Many(claims) => {
-                let mut all: Vec<Spot<'a, K>> = claims.iter().map(spot).collect();
-                all.sort_by_key(|spot| (spot.part, spot.hash));
-                let mut spots: Vec<Spot<'a, K>> = Vec::with_capacity(all.len());
-                for spot in all {
+                let mut all: Vec<KeyRef<'a, K>> = claims.iter().map(key_ref).collect();
+                all.sort_by_key(|key_ref| (key_ref.part, key_ref.hash));
+                let mut key_refs: Vec<KeyRef<'a, K>> = Vec::with_capacity(all.len());
+                for key_ref in all {
                     // Those with its hash are the last ones.
-                    let like =
-                        |seen: &&Spot<'a, K>| seen.part == spot.part && seen.hash == spot.hash;
-                    if !spots.iter().rev().take_while(like).any(|seen| seen.key == spot.key) {
-                        spots.push(spot);
+                    let like = |seen: &&KeyRef<'a, K>| {
+                        seen.part == key_ref.part && seen.hash == key_ref.hash
+                    };
+                    if !key_refs.iter().rev().take_while(like).any(|seen| seen.key == key_ref.key) {
+                        key_refs.push(key_ref);
                     }
                 }
-                Spots::Many(spots)
+                KeyRefs::Many(key_refs)
             }
-            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => Spots::None,
+            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => KeyRefs::None,
         }
     }
 
-    fn spot<'a>(&self, hash: u64, key: &'a K) -> Spot<'a, K> {
-        Spot { part: self.shard_of(hash), hash: hash as u32, key }
+    fn key_ref<'a>(&self, hash: u64, key: &'a K) -> KeyRef<'a, K> {
+        KeyRef { part: self.shard_of(hash), hash: hash as u32, key }
     }
 }
 
@@ -238,33 +240,33 @@ impl<K: Key> Bounds<K> {
     /// What weighs more than all that there is would wait for ever.
     fn check(&self, bytes: usize) -> Result<(), SubmitErrorKind> {
         match &self.bytes {
-            Some(all) if bytes > all.most() => Err(SubmitErrorKind::TooLarge),
+            Some(all) if bytes > all.limit() => Err(SubmitErrorKind::TooLarge),
             _ => Ok(()),
         }
     }
 
-    fn take_places<'a>(
+    fn acquire_keys<'a>(
         &'a self,
-        spots: &'a [Spot<'a, K>],
+        key_refs: &'a [KeyRef<'a, K>],
         patience: Patience,
         inside: bool,
-    ) -> Result<Places<'a, K>, SubmitErrorKind> {
+    ) -> Result<KeyPermits<'a, K>, SubmitErrorKind> {
         if let Some(keys) = &self.keys {
             match patience {
-                _ if inside => keys.force(spots),
-                Patience::None => keys.try_take(spots),
-                Patience::Until(deadline) => keys.take(spots, Some(deadline)),
-                Patience::Endless => keys.take(spots, None),
+                _ if inside => keys.force(key_refs),
+                Patience::None => keys.try_acquire(key_refs),
+                Patience::Until(deadline) => keys.acquire(key_refs, Some(deadline)),
+                Patience::Endless => keys.acquire(key_refs, None),
             }
-            .map_err(|refused| match patience.explain(refused) {
+            .map_err(|error| match patience.explain(error) {
                 SubmitErrorKind::Full => SubmitErrorKind::KeyFull,
                 other => other,
             })?;
         }
-        Ok(Places { keys: self.keys.as_ref(), spots })
+        Ok(KeyPermits { keys: self.keys.as_ref(), key_refs })
     }
 
-    fn take_bytes(
+    fn acquire_bytes(
         &self,
         bytes: usize,
         patience: Patience,
@@ -273,21 +275,21 @@ impl<K: Key> Bounds<K> {
         let Some(all) = self.bytes.as_ref().filter(|_| bytes != 0) else { return Ok(None) };
         match patience {
             _ if inside => all.force(bytes),
-            Patience::None => all.try_take(bytes),
-            Patience::Until(deadline) => all.take(bytes, Some(deadline)),
-            Patience::Endless => all.take(bytes, None),
+            Patience::None => all.try_acquire(bytes),
+            Patience::Until(deadline) => all.acquire(bytes, Some(deadline)),
+            Patience::Endless => all.acquire(bytes, None),
         }
         .map(Some)
-        .map_err(|refused| patience.explain(refused))
+        .map_err(|error| patience.explain(error))
     }
 
     #[cold]
-    fn arrive(&self, spot: Spot<'_, K>) -> Option<Freed<K>> {
-        self.keys.as_ref().map(|keys| keys.entered(&spot))
+    fn arrive(&self, key_ref: KeyRef<'_, K>) -> Option<DeferredWakes<K>> {
+        self.keys.as_ref().map(|keys| keys.entered(&key_ref))
     }
 
     /// A task of this key has ended. What comes back is to be dropped when no lock is held any more.
-    pub(super) fn end(&self, spot: Spot<'_, K>) -> Option<Freed<K>> {
-        self.keys.as_ref().map(|keys| keys.end(&spot))
+    pub(super) fn end(&self, key_ref: KeyRef<'_, K>) -> Option<DeferredWakes<K>> {
+        self.keys.as_ref().map(|keys| keys.end(&key_ref))
     }
 }

@@ -67,7 +67,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(bounds) = &self.bounds {
             self.intact(|| self.forget(bounds, &taken));
         }
-        self.admission.give_back(taken.len());
+        self.admission.release(taken.len());
         taken
     }
 

@@ -30,7 +30,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let shard = self.shard_of(hash);
         let kept = self.intact(|| {
             let mut inbox = self.shards[shard].inbox.lock();
-            if inbox.room == 0 || inbox.guarded || !self.admission.may_keep() {
+            if inbox.room == 0 || inbox.guarded || !self.admission.can_cache() {
                 return Err((claim, task));
             }
             inbox.room -= 1;
@@ -73,13 +73,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return;
         }
         let mut inbox = self.shards[shard].inbox.lock();
-        let keeps = inbox.room == 0 && !inbox.guarded && self.admission.may_keep();
+        let keeps = inbox.room == 0 && !inbox.guarded && self.admission.can_cache();
         if keeps {
             inbox.room += reserved;
         }
         drop(inbox);
         if !keeps {
-            self.admission.give_back(reserved as usize);
+            self.admission.release(reserved as usize);
         }
     }
 
@@ -394,7 +394,7 @@ mod tests {
         std::thread::scope(|scope| {
             // It takes nothing out of the inboxes when it comes to stand in the line: as if it were just
             // about to.
-            let waits = scope.spawn(|| engine.admission.enter(None, || 0));
+            let waits = scope.spawn(|| engine.admission.acquire(None, || 0));
             while engine.admission.waiting() == 0 {
                 std::thread::yield_now();
             }
@@ -404,7 +404,7 @@ mod tests {
             assert_eq!(refused.kind(), SubmitErrorKind::Full);
             waits.join().unwrap().unwrap();
         });
-        engine.admission.give_back(1);
+        engine.admission.release(1);
         drop(let_go);
         assert!(running.wait().unwrap().is_done());
         pool.drain(None).unwrap();

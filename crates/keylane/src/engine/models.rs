@@ -379,7 +379,7 @@ impl Shift {
     pub(super) fn assert_over(&self) {
         let engine = &self.engine;
         assert_eq!((engine.idle.asleep(), engine.idle.searching()), (0, 0));
-        engine.admission.give_back(engine.collect());
+        engine.admission.release(engine.collect());
         assert_eq!(engine.admission.in_use(), 0);
     }
 

@@ -73,7 +73,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return;
         }
         Told::poisoned(&self.settings.thread_name);
-        self.admission.give_up();
+        self.admission.abandon();
         quietly(|| self.begin_stop());
         for shard in &self.shards {
             let mut debris = Debris::default();
@@ -104,6 +104,6 @@ struct Leaves<'a>(&'a Admission);
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
-        self.0.give_back(1);
+        self.0.release(1);
     }
 }

@@ -70,7 +70,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             if let Some(Held::Lane(slot)) = &ended {
                 let (hash, key) = lanes.key_in(*slot);
-                freed = bounds.end(Spot { part: shard, hash, key });
+                freed = bounds.end(KeyRef { part: shard, hash, key });
             }
         }
         let takes = wish.go_on || wish.stay;
@@ -139,10 +139,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// is.
     #[inline(always)]
     fn unlock(&self, mut lanes: OpenLanes<'_, K, X::Work>) {
-        let freed = if self.admission.is_watched() { lanes.take_ended() } else { 0 };
+        let freed = if self.admission.has_waiters() { lanes.take_ended() } else { 0 };
         drop(lanes);
         if freed != 0 {
-            self.admission.give_back(freed);
+            self.admission.release(freed);
         }
     }
 
@@ -176,8 +176,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn take_over(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, lane: Option<usize>) {
         let mut inbox = self.shards[shard].inbox.lock();
         lanes.refill(&mut inbox, lane);
-        if self.admission.may_keep() {
-            let more = self.admission.most_kept().saturating_sub(inbox.room);
+        if self.admission.can_cache() {
+            let more = self.admission.cache_limit().saturating_sub(inbox.room);
             inbox.room += lanes.take_some_ended(more);
         }
     }
@@ -316,7 +316,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(bounds) = &self.bounds {
             self.leave_scope(bounds, &rollup.scope);
         }
-        self.admission.give_back(1);
+        self.admission.release(1);
     }
 
     pub(super) fn end_parts(&self, rollup: &Rollup<K, X::Work>) {

@@ -149,7 +149,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         for (crowd, last) in over {
             crowd.finish(last);
-            self.admission.give_back(1);
+            self.admission.release(1);
         }
         result
     }

@@ -99,7 +99,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(bounds) = &self.bounds {
             self.forget(bounds, &unrun);
         }
-        self.admission.give_back(unrun.len());
+        self.admission.release(unrun.len());
         Told::stopped(&self.settings.thread_name, unrun.len());
         unrun
     }

@@ -37,7 +37,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }));
             keep_extremes(&mut lanes, top);
         }
-        self.admission.give_back(self.collect());
+        self.admission.release(self.collect());
         let former = self.crew.add_former_to(&mut wait_time, &mut run_time);
         let workers = self.crew.survey(|id, tally| {
             tally.add_times_to(&mut wait_time, &mut run_time);
@@ -56,9 +56,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Snapshot {
             poisoned: self.is_poisoned(),
             capacity: self.admission.capacity(),
-            capacity_bytes: bytes.map(ByteBound::most),
+            capacity_bytes: bytes.map(ByteBound::limit),
             bytes: bytes.map_or(0, ByteBound::in_use),
-            submitters_held: keys.map_or(0, KeyBound::held),
+            submitters_held: keys.map_or(0, KeyBound::blocked),
             metered_keys,
             unfinished: self.admission.in_use(),
             submitters_waiting: self.admission.waiting() + bytes.map_or(0, ByteBound::waiting),

@@ -147,7 +147,7 @@ impl Site<u64, Work> for Bare<'_> {
 impl Shift {
     /// Submits a job as a pool does.
     fn submit_job(&self, subtasks: u64, job: Arc<dyn Crowd<u64, Work>>) {
-        self.engine.admission.force_for_accepted();
+        self.engine.admission.force_accepted();
         self.engine.submit_job(job, Supply::Split { expected: Some(subtasks) }, 1, |_| ());
     }
 

@@ -82,7 +82,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 crowd.stop();
             }
             crowd.finish(Progress::none());
-            self.admission.give_back(1);
+            self.admission.release(1);
         }
         id
     }

@@ -15,9 +15,9 @@ use std::ops::{Bound, Range, RangeBounds};
 use crossbeam_utils::CachePadded;
 
 use super::error::CapacityError;
-use super::wait::{Calls, Patience};
+use super::parker::{AdaptiveSpin, WakeList};
 use crate::sync::{Mutex, MutexGuard};
-use state::{Back, Front, Whole};
+use state::{Back, BothParts, Front};
 
 /// A bounded queue for many producers and many consumers, fair in both directions.
 ///
@@ -65,8 +65,8 @@ pub struct FairQueue<T> {
     /// The items that pushes bring, the lines, and all else. Taken after `front` where both are.
     back: CachePadded<Mutex<Back<T>>>,
     /// How threads wait to push, and to pop.
-    to_push: Patience,
-    to_pop: Patience,
+    push_spin: AdaptiveSpin,
+    pop_spin: AdaptiveSpin,
 }
 
 impl<T> FairQueue<T> {
@@ -81,8 +81,8 @@ impl<T> FairQueue<T> {
         Ok(FairQueue {
             front: CachePadded::new(Mutex::new(Front::new())),
             back: CachePadded::new(Mutex::new(Back::new(capacity))),
-            to_push: Patience::new(),
-            to_pop: Patience::new(),
+            push_spin: AdaptiveSpin::new(),
+            pop_spin: AdaptiveSpin::new(),
         })
     }
 
@@ -93,7 +93,7 @@ impl<T> FairQueue<T> {
 
     /// How many items there are.
     pub fn len(&self) -> usize {
-        self.both().whole().len()
+        self.both().parts().len()
     }
 
     /// Whether there is no item.
@@ -121,13 +121,13 @@ impl<T> FairQueue<T> {
     /// `look` runs under the queue's lock: it should be short, and must not call the same queue. If
     /// it panics, the queue is as it was.
     pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        self.both().whole().items().next().map(look)
+        self.both().parts().items().next().map(look)
     }
 
     /// Shows all items to `look`, oldest first, as they are at one moment. As for
     /// [`peek`](Self::peek), it must not call the same queue.
     pub fn for_each(&self, look: impl FnMut(&T)) {
-        self.both().whole().items().for_each(look);
+        self.both().parts().items().for_each(look);
     }
 
     /// Copies of all items, oldest first, as they were at one moment. Their `Clone` must not call
@@ -151,7 +151,7 @@ impl<T> FairQueue<T> {
         // Declared before the lock is taken: if a `Clone` panics, the copies are dropped after it is
         // released.
         let mut copies = Vec::new();
-        copies.extend(self.both().whole().items().cloned());
+        copies.extend(self.both().parts().items().cloned());
         copies
     }
 
@@ -172,8 +172,8 @@ impl<T> FairQueue<T> {
         let mut taken = Vec::new();
         // A user's type may say what its bounds are.
         let bounds = (part.start_bound().cloned(), part.end_bound().cloned());
-        self.change(|whole, calls| {
-            whole.drain(within(bounds, whole.len()), &mut taken, calls);
+        self.change(|parts, wake_list| {
+            parts.drain(within(bounds, parts.len()), &mut taken, wake_list);
         });
         taken
     }
@@ -188,7 +188,7 @@ impl<T> FairQueue<T> {
         if capacity == 0 {
             return Err(CapacityError::Zero);
         }
-        self.change(|whole, calls| whole.resize(capacity, calls));
+        self.change(|parts, wake_list| parts.resize(capacity, wake_list));
         Ok(())
     }
 
@@ -199,24 +199,24 @@ impl<T> FairQueue<T> {
     /// when others have by then been told that the queue is closed and empty. Who must not miss it
     /// looks once more with [`close_and_take`](Self::close_and_take) after the last pop has ended.
     pub fn close(&self) {
-        self.change(|whole, calls| whole.close(calls));
+        self.change(|parts, wake_list| parts.close(wake_list));
     }
 
     /// Closes the queue and returns what was left in it, oldest first.
     pub fn close_and_take(&self) -> Vec<T> {
         let mut taken = Vec::new();
-        self.change(|whole, calls| {
-            whole.close(calls);
-            whole.drain(0..whole.len(), &mut taken, calls);
+        self.change(|parts, wake_list| {
+            parts.close(wake_list);
+            parts.drain(0..parts.len(), &mut taken, wake_list);
         });
         taken
     }
 
     /// Changes the whole under both locks, then tells those whose fate that decided.
-    fn change<R>(&self, change: impl FnOnce(&mut Whole<'_, T>, &mut Calls) -> R) -> R {
-        let mut calls = Calls::default();
-        let result = change(&mut self.both().whole(), &mut calls);
-        calls.tell();
+    fn change<R>(&self, change: impl FnOnce(&mut BothParts<'_, T>, &mut WakeList) -> R) -> R {
+        let mut wake_list = WakeList::default();
+        let result = change(&mut self.both().parts(), &mut wake_list);
+        wake_list.wake_all();
         result
     }
 
@@ -230,28 +230,28 @@ impl<T> FairQueue<T> {
         self.back.lock_politely()
     }
 
-    fn both(&self) -> Both<'_, T> {
+    fn both(&self) -> BothGuards<'_, T> {
         let front = self.front();
-        Both { front, back: self.back() }
+        BothGuards { front, back: self.back() }
     }
 }
 
 /// Both locks.
-struct Both<'a, T> {
+struct BothGuards<'a, T> {
     front: MutexGuard<'a, Front<T>>,
     back: MutexGuard<'a, Back<T>>,
 }
 
-impl<T> Both<'_, T> {
-    fn whole(&mut self) -> Whole<'_, T> {
-        Whole { front: &mut self.front, back: &mut self.back }
+impl<T> BothGuards<'_, T> {
+    fn parts(&mut self) -> BothParts<'_, T> {
+        BothParts { front: &mut self.front, back: &mut self.back }
     }
 }
 
 impl<T> fmt::Debug for FairQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut both = self.both();
-        let len = both.whole().len();
+        let len = both.parts().len();
         let back = &both.back;
         let (capacity, handed, is_closed) = (back.capacity(), back.handed(), back.is_closed());
         let (pushing, popping) = (back.waiting_to_push(), back.waiting_to_pop());

@@ -1,8 +1,8 @@
 //! Moving items from one queue to another, in one step.
 
 use super::super::error::TransferError;
-use super::super::wait::Calls;
-use super::{Both, FairQueue};
+use super::super::parker::WakeList;
+use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
     /// Moves the oldest `count` items to the end of another queue, in their order: all of them, or
@@ -46,27 +46,30 @@ impl<T> FairQueue<T> {
     ) -> Result<usize, TransferError> {
         if std::ptr::eq(self, to) {
             let mut both = self.both();
-            let len = both.whole().len();
+            let len = both.parts().len();
             return if both.back.is_closed() { Err(TransferError::Closed) } else { count(len) };
         }
-        let mut calls = Calls::default();
+        let mut wake_list = WakeList::default();
         let (mut from, mut to) = lock_both(self, to);
-        let count = count(from.whole().len())?;
+        let count = count(from.parts().len())?;
         if to.back.is_closed() {
             return Err(TransferError::Closed);
         }
-        if count > to.whole().room() {
+        if count > to.parts().room() {
             return Err(TransferError::Full);
         }
-        from.whole().transfer(&mut to.whole(), count, &mut calls);
+        from.parts().transfer(&mut to.parts(), count, &mut wake_list);
         drop((from, to));
-        calls.tell();
+        wake_list.wake_all();
         Ok(count)
     }
 }
 
 /// Locks the one with the lower address first, whoever asks, so that two never wait for each other.
-fn lock_both<'a, T>(one: &'a FairQueue<T>, other: &'a FairQueue<T>) -> (Both<'a, T>, Both<'a, T>) {
+fn lock_both<'a, T>(
+    one: &'a FairQueue<T>,
+    other: &'a FairQueue<T>,
+) -> (BothGuards<'a, T>, BothGuards<'a, T>) {
     if std::ptr::from_ref(one) < std::ptr::from_ref(other) {
         let one = one.both();
         (one, other.both())

@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::super::error::{PushError, PushErrorKind};
-use super::super::line::Fate;
-use super::super::wait::{Caller, Calls, Seat};
-use super::state::{No, Parcel};
-use super::{Both, FairQueue};
+use super::super::parker::{ThreadParker, Wake, WakeList};
+use super::super::wait_queue::WaiterState;
+use super::state::{PushBatch, TryQueueError};
+use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
     /// Pushes an item, waiting for room if there is none.
@@ -45,7 +45,7 @@ impl<T> FairQueue<T> {
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
         let pushed = self.back().push(item);
         pushed.or_else(|item| {
-            self.try_push_parcel(Parcel::One(Some(item))).map_err(|error| error.map(one))
+            self.try_push_batch(PushBatch::One(Some(item))).map_err(|error| error.map(one))
         })
     }
 
@@ -59,7 +59,7 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is closed, or is closed meanwhile.
     pub async fn push_async(&self, item: T) -> Result<(), PushError<T>> {
-        let pushed = Pushing::new(self, Parcel::One(Some(item))).await;
+        let pushed = Pushing::new(self, PushBatch::One(Some(item))).await;
         pushed.map_err(|error| error.map(one))
     }
 
@@ -106,8 +106,8 @@ impl<T> FairQueue<T> {
         &self,
         items: impl IntoIterator<Item = T>,
     ) -> Result<(), PushError<Vec<T>>> {
-        let parcel = Parcel::Many(items.into_iter().collect());
-        self.try_push_parcel(parcel).map_err(|error| error.map(many))
+        let batch = PushBatch::Many(items.into_iter().collect());
+        self.try_push_batch(batch).map_err(|error| error.map(many))
     }
 
     /// As [`push_many`](Self::push_many), as a future.
@@ -123,7 +123,7 @@ impl<T> FairQueue<T> {
         items: impl IntoIterator<Item = T>,
     ) -> Result<(), PushError<Vec<T>>> {
         let items = items.into_iter().collect();
-        let pushed = Pushing::new(self, Parcel::Many(items)).await;
+        let pushed = Pushing::new(self, PushBatch::Many(items)).await;
         pushed.map_err(|error| error.map(many))
     }
 
@@ -132,7 +132,7 @@ impl<T> FairQueue<T> {
         // Most often there is room, and nobody waits.
         let pushed = self.back().push(item);
         pushed.or_else(|item| {
-            self.push_or_wait(Parcel::One(Some(item)), deadline).map_err(|error| error.map(one))
+            self.push_or_wait(PushBatch::One(Some(item)), deadline).map_err(|error| error.map(one))
         })
     }
 
@@ -141,15 +141,15 @@ impl<T> FairQueue<T> {
         items: impl IntoIterator<Item = T>,
         deadline: Option<Instant>,
     ) -> Result<(), PushError<Vec<T>>> {
-        let parcel = Parcel::Many(items.into_iter().collect());
-        self.push_or_wait(parcel, deadline).map_err(|error| error.map(many))
+        let batch = PushBatch::Many(items.into_iter().collect());
+        self.push_or_wait(batch, deadline).map_err(|error| error.map(many))
     }
 
     #[cold]
-    fn try_push_parcel(&self, mut parcel: Parcel<T>) -> Result<(), PushError<Parcel<T>>> {
-        match self.change(|whole, calls| whole.push(&mut parcel, calls)) {
+    fn try_push_batch(&self, mut batch: PushBatch<T>) -> Result<(), PushError<PushBatch<T>>> {
+        match self.change(|parts, wake_list| parts.push(&mut batch, wake_list)) {
             Ok(()) => Ok(()),
-            Err(no) => Err(PushError::new(no.into(), parcel)),
+            Err(error) => Err(PushError::new(error.into(), batch)),
         }
     }
 
@@ -157,17 +157,17 @@ impl<T> FairQueue<T> {
     #[cold]
     fn push_or_wait(
         &self,
-        mut parcel: Parcel<T>,
+        mut batch: PushBatch<T>,
         deadline: Option<Instant>,
-    ) -> Result<(), PushError<Parcel<T>>> {
-        let mut calls = Calls::default();
+    ) -> Result<(), PushError<PushBatch<T>>> {
+        let mut wake_list = WakeList::default();
         let mut both = self.both();
-        match both.whole().push(&mut parcel, &mut calls) {
-            Err(No::NotNow) => self.wait_to_push(both, parcel, calls, deadline),
-            settled => {
+        match both.parts().push(&mut batch, &mut wake_list) {
+            Err(TryQueueError::NotNow) => self.wait_to_push(both, batch, wake_list, deadline),
+            result => {
                 drop(both);
-                calls.tell();
-                settled.map_err(|no| PushError::new(no.into(), parcel))
+                wake_list.wake_all();
+                result.map_err(|error| PushError::new(error.into(), batch))
             }
         }
     }
@@ -175,18 +175,18 @@ impl<T> FairQueue<T> {
     /// Stands in the line, under the locks that found no room, and waits there.
     fn wait_to_push(
         &self,
-        mut both: Both<'_, T>,
-        parcel: Parcel<T>,
-        calls: Calls,
+        mut both: BothGuards<'_, T>,
+        batch: PushBatch<T>,
+        wake_list: WakeList,
         deadline: Option<Instant>,
-    ) -> Result<(), PushError<Parcel<T>>> {
-        let seat = Seat::new();
-        let place = both.whole().stand_to_push(parcel, Caller::Thread(seat.clone()));
+    ) -> Result<(), PushError<PushBatch<T>>> {
+        let parker = ThreadParker::new();
+        let waiter = both.parts().enqueue_push(batch, Wake::Thread(parker.clone()));
         drop(both);
-        let mut pushing = Pushing { queue: self, parcel: None, place: Some(place) };
-        calls.tell();
-        seat.wait(&self.to_push, deadline);
-        pushing.leave(place)
+        let mut pushing = Pushing { queue: self, batch: None, waiter: Some(waiter) };
+        wake_list.wake_all();
+        parker.wait(&self.push_spin, deadline);
+        pushing.leave(waiter)
     }
 }
 
@@ -195,44 +195,44 @@ impl<T> FairQueue<T> {
 struct Pushing<'a, T> {
     queue: &'a FairQueue<T>,
     /// What is to be pushed, until it is in the line or in the queue.
-    parcel: Option<Parcel<T>>,
+    batch: Option<PushBatch<T>>,
     /// Where it stands.
-    place: Option<usize>,
+    waiter: Option<usize>,
 }
 
 impl<'a, T> Pushing<'a, T> {
-    fn new(queue: &'a FairQueue<T>, parcel: Parcel<T>) -> Self {
-        Pushing { queue, parcel: Some(parcel), place: None }
+    fn new(queue: &'a FairQueue<T>, batch: PushBatch<T>) -> Self {
+        Pushing { queue, batch: Some(batch), waiter: None }
     }
 
     /// Pushes what there is room for, and stands in the line with the rest.
     fn begin(
         &mut self,
-        mut parcel: Parcel<T>,
-        caller: Caller,
-    ) -> Poll<Result<(), PushError<Parcel<T>>>> {
-        let mut calls = Calls::default();
+        mut batch: PushBatch<T>,
+        wake: Wake,
+    ) -> Poll<Result<(), PushError<PushBatch<T>>>> {
+        let mut wake_list = WakeList::default();
         let mut both = self.queue.both();
-        let pushed = both.whole().push(&mut parcel, &mut calls);
-        if pushed == Err(No::NotNow) {
-            self.place = Some(both.whole().stand_to_push(parcel, caller));
+        let pushed = both.parts().push(&mut batch, &mut wake_list);
+        if pushed == Err(TryQueueError::NotNow) {
+            self.waiter = Some(both.parts().enqueue_push(batch, wake));
             drop(both);
-            calls.tell();
+            wake_list.wake_all();
             return Poll::Pending;
         }
         drop(both);
-        calls.tell();
-        Poll::Ready(pushed.map_err(|no| PushError::new(no.into(), parcel)))
+        wake_list.wake_all();
+        Poll::Ready(pushed.map_err(|error| PushError::new(error.into(), batch)))
     }
 
     /// Goes from the line, with what became of the push.
-    fn leave(&mut self, place: usize) -> Result<(), PushError<Parcel<T>>> {
-        self.place = None;
-        let (fate, rest, _caller) = self.queue.back().leave_pushing(place);
-        match fate {
-            Fate::Granted => Ok(()),
-            Fate::Refused => Err(PushError::new(PushErrorKind::Closed, rest)),
-            Fate::Waiting => Err(PushError::new(PushErrorKind::TimedOut, rest)),
+    fn leave(&mut self, waiter: usize) -> Result<(), PushError<PushBatch<T>>> {
+        self.waiter = None;
+        let (state, rest, _wake) = self.queue.back().remove_pusher(waiter);
+        match state {
+            WaiterState::Granted => Ok(()),
+            WaiterState::Refused => Err(PushError::new(PushErrorKind::Closed, rest)),
+            WaiterState::Waiting => Err(PushError::new(PushErrorKind::TimedOut, rest)),
         }
     }
 }
@@ -241,52 +241,52 @@ impl<'a, T> Pushing<'a, T> {
 impl<T> Unpin for Pushing<'_, T> {}
 
 impl<T> Future for Pushing<'_, T> {
-    type Output = Result<(), PushError<Parcel<T>>>;
+    type Output = Result<(), PushError<PushBatch<T>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Made before the lock is taken, and dropped after: wakers are somebody else's code.
-        let caller = Caller::Task(cx.waker().clone());
-        if let Some(parcel) = self.parcel.take() {
-            return self.begin(parcel, caller);
+        let wake = Wake::Task(cx.waker().clone());
+        if let Some(batch) = self.batch.take() {
+            return self.begin(batch, wake);
         }
-        let place = self.place.expect("it is not polled after it was ready");
+        let waiter = self.waiter.expect("it is not polled after it was ready");
         let mut back = self.queue.back();
-        if back.push_waits(place) {
-            let outdated = back.change_pusher(place, caller);
+        if back.push_waits(waiter) {
+            let outdated = back.replace_push_wake(waiter, wake);
             drop(back);
             drop(outdated);
             return Poll::Pending;
         }
         drop(back);
-        Poll::Ready(self.leave(place))
+        Poll::Ready(self.leave(waiter))
     }
 }
 
 impl<T> Drop for Pushing<'_, T> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
+        if let Some(waiter) = self.waiter {
             // The error has what was not placed, and drops it here, without the lock.
-            let _ = self.leave(place);
+            let _ = self.leave(waiter);
         }
     }
 }
 
-impl From<No> for PushErrorKind {
-    fn from(no: No) -> Self {
-        match no {
-            No::NotNow => PushErrorKind::Full,
-            No::Closed => PushErrorKind::Closed,
+impl From<TryQueueError> for PushErrorKind {
+    fn from(error: TryQueueError) -> Self {
+        match error {
+            TryQueueError::NotNow => PushErrorKind::Full,
+            TryQueueError::Closed => PushErrorKind::Closed,
         }
     }
 }
 
-fn one<T>(mut parcel: Parcel<T>) -> T {
-    parcel.next().expect("an item that was not pushed is still there")
+fn one<T>(mut batch: PushBatch<T>) -> T {
+    batch.next().expect("an item that was not pushed is still there")
 }
 
-fn many<T>(parcel: Parcel<T>) -> Vec<T> {
-    match parcel {
-        Parcel::One(item) => item.into_iter().collect(),
-        Parcel::Many(items) => items.into(),
+fn many<T>(batch: PushBatch<T>) -> Vec<T> {
+    match batch {
+        PushBatch::One(item) => item.into_iter().collect(),
+        PushBatch::Many(items) => items.into(),
     }
 }

@@ -13,7 +13,7 @@
 //! 4. While somebody waits to pop there are no items.
 //!
 //! So a newcomer that finds room finds nobody waiting to push, and one that finds an item finds
-//! nobody waiting to pop: nobody can barge. [`Whole::settle`] restores 2 to 4 after every step that
+//! nobody waiting to pop: nobody can barge. [`BothParts::settle`] restores 2 to 4 after every step that
 //! has both locks. The steps that have one are [`Front::pop`] and those of [`Back`]; each says why
 //! they keep them.
 
@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
 
-use super::super::line::{Fate, Line};
-use super::super::wait::{Caller, Calls};
+use super::super::parker::{Wake, WakeList};
+use super::super::wait_queue::{WaitQueue, WaiterState};
 
 /// Where items are popped.
 #[derive(Debug)]
@@ -52,53 +52,53 @@ pub(super) struct Back<T> {
     /// The handed items are numbered in their order. This is the next one's number.
     next_number: u64,
     /// Who waits to push, and what it still has to push.
-    pushers: Line<Parcel<T>>,
+    pushers: WaitQueue<PushBatch<T>>,
     /// Who waits to pop, and what it was handed.
-    poppers: Line<Option<Handed<T>>>,
+    poppers: WaitQueue<Option<Handoff<T>>>,
     is_closed: bool,
 }
 
-/// Both parts, by who has both locks.
-pub(super) struct Whole<'a, T> {
+/// BothGuards parts, by who has both locks.
+pub(super) struct BothParts<'a, T> {
     pub(super) front: &'a mut Front<T>,
     pub(super) back: &'a mut Back<T>,
 }
 
 /// What a push brings.
 #[derive(Debug)]
-pub(super) enum Parcel<T> {
+pub(super) enum PushBatch<T> {
     One(Option<T>),
     Many(VecDeque<T>),
 }
 
 /// An item at the place of a pop that waited for it.
 #[derive(Debug)]
-struct Handed<T> {
+struct Handoff<T> {
     number: u64,
     item: T,
 }
 
 /// Why nothing was pushed or popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum No {
+pub(super) enum TryQueueError {
     /// There is no room, or no item.
     NotNow,
     /// The queue is closed, and there are no items either.
     Closed,
 }
 
-impl<T> Parcel<T> {
+impl<T> PushBatch<T> {
     pub(super) fn next(&mut self) -> Option<T> {
         match self {
-            Parcel::One(item) => item.take(),
-            Parcel::Many(items) => items.pop_front(),
+            PushBatch::One(item) => item.take(),
+            PushBatch::Many(items) => items.pop_front(),
         }
     }
 
     fn is_empty(&self) -> bool {
         match self {
-            Parcel::One(item) => item.is_none(),
-            Parcel::Many(items) => items.is_empty(),
+            PushBatch::One(item) => item.is_none(),
+            PushBatch::Many(items) => items.is_empty(),
         }
     }
 }
@@ -132,8 +132,8 @@ impl<T> Back<T> {
             capacity,
             handed: 0,
             next_number: 0,
-            pushers: Line::default(),
-            poppers: Line::default(),
+            pushers: WaitQueue::default(),
+            poppers: WaitQueue::default(),
             is_closed: false,
         }
     }
@@ -152,76 +152,79 @@ impl<T> Back<T> {
     }
 
     /// Whether a push still waits.
-    pub(super) fn push_waits(&self, place: usize) -> bool {
-        self.pushers.fate(place) == Fate::Waiting
+    pub(super) fn push_waits(&self, waiter: usize) -> bool {
+        self.pushers.state(waiter) == WaiterState::Waiting
     }
 
     /// Whether a pop still waits.
-    pub(super) fn pop_waits(&self, place: usize) -> bool {
-        self.poppers.fate(place) == Fate::Waiting
+    pub(super) fn pop_waits(&self, waiter: usize) -> bool {
+        self.poppers.state(waiter) == WaiterState::Waiting
     }
 
-    pub(super) fn change_pusher(&mut self, place: usize, caller: Caller) -> Option<Caller> {
-        self.pushers.change_caller(place, caller)
+    pub(super) fn replace_push_wake(&mut self, waiter: usize, wake: Wake) -> Option<Wake> {
+        self.pushers.replace_wake(waiter, wake)
     }
 
-    pub(super) fn change_popper(&mut self, place: usize, caller: Caller) -> Option<Caller> {
-        self.poppers.change_caller(place, caller)
+    pub(super) fn replace_pop_wake(&mut self, waiter: usize, wake: Wake) -> Option<Wake> {
+        self.poppers.replace_wake(waiter, wake)
     }
 
     /// Ends a push's stay, with what it did not push. One that leaves makes no room, and 3 does not
     /// ask that `pushers_wait` be unset.
-    pub(super) fn leave_pushing(&mut self, place: usize) -> (Fate, Parcel<T>, Option<Caller>) {
-        self.pushers.leave(place)
+    pub(super) fn remove_pusher(
+        &mut self,
+        waiter: usize,
+    ) -> (WaiterState, PushBatch<T>, Option<Wake>) {
+        self.pushers.remove(waiter)
     }
 
     /// Ends a pop's stay, with what it was handed: that is popped now, and makes room. If somebody
     /// waits to push, `ahead` is exact. If somebody waits to pop, the front is empty, so the oldest
     /// item is here.
-    pub(super) fn leave_popping(
+    pub(super) fn remove_popper(
         &mut self,
-        place: usize,
-        calls: &mut Calls,
-    ) -> (Fate, Option<T>, Option<Caller>) {
-        let (fate, handed, caller) = self.poppers.leave(place);
-        let item = handed.map(|Handed { item, .. }| {
+        waiter: usize,
+        wake_list: &mut WakeList,
+    ) -> (WaiterState, Option<T>, Option<Wake>) {
+        let (state, handed, wake) = self.poppers.remove(waiter);
+        let item = handed.map(|Handoff { item, .. }| {
             self.handed -= 1;
-            self.place_waiting(calls);
-            self.hand_out(calls);
+            self.admit_pushers(wake_list);
+            self.hand_off_items(wake_list);
             item
         });
-        (fate, item, caller)
+        (state, item, wake)
     }
 
     /// Places the items of those who wait to push, first come, first served, while there is room.
-    fn place_waiting(&mut self, calls: &mut Calls) {
+    fn admit_pushers(&mut self, wake_list: &mut WakeList) {
         while self.has_room()
-            && let Some(parcel) = self.pushers.head()
+            && let Some(batch) = self.pushers.head()
         {
-            self.items.extend(parcel.next());
-            if parcel.is_empty() {
-                self.pushers.settle_head(Fate::Granted, calls);
+            self.items.extend(batch.next());
+            if batch.is_empty() {
+                self.pushers.resolve_head(WaiterState::Granted, wake_list);
             }
         }
     }
 
     /// Hands items of this part to those who wait to pop, the oldest to the one that has waited
     /// longest. The front must be empty if there are any.
-    fn hand_out(&mut self, calls: &mut Calls) {
+    fn hand_off_items(&mut self, wake_list: &mut WakeList) {
         while !self.poppers.is_empty()
             && let Some(item) = self.items.pop_front()
         {
             let number = self.next_number;
             self.next_number += 1;
-            self.hand(Handed { number, item }, calls);
+            self.hand_off(Handoff { number, item }, wake_list);
         }
     }
 
-    fn hand(&mut self, handed: Handed<T>, calls: &mut Calls) {
+    fn hand_off(&mut self, handed: Handoff<T>, wake_list: &mut WakeList) {
         let head = self.poppers.head().expect("somebody waits to pop");
         *head = Some(handed);
         self.handed += 1;
-        self.poppers.settle_head(Fate::Granted, calls);
+        self.poppers.resolve_head(WaiterState::Granted, wake_list);
     }
 
     #[inline]
@@ -251,27 +254,31 @@ impl<T> Back<T> {
     }
 }
 
-impl<T> Whole<'_, T> {
-    /// Pushes what there is room for. The rest stays in the parcel.
-    pub(super) fn push(&mut self, parcel: &mut Parcel<T>, calls: &mut Calls) -> Result<(), No> {
+impl<T> BothParts<'_, T> {
+    /// Pushes what there is room for. The rest stays in the batch.
+    pub(super) fn push(
+        &mut self,
+        batch: &mut PushBatch<T>,
+        wake_list: &mut WakeList,
+    ) -> Result<(), TryQueueError> {
         if self.back.is_closed {
-            return Err(No::Closed);
+            return Err(TryQueueError::Closed);
         }
         self.back.ahead = self.front.items.len();
         while self.back.has_room()
-            && let Some(item) = parcel.next()
+            && let Some(item) = batch.next()
         {
             self.back.items.push_back(item);
         }
-        self.settle(calls);
-        if parcel.is_empty() { Ok(()) } else { Err(No::NotNow) }
+        self.settle(wake_list);
+        if batch.is_empty() { Ok(()) } else { Err(TryQueueError::NotNow) }
     }
 
     /// Pops the oldest item.
-    pub(super) fn pop(&mut self, calls: &mut Calls) -> Result<T, No> {
+    pub(super) fn pop(&mut self, wake_list: &mut WakeList) -> Result<T, TryQueueError> {
         self.refill();
         let item = self.front.take_first().ok_or(self.why_nothing())?;
-        self.settle(calls);
+        self.settle(wake_list);
         Ok(item)
     }
 
@@ -280,103 +287,113 @@ impl<T> Whole<'_, T> {
         &mut self,
         most: usize,
         into: &mut Vec<T>,
-        calls: &mut Calls,
-    ) -> Result<(), No> {
+        wake_list: &mut WakeList,
+    ) -> Result<(), TryQueueError> {
         if self.len() == 0 {
             return Err(self.why_nothing());
         }
-        self.pop_more(most, into, calls);
+        self.pop_more(most, into, wake_list);
         Ok(())
     }
 
     /// Pops up to `most`, and no more than there are now.
-    pub(super) fn pop_more(&mut self, most: usize, into: &mut Vec<T>, calls: &mut Calls) {
+    pub(super) fn pop_more(&mut self, most: usize, into: &mut Vec<T>, wake_list: &mut WakeList) {
         for _ in 0..most.min(self.len()) {
             self.refill();
             into.extend(self.front.take_first());
         }
-        self.settle(calls);
+        self.settle(wake_list);
     }
 
-    fn why_nothing(&self) -> No {
-        if self.back.is_closed { No::Closed } else { No::NotNow }
+    fn why_nothing(&self) -> TryQueueError {
+        if self.back.is_closed { TryQueueError::Closed } else { TryQueueError::NotNow }
     }
 
     /// The end of the line of those who wait to push. Only after `push` has found no room.
-    pub(super) fn stand_to_push(&mut self, parcel: Parcel<T>, caller: Caller) -> usize {
-        debug_assert!(!self.back.has_room() && !self.back.is_closed && !parcel.is_empty());
+    pub(super) fn enqueue_push(&mut self, batch: PushBatch<T>, wake: Wake) -> usize {
+        debug_assert!(!self.back.has_room() && !self.back.is_closed && !batch.is_empty());
         self.front.pushers_wait = true;
-        self.back.pushers.stand(parcel, caller)
+        self.back.pushers.push_back(batch, wake)
     }
 
     /// The end of the line of those who wait to pop. Only after `pop` has found no item.
-    pub(super) fn stand_to_pop(&mut self, caller: Caller) -> usize {
+    pub(super) fn enqueue_pop(&mut self, wake: Wake) -> usize {
         debug_assert!(self.len() == 0 && !self.back.is_closed);
         self.back.ahead = 0;
-        self.back.poppers.stand(None, caller)
+        self.back.poppers.push_back(None, wake)
     }
 
     /// Ends a pop's stay as if it had never been there: what it was handed goes to whoever waits
     /// next, or back to its place before all that came later.
-    pub(super) fn cancel_popping(&mut self, place: usize, calls: &mut Calls) -> Option<Caller> {
-        let (_, handed, caller) = self.back.poppers.leave(place);
+    pub(super) fn cancel_pop(&mut self, waiter: usize, wake_list: &mut WakeList) -> Option<Wake> {
+        let (_, handed, wake) = self.back.poppers.remove(waiter);
         if let Some(handed) = handed {
             self.back.handed -= 1;
-            self.take_back(handed, calls);
-            self.settle(calls);
+            self.return_handoff(handed, wake_list);
+            self.settle(wake_list);
         }
-        caller
+        wake
     }
 
-    fn take_back(&mut self, handed: Handed<T>, calls: &mut Calls) {
+    fn return_handoff(&mut self, handed: Handoff<T>, wake_list: &mut WakeList) {
         if !self.back.poppers.is_empty() {
-            return self.back.hand(handed, calls);
+            return self.back.hand_off(handed, wake_list);
         }
-        let Handed { number, item } = handed;
+        let Handoff { number, item } = handed;
         let before = self.front.returned.partition_point(|&other| other < number);
         self.front.returned.insert(before, number);
         self.front.items.insert(before, item);
     }
 
     /// Refuses whoever waits, and from now on whoever comes to push.
-    pub(super) fn close(&mut self, calls: &mut Calls) {
+    pub(super) fn close(&mut self, wake_list: &mut WakeList) {
         self.back.is_closed = true;
-        self.back.pushers.sweep(|_| true, calls);
-        self.back.poppers.sweep(|_| true, calls);
-        self.settle(calls);
+        self.back.pushers.refuse_if(|_| true, wake_list);
+        self.back.poppers.refuse_if(|_| true, wake_list);
+        self.settle(wake_list);
     }
 
-    pub(super) fn resize(&mut self, capacity: usize, calls: &mut Calls) {
+    pub(super) fn resize(&mut self, capacity: usize, wake_list: &mut WakeList) {
         self.back.capacity = capacity;
-        self.settle(calls);
+        self.settle(wake_list);
     }
 
     /// Takes a part of the items out.
-    pub(super) fn drain(&mut self, part: Range<usize>, into: &mut Vec<T>, calls: &mut Calls) {
+    pub(super) fn drain(
+        &mut self,
+        part: Range<usize>,
+        into: &mut Vec<T>,
+        wake_list: &mut WakeList,
+    ) {
         self.join();
         let numbered = self.front.returned.len();
         self.front.returned.drain(part.start.min(numbered)..part.end.min(numbered));
         into.extend(self.front.items.drain(part));
-        self.settle(calls);
+        self.settle(wake_list);
     }
 
     /// Appends the first `count` items to another queue. The caller has seen that they fit.
-    pub(super) fn transfer(&mut self, to: &mut Whole<'_, T>, count: usize, calls: &mut Calls) {
+    pub(super) fn transfer(
+        &mut self,
+        to: &mut BothParts<'_, T>,
+        count: usize,
+        wake_list: &mut WakeList,
+    ) {
         debug_assert!(count <= self.len() && count <= to.room());
         self.join();
         self.front.returned.drain(..count.min(self.front.returned.len()));
         to.back.items.extend(self.front.items.drain(..count));
-        to.settle(calls);
-        self.settle(calls);
+        to.settle(wake_list);
+        self.settle(wake_list);
     }
 
     /// Restores invariants 2 to 4.
-    fn settle(&mut self, calls: &mut Calls) {
+    fn settle(&mut self, wake_list: &mut WakeList) {
         self.back.ahead = self.front.items.len();
-        self.back.place_waiting(calls);
+        self.back.admit_pushers(wake_list);
         // Whoever waited to pop found the front empty, and nothing has come into it since.
         debug_assert!(self.back.poppers.is_empty() || self.front.items.is_empty());
-        self.back.hand_out(calls);
+        self.back.hand_off_items(wake_list);
         self.front.pushers_wait = !self.back.pushers.is_empty();
     }
 

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::line::{Fate, Line};
-use super::wait::{Caller, Calls, Patience, Seat};
+use super::parker::{AdaptiveSpin, ThreadParker, Wake, WakeList};
+use super::wait_queue::{WaitQueue, WaiterState};
 use crate::sync::{AtomicIsize, Mutex, Ordering, Thread};
 
 /// Somebody waits in the line.
@@ -42,20 +42,20 @@ const SLOT: isize = 4;
 pub(crate) const MAX_SLOTS: usize = (isize::MAX / (2 * SLOT)) as usize;
 
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct Semaphore {
     /// Free slots times `SLOT`, plus the flags. Negative while more are out than the bound allows.
     state: AtomicIsize,
     /// Who waits, and the bound. A few words are read or written under the lock, and nobody is told
     /// under it.
-    door: Mutex<Door>,
+    inner: Mutex<Inner>,
     /// How the threads in the line wait.
-    patience: Patience,
+    spin: AdaptiveSpin,
 }
 
 #[derive(Debug)]
-struct Door {
+struct Inner {
     /// Who waits, and for how many slots.
-    line: Line<usize>,
+    queue: WaitQueue<usize>,
     /// The bound. Changed together with `state`, under the lock, so that the two agree under it.
     capacity: usize,
 }
@@ -66,38 +66,38 @@ pub(crate) struct Closed;
 
 /// Why no slot was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum TryAcquireError {
     Closed,
     /// None is free, or somebody waits for the next; or the time is over.
     Full,
 }
 
-impl From<Closed> for Refused {
+impl From<Closed> for TryAcquireError {
     fn from(_: Closed) -> Self {
-        Refused::Closed
+        TryAcquireError::Closed
     }
 }
 
-impl Slots {
+impl Semaphore {
     /// `capacity` slots, all free. More than [`MAX_SLOTS`] are not counted.
     pub(crate) fn new(capacity: usize) -> Self {
-        Slots {
+        Semaphore {
             state: AtomicIsize::new(scaled(capacity)),
-            door: Mutex::new(Door { line: Line::default(), capacity }),
-            patience: Patience::new(),
+            inner: Mutex::new(Inner { queue: WaitQueue::default(), capacity }),
+            spin: AdaptiveSpin::new(),
         }
     }
 
     /// Takes `want` slots if they are free and nobody waits.
     #[inline]
-    pub(crate) fn try_acquire(&self, want: usize) -> Result<(), Refused> {
+    pub(crate) fn try_acquire(&self, want: usize) -> Result<(), TryAcquireError> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             if state & CLOSED != 0 {
-                return Err(Refused::Closed);
+                return Err(TryAcquireError::Closed);
             }
             if state & CONTENDED != 0 || state < scaled(want) {
-                return Err(Refused::Full);
+                return Err(TryAcquireError::Full);
             }
             match self.state.compare_exchange_weak(
                 state,
@@ -112,7 +112,7 @@ impl Slots {
     }
 
     /// Takes as many slots as are free, up to `want`, if nobody waits.
-    pub(crate) fn try_acquire_up_to(&self, want: usize) -> Result<usize, Refused> {
+    pub(crate) fn try_acquire_up_to(&self, want: usize) -> Result<usize, TryAcquireError> {
         loop {
             let state = self.state.load(Ordering::Relaxed);
             let free = state / SLOT;
@@ -120,15 +120,15 @@ impl Slots {
             match self.try_acquire(take) {
                 Ok(()) => return Ok(take),
                 // Somebody took some between the two reads; take fewer.
-                Err(Refused::Full) if take > 1 && state & CONTENDED == 0 => {}
-                Err(refused) => return Err(refused),
+                Err(TryAcquireError::Full) if take > 1 && state & CONTENDED == 0 => {}
+                Err(error) => return Err(error),
             }
         }
     }
 
     /// Whether it is open, nobody waits, and no more slots are out than the bound allows.
     #[inline(always)]
-    pub(crate) fn is_calm(&self) -> bool {
+    pub(crate) fn is_uncontended(&self) -> bool {
         let state = self.state.load(Ordering::Acquire);
         state & (CONTENDED | CLOSED) == 0 && state >= 0
     }
@@ -140,15 +140,18 @@ impl Slots {
 
     /// Stands in the line for `want` slots, unless they are free. Who stands must come to learn
     /// what became of it, or give up.
-    pub(crate) fn stand_in_line(&self, want: usize) -> Result<Option<Standing<'_>>, Refused> {
-        let seat = Seat::new();
-        let place = self.stand(want, Caller::Thread(seat.clone()))?;
-        Ok(place.map(|place| Standing { slots: self, place, seat }))
+    pub(crate) fn enqueue_thread(
+        &self,
+        want: usize,
+    ) -> Result<Option<QueuedAcquire<'_>>, TryAcquireError> {
+        let parker = ThreadParker::new();
+        let waiter = self.enqueue(want, Wake::Thread(parker.clone()))?;
+        Ok(waiter.map(|waiter| QueuedAcquire { semaphore: self, waiter, parker }))
     }
 
     /// The same for a task: the future waits in the same line as the threads do.
     pub(crate) fn acquire_async(&self, want: usize) -> Acquire<'_> {
-        Acquire { slots: self, want, place: None }
+        Acquire { semaphore: self, want, waiter: None }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -169,20 +172,20 @@ impl Slots {
 
     /// The bound.
     pub(crate) fn capacity(&self) -> usize {
-        self.door.lock().capacity
+        self.inner.lock().capacity
     }
 
     /// The slots that are out.
     pub(crate) fn in_use(&self) -> usize {
-        let door = self.door.lock();
-        in_use(self.state.load(Ordering::Acquire), door.capacity)
+        let inner = self.inner.lock();
+        in_use(self.state.load(Ordering::Acquire), inner.capacity)
     }
 
     /// The same, read so that it is ordered with every `release`: a release that this read misses
     /// comes after it, and sees all that was done before it.
-    pub(crate) fn in_use_for_certain(&self) -> usize {
-        let door = self.door.lock();
-        in_use(self.state.fetch_or(0, Ordering::AcqRel), door.capacity)
+    pub(crate) fn in_use_synced(&self) -> usize {
+        let inner = self.inner.lock();
+        in_use(self.state.fetch_or(0, Ordering::AcqRel), inner.capacity)
     }
 
     /// The slots that can be had at once if nobody waits.
@@ -193,68 +196,68 @@ impl Slots {
     /// Changes the bound. Below what is out nobody gets any until enough have come back. Who waits
     /// for more than there will ever be is refused.
     pub(crate) fn set_capacity(&self, to: usize) {
-        let mut calls = Calls::default();
-        let mut door = self.door.lock();
-        let from = std::mem::replace(&mut door.capacity, to);
+        let mut wake_list = WakeList::default();
+        let mut inner = self.inner.lock();
+        let from = std::mem::replace(&mut inner.capacity, to);
         if to >= from {
             self.state.fetch_add(scaled(to - from), Ordering::AcqRel);
         } else {
             self.state.fetch_sub(scaled(from - to), Ordering::AcqRel);
-            door.line.sweep(|&want| want > to, &mut calls);
+            inner.queue.refuse_if(|&want| want > to, &mut wake_list);
         }
-        self.grant_under(&mut door, &mut calls);
-        drop(door);
-        calls.tell();
+        self.grant_locked(&mut inner, &mut wake_list);
+        drop(inner);
+        wake_list.wake_all();
     }
 
     /// Refuses whoever waits, and whoever comes.
     pub(crate) fn close(&self) {
-        let mut calls = Calls::default();
-        let mut door = self.door.lock();
+        let mut wake_list = WakeList::default();
+        let mut inner = self.inner.lock();
         self.state.fetch_or(CLOSED, Ordering::AcqRel);
-        door.line.sweep(|_| true, &mut calls);
-        self.settle(&door);
-        drop(door);
-        calls.tell();
+        inner.queue.refuse_if(|_| true, &mut wake_list);
+        self.clear_contended_if_idle(&inner);
+        drop(inner);
+        wake_list.wake_all();
     }
 
     /// How many stand in the line.
     pub(crate) fn waiting(&self) -> usize {
-        self.door.lock().line.waiting()
+        self.inner.lock().queue.waiting()
     }
 
     /// Those who stand in the line, in their order: the thread, if it is one, and what it wants.
     pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
-        let door = self.door.lock();
-        let thread = |caller: Option<&Caller>| caller?.thread().cloned();
-        door.line.iter().map(|(&want, caller)| (thread(caller), want)).collect()
+        let inner = self.inner.lock();
+        let thread = |wake: Option<&Wake>| wake?.thread().cloned();
+        inner.queue.iter().map(|(&want, wake)| (thread(wake), want)).collect()
     }
 
     /// Step 2. Returns a place in the line, or nothing if the slots were free.
-    fn stand(&self, want: usize, caller: Caller) -> Result<Option<usize>, Refused> {
-        let mut door = self.door.lock();
+    fn enqueue(&self, want: usize, wake: Wake) -> Result<Option<usize>, TryAcquireError> {
+        let mut inner = self.inner.lock();
         let before = self.state.fetch_or(CONTENDED, Ordering::AcqRel);
-        let stood = if before & CLOSED != 0 || want > door.capacity {
-            Err((Refused::Closed, caller))
-        } else if door.line.is_empty() && before >= scaled(want) {
+        let queued = if before & CLOSED != 0 || want > inner.capacity {
+            Err((TryAcquireError::Closed, wake))
+        } else if inner.queue.is_empty() && before >= scaled(want) {
             self.state.fetch_sub(scaled(want), Ordering::AcqRel);
-            Ok(Err(caller))
+            Ok(Err(wake))
         } else {
-            Ok(Ok(door.line.stand(want, caller)))
+            Ok(Ok(inner.queue.push_back(want, wake)))
         };
-        self.settle(&door);
-        drop(door);
+        self.clear_contended_if_idle(&inner);
+        drop(inner);
         // The caller who is not needed may be a waker, which is dropped here, without the lock.
-        match stood {
-            Ok(Ok(place)) => Ok(Some(place)),
+        match queued {
+            Ok(Ok(waiter)) => Ok(Some(waiter)),
             Ok(Err(_)) => Ok(None),
-            Err((refused, _)) => Err(refused),
+            Err((error, _)) => Err(error),
         }
     }
 
     /// Clears `CONTENDED` if the line is empty.
-    fn settle(&self, door: &Door) {
-        if door.line.is_empty() {
+    fn clear_contended_if_idle(&self, inner: &Inner) {
+        if inner.queue.is_empty() {
             self.state.fetch_and(!CONTENDED, Ordering::AcqRel);
         }
     }
@@ -262,53 +265,53 @@ impl Slots {
     /// Step 4.
     #[cold]
     fn grant(&self) {
-        let mut calls = Calls::default();
-        let mut door = self.door.lock();
-        self.grant_under(&mut door, &mut calls);
-        drop(door);
-        calls.tell();
+        let mut wake_list = WakeList::default();
+        let mut inner = self.inner.lock();
+        self.grant_locked(&mut inner, &mut wake_list);
+        drop(inner);
+        wake_list.wake_all();
     }
 
-    fn grant_under(&self, door: &mut Door, calls: &mut Calls) {
+    fn grant_locked(&self, inner: &mut Inner, wake_list: &mut WakeList) {
         // Nobody else takes slots while `CONTENDED` is set and we have the lock; `force` may, and
         // leaves the bound exceeded by what it was forced to.
-        while let Some(&mut want) = door.line.head() {
+        while let Some(&mut want) = inner.queue.head() {
             if self.state.load(Ordering::Acquire) < scaled(want) {
                 return;
             }
             self.state.fetch_sub(scaled(want), Ordering::AcqRel);
-            door.line.settle_head(Fate::Granted, calls);
+            inner.queue.resolve_head(WaiterState::Granted, wake_list);
         }
-        self.settle(door);
+        self.clear_contended_if_idle(inner);
     }
 
     /// What became of a waiter, if it is decided. The place is then gone.
-    fn learn(&self, place: usize) -> Option<Result<(), Closed>> {
-        let mut door = self.door.lock();
-        match door.line.fate(place) {
-            Fate::Waiting => None,
-            Fate::Granted | Fate::Refused => match door.line.leave(place) {
-                (Fate::Granted, ..) => Some(Ok(())),
+    fn poll_waiter(&self, waiter: usize) -> Option<Result<(), Closed>> {
+        let mut inner = self.inner.lock();
+        match inner.queue.state(waiter) {
+            WaiterState::Waiting => None,
+            WaiterState::Granted | WaiterState::Refused => match inner.queue.remove(waiter) {
+                (WaiterState::Granted, ..) => Some(Ok(())),
                 _ => Some(Err(Closed)),
             },
         }
     }
 
     /// Step 5.
-    fn give_up(&self, place: usize) -> Result<(), Refused> {
-        let mut calls = Calls::default();
-        let mut door = self.door.lock();
-        let (fate, _, caller) = door.line.leave(place);
-        if fate == Fate::Waiting {
-            self.grant_under(&mut door, &mut calls);
+    fn cancel_or_take(&self, waiter: usize) -> Result<(), TryAcquireError> {
+        let mut wake_list = WakeList::default();
+        let mut inner = self.inner.lock();
+        let (waiter_state, _, wake) = inner.queue.remove(waiter);
+        if waiter_state == WaiterState::Waiting {
+            self.grant_locked(&mut inner, &mut wake_list);
         }
-        drop(door);
-        drop(caller);
-        calls.tell();
-        match fate {
-            Fate::Granted => Ok(()),
-            Fate::Refused => Err(Refused::Closed),
-            Fate::Waiting => Err(Refused::Full),
+        drop(inner);
+        drop(wake);
+        wake_list.wake_all();
+        match waiter_state {
+            WaiterState::Granted => Ok(()),
+            WaiterState::Refused => Err(TryAcquireError::Closed),
+            WaiterState::Waiting => Err(TryAcquireError::Full),
         }
     }
 }
@@ -316,31 +319,31 @@ impl Slots {
 /// A thread's place in the line.
 #[must_use = "whoever stands in the line must wait or give up"]
 #[derive(Debug)]
-pub(crate) struct Standing<'a> {
-    slots: &'a Slots,
-    place: usize,
-    seat: Arc<Seat>,
+pub(crate) struct QueuedAcquire<'a> {
+    semaphore: &'a Semaphore,
+    waiter: usize,
+    parker: Arc<ThreadParker>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> QueuedAcquire<'a> {
     /// What became of it, or the place again if that is open.
-    pub(crate) fn learn(self) -> Result<Result<(), Closed>, Standing<'a>> {
-        if !self.seat.is_told() {
+    pub(crate) fn try_finish(self) -> Result<Result<(), Closed>, QueuedAcquire<'a>> {
+        if !self.parker.is_notified() {
             return Err(self);
         }
-        self.slots.learn(self.place).ok_or(self)
+        self.semaphore.poll_waiter(self.waiter).ok_or(self)
     }
 
     /// Sleeps until something becomes of it, or for so long, and stays in the line.
-    pub(crate) fn doze(&self, time: Duration) {
-        self.seat.doze(time);
+    pub(crate) fn park_timeout(&self, time: Duration) {
+        self.parker.park_timeout(time);
     }
 
     /// Waits until something became of it, or gives up at the deadline.
-    pub(crate) fn wait(self, deadline: Option<Instant>) -> Result<(), Refused> {
-        self.seat.wait(&self.slots.patience, deadline);
+    pub(crate) fn wait(self, deadline: Option<Instant>) -> Result<(), TryAcquireError> {
+        self.parker.wait(&self.semaphore.spin, deadline);
         // Granted or refused by now, unless the deadline came first.
-        self.slots.give_up(self.place)
+        self.semaphore.cancel_or_take(self.waiter)
     }
 }
 
@@ -348,15 +351,15 @@ impl<'a> Standing<'a> {
 /// granted.
 #[derive(Debug)]
 pub(crate) struct Acquire<'a> {
-    slots: &'a Slots,
+    semaphore: &'a Semaphore,
     want: usize,
-    place: Option<usize>,
+    waiter: Option<usize>,
 }
 
 impl Acquire<'_> {
     /// Whether the caller stands in the line.
-    pub(crate) fn waits(&self) -> bool {
-        self.place.is_some()
+    pub(crate) fn is_queued(&self) -> bool {
+        self.waiter.is_some()
     }
 }
 
@@ -365,36 +368,36 @@ impl Future for Acquire<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Made before the lock is taken: wakers are somebody else's code.
-        let caller = Caller::Task(cx.waker().clone());
-        let Some(place) = self.place else {
-            return match self.slots.stand(self.want, caller) {
+        let wake = Wake::Task(cx.waker().clone());
+        let Some(waiter) = self.waiter else {
+            return match self.semaphore.enqueue(self.want, wake) {
                 Ok(None) => Poll::Ready(Ok(())),
-                Ok(place) => {
-                    self.place = place;
+                Ok(waiter) => {
+                    self.waiter = waiter;
                     Poll::Pending
                 }
                 Err(_) => Poll::Ready(Err(Closed)),
             };
         };
-        let mut door = self.slots.door.lock();
-        if door.line.fate(place) == Fate::Waiting {
-            let outdated = door.line.change_caller(place, caller);
-            drop(door);
+        let mut inner = self.semaphore.inner.lock();
+        if inner.queue.state(waiter) == WaiterState::Waiting {
+            let outdated = inner.queue.replace_wake(waiter, wake);
+            drop(inner);
             drop(outdated);
             return Poll::Pending;
         }
-        drop(door);
-        self.place = None;
-        Poll::Ready(self.slots.learn(place).expect("the fate is no longer open"))
+        drop(inner);
+        self.waiter = None;
+        Poll::Ready(self.semaphore.poll_waiter(waiter).expect("the fate is no longer open"))
     }
 }
 
 impl Drop for Acquire<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take()
-            && self.slots.give_up(place).is_ok()
+        if let Some(waiter) = self.waiter.take()
+            && self.semaphore.cancel_or_take(waiter).is_ok()
         {
-            self.slots.release(self.want);
+            self.semaphore.release(self.want);
         }
     }
 }
@@ -415,11 +418,11 @@ mod tests {
     /// somebody who wanted more than there were.
     #[test]
     fn slots_that_are_kept_for_the_line_are_refused_at_once() {
-        let slots = Slots::new(3);
+        let slots = Semaphore::new(3);
         slots.force(1);
-        let standing = slots.stand_in_line(3).unwrap().expect("there are only two");
-        assert_eq!(slots.try_acquire_up_to(2), Err(Refused::Full));
+        let queued = slots.enqueue_thread(3).unwrap().expect("there are only two");
+        assert_eq!(slots.try_acquire_up_to(2), Err(TryAcquireError::Full));
         slots.release(1);
-        assert_eq!(standing.wait(None), Ok(()));
+        assert_eq!(queued.wait(None), Ok(()));
     }
 }

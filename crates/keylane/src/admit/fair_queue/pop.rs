@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::super::error::PopError;
-use super::super::line::Fate;
-use super::super::wait::{Caller, Calls, Seat};
-use super::state::No;
-use super::{Both, FairQueue};
+use super::super::parker::{ThreadParker, Wake, WakeList};
+use super::super::wait_queue::WaiterState;
+use super::state::TryQueueError;
+use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
     /// Pops the oldest item, waiting for one if there is none.
@@ -60,7 +60,7 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is closed and nothing is left in it.
     pub async fn pop_async(&self) -> Result<T, PopError> {
-        Popping { queue: self, place: None }.await
+        Popping { queue: self, waiter: None }.await
     }
 
     /// Pops up to `most` items at once, oldest first, waiting if there is none. It does not wait for
@@ -97,7 +97,7 @@ impl<T> FairQueue<T> {
         if most == 0 {
             return Ok(items);
         }
-        self.change(|whole, calls| whole.pop_many(most, &mut items, calls))?;
+        self.change(|parts, wake_list| parts.pop_many(most, &mut items, wake_list))?;
         Ok(items)
     }
 
@@ -113,7 +113,7 @@ impl<T> FairQueue<T> {
             return Ok(Vec::new());
         }
         let first = self.pop_async().await?;
-        Ok(self.and_more(first, most - 1))
+        Ok(self.with_more(first, most - 1))
     }
 
     #[inline]
@@ -124,20 +124,20 @@ impl<T> FairQueue<T> {
 
     #[cold]
     fn pop_whole(&self) -> Result<T, PopError> {
-        self.change(|whole, calls| whole.pop(calls)).map_err(PopError::from)
+        self.change(|parts, wake_list| parts.pop(wake_list)).map_err(PopError::from)
     }
 
     /// Pops what is in either part, or waits in the line.
     #[cold]
     fn pop_or_wait(&self, deadline: Option<Instant>) -> Result<T, PopError> {
-        let mut calls = Calls::default();
+        let mut wake_list = WakeList::default();
         let mut both = self.both();
-        match both.whole().pop(&mut calls) {
-            Err(No::NotNow) => self.wait_to_pop(both, deadline),
-            settled => {
+        match both.parts().pop(&mut wake_list) {
+            Err(TryQueueError::NotNow) => self.wait_to_pop(both, deadline),
+            result => {
                 drop(both);
-                calls.tell();
-                settled.map_err(PopError::from)
+                wake_list.wake_all();
+                result.map_err(PopError::from)
             }
         }
     }
@@ -145,26 +145,30 @@ impl<T> FairQueue<T> {
     fn pop_many_until(&self, most: usize, deadline: Option<Instant>) -> Result<Vec<T>, PopError> {
         match self.try_pop_many(most) {
             Err(PopError::Empty) => {}
-            settled => return settled,
+            result => return result,
         }
         let first = self.pop_until(deadline)?;
-        Ok(self.and_more(first, most - 1))
+        Ok(self.with_more(first, most - 1))
     }
 
     /// What was popped first, and what lies in the queue behind it, up to `most` items.
-    fn and_more(&self, first: T, most: usize) -> Vec<T> {
+    fn with_more(&self, first: T, most: usize) -> Vec<T> {
         let mut items = vec![first];
-        self.change(|whole, calls| whole.pop_more(most, &mut items, calls));
+        self.change(|parts, wake_list| parts.pop_more(most, &mut items, wake_list));
         items
     }
 
     /// Stands in the line, under the locks that found no item, and waits there.
-    fn wait_to_pop(&self, mut both: Both<'_, T>, deadline: Option<Instant>) -> Result<T, PopError> {
-        let seat = Seat::new();
-        let place = both.whole().stand_to_pop(Caller::Thread(seat.clone()));
+    fn wait_to_pop(
+        &self,
+        mut both: BothGuards<'_, T>,
+        deadline: Option<Instant>,
+    ) -> Result<T, PopError> {
+        let parker = ThreadParker::new();
+        let waiter = both.parts().enqueue_pop(Wake::Thread(parker.clone()));
         drop(both);
-        seat.wait(&self.to_pop, deadline);
-        Popping { queue: self, place: None }.leave(place)
+        parker.wait(&self.pop_spin, deadline);
+        Popping { queue: self, waiter: None }.leave(waiter)
     }
 }
 
@@ -173,33 +177,33 @@ impl<T> FairQueue<T> {
 struct Popping<'a, T> {
     queue: &'a FairQueue<T>,
     /// Where it stands.
-    place: Option<usize>,
+    waiter: Option<usize>,
 }
 
 impl<T> Popping<'_, T> {
     /// Pops, or stands in the line.
-    fn begin(&mut self, caller: Caller) -> Poll<Result<T, PopError>> {
-        let mut calls = Calls::default();
+    fn begin(&mut self, wake: Wake) -> Poll<Result<T, PopError>> {
+        let mut wake_list = WakeList::default();
         let mut both = self.queue.both();
-        let popped = both.whole().pop(&mut calls);
-        if let Err(No::NotNow) = popped {
-            self.place = Some(both.whole().stand_to_pop(caller));
+        let popped = both.parts().pop(&mut wake_list);
+        if let Err(TryQueueError::NotNow) = popped {
+            self.waiter = Some(both.parts().enqueue_pop(wake));
             return Poll::Pending;
         }
         drop(both);
-        calls.tell();
+        wake_list.wake_all();
         Poll::Ready(popped.map_err(PopError::from))
     }
 
     /// Goes from the line, with what became of the pop.
-    fn leave(&mut self, place: usize) -> Result<T, PopError> {
-        self.place = None;
-        let mut calls = Calls::default();
-        let (fate, item, _caller) = self.queue.back().leave_popping(place, &mut calls);
-        calls.tell();
-        item.ok_or(match fate {
-            Fate::Waiting => PopError::TimedOut,
-            Fate::Granted | Fate::Refused => PopError::Closed,
+    fn leave(&mut self, waiter: usize) -> Result<T, PopError> {
+        self.waiter = None;
+        let mut wake_list = WakeList::default();
+        let (state, item, _wake) = self.queue.back().remove_popper(waiter, &mut wake_list);
+        wake_list.wake_all();
+        item.ok_or(match state {
+            WaiterState::Waiting => PopError::TimedOut,
+            WaiterState::Granted | WaiterState::Refused => PopError::Closed,
         })
     }
 }
@@ -209,36 +213,36 @@ impl<T> Future for Popping<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Made before the lock is taken, and dropped after: wakers are somebody else's code.
-        let caller = Caller::Task(cx.waker().clone());
-        let Some(place) = self.place else { return self.begin(caller) };
+        let wake = Wake::Task(cx.waker().clone());
+        let Some(waiter) = self.waiter else { return self.begin(wake) };
         let mut back = self.queue.back();
-        if back.pop_waits(place) {
-            let outdated = back.change_popper(place, caller);
+        if back.pop_waits(waiter) {
+            let outdated = back.replace_pop_wake(waiter, wake);
             drop(back);
             drop(outdated);
             return Poll::Pending;
         }
         drop(back);
-        Poll::Ready(self.leave(place))
+        Poll::Ready(self.leave(waiter))
     }
 }
 
 impl<T> Drop for Popping<'_, T> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            let mut calls = Calls::default();
-            let caller = self.queue.both().whole().cancel_popping(place, &mut calls);
-            calls.tell();
-            drop(caller);
+        if let Some(waiter) = self.waiter {
+            let mut wake_list = WakeList::default();
+            let wake = self.queue.both().parts().cancel_pop(waiter, &mut wake_list);
+            wake_list.wake_all();
+            drop(wake);
         }
     }
 }
 
-impl From<No> for PopError {
-    fn from(no: No) -> Self {
-        match no {
-            No::NotNow => PopError::Empty,
-            No::Closed => PopError::Closed,
+impl From<TryQueueError> for PopError {
+    fn from(error: TryQueueError) -> Self {
+        match error {
+            TryQueueError::NotNow => PopError::Empty,
+            TryQueueError::Closed => PopError::Closed,
         }
     }
 }
