@@ -1,0 +1,83 @@
+//! `keylane` as the first process of a container.
+
+use std::io::{BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::family::Family;
+use crate::common::finish;
+
+/// `keylane run` as process 1 of a namespace of its own; none where the system forbids such namespaces.
+fn first_process(words: &[&str]) -> Option<Child> {
+    let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let allowed = Command::new("unshare").args(unshare).arg("true").output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: this system allows no namespaces of processes here");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(unshare).args([env!("CARGO_BIN_EXE_keylane"), "run", "--key", "1"]).args(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(command.spawn().unwrap())
+}
+
+/// Process 1 of the namespace, by its number out here.
+fn inside(unshare: &Child) -> Pid {
+    let path = format!("/proc/{0}/task/{0}/children", unshare.id());
+    let children = std::fs::read_to_string(path).unwrap();
+    Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn it_reaps_what_commands_have_left() {
+    // An orphan that has ended, and then a look until no such process is left.
+    let script = "(sh -c 'echo $$ > /dev/null' &); while grep -q ') Z 1 ' /proc/[0-9]*/stat; do :; done; \
+                  cat /proc/1/comm; echo $PPID";
+    let Some(mut run) = first_process(&["-j1", "--", "sh", "-c", script]) else { return };
+    run.stdin.take().unwrap().write_all(b"a\nb\nc\n").unwrap();
+    let outcome = finish(run);
+    outcome.expect(0, &[]);
+    assert_eq!(outcome.stdout.matches("keylane\n").count(), 3, "{outcome:?}");
+    // Process 1 is not the one that starts commands.
+    assert!(!outcome.stdout.lines().any(|line| line == "1"), "{outcome:?}");
+}
+
+#[test]
+fn it_passes_signals_on_and_ends_as_the_program_does() {
+    let family = Family::new();
+    let script = family.script("", "on").replace("& echo", "& child=$!; echo");
+    let script = script.replace(
+        "; wait",
+        &format!("; read word < {}; kill $child", family.path("gate").display()),
+    );
+    let Some(mut run) = first_process(&["--", "sh", "-c", &script]) else { return };
+    run.stdin.take().unwrap().write_all(b"a\n").unwrap();
+    assert_eq!(family.next(), "on");
+    kill_process(inside(&run), Signal::TERM).unwrap();
+    let mut said = BufReader::new(run.stderr.take().unwrap());
+    crate::common::hears(&mut said, "stopping; 1 running may finish");
+    std::fs::write(family.path("gate"), "go\n").unwrap();
+    let outcome = run.wait().unwrap();
+    assert_eq!(outcome.code(), Some(143));
+}
+
+#[test]
+fn what_a_killed_program_has_left_gets_its_time_to_end() {
+    let mut family = Family::new();
+    let trap = format!("trap 'echo ended > {}; exit' TERM;", family.path("begun").display());
+    let script = format!("{} ", family.script(&trap, "on"));
+    let Some(mut run) = first_process(&["--", "sh", "-c", &script]) else { return };
+    run.stdin.take().unwrap().write_all(b"a\n").unwrap();
+    assert_eq!(family.next(), "on");
+    // The program is the child of process 1.
+    let first = inside(&run).as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
+    let program = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    kill_process(program, Signal::KILL).unwrap();
+    assert_eq!(family.next(), "ended");
+    let mut text = String::new();
+    run.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(137), "{text}");
+    family.wait_until_gone();
+}

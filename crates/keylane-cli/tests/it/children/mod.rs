@@ -1,0 +1,8 @@
+//! No child outlives `keylane` unnoticed, whatever ends it: none runs beside the next attempt of what it was started
+//! for.
+
+mod consume;
+mod family;
+mod first_process;
+mod run;
+mod serve;

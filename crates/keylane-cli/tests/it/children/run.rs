@@ -1,0 +1,136 @@
+//! `keylane run`.
+
+use std::io::{BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::family::{Family, end_by, guard_of};
+use crate::common::{feed, finish, hears, keylane};
+
+/// A run of two records whose commands have begun. Its input stays open.
+fn start(family: &Family, mut command: Command, script: &str) -> Child {
+    let mut run = command.args(["sh", "-c", script]).spawn().unwrap();
+    run.stdin.as_mut().unwrap().write_all(b"a\nb\n").unwrap();
+    assert_eq!([family.next(), family.next()], ["on", "on"]);
+    run
+}
+
+fn command() -> Command {
+    let mut command = keylane(["-j2", "--key", "1", "--"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn commands_and_what_they_start_end_with_a_run_that_is_killed() {
+    for signal in [Signal::KILL, Signal::QUIT, Signal::ABORT] {
+        let mut family = Family::new();
+        let mut command = command();
+        command.stderr(Stdio::piped());
+        let mut run = start(&family, command, &family.script("", "on"));
+        // Nothing reads what is said about it.
+        drop(run.stderr.take());
+        end_by(&mut run, signal);
+        family.wait_until_gone();
+    }
+}
+
+#[test]
+fn commands_that_do_not_listen_are_killed() {
+    let mut family = Family::new();
+    let mut run = start(&family, command(), &family.deaf_script("on"));
+    end_by(&mut run, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn commands_that_were_stopped_end_as_well() {
+    let mut family = Family::new();
+    let script = family.script("", "on").replace("; wait", "; kill -STOP $$; wait");
+    let mut run = start(&family, command(), &script);
+    end_by(&mut run, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn workers_end_with_a_run_that_is_killed() {
+    let mut family = Family::new();
+    let mut command = keylane(["-j2", "--key", "1", "--worker", "--"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let script = family.script("", "on");
+    let mut run = start(&family, command, &script);
+    end_by(&mut run, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn a_run_that_ignores_a_hangup_takes_its_commands_along_when_it_is_killed() {
+    let mut family = Family::new();
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_keylane")]);
+    nohup.args(["run", "-j2", "--key", "1", "--"]);
+    nohup.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = start(&family, nohup, &family.script("", "on"));
+    kill_process(Pid::from_child(&run), Signal::HUP).unwrap();
+    let guard = guard_of(run.id());
+    kill_process(guard, Signal::HUP).unwrap();
+    kill_process(guard, Signal::TERM).unwrap();
+    end_by(&mut run, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn a_guard_that_is_killed_gets_a_successor() {
+    let mut family = Family::new();
+    let mut command = command();
+    command.stderr(Stdio::piped());
+    let mut run = start(&family, command, &family.script("", "on"));
+    let mut said = BufReader::new(run.stderr.take().unwrap());
+    let first = guard_of(run.id());
+    kill_process(first, Signal::KILL).unwrap();
+    hears(&mut said, "another one was started");
+    assert_ne!(guard_of(run.id()), first);
+    end_by(&mut run, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn what_a_command_leaves_behind_in_its_group_ends_with_it() {
+    let mut family = Family::new();
+    let script = family.script("", "on").replace("; wait", "");
+    let script = script.replace("sleep infinity", "sleep infinity > /dev/null 2>&1");
+    let mut command = keylane(["-j1", "--key", "1", "--"]);
+    command.args(["sh", "-c", &script]);
+    let outcome = feed(command, b"a\na\na\n");
+    outcome.expect(0, &[]);
+    family.wait_until_gone();
+    family.assert_no_overlap();
+}
+
+#[test]
+fn a_run_that_ends_leaves_no_guard() {
+    let mut command = keylane(["--key", "1", "--", "sh", "-c", "ps -o args= --ppid $PPID"]);
+    command.stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    let number = run.id();
+    let mut run = run;
+    run.stdin.take().unwrap().write_all(b"a\n").unwrap();
+    let outcome = finish(run);
+    let guard = format!("keylane --guard-children {number}");
+    assert!(outcome.stdout.contains(&guard), "{outcome:?}");
+    let left = Command::new("ps").args(["-eo", "args="]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&left.stdout).contains(&format!("{guard}\n")));
+}
+
+#[test]
+fn a_worker_that_never_answers_ends_the_run() {
+    let words = ["-j1", "--key", "1", "--worker", "--worker-timeout", "10ms", "--"];
+    let mut run = keylane(words).args(["sh", "-c", "cat > /dev/null"]).spawn().unwrap();
+    let mut input = run.stdin.take().unwrap();
+    input.write_all(b"a\nb\nc\nd\n").unwrap();
+    // The input stays open: its end would end the worker.
+    let outcome = finish(run);
+    outcome.expect(255, &["has not answered record", "3 times in a row"]);
+    drop(input);
+}

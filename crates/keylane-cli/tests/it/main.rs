@@ -1,0 +1,42 @@
+//! The integration tests of this crate, a module for each promise. They are one program, which links once.
+
+mod bad_input;
+mod calibrate;
+mod children;
+mod client_commands;
+mod client_server;
+mod client_submit;
+mod client_top;
+mod client_watch;
+mod closed_pipe;
+mod common;
+mod consume;
+mod consume_batches;
+mod consume_lost_output;
+mod consume_worker;
+mod consume_worker_timeout;
+mod endless_input;
+mod exit_codes;
+mod flights;
+mod kafka;
+#[cfg(feature = "kafka")]
+mod kafka_guarantees;
+#[cfg(feature = "kafka")]
+mod kafka_operations;
+mod kafka_output;
+#[cfg(feature = "kafka-tls")]
+mod kafka_tls;
+mod mock;
+mod older_files;
+mod ops;
+mod order_per_key;
+mod output_whole;
+mod python_client;
+mod serve_refuses;
+mod serve_stops;
+mod signals;
+mod simulate;
+mod store_commands;
+mod templates;
+mod trace;
+mod worker_mode;

@@ -1,0 +1,177 @@
+//! What an address answers says what becomes of the attempt.
+
+use std::time::Duration;
+
+use crate::common::attempts::{JOB, ask, attempt, cancellable, lasting, passing, result, traced};
+use keylane_service::handle::{Answer, Post};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// Answers one request with these bytes, and ends the connection. Returns the request.
+async fn answering(answer: impl Into<Vec<u8>>) -> (Post, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let post = Post::new(&format!("http://{}/hook?a=1", listener.local_addr().unwrap())).unwrap();
+    let answer = answer.into();
+    let asked = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let request = request(&mut stream).await;
+        // Who has heard enough reads no more.
+        let _ = stream.write_all(&answer).await;
+        request
+    });
+    (post, asked)
+}
+
+/// A request, up to the end of its body.
+async fn request(stream: &mut TcpStream) -> String {
+    let mut said = String::new();
+    loop {
+        said.push(char::from(stream.read_u8().await.unwrap()));
+        let Some((head, body)) = said.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() == length.map_or(0, |length| length.parse().unwrap()) {
+            return said;
+        }
+    }
+}
+
+/// An answer of this status, with these headers and this body.
+fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
+}
+
+/// What becomes of an attempt that is answered like that.
+async fn of(status: &str, headers: &str, body: &str) -> Answer {
+    let (post, _) = answering(answer(status, headers, body)).await;
+    ask(&post, attempt("null")).await
+}
+
+#[tokio::test]
+async fn the_payload_is_posted_with_what_it_is_about() {
+    let (post, asked) = answering(answer("200 OK", "", "{\"n\":1.50}")).await;
+    assert_eq!(result(ask(&post, attempt("{\"file\":\"a.png\"}")).await), "{\"n\":1.50}");
+    let asked = asked.await.unwrap();
+    assert!(asked.starts_with("POST /hook?a=1 HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.ends_with("\r\n\r\n{\"file\":\"a.png\"}"), "{asked}");
+    let (head, _) = asked.split_once("\r\n\r\n").unwrap();
+    let idempotency = format!("idempotency-key: {JOB}/7");
+    let job = format!("keylane-job: {JOB}");
+    for header in [
+        &*job,
+        "keylane-kind: resize",
+        "keylane-subtask: 7",
+        "keylane-key: ann",
+        "keylane-attempt: 2",
+        "keylane-fence: 99",
+        &idempotency,
+        "content-type: application/json",
+    ] {
+        assert!(head.lines().any(|line| line == header), "{header} is not in {asked}");
+    }
+}
+
+#[tokio::test]
+async fn it_is_posted_in_the_trace_of_its_job() {
+    let is_there = |asked: &str, header: &str| asked.lines().any(|line| line == header);
+    let (post, asked) = answering(answer("200 OK", "", "")).await;
+    ask(&post, traced("null")).await.unwrap();
+    let asked = asked.await.unwrap();
+    let parent = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    assert!(is_there(&asked, parent) && is_there(&asked, "tracestate: a=1"), "{asked}");
+    let (post, asked) = answering(answer("200 OK", "", "")).await;
+    ask(&post, attempt("null")).await.unwrap();
+    let asked = asked.await.unwrap();
+    assert!(!asked.contains("\ntrace"), "{asked}");
+}
+
+#[tokio::test]
+async fn any_2xx_is_success_and_its_body_the_result() {
+    assert_eq!(result(of("201 Created", "", "made it").await), "\"made it\"");
+    assert_eq!(result(of("204 No Content", "", "").await), "");
+}
+
+#[tokio::test]
+async fn a_status_says_whether_another_attempt_could_help() {
+    for status in ["408", "425", "429", "500", "502", "503", "599"] {
+        let failure = of(&format!("{status} Something"), "", "").await;
+        assert!(passing(failure).starts_with(&format!("the answer was {status}")));
+    }
+    for status in ["300", "400", "401", "404", "409", "410", "422"] {
+        let failure = of(&format!("{status} Something"), "", "no such album\n").await;
+        let said = lasting(failure);
+        assert!(said.contains(status) && said.ends_with(": no such album"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn retry_after_is_kept() {
+    let after = async |header: &str| {
+        of("503 Later", &format!("retry-after: {header}\r\n"), "").await.unwrap_err().after
+    };
+    assert_eq!(after("7").await, Some(Duration::from_secs(7)));
+    assert_eq!(after("0").await, Some(Duration::ZERO));
+    // What is not in seconds is left to the backoff.
+    assert_eq!(after("Fri, 31 Dec 1999 23:59:59 GMT").await, None);
+    assert_eq!(after("-1").await, None);
+}
+
+/// Elsewhere it would be a GET without the payload.
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = format!("location: http://{}/\r\n", elsewhere.local_addr().unwrap());
+    for status in ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        assert!(lasting(of(status, &to, "").await).contains(&status[..3]));
+    }
+    // Nobody has knocked: the first who does is this.
+    let (own, accepted) =
+        tokio::join!(TcpStream::connect(elsewhere.local_addr().unwrap()), elsewhere.accept());
+    assert_eq!(own.unwrap().local_addr().unwrap(), accepted.unwrap().1);
+}
+
+#[tokio::test]
+async fn no_answer_may_be_one_next_time() {
+    // Bound, so that nobody else has the port, and not listening.
+    let closed = tokio::net::TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let post = Post::new(&format!("http://{}/", closed.local_addr().unwrap())).unwrap();
+    let said = passing(ask(&post, attempt("null")).await);
+    assert!(said.starts_with("no answer: ") && said.contains("refused"), "{said}");
+    // Nor is half of one an answer.
+    for half in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"n\""] {
+        let (post, _) = answering(half).await;
+        assert!(passing(ask(&post, attempt("null")).await).starts_with("no answer: "), "{half}");
+    }
+}
+
+/// A long page of a proxy that had nobody behind it was a failure for good, as if its status were not there.
+#[tokio::test]
+async fn what_comes_with_a_refusal_does_not_make_something_else_of_it() {
+    let long = "x".repeat(17 * 1024 * 1024);
+    let said = passing(of("503 Service Unavailable", "", &long).await);
+    assert!(said.len() < 500, "{}", said.len());
+    let broken_off = "HTTP/1.1 404 Not Found\r\ncontent-length: 900\r\n\r\nno such album";
+    let (post, _) = answering(broken_off).await;
+    let said = lasting(ask(&post, attempt("null")).await);
+    assert!(said.contains("no such album"), "{said}");
+    // A result that long is refused, for it would be the same again.
+    assert!(lasting(of("200 OK", "", &long).await).contains("16777216 bytes"));
+}
+
+/// An answer that had begun was waited for, time-out or not.
+#[tokio::test]
+async fn who_is_cancelled_waits_for_no_answer() {
+    for begun in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let post = Post::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let (attempt, cancel) = cancellable("null");
+        let answer = tokio::spawn(ask(&post, attempt));
+        let (mut stream, _) = listener.accept().await.unwrap();
+        request(&mut stream).await;
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        cancel.cancel();
+        assert_eq!(passing(answer.await.unwrap()), "given up");
+    }
+}

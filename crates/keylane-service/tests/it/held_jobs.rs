@@ -1,0 +1,252 @@
+//! What cannot go on is held, by name and with the remedy, and the server starts: jobs of a kind that is not configured
+//! any more, and damaged jobs with what is behind them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::stage::{Actors, Stage, stage};
+use crate::common::{Client, Log, builder, serve};
+use keylane_service::http::Server;
+use keylane_service::{Kind, Service};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+async fn start(folder: &Path, actors: &Actors, kinds: &[&str]) -> Service {
+    let builder = builder(folder, &Log::default());
+    let named = |builder: keylane_service::ServiceBuilder, kind: &&str| {
+        builder.kind(kind, Kind::new(actors.clone()))
+    };
+    kinds.iter().fold(builder, named).start().await.unwrap()
+}
+
+async fn stop(server: Server, service: Service) {
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::ZERO).await;
+}
+
+/// A job of one subtask for each key, which is called by its key and the job's name.
+fn job(kind: &str, name: &str, keys: &[&str]) -> String {
+    let subtasks: Vec<Value> = keys
+        .iter()
+        .map(|key| match *key {
+            "" => json!({"payload": format!("{name}-")}),
+            key => json!({"key": key, "payload": format!("{name}-{key}")}),
+        })
+        .collect();
+    json!({"kind": kind, "subtasks": subtasks}).to_string()
+}
+
+async fn view(client: &Client, id: &str) -> Value {
+    client.get(&format!("/v1/jobs/{id}")).await.expect(200).json()
+}
+
+fn because(view: &Value) -> (String, String) {
+    let because = &view["waiting_because"][0];
+    let text = |name: &str| because[name].as_str().unwrap_or_default().to_owned();
+    (text("reason"), text("text"))
+}
+
+async fn held(client: &Client, reason: &str) -> String {
+    let metrics = client.get("/metrics").await.expect(200).text;
+    let name = format!("keylane_jobs_held{{reason=\"{reason}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    line.unwrap_or_else(|| panic!("{metrics}")).to_owned()
+}
+
+fn number(id: &str) -> u64 {
+    keylane_service::JobId::parse(id).unwrap().number().0
+}
+
+fn change(folder: &Path, sql: &str) {
+    let connection = Connection::open(folder.join("store")).unwrap();
+    assert!(connection.execute(sql, []).unwrap() > 0, "{sql}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_gone_holds_its_jobs_and_the_server_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), &actors, &["old", "new"]).await;
+    let (server, client) = serve(&service).await;
+    let old = client.submit(&job("old", "one", &["k", ""])).await;
+    two(&mut stage).await;
+    let behind = client.submit(&job("new", "behind", &["k"])).await;
+    stop(server, service).await;
+
+    let service = start(folder.path(), &actors, &["new"]).await;
+    let (server, client) = serve(&service).await;
+    let free = client.submit(&job("new", "free", &["other"])).await;
+    assert_eq!(stage.next().await, "free-other");
+    stage.succeed("free-other");
+    client.wait(&free).await;
+    stage.expect_nobody();
+    let (reason, text) = because(&view(&client, &old).await);
+    assert_eq!(reason, "no_kind");
+    assert!(text.contains("`old`") && text.contains("cancel the job"), "{text}");
+    assert_eq!(held(&client, "no_kind").await, "1");
+    let mine = client.get(&format!("/v1/jobs/{old}/subtasks/0")).await.expect(200).json();
+    assert_eq!(mine["waiting_because"]["reason"], "no_kind", "{mine}");
+    // So does what waits behind it, for a subtask that is only held.
+    let (reason, text) = because(&view(&client, &behind).await);
+    assert_eq!(reason, "key_order");
+    assert!(text.contains("`old`") && text.contains("cancel the job"), "{text}");
+    // To resume it is not enough.
+    client.post(&format!("/v1/jobs/{old}/pause"), "").await.expect(200);
+    client.post(&format!("/v1/jobs/{old}/resume"), "").await.expect(200);
+    let free = client.submit(&job("new", "second", &["other"])).await;
+    assert_eq!(stage.next().await, "second-other");
+    stage.succeed("second-other");
+    client.wait(&free).await;
+    stage.expect_nobody();
+    stop(server, service).await;
+
+    // With the kind it goes on, in its order.
+    let service = start(folder.path(), &actors, &["old", "new"]).await;
+    let (server, _client) = serve(&service).await;
+    two(&mut stage).await;
+    stage.expect_nobody();
+    stop(server, service).await;
+
+    // Without it, it can be cancelled, and the key goes on.
+    let service = start(folder.path(), &actors, &["new"]).await;
+    let (server, client) = serve(&service).await;
+    client.post(&format!("/v1/jobs/{old}/cancel"), "{}").await.expect(200);
+    assert_eq!(stage.next().await, "behind-k");
+    stage.succeed("behind-k");
+    client.wait(&behind).await;
+    assert_eq!(client.wait(&old).await["state"], "cancelled");
+    assert_eq!(held(&client, "no_kind").await, "0");
+    stop(server, service).await;
+}
+
+async fn two(stage: &mut Stage) {
+    let mut two = [stage.next().await, stage.next().await];
+    two.sort();
+    assert_eq!(two, ["one-", "one-k"]);
+}
+
+/// Three jobs of which nothing has ended: `a`, `b` behind it on key `k`, and `c` on a key of its own; and one without
+/// keys.
+async fn four(folder: &Path) -> [String; 4] {
+    // What begins before it is paused is of no interest.
+    let (actors, _stage) = stage();
+    let service = start(folder, &actors, &["stage"]).await;
+    let (server, client) = serve(&service).await;
+    let paused = async |text: String| {
+        let id = client.submit(&text).await;
+        client.post(&format!("/v1/jobs/{id}/pause"), "").await.expect(200);
+        id
+    };
+    let all = [
+        paused(job("stage", "a", &["k"])).await,
+        paused(job("stage", "b", &["k"])).await,
+        paused(job("stage", "c", &["l"])).await,
+        paused(job("stage", "d", &[""])).await,
+    ];
+    stop(server, service).await;
+    all
+}
+
+async fn resume(client: &Client, ids: &[String]) {
+    for id in ids {
+        client.post(&format!("/v1/jobs/{id}/resume"), "").await.expect(200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_job_costs_itself_and_stops_its_keys_until_it_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let [a, b, c, d] = four(folder.path()).await;
+    // Its state says something else, so its row is not what was written; its keys can be read.
+    let row = number(&a);
+    change(folder.path(), &format!("UPDATE job SET state = 18 WHERE number = {row}"));
+
+    let service = start(folder.path(), &actors, &["stage"]).await;
+    let (server, client) = serve(&service).await;
+    resume(&client, &[b.clone(), c.clone(), d.clone()]).await;
+    let mut begun = [stage.next().await, stage.next().await];
+    begun.sort();
+    assert_eq!(begun, ["c-l", "d-"]);
+    for name in begun {
+        stage.succeed(&name);
+    }
+    for id in [&c, &d] {
+        assert_eq!(client.wait(id).await["state"], "succeeded");
+    }
+    stage.expect_nobody();
+    let (reason, text) = because(&view(&client, &b).await);
+    assert_eq!(reason, "key_stopped");
+    assert!(text.contains(&a) && text.contains("DELETE"), "{text}");
+    assert_eq!(held(&client, "damaged").await, "1");
+    let damaged = client.get(&format!("/v1/jobs/{a}")).await.expect(500).json();
+    assert_eq!(damaged["code"], "damaged", "{damaged}");
+    client.get("/readyz").await.expect(200);
+    let refused = client.post(&format!("/v1/jobs/{a}/cancel"), "{}").await.expect(409);
+    assert!(refused.text.contains("DELETE"), "{}", refused.text);
+
+    client.send("DELETE", &format!("/v1/jobs/{a}"), &[], "").await.expect(204);
+    assert_eq!(stage.next().await, "b-k");
+    stage.succeed("b-k");
+    client.wait(&b).await;
+    client.get(&format!("/v1/jobs/{a}")).await.expect(410);
+    assert_eq!(held(&client, "damaged").await, "0");
+    stop(server, service).await;
+    let service = start(folder.path(), &actors, &["stage"]).await;
+    service.stop(Duration::ZERO).await;
+}
+
+/// Which keys it has is what cannot be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_job_whose_keys_cannot_be_read_holds_all_with_keys_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let [a, b, c, d] = four(folder.path()).await;
+    let row = number(&b);
+    let chunk = "substr(chunk, 1, 4) || x'99' || substr(chunk, 6)";
+    change(
+        folder.path(),
+        &format!("UPDATE job SET chunk = CAST({chunk} AS BLOB) WHERE number = {row}"),
+    );
+
+    let service = start(folder.path(), &actors, &["stage"]).await;
+    let (server, client) = serve(&service).await;
+    resume(&client, &[a.clone(), c.clone(), d.clone()]).await;
+    // What came before it goes on, and what has no key.
+    let mut begun = [stage.next().await, stage.next().await];
+    begun.sort();
+    assert_eq!(begun, ["a-k", "d-"]);
+    for name in begun {
+        stage.succeed(&name);
+    }
+    for id in [&a, &d] {
+        client.wait(id).await;
+    }
+    // What comes later may be behind it, too.
+    let late = client.submit(&job("stage", "late", &["m"])).await;
+    let free = client.submit(&job("stage", "free", &[""])).await;
+    assert_eq!(stage.next().await, "free-");
+    stage.succeed("free-");
+    client.wait(&free).await;
+    stage.expect_nobody();
+    for id in [&c, &late] {
+        let (reason, text) = because(&view(&client, id).await);
+        assert_eq!(reason, "behind_damaged");
+        assert!(text.contains(&b) && text.contains("DELETE"), "{text}");
+    }
+    assert_eq!(because(&view(&client, &b).await).0, "damaged");
+    assert_eq!(held(&client, "behind_damaged").await, "2");
+
+    client.send("DELETE", &format!("/v1/jobs/{b}"), &[], "").await.expect(204);
+    let mut begun = [stage.next().await, stage.next().await];
+    begun.sort();
+    assert_eq!(begun, ["c-l", "late-m"]);
+    for name in begun {
+        stage.succeed(&name);
+    }
+    for id in [&c, &late] {
+        client.wait(id).await;
+    }
+    assert_eq!(held(&client, "behind_damaged").await, "0");
+    stop(server, service).await;
+}

@@ -1,0 +1,56 @@
+//! More subtasks of a job that is there: nothing of an extension that broke off is among those of the next one.
+
+use crate::store_support::{accepted, place};
+use keylane_service::store::{Extension, Settings, Store};
+
+/// So large that a chunk is full with some hundred of them.
+fn payload(try_of: u8, number: u32, bytes: usize) -> Vec<u8> {
+    let mut payload = format!("<payload {try_of} {number}>").into_bytes();
+    payload.resize(bytes, try_of);
+    payload
+}
+
+async fn push(extension: &mut Extension, try_of: u8, until: u32, bytes: usize) {
+    while extension.total() < until {
+        let number = extension.total();
+        let pushed = extension.push(&[format!("key {try_of}")], &payload(try_of, number, bytes));
+        assert_eq!(pushed, Ok(number));
+        extension.flush_async().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
+    // With nothing in memory, with one chunk, with all.
+    for most_cache_bytes in [0, 200 * 1024, 1 << 30] {
+        let (_folder, path) = place();
+        let settings = Settings { most_cache_bytes, ..Settings::default() };
+        let (store, _) = Store::open(&path, &settings).unwrap();
+        let job = accepted(&store, 1);
+        // Chunks that begin at other places than those of the second.
+        let mut first = store.extend(job, 1);
+        push(&mut first, 1, 1600, 260).await;
+        drop(first);
+        let mut second = store.extend(job, 1);
+        push(&mut second, 2, 1200, 180).await;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        second.finish_with(|written| drop(tell.send(written))).await.unwrap();
+        told.await.unwrap().unwrap();
+
+        let look = |store: &Store| {
+            for number in 1..1200 {
+                let chunk = store.chunk(job, number).unwrap();
+                let subtask = chunk.subtask(number).unwrap();
+                assert!(subtask.keys().eq([b"key 2"]), "{number} with {most_cache_bytes}");
+                assert_eq!(subtask.payload(), payload(2, number, 180));
+            }
+            let report = store.check().unwrap();
+            assert_eq!((report.damage, report.subtasks), (vec![], 1200));
+        };
+        look(&store);
+        drop(store);
+        let (store, mut recovered) = Store::open(&path, &settings).unwrap();
+        assert_eq!(recovered.next_job().unwrap().unwrap().waiting(), 1200);
+        look(&store);
+    }
+}

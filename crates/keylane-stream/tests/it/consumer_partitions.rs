@@ -1,0 +1,387 @@
+//! G2, G9 and G10: partitions come, are wanted back, and are lost; a consumer ends in time; what comes too
+//! late does not count.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::consuming::{
+    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, survey,
+};
+use keylane_stream::Position;
+use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, HeldBy, Why};
+use keylane_stream::memory::MemoryStream;
+use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
+use keylane_stream::source::CommitError;
+
+fn builder(stream: &MemoryStream) -> Builder {
+    Consumer::builder(stream.source()).threads(4)
+}
+
+/// A handler that says that it runs, and waits at a door for the records of one key.
+fn waits_at(
+    door: &Door,
+    began: &Arc<Watched<u32>>,
+) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
+    let (door, began) = (door.clone(), began.clone());
+    move |attempt: &Attempt| {
+        if attempt.key() == Some(b"slow") {
+            began.change(|began| *began += 1);
+            door.pass();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_runs_is_awaited_before_a_partition_is_given_back() {
+    let stream = MemoryStream::new("t", 2);
+    stream.push(0, keyed("slow", 0));
+    stream.push(0, keyed("slow", 1));
+    let (door, began) = (Door::closed(), Watched::new(0));
+    let first = builder(&stream).start(waits_at(&door, &began)).unwrap();
+    began.until(|began| *began == 1);
+
+    let second = Book::shared();
+    let books = second.clone();
+    let next = builder(&stream).start(move |attempt: &Attempt| {
+        books.change(|book| {
+            book.begin(attempt);
+            book.end(attempt, true);
+        });
+        Ok::<_, Failure>(())
+    });
+    let next = next.unwrap();
+    stream.move_to(0, 1);
+    // The other partition goes on meanwhile.
+    stream.push(1, keyed("quick", 0));
+    eventually(|| survey(&first).counts.handled == 1);
+    eventually(|| survey(&first).partitions.len() == 2);
+    assert_eq!(stream.owner(0), Some(0));
+    assert_eq!(second.change(|book| book.attempts), 0);
+
+    door.open();
+    second.until(|book| book.done.len() == 1);
+    // The one that ran was done, and the one behind it was not begun.
+    assert_eq!(began.get(), 1);
+    assert_eq!(survey(&first).counts.handled, 2);
+    assert_eq!(first.stop(PATIENCE).counts.fenced, 0);
+    let ended = next.stop(PATIENCE);
+    assert_eq!((ended.counts.handled, ended.counts.repeated), (1, 0));
+    assert_eq!(stream.committed(0).watermark(), Position::new(2));
+}
+
+#[test]
+fn progress_is_stored_while_a_partition_waits_to_be_given_back() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("one", 0));
+    stream.push(0, keyed("slow", 0));
+    let (door, one, began) = (Door::closed(), Door::closed(), Watched::new(0));
+    let (passes, first, counted) = (door.clone(), one.clone(), began.clone());
+    let builder = builder(&stream).commit(Duration::from_millis(1), 1);
+    let owner = builder.start(move |attempt: &Attempt| {
+        counted.change(|began| *began += 1);
+        if attempt.key() == Some(b"slow") {
+            passes.pass()
+        } else {
+            first.pass()
+        }
+        Ok::<_, Failure>(())
+    });
+    let owner = owner.unwrap();
+    began.until(|began| *began == 2);
+    let next = self::builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    stream.move_to(0, 1);
+    eventually(|| held(&owner, 0).held_by == Some(HeldBy::Closing));
+    // It ends after the partition was asked for, while another record of it runs.
+    one.open();
+    eventually(|| stream.committed(0).watermark() == Position::new(1));
+    assert_eq!(stream.owner(0), Some(0));
+    door.open();
+    eventually(|| stream.owner(0) == Some(1));
+    owner.stop(PATIENCE);
+    assert_eq!(next.stop(PATIENCE).counts.repeated, 0);
+}
+
+#[test]
+fn what_runs_too_long_is_fenced() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("slow", 0));
+    let (door, current) = (Door::closed(), Watched::new(None));
+    let (doors, says) = (door.clone(), current.clone());
+    let first = builder(&stream).stop_within(Duration::from_millis(30));
+    let first = first.start_with_acks(move |attempt: Attempt, ack: Ack| {
+        let (door, says) = (doors.clone(), says.clone());
+        thread::spawn(move || {
+            says.change(|says| *says = Some(attempt.is_current()));
+            door.pass();
+            says.change(|says| *says = Some(attempt.is_current()));
+            ack.done();
+        });
+    });
+    let first = first.unwrap();
+    current.until(|current| *current == Some(true));
+    let taken = Watched::new(0);
+    let takes = taken.clone();
+    let second = builder(&stream).start(move |_: &Attempt| {
+        takes.change(|taken| *taken += 1);
+        Ok::<_, Failure>(())
+    });
+    let second = second.unwrap();
+    stream.move_to(0, 1);
+    taken.until(|taken| *taken == 1);
+    // The zombie comes back: its answer changes nothing.
+    door.open();
+    current.until(|current| *current == Some(false));
+    eventually(|| survey(&first).counts.fenced == 1);
+    assert_eq!(first.stop(PATIENCE).counts.handled, 0);
+    assert_eq!(second.stop(PATIENCE).counts.handled, 1);
+    assert_eq!(stream.committed(0).watermark(), Position::new(1));
+}
+
+#[test]
+fn a_lost_partition_commits_nothing_more() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("slow", 0));
+    stream.push(0, keyed("quick", 1));
+    let (door, began) = (Door::closed(), Watched::new(0));
+    let hour = Duration::from_secs(3600);
+    let first = builder(&stream).commit(hour, u64::MAX).start(waits_at(&door, &began)).unwrap();
+    began.until(|began| *began == 1);
+    eventually(|| survey(&first).counts.handled == 1);
+    stream.steal_for(0, 1);
+    eventually(|| survey(&first).partitions.is_empty());
+    door.open();
+    eventually(|| survey(&first).counts.fenced == 1);
+    assert_eq!(stream.committed(0).end(), Position::ZERO);
+    // Both come again for the one who has it now.
+    let second = builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    eventually(|| survey(&second).counts.handled == 2);
+    drop((first, second));
+}
+
+#[test]
+fn a_partition_that_comes_back_begins_anew() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("slow", 0));
+    stream.push(0, keyed("slow", 1));
+    let first = Arc::new(AtomicBool::new(true));
+    let (door, began) = (Door::closed(), Watched::new(Vec::new()));
+    let (doors, begins) = (door.clone(), began.clone());
+    let consumer = builder(&stream).start(move |attempt: &Attempt| {
+        begins.change(|began| began.push((number(attempt), attempt.epoch())));
+        if first.swap(false, Ordering::SeqCst) {
+            doors.pass();
+        }
+        Ok::<_, Failure>(())
+    });
+    let consumer = consumer.unwrap();
+    began.until(|began| began.len() == 1);
+    stream.steal_for(0, 0);
+    eventually(|| survey(&consumer).partitions.iter().any(|held| held.epoch == 2));
+    // What still runs of the first stretch keeps its key from the second one.
+    assert_eq!(began.get(), [(0, 1)]);
+    door.open();
+    began.until(|began| began.len() == 3);
+    assert_eq!(began.get(), [(0, 1), (0, 2), (1, 2)]);
+    let ended = consumer.stop(PATIENCE);
+    assert_eq!((ended.counts.handled, ended.counts.fenced), (2, 1));
+}
+
+#[test]
+fn what_waits_for_an_attempt_does_not_keep_its_key_from_a_partition_that_comes_back() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("a", 0));
+    let hour = Duration::from_secs(3600);
+    let backoff = Backoff { first: hour, factor: 1, longest: hour, jitter: Jitter::None };
+    let rule = Rule { limit: Limit::FOREVER, backoff, last: Last::Stop };
+    let consumer = builder(&stream).retry(Policy::new(rule).unwrap(), |_| ());
+    let consumer = consumer.start(|attempt: &Attempt| match attempt.epoch() {
+        1 => Err(std::io::Error::other("in an hour")),
+        _ => Ok(()),
+    });
+    let consumer = consumer.unwrap();
+    eventually(|| survey(&consumer).partitions.iter().any(|held| held.blocked_count == 1));
+    stream.steal_for(0, 0);
+    eventually(|| survey(&consumer).counts.handled == 1);
+    assert_eq!(consumer.stop(PATIENCE).counts.handled, 1);
+}
+
+#[test]
+fn a_consumer_stops_in_time_and_says_what_it_left() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push_all(0, [keyed("slow", 0), keyed("quick", 1), keyed("slow", 2)]);
+    let (door, began) = (Door::closed(), Watched::new(0));
+    let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
+    began.until(|began| *began == 1);
+    eventually(|| survey(&consumer).counts.handled == 1);
+    let start = Instant::now();
+    let ended = consumer.stop(Duration::from_millis(50));
+    assert!(start.elapsed() < Duration::from_secs(20), "the handler never ends");
+    assert!(matches!(ended.why, Why::Asked));
+    assert_eq!((ended.abandoned, ended.counts.handled), (1, 1));
+    assert!(stream.committed(0).is_done(Position::new(1)));
+    assert_eq!(stream.committed(0).watermark(), Position::ZERO);
+    door.open();
+}
+
+#[test]
+fn a_clean_stop_repeats_nothing() {
+    let stream = MemoryStream::new("t", 2);
+    let mut dice = Dice(7);
+    for number in 0..2_000 {
+        stream.push(dice.roll(2) as u32, keyed(dice.roll(50), number));
+    }
+    let book = Book::shared();
+    for round in 0..20 {
+        let books = book.clone();
+        let consumer = builder(&stream).commit(Duration::from_secs(3600), u64::MAX);
+        let consumer = consumer.retry(Policy::new(quick(99, Last::Stop)).unwrap(), |_| ());
+        let consumer = consumer.start(move |attempt: &Attempt| {
+            books.change(|book| book.begin(attempt));
+            let fails = number(attempt).is_multiple_of(5) && attempt.number() < 3;
+            books.change(|book| book.end(attempt, !fails));
+            if fails { Err(std::io::Error::other("not yet")) } else { Ok(()) }
+        });
+        let consumer = consumer.unwrap();
+        book.until(|book| book.done.len() >= round * 100);
+        let ended = consumer.stop(PATIENCE);
+        assert_eq!((ended.abandoned, ended.counts.fenced), (0, 0));
+    }
+    stream.exhaust();
+    let books = book.clone();
+    let last = builder(&stream).start(move |attempt: &Attempt| {
+        books.change(|book| {
+            book.begin(attempt);
+            book.end(attempt, true);
+        });
+        Ok::<_, Failure>(())
+    });
+    last.unwrap().wait();
+    book.change(|book| book.check(2_000));
+}
+
+#[test]
+fn a_second_request_to_stop_hurries_the_first() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("slow", 0));
+    let (door, began) = (Door::closed(), Watched::new(0));
+    let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
+    began.until(|began| *began == 1);
+    let remote = consumer.remote();
+    remote.stop(Duration::from_secs(3600));
+    eventually(|| remote.survey(PATIENCE).is_some_and(|survey| survey.stopping));
+    remote.stop(Duration::ZERO);
+    assert_eq!(consumer.wait().abandoned, 1);
+    assert!(remote.survey(PATIENCE).is_none());
+    door.open();
+}
+
+/// A consumer that was stopping gave a partition back at once when it was wanted back then, though its
+/// last record still ran.
+#[test]
+fn a_partition_that_is_wanted_back_while_its_consumer_stops_is_awaited_too() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("slow", 0));
+    let (door, began) = (Door::closed(), Watched::new(0));
+    let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
+    began.until(|began| *began == 1);
+    consumer.remote().stop(Duration::from_secs(3600));
+    stream.move_to(0, 1);
+    // Since then the source has been polled a few times.
+    let idle = || held(&consumer, 0).without_progress;
+    let since = idle();
+    eventually(|| idle() > since + Duration::from_millis(200));
+    assert_eq!(stream.owner(0), Some(0));
+    door.open();
+    let ended = consumer.wait();
+    assert_eq!((ended.counts.handled, ended.counts.fenced), (1, 0));
+    assert_eq!(stream.committed(0).watermark(), Position::new(1));
+}
+
+#[test]
+fn commits_that_are_refused_for_now_are_tried_again() {
+    let stream = MemoryStream::new("t", 1);
+    stream.refuse_commits(Some(CommitError::Later("no coordinator".to_owned())));
+    stream.push_all(0, (0..10).map(|number| keyed(number, number)));
+    let consumer = builder(&stream).commit(Duration::ZERO, 1);
+    let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    eventually(|| survey(&consumer).counts.failed_commits >= 3);
+    // Handling goes on.
+    eventually(|| survey(&consumer).counts.handled == 10);
+    stream.refuse_commits(None);
+    eventually(|| stream.committed(0).watermark() == Position::new(10));
+    assert_eq!(consumer.stop(PATIENCE).abandoned, 0);
+}
+
+/// Partitions move between three members at random, gracefully or not, while they work; with the side
+/// effects in one place, so that order and overlap are seen across members.
+#[test]
+fn a_storm_of_rebalances_keeps_the_order_and_loses_nothing() {
+    const RECORDS: u64 = 3_000;
+    const PARTITIONS: u32 = 4;
+    for graceful in [true, false] {
+        let stream = MemoryStream::new("t", PARTITIONS);
+        let book = Book::shared();
+        let consumers: Vec<_> = (0..3)
+            .map(|_| {
+                let books = book.clone();
+                let policy = Policy::new(quick(99, Last::Stop)).unwrap();
+                let consumer = builder(&stream).retry(policy, |_| ());
+                let consumer = consumer.commit(Duration::from_millis(1), 50);
+                let consumer = consumer.start(move |attempt: &Attempt| {
+                    if graceful {
+                        books.change(|book| book.begin(attempt));
+                    }
+                    let fails = number(attempt).is_multiple_of(9) && attempt.number() == 1;
+                    books.change(|book| match graceful {
+                        true => book.end(attempt, !fails),
+                        false if fails => {}
+                        false => note_done(book, attempt),
+                    });
+                    if fails { Err(std::io::Error::other("not yet")) } else { Ok(()) }
+                });
+                consumer.unwrap()
+            })
+            .collect();
+        let mut dice = Dice(3);
+        let mut pushed = 0;
+        while book.change(|book| book.done.len() as u64) < RECORDS {
+            for _ in 0..50.min(RECORDS - pushed) {
+                stream.push(dice.roll(u64::from(PARTITIONS)) as u32, keyed(dice.roll(40), pushed));
+                pushed += 1;
+            }
+            let (partition, member) =
+                (dice.roll(u64::from(PARTITIONS)) as u32, dice.roll(3) as usize);
+            match graceful {
+                true => stream.move_to(partition, member),
+                false => stream.steal_for(partition, member),
+            }
+            thread::sleep(Duration::from_micros(dice.roll(3_000)));
+        }
+        let mut counts = Vec::new();
+        for consumer in consumers {
+            counts.push(consumer.stop(PATIENCE).counts);
+        }
+        if graceful {
+            book.change(|book| book.check(RECORDS as usize));
+            assert!(counts.iter().all(|counts| counts.fenced == 0), "{counts:?}");
+        }
+        assert_eq!(book.change(|book| book.done.len() as u64), RECORDS);
+        if !graceful {
+            // What a member did last may have been fenced: then it comes once more.
+            (0..PARTITIONS).for_each(|partition| stream.move_to(partition, 3));
+            stream.exhaust();
+            builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
+        }
+        for partition in 0..PARTITIONS {
+            let progress = stream.committed(partition);
+            assert_eq!(progress.watermark(), progress.end());
+        }
+    }
+}
+
+fn note_done(book: &mut Book, attempt: &Attempt) {
+    *book.done.entry((attempt.partition().clone(), attempt.position())).or_default() += 1;
+}

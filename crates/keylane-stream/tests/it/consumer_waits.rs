@@ -1,0 +1,380 @@
+//! The owner of a consumer waits while there is nothing to do: it looks again when something has happened, or when a
+//! time has come that it waits for. Its waits are counted, not timed.
+//!
+//! It has waited for no time at all, again and again, where a time had passed that nothing could be done about: that
+//! of a commit while the one before was not answered, had just been refused or was hopeless, or while its
+//! partition was being given up; and the time to stop by, while the last commit was under way.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::consuming::{Door, PATIENCE, Watched, eventually, keyed, survey};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
+use keylane_stream::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use keylane_stream::tracker::{MapLimit, Progress};
+use keylane_stream::{Delivered, Partition, Position};
+
+/// How many looks are counted: few enough that no deadline passes meanwhile, enough to tell a habit.
+const LOOKS: usize = 5;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A source that does what the test says, and takes down how it is asked.
+#[derive(Clone)]
+struct Script(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified of every change.
+    changed: Condvar,
+}
+
+struct State {
+    together: bool,
+    events: VecDeque<Event>,
+    /// How commits are answered; none: not yet.
+    answer: Option<Result<(), CommitError>>,
+    /// Whether anything was committed, or was to be.
+    committed: bool,
+    /// Whose commits are not answered yet.
+    unanswered: Vec<Partition>,
+    /// Each poll fails.
+    dead: bool,
+    /// Whether looks are taken down, once there is nothing to be told.
+    counts: bool,
+    /// The same from the first commit on; and how that is answered when there are enough.
+    counts_from_commit: Option<Result<(), CommitError>>,
+    looks: Vec<Look>,
+    /// How often commits were seen to since the last poll: once a round at least.
+    rounds: u32,
+    rung: bool,
+}
+
+/// A poll that had nothing to say.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    timeout: Duration,
+    /// How many rounds there were since the poll before.
+    rounds: u32,
+}
+
+impl Script {
+    fn new() -> Self {
+        let state = State {
+            together: false,
+            events: VecDeque::new(),
+            answer: Some(Ok(())),
+            committed: false,
+            unanswered: Vec::new(),
+            dead: false,
+            counts: false,
+            counts_from_commit: None,
+            looks: Vec::new(),
+            rounds: 0,
+            rung: false,
+        };
+        Script(Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.0.changed.notify_all();
+    }
+
+    fn tell(&self, event: Event) {
+        self.change(|state| state.events.push_back(event));
+    }
+
+    fn assign(&self, number: u32) {
+        let progress = Progress::up_to(Position::ZERO);
+        let (partition, limit) = (name(number), MapLimit::KAFKA);
+        self.tell(Event::Assigned(Assigned { partition, progress, limit }));
+    }
+
+    fn push(&self, number: u32, position: u64, key: &str) {
+        let delivered = Delivered {
+            position: Position::new(position),
+            written: SystemTime::UNIX_EPOCH,
+            record: keyed(key, position),
+        };
+        self.tell(Event::Records { partition: name(number), records: vec![delivered] });
+    }
+
+    /// Answers commits from now on like this, those that wait for it first.
+    fn answer(&self, answer: Result<(), CommitError>) {
+        self.change(|state| state.answer(answer));
+    }
+
+    /// Takes looks down from now on.
+    fn count(&self) {
+        self.change(|state| state.counts = true);
+    }
+
+    fn await_commit(&self) {
+        let none = |state: &mut State| !state.committed;
+        let waited = self.0.changed.wait_timeout_while(self.state(), PATIENCE, none).unwrap();
+        assert!(!waited.1.timed_out(), "it does not commit");
+    }
+
+    fn count_after_a_commit(&self) {
+        self.await_commit();
+        self.count();
+    }
+
+    /// Waits until there were enough.
+    fn looks(&self) -> Vec<Look> {
+        let few = |state: &mut State| state.looks.len() < LOOKS;
+        let waited = self.0.changed.wait_timeout_while(self.state(), PATIENCE, few).unwrap();
+        assert!(!waited.1.timed_out(), "it does not look");
+        waited.0.looks.clone()
+    }
+
+    /// Checks that it waits for something: one look without is what makes a time pass that was near.
+    fn expect_waits(&self) {
+        let looks = self.looks();
+        let in_vain = |pair: &[Look]| pair.iter().all(|look| look.timeout.is_zero());
+        assert!(!looks.windows(2).any(in_vain), "it looks again and again: {looks:?}");
+    }
+}
+
+impl State {
+    fn answer(&mut self, answer: Result<(), CommitError>) {
+        for partition in std::mem::take(&mut self.unanswered) {
+            self.events.push_back(Event::Committed { partition, result: answer.clone() });
+        }
+        self.answer = Some(answer);
+    }
+
+    fn alive(&self) -> Result<(), SourceError> {
+        if self.dead { Err(SourceError::new("it is dead")) } else { Ok(()) }
+    }
+}
+
+fn name(number: u32) -> Partition {
+    Partition::new("t", number)
+}
+
+impl Source for Script {
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        _: usize,
+        events: &mut Vec<Event>,
+    ) -> Result<(), SourceError> {
+        let until = Instant::now() + timeout;
+        let mut state = self.state();
+        let rounds = std::mem::take(&mut state.rounds);
+        let counts = state.counts || state.committed && state.counts_from_commit.is_some();
+        if counts && state.events.is_empty() && state.looks.len() < LOOKS {
+            // It returns at once, as it may, so that what is counted takes no time.
+            state.looks.push(Look { timeout, rounds });
+            if state.looks.len() == LOOKS
+                && let Some(answer) = state.counts_from_commit.clone()
+            {
+                state.answer(answer);
+            }
+            self.0.changed.notify_all();
+            return state.alive();
+        }
+        loop {
+            state.alive()?;
+            events.extend(state.events.drain(..));
+            let left = until.saturating_duration_since(Instant::now());
+            if std::mem::take(&mut state.rung) || !events.is_empty() || left.is_zero() {
+                return Ok(());
+            }
+            state = self.0.changed.wait_timeout(state, left).unwrap().0;
+        }
+    }
+
+    fn commit(&mut self, commits: Vec<Commit>) {
+        self.change(|state| {
+            state.committed = true;
+            for Commit { partition, .. } in commits {
+                match state.answer.clone() {
+                    Some(result) => state.events.push_back(Event::Committed { partition, result }),
+                    None => state.unanswered.push(partition),
+                }
+            }
+        });
+    }
+
+    fn commits_together(&self) -> bool {
+        let mut state = self.state();
+        state.rounds += 1;
+        state.together
+    }
+
+    fn pause(&mut self, _: &Partition) {}
+
+    fn resume(&mut self, _: &Partition) {}
+
+    fn release(&mut self, _: &[Partition]) {}
+
+    fn close(&mut self, _: Duration) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(Waker::from(self.0.clone()))
+    }
+}
+
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.state.lock().unwrap().rung = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A consumer that stores by the time alone.
+fn builder(script: &Script, commit_every: Duration) -> Builder {
+    Consumer::builder(script.clone()).threads(2).commit(commit_every, u64::MAX)
+}
+
+/// With one partition and a record of it that is done.
+fn with_one_done(script: &Script, commit_every: Duration) -> Consumer {
+    script.assign(0);
+    script.push(0, 0, "a");
+    let consumer = builder(script, commit_every).start(|_: &Attempt| Ok::<_, Failure>(()));
+    let consumer = consumer.unwrap();
+    eventually(|| survey(&consumer).counts.handled == 1);
+    consumer
+}
+
+fn for_now() -> CommitError {
+    CommitError::Later("no coordinator".to_owned())
+}
+
+#[test]
+fn for_the_answer_to_the_last_commit_when_the_time_to_stop_is_over() {
+    let script = Script::new();
+    let consumer = with_one_done(&script, HOUR);
+    // By the source itself, for there is little time.
+    script.change(|state| (state.answer, state.counts_from_commit) = (None, Some(Ok(()))));
+    consumer.remote().stop(Duration::ZERO);
+    script.expect_waits();
+    assert_eq!(consumer.wait().counts.commits, 1);
+}
+
+#[test]
+fn until_the_last_commit_is_tried_again_when_the_time_to_stop_is_over() {
+    let script = Script::new();
+    let consumer = with_one_done(&script, HOUR);
+    script.change(|state| {
+        (state.answer, state.counts_from_commit) = (Some(Err(for_now())), Some(Ok(())));
+    });
+    consumer.remote().stop(Duration::ZERO);
+    script.expect_waits();
+    assert_eq!(consumer.wait().counts.commits, 1);
+}
+
+#[test]
+fn until_a_commit_is_tried_again_that_was_refused_for_now() {
+    let script = Script::new();
+    script.change(|state| state.answer = Some(Err(for_now())));
+    let consumer = with_one_done(&script, Duration::ZERO);
+    script.count_after_a_commit();
+    script.expect_waits();
+    script.answer(Ok(()));
+    eventually(|| survey(&consumer).counts.commits == 1);
+    consumer.stop(PATIENCE);
+}
+
+#[test]
+fn for_the_loss_of_a_partition_that_is_somebody_elses() {
+    let script = Script::new();
+    script.change(|state| state.answer = Some(Err(CommitError::NotOurs)));
+    let consumer = with_one_done(&script, Duration::ZERO);
+    script.count_after_a_commit();
+    script.expect_waits();
+    script.tell(Event::Lost(vec![name(0)]));
+    eventually(|| survey(&consumer).partitions.is_empty());
+    assert_eq!(consumer.stop(PATIENCE).counts.failed_commits, 1);
+}
+
+#[test]
+fn for_the_end_of_a_transaction_before_the_next_one_is_cut() {
+    let script = Script::new();
+    script.change(|state| (state.together, state.answer) = (true, None));
+    script.assign(1);
+    let consumer = with_one_done(&script, Duration::ZERO);
+    script.await_commit();
+    // The other partition has something for the next one.
+    script.push(1, 0, "b");
+    eventually(|| survey(&consumer).counts.handled == 2);
+    script.count();
+    script.expect_waits();
+    script.answer(Ok(()));
+    eventually(|| survey(&consumer).counts.commits == 2);
+    consumer.stop(PATIENCE);
+}
+
+#[test]
+fn for_what_runs_of_a_partition_that_is_given_up() {
+    let script = Script::new();
+    script.assign(0);
+    script.push(0, 0, "slow");
+    script.push(0, 1, "quick");
+    let (slow, quick, began) = (Door::closed(), Door::closed(), Watched::new(0));
+    let (doors, begins) = ((slow.clone(), quick.clone()), began.clone());
+    let consumer = builder(&script, Duration::ZERO).start(move |attempt: &Attempt| {
+        begins.change(|began| *began += 1);
+        let slow = attempt.key() == Some(b"slow");
+        if slow {
+            doors.0.pass()
+        } else {
+            doors.1.pass()
+        }
+        Ok::<_, Failure>(())
+    });
+    let consumer = consumer.unwrap();
+    began.until(|began| *began == 2);
+    consumer.remote().stop(PATIENCE);
+    eventually(|| survey(&consumer).stopping);
+    // What is done now is stored when the other one has ended, however often that is due before.
+    quick.open();
+    eventually(|| survey(&consumer).counts.handled == 1);
+    script.count();
+    // The first one has rounds from before. Of the others each has that in which it waits, and a few for what
+    // it looks at; and not thousands.
+    let looks = &script.looks()[1..];
+    assert!(looks.iter().all(|look| look.rounds < 10), "it looks again and again: {looks:?}");
+    slow.open();
+    let ended = consumer.wait();
+    assert_eq!((ended.counts.handled, ended.abandoned), (2, 0));
+}
+
+/// While a commit was on its way, a source was waited in, although it was dead and returned at once.
+#[test]
+fn for_what_runs_and_not_for_a_source_that_is_dead() {
+    let script = Script::new();
+    script.change(|state| state.answer = None);
+    script.assign(0);
+    script.push(0, 0, "slow");
+    script.push(0, 1, "quick");
+    let slow = Door::closed();
+    let door = slow.clone();
+    let consumer = builder(&script, Duration::ZERO).stop_within(PATIENCE);
+    let consumer = consumer.start(move |attempt: &Attempt| {
+        if attempt.key() == Some(b"slow") {
+            door.pass();
+        }
+        Ok::<_, Failure>(())
+    });
+    let consumer = consumer.unwrap();
+    script.await_commit();
+    script.change(|state| (state.dead, state.counts) = (true, true));
+    // The first failure stops the consumer, and with the second one the source is dead.
+    let looks = &script.looks()[2..];
+    assert!(looks.iter().all(|look| look.timeout.is_zero()), "it is waited in: {looks:?}");
+    slow.open();
+    let ended = consumer.wait();
+    assert!(matches!(ended.why, Why::Source(_)), "{}", ended.why);
+    assert_eq!((ended.counts.handled, ended.abandoned), (2, 0));
+}

@@ -1,0 +1,129 @@
+//! A full journal says so, has nothing half-written, and works on when there is room. A disk that fails
+//! ends it until it is opened again.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{everything, place, record};
+use keylane_stream::journal::{Journal, Retain, Settings, WriteError};
+use keylane_stream::tracker::Progress;
+use keylane_stream::{Position, Record};
+
+const PATH: &str = "KEYLANE_JOURNAL_ON_A_FAILING_DISK";
+
+fn at(number: u64) -> Position {
+    Position::new(number)
+}
+
+#[test]
+fn a_full_journal_says_so_and_has_nothing_in_part() {
+    let (_folder, path) = place();
+    let settings = Settings { most_bytes: Some(2_000_000) };
+    let journal = Journal::open_with(&path, &settings).unwrap();
+    let batch = vec![Record::without_key(vec![7; 10_000]); 10];
+    let mut batches = 0;
+    while journal.append_all(&batch).is_ok() {
+        batches += 1;
+    }
+    assert!((10..20).contains(&batches), "{batches}");
+    assert_eq!(journal.append_all(&batch), Err(WriteError::Full));
+    let end = journal.end();
+    assert_eq!((end, everything(&journal).len()), (at(batches * 10), batches as usize * 10));
+    assert_eq!(journal.check().unwrap().damage, []);
+
+    // A group can still say how far it is, and with that make room.
+    journal.commit("group", &Progress::up_to(end)).unwrap();
+    assert_eq!(journal.retain(Retain::Unfinished), Ok(end));
+    assert_eq!(journal.append_all(&batch), Ok(end..end.after(10).unwrap()));
+    drop(journal);
+    let journal = Journal::open_with(&path, &settings).unwrap();
+    assert_eq!(everything(&journal).len(), 10);
+    assert_eq!(journal.check().unwrap().damage, []);
+}
+
+/// A call that does not fit takes those down with it that came at the same time, were they written
+/// together and not tried again.
+#[test]
+fn what_does_not_fit_does_not_keep_others_out() {
+    let (_folder, path) = place();
+    let settings = Settings { most_bytes: Some(1_000_000) };
+    let journal = Journal::open_with(&path, &settings).unwrap();
+    let large = [Record::without_key(vec![7; 2_000_000])];
+    for _ in 0..20 {
+        let pending: Vec<_> = (0..9)
+            .map(|i| {
+                let records = if i % 3 == 1 { large.to_vec() } else { vec![record(i)] };
+                journal.append_later(&records).unwrap()
+            })
+            .collect();
+        for (i, pending) in pending.into_iter().enumerate() {
+            let answer = pending.wait();
+            if i % 3 == 1 {
+                assert_eq!(answer, Err(WriteError::Full));
+            } else {
+                assert!(answer.is_ok(), "{answer:?}");
+            }
+        }
+    }
+    let numbers = everything(&journal).into_iter().map(|delivered| delivered.record);
+    let expected = (0..20).flat_map(|_| [0, 2, 3, 5, 6, 8]).map(record);
+    assert!(numbers.eq(expected));
+}
+
+/// A limit on the size of its files makes the system refuse the child's writes in the middle of a
+/// transaction: not as a full disk does, but as a broken one.
+#[test]
+fn a_failed_write_ends_it_until_it_is_opened_again() {
+    let (_folder, path) = place();
+    let shell = "trap '' XFSZ; ulimit -f 300; exec \"$0\" --exact journal_full::writes_until_the_disk_fails --nocapture";
+    let child = Command::new("bash")
+        .args(["-c", shell])
+        .arg(env::current_exe().unwrap())
+        .env(PATH, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(child.stdout).unwrap();
+    assert!(child.status.success(), "{said}{}", String::from_utf8_lossy(&child.stderr));
+    let line = said.lines().find_map(|line| line.strip_prefix("acknowledged "));
+    let acknowledged: u64 = line.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
+    assert!(acknowledged > 5, "{acknowledged}");
+
+    let journal = Journal::open(&path).unwrap();
+    let all = everything(&journal);
+    // The one that failed may be there; the ones that were refused afterwards may not.
+    assert!([acknowledged, acknowledged + 1].contains(&(all.len() as u64)), "{}", all.len());
+    assert!((0..).zip(&all).all(|(number, delivered)| delivered.record == large(number)));
+    assert_eq!(journal.append(&large(0)), Ok(at(all.len() as u64)));
+    assert_eq!(journal.check().unwrap().damage, []);
+}
+
+fn large(number: u64) -> Record {
+    Record::new(number.to_string(), vec![number as u8; 10_000])
+}
+
+/// Not a test of its own: what the child does, in this same program.
+#[test]
+fn writes_until_the_disk_fails() {
+    let Some(path) = env::var_os(PATH) else { return };
+    // With one processor the harness has begun a line.
+    println!();
+    let journal = Journal::open(Path::new(&path)).unwrap();
+    let mut acknowledged = 0;
+    let failure = loop {
+        match journal.append(&large(acknowledged)) {
+            Ok(position) => assert_eq!(position, at(acknowledged)),
+            Err(error) => break error,
+        }
+        acknowledged += 1;
+    };
+    let WriteError::Failed { cause } = &failure else { panic!("{failure:?}") };
+    assert!(cause.contains("I/O"), "{cause}");
+    // Everything fails from now on, small or large, and says why; what is there can still be read.
+    assert_eq!(journal.append(&Record::default()), Err(failure.clone()));
+    assert_eq!(journal.commit("group", &Progress::up_to(at(0))), Err(failure.clone()));
+    assert_eq!(journal.retain(Retain::Newest(0)), Err(failure));
+    assert_eq!(journal.end(), at(acknowledged));
+    assert_eq!(everything(&journal).len() as u64, acknowledged);
+    println!("acknowledged {acknowledged}");
+}

@@ -1,0 +1,43 @@
+//! The integration tests of this crate, a module for each promise. They are one program, which links once.
+
+mod common;
+mod consumer_batches;
+mod consumer_bounds;
+mod consumer_crash;
+mod consumer_failures;
+mod consumer_journal;
+mod consumer_key_batches;
+mod consumer_lines;
+mod consumer_order;
+mod consumer_outputs;
+mod consumer_partitions;
+mod consumer_transactions;
+mod consumer_waits;
+mod consuming;
+mod guarantees;
+mod journal_basics;
+mod journal_crash;
+mod journal_damage;
+#[cfg(target_os = "linux")]
+mod journal_disk;
+mod journal_full;
+#[cfg(feature = "kafka")]
+mod kafka_broker;
+#[cfg(feature = "kafka")]
+mod kafka_exactly_once;
+#[cfg(feature = "kafka")]
+mod kafka_guarantees;
+#[cfg(feature = "kafka")]
+mod kafka_mock;
+#[cfg(feature = "kafka")]
+mod kafka_out_of_range;
+#[cfg(feature = "kafka")]
+mod kafka_output;
+#[cfg(feature = "kafka")]
+mod kafka_processes;
+#[cfg(feature = "kafka")]
+mod kafka_sink;
+#[cfg(feature = "kafka")]
+mod kafka_support;
+mod tracker_maps;
+mod tracker_model;

@@ -1,0 +1,262 @@
+//! The captures of a task that will not run are dropped before the next task of its key begins, and no
+//! worker waits meanwhile, whatever thread drops them: the one that cancels the task, its job, or the one
+//! that replaces it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::common::{Gate, LONG, OpenAtLast, hold, soon};
+use keylane::{Handle, KeyHasher, Pool};
+
+const KEY: u32 = 1;
+const OTHER: u32 = 2;
+
+/// A capture whose drop lasts until a gate is opened.
+struct Slow {
+    entered: Gate,
+    goes_on: Gate,
+    gone: Arc<AtomicBool>,
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.entered.open();
+        self.goes_on.pass();
+        self.gone.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What a test knows of such a capture.
+#[derive(Clone, Default)]
+struct Watched {
+    entered: Gate,
+    goes_on: Gate,
+    gone: Arc<AtomicBool>,
+}
+
+impl Watched {
+    fn capture(&self) -> Slow {
+        let Watched { entered, goes_on, gone } = self.clone();
+        Slow { entered, goes_on, gone }
+    }
+
+    /// A body that says whether the capture was gone when it began.
+    fn is_gone(&self) -> impl FnOnce() -> bool + Send + 'static {
+        let gone = self.gone.clone();
+        move || gone.load(Ordering::SeqCst)
+    }
+}
+
+/// One worker, which goes on with a key as long as that has tasks.
+fn one_worker() -> Arc<Pool<u32>> {
+    let pool = Pool::<u32>::builder().workers(1).quantum(1_000, LONG);
+    Arc::new(pool.build().expect("it can be built"))
+}
+
+/// The worker takes what there is, with the task whose captures are being dropped at its head.
+#[track_caller]
+fn worker_goes_on(pool: &Pool<u32, KeyHasher>) {
+    for _ in 0..100 {
+        assert!(pool.submit(OTHER, || ()).unwrap().wait().unwrap().is_done());
+    }
+}
+
+/// Drops the capture of the first task of the key on another thread, by `discard`, while the worker
+/// reaches it.
+#[track_caller]
+fn discard_slowly(
+    pool: &Pool<u32, KeyHasher>,
+    watched: &Watched,
+    held: crate::common::Hold,
+    discard: impl FnOnce() + Send + 'static,
+    next: impl FnOnce() -> Handle<bool>,
+) {
+    let _opens = OpenAtLast(watched.goes_on.clone());
+    let discards = thread::spawn(discard);
+    watched.entered.pass();
+    let next = next();
+    held.let_go();
+    worker_goes_on(pool);
+    assert!(!next.is_finished(), "the captures of the task before it are still there");
+    watched.goes_on.open();
+    discards.join().unwrap();
+    assert_eq!(next.wait().unwrap().done(), Some(true), "it began before they were gone");
+}
+
+#[test]
+fn of_a_closure_that_is_cancelled() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let task = pool.submit(KEY, move || drop(slow)).unwrap();
+        let next = || pool.submit(KEY, watched.is_gone()).unwrap();
+        discard_slowly(&pool, &watched, held, move || assert!(task.cancel()), next);
+    });
+}
+
+#[test]
+fn of_a_rollup_that_is_cancelled() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, [KEY, 7]), watched.capture());
+        let task = pool.submit([KEY, 7], move || drop(slow)).unwrap();
+        let next = || pool.submit(KEY, watched.is_gone()).unwrap();
+        discard_slowly(&pool, &watched, held, move || assert!(task.cancel()), next);
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn of_a_future_that_is_cancelled_before_it_began() {
+    soon(|| {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let pool = Pool::<u32>::builder().workers(1).quantum(1_000, LONG);
+        let pool = Arc::new(pool.runtime(runtime.handle().clone(), 10).build().unwrap());
+        let watched = Watched::default();
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let task = pool.submit_future(KEY, async move { drop(slow) }).unwrap();
+        let next = || pool.submit(KEY, watched.is_gone()).unwrap();
+        discard_slowly(&pool, &watched, held, move || assert!(task.cancel()), next);
+    });
+}
+
+#[test]
+fn of_a_subtask_whose_job_is_cancelled() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        // With another worker, so that the job is split while the first one is held.
+        pool.set_workers(2).unwrap();
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let job = pool.job("slow").each_keyed([(KEY, move || drop(slow))]).run().unwrap();
+        crate::common::eventually(|| job.progress().waiting == 1);
+        pool.set_workers(1).unwrap();
+        let next = || pool.submit(KEY, watched.is_gone()).unwrap();
+        discard_slowly(&pool, &watched, held, move || job.cancel(), next);
+    });
+}
+
+/// The new task takes the place of the old one.
+#[test]
+fn of_a_task_that_is_replaced_in_its_place() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let (submits, is_gone) = (pool.clone(), watched.is_gone());
+        let (tell, new) = std::sync::mpsc::channel();
+        let replace = move || tell.send(submits.submit_latest(KEY, is_gone).unwrap()).unwrap();
+        let next = || pool.submit(KEY, watched.is_gone()).unwrap();
+        discard_slowly(&pool, &watched, held, replace, next);
+        assert!(old.wait().unwrap().is_superseded());
+        assert_eq!(new.recv().unwrap().wait().unwrap().done(), Some(true));
+    });
+}
+
+/// Something has come behind the old one, so the new one has another place.
+#[test]
+fn of_a_task_that_is_replaced_by_one_behind_others() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let _old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let between = pool.submit(KEY, || ()).unwrap();
+        let _opens = OpenAtLast(watched.goes_on.clone());
+        let (submits, is_gone) = (pool.clone(), watched.is_gone());
+        let replaces = thread::spawn(move || submits.submit_latest(KEY, is_gone).unwrap());
+        watched.entered.pass();
+        held.let_go();
+        assert!(between.wait().unwrap().is_done(), "it does not wait for them");
+        worker_goes_on(&pool);
+        watched.goes_on.open();
+        assert_eq!(replaces.join().unwrap().wait().unwrap().done(), Some(true));
+    });
+}
+
+/// The worker has reached the new task, which waits for the captures of the old one. A key that is paused
+/// then begins nothing all the same.
+#[test]
+fn of_a_task_that_is_replaced_while_its_key_is_paused() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let _old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let _opens = OpenAtLast(watched.goes_on.clone());
+        let (submits, is_gone) = (pool.clone(), watched.is_gone());
+        let replaces = thread::spawn(move || submits.submit_latest(KEY, is_gone).unwrap());
+        watched.entered.pass();
+        held.let_go();
+        worker_goes_on(&pool);
+        assert!(pool.pause_key(&KEY));
+        watched.goes_on.open();
+        let new = replaces.join().unwrap();
+        worker_goes_on(&pool);
+        assert!(!new.is_finished(), "its key is paused");
+        let more = pool.submit(KEY, || ()).unwrap();
+        assert!(pool.resume_key(&KEY));
+        assert_eq!(new.wait().unwrap().done(), Some(true));
+        assert!(more.wait().unwrap().is_done());
+        pool.drain(None).unwrap();
+        assert!(pool.snapshot(9).hottest.is_empty());
+    });
+}
+
+#[test]
+fn of_a_task_that_is_replaced_while_the_pool_is_stopped() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let _old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let _opens = OpenAtLast(watched.goes_on.clone());
+        let submits = pool.clone();
+        let replaces = thread::spawn(move || submits.submit_latest(KEY, || ()).unwrap());
+        watched.entered.pass();
+        held.let_go();
+        worker_goes_on(&pool);
+        let unrun = pool.stop_now();
+        assert_eq!(unrun.len(), 1, "the new task has not begun");
+        watched.goes_on.open();
+        let new = replaces.join().unwrap();
+        drop(unrun);
+        assert!(new.wait().unwrap().is_cancelled());
+        pool.drain(None).unwrap();
+    });
+}
+
+/// A cancelled task that is being dropped is replaced: the new one waits for that drop as well.
+#[test]
+fn of_a_task_that_is_cancelled_and_then_replaced() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let next = || pool.submit_latest(KEY, watched.is_gone()).unwrap();
+        discard_slowly(&pool, &watched, held, move || assert!(old.cancel()), next);
+    });
+}
+
+/// A guard that releases something in the pool when it is dropped, and waits for that: the only worker
+/// waited for the thread that cancels, and that thread for the worker.
+#[test]
+fn whose_drop_waits_for_the_pool() {
+    soon(|| {
+        struct Releases {
+            pool: Arc<Pool<u32>>,
+            held: Option<crate::common::Hold>,
+        }
+        impl Drop for Releases {
+            fn drop(&mut self) {
+                self.held.take();
+                worker_goes_on(&self.pool);
+            }
+        }
+        let pool = one_worker();
+        let guard = Releases { pool: pool.clone(), held: Some(hold(&pool, KEY)) };
+        let task = pool.submit(KEY, move || drop(guard)).unwrap();
+        let next = pool.submit(KEY, || ()).unwrap();
+        assert!(task.cancel());
+        assert!(next.wait().unwrap().is_done());
+        assert!(task.wait().unwrap().is_cancelled());
+    });
+}

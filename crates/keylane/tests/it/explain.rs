@@ -1,0 +1,362 @@
+//! Everything that waits can say why, and everything that runs, where and for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Gate, OpenAtLast, eventually, soon};
+use keylane::{
+    Claims, Compatibility, Hold, Holder, IntoClaims, JobState, KeyState, Pool, PoolReason,
+    TaskState,
+};
+
+/// Occupies keys until the gate opens, and has begun when this returns.
+fn occupy(pool: &Pool<&'static str>, keys: impl IntoClaims<&'static str>, gate: &Gate) {
+    let (wait, begun) = (gate.clone(), Gate::new());
+    let begin = begun.clone();
+    pool.execute(keys, move || {
+        begin.open();
+        wait.pass();
+    })
+    .unwrap();
+    begun.pass();
+}
+
+fn scene(workers: usize) -> (Pool<&'static str>, Gate, OpenAtLast) {
+    let pool = Pool::builder().workers(workers).build().unwrap();
+    let gate = Gate::new();
+    (pool, gate.clone(), OpenAtLast(gate))
+}
+
+#[test]
+fn a_task_says_behind_how_many_it_waits_and_who_has_its_key() {
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        occupy(&pool, "a", &gate);
+        let second = pool.submit("a", || {}).unwrap();
+        let third = pool.submit("a", || {}).unwrap();
+        for (task, tasks) in [(&second, 1), (&third, 2)] {
+            let why = pool.explain_task(task);
+            let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
+            assert_eq!((ahead[0].key, ahead[0].tasks, ahead.len()), ("a", tasks, 1));
+            let Holder::Running(running) = &ahead[0].holder else { panic!("{why:?}") };
+            assert!(running.worker.is_some() && running.at_least <= running.at_most);
+            assert!(why.age.is_some());
+            assert!(why.to_string().contains("runs on worker"), "{why}");
+        }
+        gate.open();
+        second.wait().unwrap().unwrap();
+        eventually(|| pool.explain_task(&third).state == TaskState::Over);
+    });
+}
+
+#[test]
+fn a_running_task_says_where() {
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        let (wait, begun) = (gate.clone(), Gate::new());
+        let begin = begun.clone();
+        let body = move || {
+            begin.open();
+            wait.pass();
+        };
+        let task = pool.submit("a", body).unwrap();
+        begun.pass();
+        let why = pool.explain_task(&task);
+        let TaskState::Running(running) = &why.state else { panic!("{why:?}") };
+        assert!(running.worker.is_some_and(|worker| worker < 2));
+        let before = running.at_least;
+        eventually(|| match pool.explain_task(&task).state {
+            TaskState::Running(now) => now.at_least > before,
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+#[test]
+fn with_no_worker_free_a_task_is_ready_or_not_looked_at() {
+    soon(|| {
+        let (pool, gate, _open) = scene(1);
+        occupy(&pool, "a", &gate);
+        let tasks: Vec<_> = ["b", "c"].map(|key| pool.submit(key, || {}).unwrap()).into();
+        for task in &tasks {
+            let why = pool.explain_task(task);
+            assert!(
+                matches!(why.state, TaskState::Queued { .. } | TaskState::Ready { .. }),
+                "{why}"
+            );
+        }
+        let why = pool.explain();
+        let busy = PoolReason::AllWorkersBusy { workers: 1, startable: 2 };
+        assert!(why.reasons.contains(&busy), "{why}");
+        assert!(matches!(pool.explain_key(&"b").state, KeyState::Queued { .. }));
+    });
+}
+
+#[test]
+fn who_shares_waits_only_for_who_does_not() {
+    soon(|| {
+        let (pool, gate, _open) = scene(4);
+        occupy(&pool, Claims::shared("a"), &gate);
+        let writer = pool.submit("a", || {}).unwrap();
+        let reader = pool.submit(Claims::shared("a"), || {}).unwrap();
+        let last = pool.submit(Claims::shared("a"), || {}).unwrap();
+        for (task, tasks) in [(&writer, 1), (&reader, 2), (&last, 2)] {
+            let why = pool.explain_task(task);
+            let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
+            assert_eq!(ahead[0].tasks, tasks, "{why}");
+        }
+        assert_eq!(pool.explain_key(&"a").tasks, 4);
+    });
+}
+
+#[test]
+fn a_rollup_names_the_keys_that_it_waits_for() {
+    soon(|| {
+        let (pool, gate, _open) = scene(4);
+        occupy(&pool, "b", &gate);
+        let rollup = pool.submit(["a", "b", "c"], || {}).unwrap();
+        let behind = pool.submit("a", || {}).unwrap();
+        // Once the workers have entered them.
+        eventually(|| matches!(pool.explain_key(&"a").state, KeyState::Held(Holder::Rollup(_))));
+        let why = pool.explain_task(&rollup);
+        let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
+        assert_eq!(ahead.iter().map(|ahead| ahead.key).collect::<Vec<_>>(), ["b"], "{why}");
+        assert!(matches!(ahead[0].holder, Holder::Running(_)), "{why}");
+        let why = pool.explain_task(&behind);
+        let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
+        assert_eq!(ahead[0].holder, Holder::Rollup(vec!["b"]), "{why}");
+        assert_eq!(pool.explain_key(&"a").state, KeyState::Held(Holder::Rollup(vec!["b"])));
+        assert!(pool.explain().reasons.iter().any(|why| matches!(why, PoolReason::Behind { .. })));
+    });
+}
+
+#[test]
+fn who_waits_behind_a_running_rollup_is_told_where_that_runs() {
+    soon(|| {
+        let (pool, gate, _open) = scene(3);
+        occupy(&pool, ["a", "b"], &gate);
+        for key in ["a", "b"] {
+            let task = pool.submit(key, || {}).unwrap();
+            let why = pool.explain_task(&task);
+            let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
+            assert!(matches!(ahead[0].holder, Holder::Running(_)), "{why}");
+        }
+    });
+}
+
+#[test]
+fn what_waits_for_a_barrier_says_so() {
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        occupy(&pool, "a", &gate);
+        let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
+        let task = pool.submit("b", || {}).unwrap();
+        assert_eq!(pool.explain_task(&barrier).state, TaskState::IsBarrier);
+        let waits = TaskState::BehindBarrier { running: false };
+        assert_eq!(pool.explain_task(&task).state, waits);
+        assert_eq!(pool.explain_key(&"b").state, KeyState::BehindBarrier { running: false });
+        gate.open();
+        task.wait().unwrap().unwrap();
+
+        let gate = Gate::new();
+        let _open = OpenAtLast(gate.clone());
+        occupy(&pool, Claims::barrier(), &gate);
+        let task = pool.submit("b", || {}).unwrap();
+        let waits = TaskState::BehindBarrier { running: true };
+        assert_eq!(pool.explain_task(&task).state, waits);
+        assert!(pool.explain().reasons.contains(&PoolReason::Barrier { running: true }));
+    });
+}
+
+#[test]
+fn a_key_without_tasks_is_idle_and_a_pool_without_any_has_nothing_to_do() {
+    soon(|| {
+        let (pool, ..) = scene(2);
+        let why = pool.explain_key(&"a");
+        assert_eq!((why.state, why.tasks, why.age), (KeyState::Idle, 0, None));
+        assert_eq!(pool.explain().reasons, [PoolReason::NothingToDo]);
+        pool.close();
+        assert_eq!(pool.explain().reasons, [PoolReason::Closed, PoolReason::NothingToDo]);
+    });
+}
+
+#[test]
+fn who_waits_for_room_is_a_reason() {
+    soon(|| {
+        let pool = Pool::<&str>::builder().workers(1).capacity(1).build().unwrap();
+        let pool = Arc::new(pool);
+        let gate = Gate::new();
+        let _open = OpenAtLast(gate.clone());
+        occupy(&pool, "a", &gate);
+        let submitter = pool.clone();
+        let submitter = std::thread::spawn(move || submitter.execute("b", || {}).unwrap());
+        let full = PoolReason::NoRoom { waiting: 1, unfinished: 1, capacity: 1 };
+        eventually(|| pool.explain().reasons.contains(&full));
+        gate.open();
+        submitter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_job_says_why_it_is_where_it_is() {
+    soon(|| {
+        let pool = Pool::<&str>::builder().workers(1).max_active_jobs(1).build().unwrap();
+        let gate = Gate::new();
+        let _open = OpenAtLast(gate.clone());
+        let begun = Gate::new();
+        let (wait, begin) = (gate.clone(), begun.clone());
+        let first = (0..2).map(move |_| {
+            let (wait, begin) = (wait.clone(), begin.clone());
+            move || {
+                begin.open();
+                wait.pass();
+            }
+        });
+        let first = pool.job("first").each(first).collect().unwrap();
+        begun.pass();
+        let second = pool.job("second").each((0..1).map(|n| move || n)).collect().unwrap();
+        let third = pool.job("third").each((0..1).map(|n| move || n)).collect().unwrap();
+        let running = pool.explain_job(first.id());
+        assert!(matches!(running, JobState::Running { workers: 1, .. }), "{running}");
+        assert_eq!(pool.explain_job(second.id()), JobState::NotAdmitted { ahead: 0 });
+        assert_eq!(pool.explain_job(third.id()), JobState::NotAdmitted { ahead: 1 });
+        assert!(third.pause());
+        assert_eq!(pool.explain_job(third.id()), JobState::Paused);
+        assert!(pool.explain().reasons.contains(&PoolReason::JobsNotAdmitted { jobs: 1 }));
+        gate.open();
+        let id = first.id();
+        first.wait().unwrap().unwrap();
+        assert_eq!(pool.explain_job(id), JobState::Over);
+        third.cancel();
+    });
+}
+
+#[test]
+fn a_kept_turn_is_seen_to_hold_its_key() {
+    soon(|| {
+        let (send, turns) = std::sync::mpsc::channel();
+        let send = std::sync::Mutex::new(send);
+        let pool = Pool::<&str>::builder().workers(1);
+        let pool = pool.build_handler_with_turns(move |_, _: (), turn| {
+            send.lock().unwrap().send(turn).unwrap();
+        });
+        let pool = pool.unwrap();
+        pool.send("a", ()).unwrap();
+        pool.send("a", ()).unwrap();
+        let turn = turns.recv().unwrap();
+        // Until the handler has returned it is its worker that runs it.
+        eventually(|| {
+            let why = pool.explain_key(&"a");
+            let KeyState::Held(Holder::Running(running)) = &why.state else { panic!("{why:?}") };
+            assert_eq!(why.tasks, 2);
+            running.worker.is_none()
+        });
+        drop(turn);
+        drop(turns.recv().unwrap());
+        pool.drain(None).unwrap();
+    });
+}
+
+#[test]
+fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
+    soon(|| {
+        let pool = Pool::<u64>::builder().workers(2).capacity(1000).build().unwrap();
+        let next = Arc::new(crate::common::Log::new());
+        let asks = Gate::new();
+        std::thread::scope(|scope| {
+            let asker = scope.spawn(|| {
+                let mut asked = 0_u64;
+                while pool.snapshot(0).finished < 20_000 {
+                    for key in 0..4 {
+                        let _ = pool.explain_key(&key).to_string();
+                    }
+                    let _ = (pool.explain().to_string(), pool.stalled(Duration::ZERO).len());
+                    asked += 1;
+                    asks.open();
+                }
+                asked
+            });
+            // Otherwise all could be over before it has begun.
+            asks.pass();
+            for task in 0..20_000_u64 {
+                let log = (*next).clone();
+                match task % 50 {
+                    0 => pool.execute([0, 1, 2, 3], move || log.push(task)).unwrap(),
+                    1 => pool.execute(Claims::barrier(), move || log.push(task)).unwrap(),
+                    _ => pool.execute(0, move || log.push(task)).unwrap(),
+                }
+                if task % 10 == 9 {
+                    let watched = pool.submit(task % 4, || {}).unwrap();
+                    let _ = pool.explain_task(&watched).to_string();
+                }
+            }
+            assert!(asker.join().unwrap() > 0);
+        });
+        pool.drain(None).unwrap();
+        // All of them conflict on key 0 or as barriers, so they ran in the order of submission.
+        assert!(next.take().windows(2).all(|pair| pair[0] < pair[1]));
+    });
+}
+
+#[test]
+fn a_key_on_hold_says_so_and_so_do_its_tasks() {
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        pool.pause_key(&"a");
+        let idle = pool.explain_key(&"a");
+        assert_eq!((idle.tasks, &idle.state), (0, &KeyState::Idle));
+        assert!(matches!(idle.hold, Some(Hold::Paused { .. })), "{idle}");
+
+        let first = pool.submit("a", || {}).unwrap();
+        let both = pool.submit(["a", "b"], || {}).unwrap();
+        for (task, tasks) in [(&first, 0), (&both, 1)] {
+            let why = pool.explain_task(task);
+            let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
+            assert_eq!((ahead[0].key, ahead[0].tasks), ("a", tasks));
+            assert!(matches!(ahead[0].holder, Holder::OnHold(Hold::Paused { .. })), "{why:?}");
+            assert!(why.to_string().contains("paused"), "{why}");
+        }
+        let key = pool.explain_key(&"a");
+        assert_eq!(key.tasks, 2);
+        assert!(matches!(key.state, KeyState::Held(Holder::OnHold(_))), "{key:?}");
+        assert!(pool.explain().reasons.contains(&PoolReason::OnHold { keys: 1 }));
+
+        // A running task has its key to the end, hold or no hold.
+        occupy(&pool, "c", &gate);
+        pool.pause_key(&"c");
+        let key = pool.explain_key(&"c");
+        assert!(matches!(key.state, KeyState::Held(Holder::Running(_))), "{key:?}");
+        assert!(key.hold.is_some() && key.to_string().contains("paused"), "{key}");
+        gate.open();
+
+        pool.resume_key(&"a");
+        pool.resume_key(&"c");
+        first.wait().unwrap().unwrap();
+        both.wait().unwrap().unwrap();
+        assert_eq!(pool.explain_key(&"a").hold, None);
+    });
+}
+
+#[test]
+fn a_task_that_is_incompatible_with_another_says_so() {
+    struct Alone;
+    impl Compatibility for Alone {
+        fn is_compatible(&self, _: &Self) -> bool {
+            false
+        }
+    }
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        occupy(&pool, Claims::described(Alone), &gate);
+        let unkeyed = pool.submit(Claims::described(Alone), || {}).unwrap();
+        let keyed = pool.submit(Claims::exclusive("a").with_descriptor(Alone), || {}).unwrap();
+        // A worker may have to look at them first.
+        for task in [&unkeyed, &keyed] {
+            eventually(|| pool.explain_task(task).state == TaskState::BehindIncompatible);
+        }
+        gate.open();
+        unkeyed.wait().unwrap().unwrap();
+        eventually(|| pool.explain_task(&keyed).state == TaskState::Over);
+        keyed.wait().unwrap().unwrap();
+    });
+}

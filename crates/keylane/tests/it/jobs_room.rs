@@ -1,0 +1,122 @@
+//! A job takes the room of one task until it is over: submitting it waits for that, for as long as it was
+//! told to, and what was refused comes back.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::common::{Gate, OpenAtLast, soon};
+use keylane::{Pool, SubmitErrorKind};
+
+/// A pool with room for one task, which has one.
+fn full() -> (Pool<u32>, OpenAtLast, keylane::Handle<()>) {
+    let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
+    let gate = Gate::new();
+    let open = OpenAtLast(gate.clone());
+    let busy = pool.submit(1, move || gate.pass()).unwrap();
+    (pool, open, busy)
+}
+
+#[test]
+fn a_job_that_must_not_wait_comes_back_from_a_full_pool() {
+    soon(|| {
+        let (pool, open, busy) = full();
+        for (timeout, why) in [
+            (Duration::ZERO, SubmitErrorKind::Full),
+            (Duration::from_nanos(1), SubmitErrorKind::TimedOut),
+        ] {
+            let plan = || pool.job("refused").within(timeout).each((0..10).map(|n| move || n));
+            let refused = plan().run().unwrap_err();
+            assert_eq!(refused.kind(), why);
+            assert_eq!(plan().collect().unwrap_err().kind(), why);
+            let (_, init, _) = plan().fold(7, |sum, n| sum + n).unwrap_err().into_inner();
+            assert_eq!(init, 7);
+            assert_eq!(plan().fold_outcomes(0, |sum, _| sum).unwrap_err().kind(), why);
+            assert!(pool.jobs().is_empty());
+        }
+        let again = pool.job("again").within(Duration::ZERO).each((0..10).map(|n| move || n));
+        let again = again.collect().unwrap_err().into_inner();
+        drop(open);
+        assert!(busy.wait().unwrap().is_done());
+        // The slot is counted as free a moment after the outcome is there.
+        pool.drain(None).unwrap();
+        assert_eq!(again.collect().unwrap_err().kind(), SubmitErrorKind::Closed);
+    });
+}
+
+#[test]
+fn a_job_waits_for_room_as_long_as_it_may() {
+    soon(|| {
+        for within in [None, Some(Duration::from_secs(3600)), Some(Duration::MAX)] {
+            let (pool, open, busy) = full();
+            std::thread::scope(|scope| {
+                let job = scope.spawn(|| {
+                    let job = pool.job("waits");
+                    let job = match within {
+                        Some(timeout) => job.within(timeout),
+                        None => job,
+                    };
+                    job.each((0..10).map(|n| move || n)).collect().unwrap()
+                });
+                crate::common::eventually(|| pool.snapshot(0).submitters_waiting == 1);
+                drop(open);
+                assert!(busy.wait().unwrap().is_done());
+                let job = job.join().unwrap();
+                assert_eq!(job.wait().unwrap().unwrap(), (0..10).collect::<Vec<_>>());
+            });
+        }
+    });
+}
+
+#[test]
+fn a_job_from_inside_a_task_is_not_refused() {
+    soon(|| {
+        let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
+        let pool = std::sync::Arc::new(pool);
+        let inner = pool.clone();
+        let task = pool.submit(1, move || {
+            let job = inner.job("inside").within(Duration::ZERO);
+            job.each((0..10).map(|n| move || n)).collect().unwrap()
+        });
+        let job = task.unwrap().wait().unwrap().unwrap();
+        assert_eq!(job.wait().unwrap().unwrap().len(), 10);
+        drop(pool);
+    });
+}
+
+/// Panics when it is asked how many there are left.
+struct PanicsInHint;
+
+impl Iterator for PanicsInHint {
+    type Item = fn();
+
+    fn next(&mut self) -> Option<fn()> {
+        None
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        panic!("asked, on purpose");
+    }
+}
+
+/// A job asked its iterator how many subtasks there are when it had its room already. A panic there came to
+/// who submitted it, and the room was gone for good: a full pool never had any again, and no drain ended.
+#[test]
+fn an_iterator_that_panics_when_it_is_asked_keeps_no_room() {
+    soon(|| {
+        let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
+        let plan = || pool.job("asked").within(Duration::ZERO).each(PanicsInHint);
+        let submits: [&dyn Fn(); 4] = [
+            &|| drop(plan().run()),
+            &|| drop(plan().collect()),
+            &|| drop(plan().fold((), |(), ()| ())),
+            &|| drop(plan().fold_outcomes((), |(), _| ())),
+        ];
+        for submit in submits {
+            let panics = catch_unwind(AssertUnwindSafe(submit));
+            assert!(panics.is_err(), "the panic is the submitter's");
+            assert_eq!(pool.snapshot(0).unfinished, 0);
+        }
+        assert!(pool.try_submit(1, || ()).unwrap().wait().unwrap().is_done());
+        pool.drain(None).unwrap();
+    });
+}

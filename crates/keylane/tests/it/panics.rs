@@ -1,0 +1,410 @@
+//! A panic of what belongs to the user costs its task and no worker: a waker, and the hash, the comparison,
+//! the clone or the drop of a key. Where one leaves a part of the pool half changed the pool is poisoned: it
+//! says so to every later call, and all that waits for it learns it.
+
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use crate::common::{Collide, Gate, LONG, OpenAtLast, eventually, soon};
+use keylane::{DrainError, Handle, KeyHasher, Pool, SubmitErrorKind};
+
+/// Panics instead of waking.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker, on purpose");
+    }
+}
+
+fn poll_with_panic<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(&Waker::from(Arc::new(Panics))))
+}
+
+/// Fails unless as many tasks as there are workers can run at the same time.
+#[track_caller]
+fn check_workers(pool: &Pool<u32, KeyHasher>, workers: usize) {
+    let meet = Arc::new(std::sync::Barrier::new(workers));
+    let handles: Vec<_> = (0..workers)
+        .map(|n| {
+            let meet = meet.clone();
+            pool.submit(100 + n as u32, move || _ = meet.wait()).unwrap()
+        })
+        .collect();
+    for handle in handles {
+        assert!(handle.wait().unwrap().is_done());
+    }
+    assert!(!pool.snapshot(0).poisoned);
+}
+
+/// The slot of a task that ends goes to a submission whose waker panics: the worker unwound with the next
+/// task in its hand, whose key was never given back.
+#[test]
+fn a_waker_of_a_submission_that_waits_for_room() {
+    soon(|| {
+        // A task with one key ends in a worker's step, a rollup on a way of its own.
+        for keys in [vec![1], vec![1, 2]] {
+            let pool = Pool::<u32>::builder().workers(1).capacity(2).build().unwrap();
+            let held = crate::common::hold(&pool, keys);
+            let next = pool.submit(1, || ()).unwrap();
+            let mut waits = Box::pin(pool.submit_async(3, || ()));
+            assert!(poll_with_panic(waits.as_mut()).is_pending());
+            held.let_go();
+            assert!(next.wait().unwrap().is_done());
+            let Poll::Ready(handle) = poll_with_panic(waits.as_mut()) else {
+                panic!("it has room")
+            };
+            assert!(handle.unwrap().wait().unwrap().is_done());
+            check_workers(&pool, 1);
+            pool.drain(None).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_waker_of_a_submission_that_waits_for_its_key() {
+    soon(|| {
+        for keys in [vec![1], vec![1, 2]] {
+            let pool = Pool::<u32>::builder().workers(1).max_waiting_per_key(1).build().unwrap();
+            let held = crate::common::hold(&pool, keys);
+            let next = pool.submit(3, || ()).unwrap();
+            let mut waits = Box::pin(pool.submit_async(1, || ()));
+            assert!(poll_with_panic(waits.as_mut()).is_pending());
+            held.let_go();
+            assert!(next.wait().unwrap().is_done());
+            let mut handle = None;
+            eventually(|| match poll_with_panic(waits.as_mut()) {
+                Poll::Ready(entered) => {
+                    handle = Some(entered.unwrap());
+                    true
+                }
+                Poll::Pending => false,
+            });
+            assert!(handle.unwrap().wait().unwrap().is_done());
+            check_workers(&pool, 1);
+            pool.drain(None).unwrap();
+        }
+    });
+}
+
+/// What waits for a task is no part of it: the task has not failed.
+#[test]
+fn a_waker_of_a_handle_and_of_a_job() {
+    soon(|| {
+        let pool = Pool::<u32>::builder().workers(2).build().unwrap();
+        let gate = Gate::new();
+        let _opens = OpenAtLast(gate.clone());
+        let (wait, wait_in_job) = (gate.clone(), gate.clone());
+        let mut handle = Box::pin(pool.submit(1, move || wait.pass()).unwrap());
+        let pieces = [(2, move || wait_in_job.pass())];
+        let mut job = Box::pin(pool.job("waits").each_keyed(pieces).run().unwrap());
+        assert!(poll_with_panic(handle.as_mut()).is_pending());
+        assert!(poll_with_panic(job.as_mut()).is_pending());
+        gate.open();
+        eventually(|| handle.is_finished() && job.is_finished());
+        assert!(handle.as_mut().get_mut().try_take().unwrap().is_done());
+        assert!(job.as_mut().get_mut().try_take().unwrap().is_done());
+        check_workers(&pool, 2);
+        assert_eq!(pool.snapshot(0).panicked, 0);
+        pool.drain(None).unwrap();
+    });
+}
+
+/// A waker whose drop and clone look at the handle that it is kept by: they were called under its lock.
+#[test]
+fn a_waker_may_look_at_the_handle_that_keeps_it() {
+    soon(|| {
+        struct Looks(Arc<crate::common::Wakes>, std::sync::Mutex<Option<Arc<Handle<()>>>>);
+        impl Wake for Looks {
+            fn wake(self: Arc<Self>) {
+                self.0.clone().wake();
+            }
+        }
+        impl Drop for Looks {
+            fn drop(&mut self) {
+                let handle = crate::common::lock(&self.1).take();
+                assert!(handle.is_none_or(|handle| !handle.is_finished()));
+            }
+        }
+        let pool = crate::common::pool(1);
+        let held = crate::common::hold(&pool, 1);
+        let mut handle = pool.submit(1, || ()).unwrap();
+        let watched = Arc::new(pool.submit(1, || ()).unwrap());
+        // The first is dropped when the second comes, and looks at a handle then; were it its own, the
+        // borrow checker would be in the way, so a thread asks for that one meanwhile.
+        let first = Waker::from(Arc::new(Looks(crate::common::Wakes::new(), Some(watched).into())));
+        assert!(
+            std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(&first)).is_pending()
+        );
+        drop(first);
+        let second = Waker::from(crate::common::Wakes::new());
+        assert!(
+            std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(&second)).is_pending()
+        );
+        held.let_go();
+        assert!(handle.wait().unwrap().is_done());
+    });
+}
+
+/// What a key does when it is armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Hash,
+    Eq,
+    Clone,
+    Drop,
+}
+
+/// A key that panics, once it is armed.
+#[derive(Debug)]
+struct Key {
+    id: u32,
+    fault: Fault,
+    armed: Arc<AtomicBool>,
+}
+
+impl Key {
+    #[track_caller]
+    fn fail(&self, at: Fault) {
+        if self.fault == at && self.armed.load(Ordering::SeqCst) && !thread::panicking() {
+            panic!("a key, on purpose: {at:?}");
+        }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.fail(Fault::Hash);
+        self.id.hash(state);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.fail(Fault::Eq);
+        self.id == other.id
+    }
+}
+
+impl Eq for Key {}
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        self.fail(Fault::Clone);
+        Key { id: self.id, fault: self.fault, armed: self.armed.clone() }
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.fail(Fault::Drop);
+    }
+}
+
+/// Makes keys that are armed together.
+struct Keys {
+    fault: Fault,
+    armed: Arc<AtomicBool>,
+}
+
+impl Keys {
+    fn new(fault: Fault) -> Self {
+        Keys { fault, armed: Arc::default() }
+    }
+
+    fn key(&self, id: u32) -> Key {
+        Key { id, fault: self.fault, armed: self.armed.clone() }
+    }
+
+    fn arm(&self, armed: bool) {
+        self.armed.store(armed, Ordering::SeqCst);
+    }
+}
+
+/// A pool in which every look at a key compares it.
+fn colliding(workers: usize) -> Pool<Key, Collide> {
+    Pool::<Key>::builder().workers(workers).capacity(64).hasher(Collide).build().unwrap()
+}
+
+#[track_caller]
+fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
+    keys.arm(false);
+    for _ in 0..3 {
+        assert_eq!(pool.submit(keys.key(1), || ()).unwrap_err().kind(), SubmitErrorKind::Poisoned);
+        assert_eq!(pool.execute(keys.key(1), || ()).unwrap_err().kind(), SubmitErrorKind::Poisoned);
+        let several = [keys.key(1), keys.key(2)];
+        assert_eq!(pool.try_submit(several, || ()).unwrap_err().kind(), SubmitErrorKind::Poisoned);
+        let latest = pool.submit_latest(keys.key(1), || ());
+        assert_eq!(latest.unwrap_err().kind(), SubmitErrorKind::Poisoned);
+        let batch = pool.execute_many([(keys.key(1), || ())]);
+        assert_eq!(batch.unwrap_err().kind(), SubmitErrorKind::Poisoned);
+        let job = pool.job("late").each([|| ()]).run();
+        assert_eq!(job.unwrap_err().kind(), SubmitErrorKind::Poisoned);
+    }
+    assert_eq!(pool.drain(None), Err(DrainError::Poisoned));
+    assert!(pool.is_closed() && pool.snapshot(0).poisoned);
+    assert!(pool.stop_now().is_empty(), "it was dropped");
+}
+
+/// The worker compares, clones and drops keys under the lock of its shard. All who wait for it learn that
+/// it is over: a handle, a job, a submitter that waits for room, and a thread that drains.
+#[test]
+fn a_key_that_panics_on_a_worker_poisons_the_pool() {
+    for fault in [Fault::Eq, Fault::Clone] {
+        soon(move || {
+            let (keys, pool) = (Keys::new(fault), Arc::new(colliding(1)));
+            let (gate, begun) = (Gate::new(), Gate::new());
+            let _opens = OpenAtLast(gate.clone());
+            let (wait, runs) = (gate.clone(), begun.clone());
+            let runs_on = pool.submit(keys.key(0), move || {
+                runs.open();
+                wait.pass();
+                7
+            });
+            begun.pass();
+            let ran = Arc::new(AtomicUsize::new(0));
+            let mut waiting: Vec<_> = (0..9)
+                .map(|n| {
+                    let (ran, sets) = (ran.clone(), vec![keys.key(n % 3), keys.key(n % 3 + 4)]);
+                    pool.submit(sets, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap()
+                })
+                .collect();
+            waiting.extend((0..20).map(|n| pool.submit(keys.key(n % 3), || ()).unwrap()));
+            let pieces = (0..3).map(|n| (keys.key(n), || ())).collect::<Vec<_>>();
+            let job = pool.job("waits").each_keyed(pieces).run().unwrap();
+            let drains = pool.clone();
+            let drains = thread::spawn(move || drains.drain(None));
+            eventually(|| pool.is_closed());
+            keys.arm(true);
+            gate.open();
+            assert_eq!(runs_on.unwrap().wait().unwrap().done(), Some(7), "it had begun");
+            for handle in waiting {
+                let outcome = handle.wait().unwrap();
+                assert!(outcome.is_cancelled() || outcome.is_done(), "{outcome:?}");
+            }
+            assert!(!job.wait().unwrap().is_done());
+            assert_eq!(drains.join().unwrap(), Err(DrainError::Poisoned));
+            is_poisoned(&pool, &keys);
+        });
+    }
+}
+
+/// The submitter, too, compares keys under a lock. The panic is its own, and the pool is poisoned.
+#[test]
+fn a_key_that_panics_in_a_submission_poisons_the_pool() {
+    soon(|| {
+        let (keys, pool) = (Keys::new(Fault::Eq), colliding(1));
+        let key = keys.key(1);
+        pool.pause_key(&key);
+        let waits = pool.submit(keys.key(1), || ()).unwrap();
+        let latest = pool.submit_latest(keys.key(1), || ()).unwrap();
+        keys.arm(true);
+        let submits = || pool.submit_latest(keys.key(1), || ()).map(drop);
+        assert!(catch_unwind(AssertUnwindSafe(submits)).is_err(), "it learns of it");
+        assert!(waits.wait().unwrap().is_cancelled());
+        assert!(latest.wait().unwrap().is_cancelled());
+        is_poisoned(&pool, &keys);
+    });
+}
+
+/// A submitter that waits for room, which the poisoned pool will never have.
+#[test]
+fn who_waits_for_room_learns_that_the_pool_is_poisoned() {
+    soon(|| {
+        let keys = Keys::new(Fault::Eq);
+        let pool = Pool::<Key>::builder().workers(1).capacity(2).hasher(Collide).build().unwrap();
+        let pool = Arc::new(pool);
+        let (gate, begun) = (Gate::new(), Gate::new());
+        let _opens = OpenAtLast(gate.clone());
+        let (wait, runs) = (gate.clone(), begun.clone());
+        let running = move || {
+            runs.open();
+            wait.pass();
+        };
+        let _running = pool.submit(keys.key(1), running).unwrap();
+        begun.pass();
+        let waits = pool.submit(keys.key(2), || ()).unwrap();
+        let (submits, key) = (pool.clone(), keys.key(3));
+        let submits = thread::spawn(move || submits.submit(key, || ()).map(drop));
+        eventually(|| pool.snapshot(0).submitters_waiting == 1);
+        keys.arm(true);
+        let pauses = || pool.pause_key(&keys.key(1));
+        assert!(catch_unwind(AssertUnwindSafe(pauses)).is_err());
+        let refused = submits.join().unwrap().unwrap_err();
+        assert_eq!(refused.kind(), SubmitErrorKind::Poisoned);
+        assert!(waits.wait().unwrap().is_cancelled());
+        is_poisoned(&pool, &keys);
+    });
+}
+
+/// A hash is taken when nothing is locked: its panic costs the submission, and no room is lost.
+#[test]
+fn a_hash_that_panics_costs_the_submission_alone() {
+    soon(|| {
+        let keys = Keys::new(Fault::Hash);
+        let pool = Pool::<Key>::builder().workers(1).capacity(2).quantum(9, LONG).build().unwrap();
+        for _ in 0..5 {
+            keys.arm(true);
+            let panics = |submits: &dyn Fn()| {
+                assert!(catch_unwind(AssertUnwindSafe(submits)).is_err());
+            };
+            panics(&|| drop(pool.submit(keys.key(1), || ())));
+            panics(&|| drop(pool.execute(keys.key(1), || ())));
+            panics(&|| drop(pool.submit([keys.key(1), keys.key(2)], || ())));
+            panics(&|| drop(pool.submit_latest(keys.key(1), || ())));
+            panics(&|| drop(pool.finish_key(keys.key(1), keylane::AfterFinish::NewLife, || ())));
+            panics(&|| _ = pool.pause_key(&keys.key(1)));
+            keys.arm(false);
+            // Both slots are there.
+            let one = pool.try_submit(keys.key(1), || ()).unwrap();
+            let two = pool.try_submit(keys.key(2), || ()).unwrap();
+            assert!(one.wait().unwrap().is_done() && two.wait().unwrap().is_done());
+            eventually(|| pool.snapshot(0).unfinished == 0);
+        }
+        pool.drain(None).unwrap();
+    });
+}
+
+/// A worker drops keys when nothing is locked, and goes on.
+#[test]
+fn a_drop_of_a_key_that_panics_costs_nothing() {
+    soon(|| {
+        let keys = Keys::new(Fault::Drop);
+        let pool = Pool::<Key>::builder().workers(2).build().unwrap();
+        keys.arm(true);
+        let handles: Vec<_> = (0..200)
+            .map(|n| match n % 3 {
+                0 => pool.submit([keys.key(n % 5), keys.key(n % 7 + 10)], || ()).unwrap(),
+                _ => pool.submit(keys.key(n % 5), || ()).unwrap(),
+            })
+            .collect();
+        for handle in handles {
+            assert!(handle.wait().unwrap().is_done());
+        }
+        pool.drain(None).unwrap();
+        assert!(!pool.snapshot(0).poisoned);
+        keys.arm(false);
+    });
+}
+
+/// A handler is given a copy of the key, made under a lock.
+#[test]
+fn a_key_that_panics_poisons_a_pool_of_messages() {
+    soon(|| {
+        let keys = Keys::new(Fault::Clone);
+        let pool = Pool::<Key>::builder().workers(2).hasher(Collide).build_handler(|_, _: u32| {});
+        let pool = pool.unwrap();
+        keys.arm(true);
+        for n in 0..100 {
+            if let Err(error) = pool.send(keys.key(n), n) {
+                assert_eq!(error.kind(), SubmitErrorKind::Poisoned);
+            }
+        }
+        assert_eq!(pool.drain(None), Err(DrainError::Poisoned));
+        assert!(pool.snapshot(0).poisoned);
+    });
+}

@@ -1,0 +1,458 @@
+//! Of a paused key nothing begins until it is resumed, and then it goes on in order; nothing else is
+//! held up by it, and nothing stays of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{
+    AnyHasher, Gate, Live, Log, Rng, eventually, hold, hold_soon, pool_of, with_every_hasher,
+};
+use keylane::{Claims, DrainError, Hold, KeyHasher, Pool, Turn};
+
+with_every_hasher!(
+    nothing_begins_until_it_is_resumed_and_then_in_order,
+    what_runs_ends_and_what_follows_waits,
+    a_task_that_waits_only_for_a_worker_goes_back,
+    those_that_share_end_and_nobody_joins_them,
+    those_that_could_join_do_when_it_is_resumed,
+    a_rollup_waits_for_all_its_keys_and_what_is_behind_it_waits_too,
+    a_rollup_that_has_the_key_keeps_it,
+    a_paused_key_without_tasks_holds_no_barrier_back,
+    a_barrier_waits_for_the_paused_tasks_before_it,
+    a_task_may_pause_its_own_key,
+    a_kept_turn_ends_and_the_next_waits,
+    the_subtasks_of_a_job_wait,
+    paused_tasks_count_and_a_drain_waits_for_them,
+    a_stop_returns_the_paused_tasks,
+    many_keys_are_paused_in_one_shard,
+    what_is_paused_can_be_seen,
+    random_pauses_keep_the_order_and_lose_nothing,
+);
+
+const A: u32 = 1;
+const B: u32 = 2;
+const C: u32 = 3;
+
+/// Returns when tasks of other keys have run that were submitted after all that was there.
+fn let_others_run<S: AnyHasher>(pool: &Pool<u32, S>) {
+    for key in 1000..1100 {
+        assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+    }
+}
+
+fn nothing_begins_until_it_is_resumed_and_then_in_order<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    assert!(pool.pause_key(&A));
+    assert!(!pool.pause_key(&A), "it is paused already");
+    let log = Log::new();
+    for n in 0..200 {
+        let log = log.clone();
+        pool.execute(A, move || log.push(n)).unwrap();
+    }
+    let_others_run(&pool);
+    assert_eq!(log.len(), 0);
+    assert!(pool.resume_key(&A));
+    assert!(!pool.resume_key(&A), "it goes on already");
+    assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+    assert_eq!(log.take(), (0..200).collect::<Vec<_>>());
+}
+
+fn what_runs_ends_and_what_follows_waits<S: AnyHasher>() {
+    // As many tasks behind the running one as make its lane the resident, and more after that.
+    for behind in [0, 1, 2, 100] {
+        let pool = pool_of::<S>(1);
+        let (first, goes_on) = (hold(&pool, A), Gate::new());
+        let second = pool
+            .submit(A, {
+                let gate = goes_on.clone();
+                move || gate.pass()
+            })
+            .unwrap();
+        let log = Log::new();
+        let submit = |n: usize| {
+            let log = log.clone();
+            pool.execute(A, move || log.push(n)).unwrap();
+        };
+        (0..behind).for_each(submit);
+        first.let_go();
+        eventually(|| pool.snapshot(1).workers[0].finished == 1);
+        pool.pause_key(&A);
+        (behind..2 * behind).for_each(submit);
+        goes_on.open();
+        // It may have begun before the key was paused, or not.
+        let begun = second.is_finished();
+        let_others_run(&pool);
+        assert_eq!(log.len(), 0, "begun: {begun}");
+        pool.resume_key(&A);
+        assert!(second.wait().unwrap().is_done());
+        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+        assert_eq!(log.take(), (0..2 * behind).collect::<Vec<_>>());
+    }
+}
+
+fn a_task_that_waits_only_for_a_worker_goes_back<S: AnyHasher>() {
+    for claims in [Claims::exclusive(A), Claims::shared(A)] {
+        let pool = Arc::new(pool_of::<S>(1));
+        let log = Log::new();
+        let (inside, own) = (pool.clone(), log.clone());
+        let done = pool.submit(B, move || {
+            for n in 0..3 {
+                let log = own.clone();
+                inside.execute(claims.clone(), move || log.push(n)).unwrap();
+            }
+            // Whoever waits inside a task has all that is there entered, so the first has its key now.
+            // There is no other worker, but for the moment of the wait; that it is over at once.
+            let waited = inside.submit(B, || {}).unwrap().wait();
+            assert!(waited.is_err(), "it is behind this task");
+            inside.pause_key(&A);
+        });
+        assert!(done.unwrap().wait().unwrap().is_done());
+        let_others_run(&pool);
+        assert_eq!(log.len(), 0);
+        pool.resume_key(&A);
+        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+        let mut ran = log.take();
+        ran.sort_unstable();
+        assert_eq!(ran, [0, 1, 2]);
+    }
+}
+
+fn those_that_share_end_and_nobody_joins_them<S: AnyHasher>() {
+    let pool = pool_of::<S>(4);
+    let readers = [hold(&pool, Claims::shared(A)), hold(&pool, Claims::shared(A))];
+    pool.pause_key(&A);
+    let newcomer = pool.submit(Claims::shared(A), || {}).unwrap();
+    let_others_run(&pool);
+    assert!(!newcomer.is_finished());
+    drop(readers);
+    let_others_run(&pool);
+    assert!(!newcomer.is_finished());
+    pool.resume_key(&A);
+    assert!(newcomer.wait().unwrap().is_done());
+}
+
+fn those_that_could_join_do_when_it_is_resumed<S: AnyHasher>() {
+    let pool = pool_of::<S>(4);
+    let reader = hold(&pool, Claims::shared(A));
+    pool.pause_key(&A);
+    let together = pool.submit(Claims::shared(A), || {}).unwrap();
+    let rollup = pool.submit(Claims::shared(A).and_exclusive(B), || {}).unwrap();
+    let writer = pool.submit(A, || {}).unwrap();
+    let behind = pool.submit(Claims::shared(A), || {}).unwrap();
+    let_others_run(&pool);
+    pool.resume_key(&A);
+    assert!(together.wait().unwrap().is_done(), "beside the reader that runs");
+    assert!(rollup.wait().unwrap().is_done(), "and so does a rollup");
+    let_others_run(&pool);
+    assert!(!writer.is_finished() && !behind.is_finished());
+    reader.let_go();
+    assert!(writer.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+}
+
+fn a_rollup_waits_for_all_its_keys_and_what_is_behind_it_waits_too<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    pool.pause_key(&A);
+    let log = Log::new();
+    let task = |name| {
+        let log = log.clone();
+        move || log.push(name)
+    };
+    let rollup = pool.submit([A, B], task("rollup")).unwrap();
+    let behind = pool.submit(B, task("behind")).unwrap();
+    let_others_run(&pool);
+    assert!(!rollup.is_finished() && !behind.is_finished());
+    pool.pause_key(&B);
+    pool.resume_key(&A);
+    // It had B already.
+    assert!(rollup.wait().unwrap().is_done());
+    let_others_run(&pool);
+    assert!(!behind.is_finished());
+    pool.resume_key(&B);
+    assert!(behind.wait().unwrap().is_done());
+    assert_eq!(log.take(), ["rollup", "behind"]);
+}
+
+fn a_rollup_that_has_the_key_keeps_it<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    let a = hold(&pool, A);
+    let rollup = pool.submit([A, B], || {}).unwrap();
+    let_others_run(&pool);
+    pool.pause_key(&B);
+    let behind = pool.submit(B, || {}).unwrap();
+    a.let_go();
+    assert!(rollup.wait().unwrap().is_done());
+    let_others_run(&pool);
+    assert!(!behind.is_finished());
+    pool.resume_key(&B);
+    assert!(behind.wait().unwrap().is_done());
+}
+
+fn a_paused_key_without_tasks_holds_no_barrier_back<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    let running = hold(&pool, B);
+    for key in [A, B, C] {
+        pool.pause_key(&key);
+    }
+    let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
+    let behind = pool.submit(A, || {}).unwrap();
+    running.let_go();
+    assert!(barrier.wait().unwrap().is_done());
+    // And one that is resumed, or paused, while a barrier waits.
+    let running = hold(&pool, 5);
+    assert!(!behind.is_finished());
+    pool.resume_key(&A);
+    assert!(behind.wait().unwrap().is_done());
+    pool.pause_key(&A);
+    let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
+    pool.pause_key(&7);
+    pool.resume_key(&C);
+    running.let_go();
+    assert!(barrier.wait().unwrap().is_done());
+}
+
+fn a_barrier_waits_for_the_paused_tasks_before_it<S: AnyHasher>() {
+    for takes in [false, true] {
+        let pool = pool_of::<S>(2);
+        pool.pause_key(&A);
+        let before = pool.submit(A, || {}).unwrap();
+        let_others_run(&pool);
+        let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
+        let behind = pool.submit(C, || {}).unwrap();
+        eventually(|| pool.snapshot(0).workers_asleep == 2);
+        assert!(!barrier.is_finished() && !behind.is_finished());
+        match takes {
+            true => assert_eq!(pool.take_key(&A).len(), 1),
+            false => assert!(pool.resume_key(&A)),
+        }
+        assert!(barrier.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+        assert_eq!(before.wait().unwrap().is_cancelled(), takes);
+    }
+}
+
+fn a_task_may_pause_its_own_key<S: AnyHasher>() {
+    let pool = Arc::new(pool_of::<S>(1));
+    let inside = pool.clone();
+    let first = pool.submit(A, move || assert!(inside.pause_key(&A))).unwrap();
+    let second = pool.submit(A, || {}).unwrap();
+    assert!(first.wait().unwrap().is_done());
+    let_others_run(&pool);
+    assert!(!second.is_finished());
+    pool.resume_key(&A);
+    assert!(second.wait().unwrap().is_done());
+}
+
+fn a_kept_turn_ends_and_the_next_waits<S: AnyHasher>() {
+    let turns: Log<Turn> = Log::new();
+    let pool = Pool::<u32>::builder().workers(1).hasher(S::default());
+    let keep = turns.clone();
+    let pool = pool.build_handler_with_turns(move |_, (), turn| keep.push(turn)).unwrap();
+    pool.send_many([(A, ()), (A, ()), (A, ())]).unwrap();
+    eventually(|| turns.len() == 1);
+    pool.pause_key(&A);
+    drop(turns.take());
+    eventually(|| pool.snapshot(0).unfinished == 2);
+    pool.send(B, ()).unwrap();
+    eventually(|| turns.len() == 1);
+    assert_eq!(pool.snapshot(0).unfinished, 3);
+    assert_eq!(pool.held_key(&A).map(|held| held.running), Some(0));
+    pool.resume_key(&A);
+    eventually(|| turns.len() == 2);
+    drop(turns.take());
+    eventually(|| turns.len() == 1);
+    drop(turns.take());
+    pool.drain(None).unwrap();
+}
+
+fn the_subtasks_of_a_job_wait<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    pool.pause_key(&A);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let subtasks = [A, B, A, C].map(|key| {
+        let ran = ran.clone();
+        (key, move || _ = ran.fetch_add(1, Ordering::SeqCst))
+    });
+    let job = pool.job("job").each_keyed(subtasks).run().unwrap();
+    eventually(|| ran.load(Ordering::SeqCst) == 2);
+    let_others_run(&pool);
+    assert_eq!(ran.load(Ordering::SeqCst), 2);
+    assert!(pool.take_key(&A).is_empty(), "they belong to their job");
+    pool.resume_key(&A);
+    assert!(job.wait().unwrap().is_done());
+    assert_eq!(ran.load(Ordering::SeqCst), 4);
+}
+
+fn paused_tasks_count_and_a_drain_waits_for_them<S: AnyHasher>() {
+    let pool = Pool::<u32>::builder().workers(2).capacity(2).hasher(S::default()).build().unwrap();
+    pool.pause_key(&A);
+    pool.execute(A, || {}).unwrap();
+    pool.execute(A, || {}).unwrap();
+    assert!(pool.try_execute(B, || {}).is_err(), "they have their slots");
+    assert_eq!(pool.drain(Some(Duration::ZERO)), Err(DrainError::TimedOut));
+    pool.resume_key(&A);
+    assert_eq!(pool.drain(None), Ok(()));
+}
+
+fn a_stop_returns_the_paused_tasks<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    let log = Log::new();
+    let running = hold(&pool, B);
+    for key in [A, B] {
+        pool.pause_key(&key);
+        for n in 0..3 {
+            let log = log.clone();
+            pool.execute(key, move || log.push((key, n))).unwrap();
+        }
+    }
+    let_others_run(&pool);
+    let unrun = pool.stop_now();
+    assert_eq!(unrun.len(), 6);
+    unrun.into_iter().for_each(keylane::UnrunTask::run);
+    let mut ran = log.take();
+    // Stable: those of a key stay in their order.
+    ran.sort_by_key(|(key, _)| *key);
+    assert_eq!(ran, [A, B].map(|key| [0, 1, 2].map(|n| (key, n))).concat());
+    // Too late to matter, and no harm.
+    pool.resume_key(&A);
+    pool.resume_key(&B);
+    pool.pause_key(&B);
+    running.let_go();
+    pool.resume_key(&B);
+}
+
+fn many_keys_are_paused_in_one_shard<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    let ran = Arc::new(AtomicUsize::new(0));
+    for key in 0..100 {
+        pool.pause_key(&key);
+        let ran = ran.clone();
+        pool.execute(key, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
+    }
+    let_others_run(&pool);
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    assert_eq!(pool.held_keys().len(), 100);
+    for key in 0..100 {
+        assert!(pool.resume_key(&key));
+    }
+    assert!(pool.held_keys().is_empty());
+    pool.drain(None).unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 100);
+}
+
+/// How many tasks a key has, and whether the first of them has it.
+fn tasks_of<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> Option<(usize, bool)> {
+    let lanes = pool.snapshot(9).hottest;
+    lanes.iter().find(|lane| lane.key == key).map(|lane| (lane.len, lane.running))
+}
+
+fn what_is_paused_can_be_seen<S: AnyHasher>() {
+    let pool = pool_of::<S>(2);
+    assert!(pool.held_key(&A).is_none());
+    pool.pause_key(&A);
+    let held = pool.held_key(&A).unwrap();
+    assert!(matches!(held.hold, Hold::Paused { .. }) && held.running == 0);
+    assert!(pool.snapshot(9).hottest.is_empty(), "it has no task");
+    let (running, begun) = hold_soon(&pool, A);
+    let_others_run(&pool);
+    assert_eq!(tasks_of(&pool, A), Some((1, false)));
+    let keys: Vec<u32> = pool.held_keys().into_iter().map(|held| held.key).collect();
+    assert_eq!(keys, [A]);
+    pool.resume_key(&A);
+    begun.pass();
+    pool.pause_key(&A);
+    let waits = pool.submit(A, || {}).unwrap();
+    let_others_run(&pool);
+    assert_eq!(tasks_of(&pool, A), Some((2, true)), "the phantom is no task");
+    assert_eq!(pool.held_key(&A).unwrap().running, 1);
+    running.let_go();
+    pool.resume_key(&A);
+    assert!(waits.wait().unwrap().is_done());
+    eventually(|| pool.snapshot(9).hottest.is_empty());
+}
+
+/// A key whose copies are counted.
+#[derive(Clone)]
+struct Counted(
+    u32,
+    #[expect(dead_code, reason = "it is dropped with the key")] Arc<crate::common::One>,
+);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl Eq for Counted {}
+impl std::hash::Hash for Counted {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn nothing_stays_of_a_key_that_was_paused() {
+    let live = Live::new();
+    let key = |n| Counted(n, Arc::new(live.one()));
+    let pool = Pool::<Counted, KeyHasher>::builder().workers(1).build().unwrap();
+    for n in 0..50 {
+        pool.pause_key(&key(n));
+        pool.execute(key(n), || {}).unwrap();
+        pool.execute([key(n), key(n + 1)], || {}).unwrap();
+    }
+    assert!(live.count() >= 50);
+    for n in (0..50).rev() {
+        drop(pool.take_key(&key(n)));
+        pool.resume_key(&key(n));
+    }
+    eventually(|| pool.snapshot(0).unfinished == 0 && live.count() == 0);
+}
+
+/// Producers, and somebody who pauses and resumes their keys all the time. Everything runs, in order.
+fn random_pauses_keep_the_order_and_lose_nothing<S: AnyHasher>() {
+    const KEYS: u32 = 6;
+    const TASKS: usize = 3000;
+    let pool = Arc::new(pool_of::<S>(3));
+    let seen: Arc<Vec<AtomicUsize>> = Arc::new((0..KEYS).map(|_| AtomicUsize::new(0)).collect());
+    let over = Gate::new();
+    let meddler = {
+        let (pool, over) = (pool.clone(), over.clone());
+        thread::spawn(move || {
+            let mut rng = Rng(7);
+            while !over.is_open() {
+                let key = rng.below(KEYS.into()) as u32;
+                pool.pause_key(&key);
+                if rng.below(4) == 0 {
+                    thread::yield_now();
+                }
+                pool.resume_key(&(rng.below(KEYS.into()) as u32));
+            }
+            (0..KEYS).for_each(|key| _ = pool.resume_key(&key));
+        })
+    };
+    let mut rng = Rng(8);
+    let mut next = vec![0; KEYS as usize];
+    for _ in 0..TASKS {
+        let key = rng.below(KEYS.into()) as usize;
+        let other = rng.below(KEYS.into()) as usize;
+        let (at, seen) = (next[key], seen.clone());
+        let body = move || assert_eq!(seen[key].fetch_add(1, Ordering::SeqCst), at);
+        next[key] += 1;
+        match rng.below(10) {
+            0 => pool.execute([key as u32, other as u32], body).unwrap(),
+            1 => {
+                pool.execute(Claims::barrier(), body).unwrap();
+            }
+            2 => {
+                pool.execute(Claims::shared(other as u32).and_exclusive(key as u32), body).unwrap();
+            }
+            _ => pool.execute(key as u32, body).unwrap(),
+        }
+    }
+    over.open();
+    meddler.join().unwrap();
+    pool.drain(None).unwrap();
+    assert_eq!(pool.snapshot(0).panicked, 0);
+    let seen: Vec<usize> = seen.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+    assert_eq!(seen, next);
+}

@@ -1,0 +1,394 @@
+//! A key whose tasks fail so many times in a row stops, if that was asked for: what waits stays, other
+//! keys go on, the reason can be seen, and whoever has looked lets it go on or empties it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::common::{AnyHasher, Gate, Live, Log, eventually, hold, with_every_hasher};
+use keylane::{BuildError, Claims, HeldKey, Hold, OnError, OnFailure, Pool, Turn};
+
+with_every_hasher!(
+    a_key_stops_after_so_many_failures_in_a_row,
+    errors_count_as_panics_do,
+    a_success_in_between_begins_anew,
+    by_default_a_key_goes_on,
+    a_resumed_key_may_fail_as_often_again,
+    a_stopped_key_can_be_emptied,
+    a_rollup_counts_for_each_of_its_keys,
+    barriers_and_tasks_without_keys_stop_nothing,
+    what_was_cancelled_counts_neither_way,
+    those_that_share_are_counted_as_they_end,
+    a_key_that_is_paused_and_stopped_goes_on_when_it_is_resumed,
+    messages_fail_by_panic_by_error_and_by_their_turn,
+    a_turn_that_another_task_fails_is_judged_alone,
+    the_subtasks_of_a_job_do_not_count,
+    the_next_task_never_begins_however_the_lane_goes_on,
+);
+
+const A: u32 = 1;
+const B: u32 = 2;
+const C: u32 = 3;
+
+fn stopping<S: AnyHasher>(workers: usize, after: u32) -> Pool<u32, S> {
+    let builder = Pool::<u32>::builder().workers(workers).hasher(S::default());
+    builder.on_failure(OnFailure::StopKey { after }).build().unwrap()
+}
+
+/// A task that fails, one way or the other. Returns when it has ended, but for its turn.
+fn fail<S: AnyHasher>(pool: &Pool<u32, S>, claims: Claims<u32>) {
+    assert!(pool.submit(claims, || panic!("on purpose")).unwrap().wait().unwrap().done().is_none());
+}
+
+fn succeed<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) {
+    assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+}
+
+fn await_stop<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> HeldKey<u32> {
+    eventually(|| pool.stopped_keys().iter().any(|held| held.key == key));
+    pool.held_key(&key).unwrap()
+}
+
+fn a_key_stops_after_so_many_failures_in_a_row<S: AnyHasher>() {
+    let pool = stopping::<S>(2, 3);
+    for _ in 0..3 {
+        assert!(pool.held_keys().is_empty());
+        fail(&pool, Claims::exclusive(A));
+    }
+    let stopped = await_stop(&pool, A);
+    assert!(matches!(stopped.hold, Hold::Stopped { failures: 3, .. }));
+    let waits = pool.submit(A, || {}).unwrap();
+    (0..100).for_each(|_| succeed(&pool, B));
+    assert!(!waits.is_finished());
+    assert!(pool.resume_key(&A));
+    assert!(waits.wait().unwrap().is_done() && pool.stopped_keys().is_empty());
+}
+
+fn errors_count_as_panics_do<S: AnyHasher>() {
+    let pool = stopping::<S>(1, 2);
+    fail(&pool, Claims::exclusive(A));
+    assert!(!pool.submit_fallible(A, || Err::<(), _>(1)).unwrap().wait().unwrap().is_done());
+    await_stop(&pool, A);
+}
+
+fn a_success_in_between_begins_anew<S: AnyHasher>() {
+    let pool = stopping::<S>(2, 2);
+    for _ in 0..5 {
+        fail(&pool, Claims::exclusive(A));
+        succeed(&pool, A);
+        // Others don't count.
+        fail(&pool, Claims::exclusive(B));
+        assert!(pool.submit_fallible(B, || Ok::<_, ()>(1)).unwrap().wait().unwrap().is_done());
+    }
+    succeed(&pool, A);
+    succeed(&pool, B);
+    assert!(pool.held_keys().is_empty());
+}
+
+fn by_default_a_key_goes_on<S: AnyHasher>() {
+    let pool = crate::common::pool_of::<S>(1);
+    (0..20).for_each(|_| fail(&pool, Claims::exclusive(A)));
+    succeed(&pool, A);
+    assert!(pool.held_keys().is_empty());
+}
+
+fn a_resumed_key_may_fail_as_often_again<S: AnyHasher>() {
+    let pool = stopping::<S>(1, 2);
+    for _ in 0..3 {
+        fail(&pool, Claims::exclusive(A));
+        fail(&pool, Claims::exclusive(A));
+        await_stop(&pool, A);
+        pool.resume_key(&A);
+        succeed(&pool, A);
+    }
+    // One that has not stopped yet begins anew as well.
+    fail(&pool, Claims::exclusive(A));
+    succeed(&pool, B);
+    pool.resume_key(&A);
+    fail(&pool, Claims::exclusive(A));
+    succeed(&pool, A);
+}
+
+fn a_stopped_key_can_be_emptied<S: AnyHasher>() {
+    let pool = stopping::<S>(1, 1);
+    let running = hold(&pool, B);
+    pool.execute(A, || panic!("on purpose")).unwrap();
+    let log = Log::new();
+    for n in 0..5 {
+        let log = log.clone();
+        pool.execute(A, move || log.push(n)).unwrap();
+    }
+    running.let_go();
+    await_stop(&pool, A);
+    let taken = pool.take_key(&A);
+    assert!(pool.held_key(&A).is_some(), "it is still stopped");
+    taken.into_iter().for_each(keylane::UnrunTask::run);
+    assert_eq!(log.take(), [0, 1, 2, 3, 4]);
+    eventually(|| pool.snapshot(0).unfinished == 0);
+    pool.resume_key(&A);
+    pool.drain(None).unwrap();
+}
+
+fn a_rollup_counts_for_each_of_its_keys<S: AnyHasher>() {
+    let pool = stopping::<S>(2, 2);
+    fail(&pool, Claims::exclusive(A).and_shared(B));
+    fail(&pool, Claims::exclusive(A).and_exclusive(C));
+    await_stop(&pool, A);
+    assert_eq!(pool.stopped_keys().len(), 1);
+    // A success of a rollup is one of each key, too.
+    assert!(pool.submit([B, C], || {}).unwrap().wait().unwrap().is_done());
+    fail(&pool, Claims::exclusive(B).and_exclusive(C));
+    succeed(&pool, B);
+    succeed(&pool, C);
+    assert_eq!(pool.stopped_keys().len(), 1);
+    fail(&pool, Claims::shared(B));
+    fail(&pool, Claims::exclusive(B));
+    await_stop(&pool, B);
+}
+
+fn barriers_and_tasks_without_keys_stop_nothing<S: AnyHasher>() {
+    let pool = stopping::<S>(1, 1);
+    fail(&pool, Claims::none());
+    fail(&pool, Claims::barrier());
+    succeed(&pool, A);
+    assert!(pool.held_keys().is_empty());
+}
+
+fn what_was_cancelled_counts_neither_way<S: AnyHasher>() {
+    let pool = stopping::<S>(1, 2);
+    let cancel = || {
+        let running = hold(&pool, B);
+        let handle = pool.submit(A, || {}).unwrap();
+        assert!(handle.cancel());
+        running.let_go();
+        eventually(|| pool.snapshot(0).unfinished == 0);
+    };
+    cancel();
+    fail(&pool, Claims::exclusive(A));
+    cancel();
+    assert!(pool.held_keys().is_empty());
+    fail(&pool, Claims::exclusive(A));
+    await_stop(&pool, A);
+}
+
+fn those_that_share_are_counted_as_they_end<S: AnyHasher>() {
+    let pool = stopping::<S>(3, 2);
+    let running = hold(&pool, Claims::shared(A));
+    fail(&pool, Claims::shared(A));
+    fail(&pool, Claims::shared(A));
+    let stopped = await_stop(&pool, A);
+    assert!(stopped.running >= 1);
+    let waits = pool.submit(Claims::shared(A), || {}).unwrap();
+    succeed(&pool, B);
+    running.let_go();
+    eventually(|| pool.held_key(&A).is_some_and(|held| held.running == 0));
+    assert!(!waits.is_finished(), "a success of one that ran beside lets nobody go on");
+    pool.resume_key(&A);
+    assert!(waits.wait().unwrap().is_done());
+}
+
+fn a_key_that_is_paused_and_stopped_goes_on_when_it_is_resumed<S: AnyHasher>() {
+    let pool = stopping::<S>(2, 1);
+    let fails = Gate::new();
+    let wait = fails.clone();
+    let begun = Gate::new();
+    let begins = begun.clone();
+    pool.execute(A, move || {
+        begins.open();
+        wait.pass();
+        panic!("on purpose");
+    })
+    .unwrap();
+    begun.pass();
+    pool.pause_key(&A);
+    fails.open();
+    await_stop(&pool, A);
+    assert!(pool.pause_key(&A) || pool.held_keys().len() == 1);
+    pool.resume_key(&A);
+    assert!(pool.held_keys().is_empty());
+    succeed(&pool, A);
+}
+
+fn messages_fail_by_panic_by_error_and_by_their_turn<S: AnyHasher>() {
+    let builder = || {
+        let builder = Pool::<u32>::builder().workers(1).hasher(S::default());
+        builder.on_failure(OnFailure::StopKey { after: 2 })
+    };
+    let panics = builder().build_handler(|_, fails: bool| assert!(!fails)).unwrap();
+    let errs = builder().build_fallible_handler(|_, fails| if fails { Err(()) } else { Ok(()) });
+    for pool in [panics, errs.unwrap()] {
+        pool.send_many([true, false, true, true, false].map(|fails| (A, fails))).unwrap();
+        eventually(|| pool.stopped_keys().len() == 1);
+        assert_eq!(pool.take_key(&A), [false]);
+        pool.resume_key(&A);
+        pool.drain(None).unwrap();
+    }
+    // A turn that was kept is judged when it ends, wherever that is.
+    let turns: Log<Turn> = Log::new();
+    let keep = turns.clone();
+    let pool = builder().build_handler_with_turns(move |_, panics: bool, turn| {
+        assert!(!panics, "on purpose");
+        keep.push(turn);
+    });
+    let pool = pool.unwrap();
+    pool.send(A, true).unwrap();
+    pool.send(A, false).unwrap();
+    eventually(|| turns.len() == 1);
+    turns.take().into_iter().for_each(drop);
+    pool.send_many([(A, true), (A, false), (A, false)]).unwrap();
+    eventually(|| turns.len() == 1);
+    assert!(pool.held_keys().is_empty(), "the turn that ended well began anew");
+    let turn = turns.take().pop();
+    let dropped = thread::spawn(move || {
+        let _turn = turn;
+        panic!("on purpose");
+    });
+    assert!(dropped.join().is_err());
+    eventually(|| pool.stopped_keys().len() == 1);
+    pool.resume_key(&A);
+    eventually(|| turns.len() == 1);
+    turns.take().into_iter().for_each(Turn::fail);
+    pool.send(A, false).unwrap();
+    eventually(|| turns.len() == 1);
+    turns.take().into_iter().for_each(Turn::fail);
+    eventually(|| pool.stopped_keys().len() == 1);
+}
+
+fn a_turn_that_another_task_fails_is_judged_alone<S: AnyHasher>() {
+    let turns: Log<Turn> = Log::new();
+    let keep = turns.clone();
+    let builder = Pool::<u32>::builder().workers(1).hasher(S::default());
+    let builder = builder.on_failure(OnFailure::StopKey { after: 1 });
+    let pool = builder.build_handler_with_turns(move |key, (), turn| match *key {
+        A => keep.push(turn),
+        _ => keep.take().into_iter().for_each(Turn::fail),
+    });
+    let pool = pool.unwrap();
+    pool.send(A, ()).unwrap();
+    eventually(|| turns.len() == 1);
+    pool.send_many([(B, ()), (B, ())]).unwrap();
+    eventually(|| pool.snapshot(0).unfinished == 0);
+    let stopped: Vec<_> = pool.stopped_keys().into_iter().map(|held| held.key).collect();
+    assert_eq!(stopped, [A]);
+}
+
+fn the_subtasks_of_a_job_do_not_count<S: AnyHasher>() {
+    let pool = stopping::<S>(2, 2);
+    fail(&pool, Claims::exclusive(A));
+    let job = pool.job("failing").on_error(OnError::FinishAll);
+    let job = job.each_keyed((0..10).map(|n| (A, move || assert!(n % 2 == 0)))).run().unwrap();
+    let _ = job.wait();
+    assert!(pool.held_keys().is_empty());
+    fail(&pool, Claims::exclusive(A));
+    await_stop(&pool, A);
+}
+
+/// However the tasks lie: in the backlog, in a line, in the inbox of a resident lane.
+fn the_next_task_never_begins_however_the_lane_goes_on<S: AnyHasher>() {
+    for fails_at in [0, 1, 5, 70, 99] {
+        let pool = stopping::<S>(2, 1);
+        let running = hold(&pool, A);
+        let ran = Arc::new(AtomicUsize::new(0));
+        for n in 0..100 {
+            let ran = ran.clone();
+            pool.execute(A, move || {
+                ran.fetch_add(1, Ordering::SeqCst);
+                assert_ne!(n, fails_at);
+            })
+            .unwrap();
+            if n == 50 {
+                succeed(&pool, B);
+            }
+        }
+        running.let_go();
+        await_stop(&pool, A);
+        succeed(&pool, B);
+        assert_eq!(ran.load(Ordering::SeqCst), fails_at + 1);
+        assert_eq!(pool.take_key(&A).len(), 99 - fails_at);
+    }
+}
+
+#[test]
+fn no_failure_at_all_is_no_bound() {
+    let built = Pool::<u32>::builder().on_failure(OnFailure::StopKey { after: 0 }).build();
+    assert!(matches!(built, Err(BuildError::Failures)));
+}
+
+#[derive(Clone)]
+struct Counted(
+    u32,
+    #[expect(dead_code, reason = "it is dropped with the key")] Arc<crate::common::One>,
+);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl Eq for Counted {}
+impl std::hash::Hash for Counted {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn nothing_stays_of_a_key_that_has_failed_once_one_has_succeeded() {
+    let live = Live::new();
+    let key = |n| Counted(n, Arc::new(live.one()));
+    let on_failure = OnFailure::StopKey { after: 2 };
+    let pool = Pool::<Counted>::builder().workers(1).on_failure(on_failure).build().unwrap();
+    for n in 0..100 {
+        assert!(pool.submit(key(n), || panic!("on purpose")).unwrap().wait().is_ok());
+    }
+    eventually(|| pool.snapshot(0).unfinished == 0);
+    assert_eq!(live.count(), 100, "what was counted");
+    for n in 0..50 {
+        assert!(pool.submit(key(n), || {}).unwrap().wait().unwrap().is_done());
+    }
+    (50..100).for_each(|n| _ = pool.resume_key(&key(n)));
+    eventually(|| pool.snapshot(0).unfinished == 0 && live.count() == 0);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_future_that_panics_counts_and_one_that_is_cancelled_does_not() {
+    crate::common::soon(|| {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let builder = Pool::<u32>::builder().workers(1).runtime(runtime.handle().clone(), 4);
+        let pool = builder.on_failure(OnFailure::StopKey { after: 2 }).build().unwrap();
+        let panics = || {
+            let handle = pool.submit_future(A, async { panic!("on purpose") });
+            assert!(!handle.unwrap().wait().unwrap().is_done());
+        };
+        panics();
+        let endless = pool.submit_future(A, std::future::pending::<()>()).unwrap();
+        eventually(|| pool.snapshot(9).hottest.first().is_some_and(|lane| lane.running));
+        endless.cancel();
+        assert!(endless.wait().unwrap().is_cancelled());
+        eventually(|| pool.snapshot(0).unfinished == 0);
+        assert!(pool.held_keys().is_empty());
+        panics();
+        eventually(|| pool.stopped_keys().len() == 1);
+        pool.resume_key(&A);
+        panics();
+        let done = pool.submit_future(A, async { 1 }).unwrap();
+        assert!(done.wait().unwrap().is_done());
+        panics();
+        eventually(|| pool.snapshot(0).unfinished == 0);
+        assert!(pool.held_keys().is_empty());
+    });
+}
+
+#[test]
+fn a_taken_task_that_panics_stops_nothing() {
+    let pool = stopping::<keylane::KeyHasher>(1, 1);
+    pool.pause_key(&A);
+    pool.execute(A, || panic!("on purpose")).unwrap();
+    for task in pool.take_key(&A) {
+        assert!(catch_unwind(AssertUnwindSafe(|| task.run())).is_err());
+    }
+    assert!(pool.stopped_keys().is_empty());
+}
