@@ -19,7 +19,7 @@ for workload in w1 w2 w3 w4 w4-gate w5 w6 jobs jobs-mix jobs-start; do
 done
 
 if [[ -z ${KEYLANE:-} && -d ../crates/keylane-cli ]]; then
-  (cd .. && cargo build --release -p keylane-cli >&2)
-  KEYLANE=${CARGO_TARGET_DIR:-../target}/release/keylane
+  (cd .. && cargo build --profile dist -p keylane-cli >&2)
+  KEYLANE=${CARGO_TARGET_DIR:-../target}/dist/keylane
 fi
 [[ -z ${KEYLANE:-} ]] || KEYLANE=$KEYLANE ./processes.sh

@@ -8,15 +8,10 @@ use std::thread;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::calibrate::CalibrateArgs;
-use crate::client::{
-    AuditArgs, CancelArgs, KeysArgs, LogsArgs, PauseArgs, ResultsArgs, ResumeArgs, RetryArgs,
-    SchedulesArgs, StatusArgs, SubmitArgs, TopArgs, WatchArgs,
-};
-use crate::consume::{ConfigArgs, ConsumeArgs, LagArgs, ProduceArgs, Span};
 use crate::input::Format;
 use crate::key::NoKey;
-use crate::serve::{ServeArgs, StoreArgs};
 use crate::simulate::SimulateArgs;
+use crate::span::Span;
 
 /// Runs everything in parallel, except what must stay in order.
 #[derive(Debug, Parser)]
@@ -31,25 +26,15 @@ pub(crate) enum Command {
     Run(RunArgs),
     Calibrate(CalibrateArgs),
     Simulate(SimulateArgs),
-    Consume(Box<ConsumeArgs>),
-    Produce(ProduceArgs),
-    Lag(LagArgs),
-    Config(ConfigArgs),
-    Serve(ServeArgs),
-    Store(StoreArgs),
-    Submit(Box<SubmitArgs>),
-    Status(StatusArgs),
-    Watch(WatchArgs),
-    Results(ResultsArgs),
-    Logs(LogsArgs),
-    Cancel(CancelArgs),
-    Pause(PauseArgs),
-    Resume(ResumeArgs),
-    Retry(RetryArgs),
-    Keys(KeysArgs),
-    Schedules(SchedulesArgs),
-    Audit(AuditArgs),
-    Top(TopArgs),
+    #[cfg(feature = "consume")]
+    #[command(flatten)]
+    Streams(crate::consume::Command),
+    #[cfg(feature = "service")]
+    #[command(flatten)]
+    Service(crate::serve::Command),
+    #[cfg(feature = "service")]
+    #[command(flatten)]
+    Client(crate::client::Command),
 }
 
 /// Runs a command for every record, in parallel across keys and in order within one.

@@ -4,12 +4,19 @@
 //! system, for process groups and signals.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "consume", feature = "service")),
+    allow(dead_code, unused_imports, reason = "a smaller build uses a part of the shared modules")
+)]
 
 mod calibrate;
 mod cli;
+#[cfg(feature = "service")]
 mod client;
+#[cfg(feature = "consume")]
 mod consume;
 mod exit;
+mod features;
 mod input;
 mod key;
 mod ledger;
@@ -17,9 +24,11 @@ mod output;
 mod process;
 mod progress;
 mod run;
+#[cfg(feature = "service")]
 mod serve;
 mod signals;
 mod simulate;
+mod span;
 mod svg;
 mod template;
 mod worker;
@@ -54,31 +63,21 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Run(args) => Ok(run::run(args)?.into()),
         Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),
         Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
-        Command::Consume(args) => Ok(consume::run(*args)?.into()),
-        Command::Produce(args) => Ok(consume::produce(args)?.into()),
-        Command::Lag(args) => Ok(consume::lag(&args)?.into()),
-        Command::Config(args) => Ok(consume::config(&args)?.into()),
-        Command::Serve(args) => Ok(serve::run(&args)?.into()),
-        Command::Store(args) => Ok(serve::store(&args)?.into()),
-        Command::Submit(args) => Ok(client::submit(&args)?.into()),
-        Command::Status(args) => Ok(client::status(&args)?.into()),
-        Command::Watch(args) => Ok(client::watch(&args)?.into()),
-        Command::Results(args) => Ok(client::results(&args)?.into()),
-        Command::Logs(args) => Ok(client::logs(&args)?.into()),
-        Command::Cancel(args) => Ok(client::cancel(&args)?.into()),
-        Command::Pause(args) => Ok(client::pause(&args)?.into()),
-        Command::Resume(args) => Ok(client::resume(&args)?.into()),
-        Command::Retry(args) => Ok(client::retry(&args)?.into()),
-        Command::Keys(args) => Ok(client::keys(&args)?.into()),
-        Command::Schedules(args) => Ok(client::schedules(&args)?.into()),
-        Command::Audit(args) => Ok(client::audit(&args)?.into()),
-        Command::Top(args) => Ok(client::top(&args)?.into()),
+        #[cfg(feature = "consume")]
+        Command::Streams(command) => Ok(command.run()?.into()),
+        #[cfg(feature = "service")]
+        Command::Service(command) => Ok(command.run()?.into()),
+        #[cfg(feature = "service")]
+        Command::Client(command) => Ok(command.run()?.into()),
     }
 }
 
 /// Prints help where it was asked for, or what is wrong with the words given.
 fn usage(refusal: &clap::Error) -> anyhow::Result<ExitCode> {
-    // Nobody can be told that the output is gone.
+    if let Some(missing) = features::missing(refusal) {
+        anyhow::bail!(missing);
+    }
+    // A failure to print cannot be reported anywhere.
     let _ = refusal.print();
     Ok(if refusal.use_stderr() { Ending::Error.into() } else { ExitCode::SUCCESS })
 }

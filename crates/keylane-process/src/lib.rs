@@ -16,6 +16,10 @@
 
 #![forbid(unsafe_code)]
 
+/// Variables of this process's environment that a handler of `keylane serve` and `keylane consume` gets unless the
+/// configuration lists others: enough to find programs, files, a language and a time zone, and no credentials.
+pub const DEFAULT_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
+
 /// Its example compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

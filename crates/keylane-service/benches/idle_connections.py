@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures what idle connections cost `keylane serve`, and what followers cost submissions. Linux, loopback only.
 
-    cargo build --release -p keylane-cli
-    python3 crates/keylane-service/benches/idle_connections.py target/release/keylane idle 4000
-    python3 crates/keylane-service/benches/idle_connections.py target/release/keylane followers 2000 100
+    cargo build --profile dist -p keylane-cli
+    python3 crates/keylane-service/benches/idle_connections.py target/dist/keylane idle 4000
+    python3 crates/keylane-service/benches/idle_connections.py target/dist/keylane followers 2000 100
 
 `idle` opens that many WebSockets, and then that many streams of `/v1/events`, and prints the resident memory that each
 takes. `followers` prints the latency of submissions at a rate per second, without and with that many streams of

@@ -30,15 +30,44 @@ mod upload;
 mod watch;
 mod words;
 
-pub(crate) use audit::{AuditArgs, run as audit};
-pub(crate) use keys::{KeysArgs, run as keys};
-pub(crate) use logs::{LogsArgs, run as logs};
-pub(crate) use results::{ResultsArgs, run as results};
-pub(crate) use schedules::{SchedulesArgs, run as schedules};
-pub(crate) use status::{StatusArgs, run as status};
-pub(crate) use steer::{
-    CancelArgs, PauseArgs, ResumeArgs, RetryArgs, cancel, pause, resume, retry,
-};
-pub(crate) use submit::{SubmitArgs, run as submit};
-pub(crate) use top::{TopArgs, run as top};
-pub(crate) use watch::{WatchArgs, run as watch};
+use clap::Subcommand;
+
+use crate::exit::Ending;
+
+/// The subcommands that ask a running server.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Submit(Box<submit::SubmitArgs>),
+    Status(status::StatusArgs),
+    Watch(watch::WatchArgs),
+    Results(results::ResultsArgs),
+    Logs(logs::LogsArgs),
+    Cancel(steer::CancelArgs),
+    Pause(steer::PauseArgs),
+    Resume(steer::ResumeArgs),
+    Retry(steer::RetryArgs),
+    Keys(keys::KeysArgs),
+    Schedules(schedules::SchedulesArgs),
+    Audit(audit::AuditArgs),
+    Top(top::TopArgs),
+}
+
+impl Command {
+    pub(crate) fn run(&self) -> anyhow::Result<Ending> {
+        match self {
+            Command::Submit(args) => submit::run(args),
+            Command::Status(args) => status::run(args),
+            Command::Watch(args) => watch::run(args),
+            Command::Results(args) => results::run(args),
+            Command::Logs(args) => logs::run(args),
+            Command::Cancel(args) => steer::cancel(args),
+            Command::Pause(args) => steer::pause(args),
+            Command::Resume(args) => steer::resume(args),
+            Command::Retry(args) => steer::retry(args),
+            Command::Keys(args) => keys::run(args),
+            Command::Schedules(args) => schedules::run(args),
+            Command::Audit(args) => audit::run(args),
+            Command::Top(args) => top::run(args),
+        }
+    }
+}

@@ -26,9 +26,9 @@ use super::upload;
 use super::watch::{PATIENCE, watch};
 use super::words::one_line;
 use crate::cli::ProgressMode;
-use crate::consume::Span;
 use crate::exit::Ending;
 use crate::input::{Format, Origin};
+use crate::span::Span;
 
 /// Hands a job to a server, and prints its id.
 #[derive(Debug, Args)]

@@ -14,9 +14,9 @@ use super::options::{AFTER_HELP, ServerArgs};
 use super::refusal::{Failed, settle};
 use super::server::{Server, block_on};
 use crate::cli::ProgressMode;
-use crate::consume::Span;
 use crate::exit::Ending;
 use crate::signals;
+use crate::span::Span;
 
 /// How long a server is tried that does not answer any more: longer than it takes to start it again.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);

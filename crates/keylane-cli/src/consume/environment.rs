@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use keylane_service::handle::DEFAULT_ENVIRONMENT;
+use keylane_process::DEFAULT_ENVIRONMENT;
 
 /// A name that stands for all variables.
 const ALL: &str = "*";

@@ -31,8 +31,26 @@ mod settings;
 mod view;
 mod workers;
 
-pub(crate) use compose::{ConsumeArgs, run};
-pub(crate) use config::{ConfigArgs, run as config};
-pub(crate) use lag::{LagArgs, run as lag};
-pub(crate) use produce::{ProduceArgs, run as produce};
-pub(crate) use settings::Span;
+use clap::Subcommand;
+
+use crate::exit::Ending;
+
+/// The subcommands about streams of records.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Consume(Box<compose::ConsumeArgs>),
+    Produce(produce::ProduceArgs),
+    Lag(lag::LagArgs),
+    Config(config::ConfigArgs),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> anyhow::Result<Ending> {
+        match self {
+            Command::Consume(args) => compose::run(*args),
+            Command::Produce(args) => produce::run(args),
+            Command::Lag(args) => lag::run(&args),
+            Command::Config(args) => config::run(&args),
+        }
+    }
+}

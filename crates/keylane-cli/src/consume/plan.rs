@@ -11,8 +11,9 @@ use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
 use super::environment::Environment;
 use super::settings::{
     ForeignProgress, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail, OnRefused, Order,
-    PayloadAs, Settings, Span,
+    PayloadAs, Settings,
 };
+use crate::span::Span;
 
 /// What is to be done.
 #[derive(Debug)]

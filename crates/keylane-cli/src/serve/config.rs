@@ -16,7 +16,7 @@ use keylane_service::{Bounds, Kind, Rate, Settings, Work, http};
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
 
-use crate::consume::Span;
+use crate::span::Span;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]

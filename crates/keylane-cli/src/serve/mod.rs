@@ -9,16 +9,31 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 use keylane_process::Guard;
 use keylane_service::Service;
 use keylane_service::http::{Server, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::consume::Span;
 use crate::exit::Ending;
-pub(crate) use store::{StoreArgs, run as store};
+use crate::span::Span;
+
+/// The subcommands that open a store themselves.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(ServeArgs),
+    Store(store::StoreArgs),
+}
+
+impl Command {
+    pub(crate) fn run(&self) -> anyhow::Result<Ending> {
+        match self {
+            Command::Serve(args) => run(args),
+            Command::Store(args) => store::run(args),
+        }
+    }
+}
 
 /// Accepts jobs over HTTP and WebSocket, keeps them on the disk, and runs them: in order per key, shared
 /// fairly.
@@ -58,7 +73,7 @@ Example of a configuration:
 docs/serve.md has every setting.";
 
 /// Runs `keylane serve`.
-pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
+fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     let config = config::Config::read(&args.config)?;
     let serving = config.serving()?;
     config.kinds()?;

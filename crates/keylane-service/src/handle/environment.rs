@@ -2,9 +2,7 @@
 
 use std::ffi::OsString;
 
-/// Variables that a command gets unless the configuration has a list: enough to find programs, files, a language and a
-/// time zone, and no credentials.
-pub const DEFAULT_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
+use keylane_process::DEFAULT_ENVIRONMENT;
 
 /// Variables of this process that a command gets.
 #[derive(Clone, Debug)]

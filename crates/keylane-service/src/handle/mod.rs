@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{JobId, Key, SubtaskNumber, TraceContext};
 
 pub use command::{Command, Limits};
-pub use environment::DEFAULT_ENVIRONMENT;
 pub(crate) use function::panicked;
 pub use function::{Blocking, Function};
+pub use keylane_process::DEFAULT_ENVIRONMENT;
 pub use log::{Log, Said};
 pub use post::{NoAddress, Post};
 pub use worker::Workers;

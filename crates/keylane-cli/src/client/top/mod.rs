@@ -21,8 +21,8 @@ use clap::Args;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::refusal::settle;
 use super::server::{Server, block_on};
-use crate::consume::Span;
 use crate::exit::Ending;
+use crate::span::Span;
 use picture::Picture;
 
 /// Shows what a server does, live: jobs, slots, and the keys that wait longest.
