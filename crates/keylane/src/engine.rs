@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use crate::admit::{Admission, ByteBound, Cost, KeyBound, KeyRef, TryAcquireError};
-use crate::allocate::{Board, MAX_SHARDS};
+use crate::allocate::{MAX_SHARDS, ReadyBitmap};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
 use crate::order::{
@@ -174,7 +174,7 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// How often tasks may begin.
     pub(crate) rates: Rates,
     /// Which shards have something to offer.
-    pub(crate) board: Board,
+    pub(crate) ready_shards: ReadyBitmap,
     /// The jobs, and who is to serve them.
     pub(crate) sharing: Sharing<K, X::Work>,
     /// Which workers look for something, and which sleep.
@@ -329,7 +329,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             admission: Admission::new(settings.capacity, if restricts { 0 } else { shards }),
             bounds,
             rates,
-            board: Board::new(shards),
+            ready_shards: ReadyBitmap::new(shards),
             sharing: Sharing::new(),
             idle: Idle::new(),
             homes: (settings.placement == Placement::Sticky)

@@ -1,7 +1,7 @@
 //! The public face of the rules: says what each event means, and records it if asked.
 
 use super::record::{Entry, Event, Record};
-use super::rules::Rules;
+use super::rules::SchedulerState;
 use super::{Claimant, Decision, End, JobId, Order, Progress, Supply, Take};
 
 /// Shares workers among jobs by the four rules: a plain state machine.
@@ -38,7 +38,7 @@ use super::{Claimant, Decision, End, JobId, Order, Progress, Supply, Take};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Allocator {
-    rules: Rules,
+    rules: SchedulerState,
     /// If somebody wants to know.
     record: Option<Box<Record>>,
 }
@@ -47,7 +47,7 @@ impl Allocator {
     /// For so many workers, with as many active jobs at most, in the order of arrival, and without an
     /// ageing bound.
     pub fn new(workers: usize) -> Self {
-        Allocator { rules: Rules::new(workers), record: None }
+        Allocator { rules: SchedulerState::new(workers), record: None }
     }
 
     /// With rule 2's bound: how many jobs may be active at a time, at least one. Without it, or with

@@ -88,7 +88,7 @@ pub(super) enum Splitter {
 pub(super) type Since = (u64, u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct ScheduledJob {
     /// Its place in the order of submission, which is its age.
     pub(super) serial: u64,
     pub(super) weight: u32,
@@ -112,14 +112,14 @@ pub(super) struct Job {
     pub(super) held_down_since: Option<u64>,
 }
 
-impl Job {
+impl ScheduledJob {
     pub(super) fn new(serial: u64, supply: Supply, weight: u32, arrival: u64) -> Self {
         let (ready, waiting, splitter) = match supply {
             Supply::Ready(count) => (count, 0, Splitter::Closed),
             Supply::Lined { ready, waiting } => (ready, waiting, Splitter::Closed),
             Supply::Split { expected } => (0, 0, Splitter::Open(expected)),
         };
-        Job {
+        ScheduledJob {
             serial,
             weight,
             splitter,

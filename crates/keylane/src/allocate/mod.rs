@@ -15,19 +15,19 @@
 //! come from contradicts itself is in the README beside the source.
 
 mod allocator;
-mod board;
 mod decision;
+mod indexed_heap;
 mod job;
-mod order;
-mod ranked;
+mod policy;
+mod ready_bitmap;
 mod record;
 mod rules;
 mod sizing;
 
 pub use allocator::Allocator;
-pub(crate) use board::{Board, MAX_SHARDS};
 pub use decision::{Claimant, Decision, End, JobId, Rule, Take};
 pub use job::{Progress, Supply};
-pub use order::Order;
+pub use policy::Order;
+pub(crate) use ready_bitmap::{MAX_SHARDS, ReadyBitmap};
 pub use record::{Divergence, Entry, Event, ParseRecordError, Record};
 pub use sizing::{Machine, default_workers};

@@ -5,8 +5,8 @@ mod text;
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::job::Job;
-use super::rules::Rules;
+use super::job::ScheduledJob;
+use super::rules::SchedulerState;
 use super::{Claimant, Decision, End, JobId, Supply, Take};
 
 pub use text::ParseRecordError;
@@ -116,7 +116,7 @@ pub struct Record {
     capacity: usize,
     entries: VecDeque<Entry>,
     /// How the rules stood before the first of `entries`.
-    base: Rules,
+    base: SchedulerState,
     /// Entries that were dropped.
     dropped: u64,
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Divergence {
 impl std::error::Error for Divergence {}
 
 impl Record {
-    pub(super) fn new(capacity: usize, base: Rules) -> Self {
+    pub(super) fn new(capacity: usize, base: SchedulerState) -> Self {
         Record { capacity, entries: VecDeque::with_capacity(capacity), base, dropped: 0 }
     }
 
@@ -203,7 +203,7 @@ impl Record {
 
 impl Event {
     /// Whether the rules can be told so as they stand. Whoever records them tells them nothing else.
-    fn can_happen(&self, rules: &Rules) -> bool {
+    fn can_happen(&self, rules: &SchedulerState) -> bool {
         let has_worker = |job| rules.is_so(job, |job| job.running > 0);
         match *self {
             Event::Submitted { job, .. } => rules.serials == job.serial(),
@@ -211,7 +211,7 @@ impl Event {
             Event::Ended(Claimant::Job(job), _) | Event::SplitMore(job, _) => has_worker(job),
             Event::RanMore { job, take: Take::Split, .. } => has_worker(job),
             Event::RanMore { job, take: Take::Ready, done, failed } => {
-                let enough = |job: &Job| job.cancelled || job.ready >= done + failed;
+                let enough = |job: &ScheduledJob| job.cancelled || job.ready >= done + failed;
                 has_worker(job) && rules.is_so(job, enough)
             }
             // Told too late, it is forgotten.
@@ -232,7 +232,7 @@ impl Event {
     }
 
     /// Tells the rules again what they were told, or has them decide again.
-    fn apply(self, rules: &mut Rules, at: u64) -> Option<Decision> {
+    fn apply(self, rules: &mut SchedulerState, at: u64) -> Option<Decision> {
         rules.at(at);
         match self {
             Event::Decided(_) => return rules.decide(),

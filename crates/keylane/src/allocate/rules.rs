@@ -1,7 +1,7 @@
 //! The four rules as a state machine: events in, decisions out. README.md beside it has the text.
 
-use super::job::{Job, Rank, Since, Splitter};
-use super::ranked::Ranked;
+use super::indexed_heap::IndexedHeap;
+use super::job::{Rank, ScheduledJob, Since, Splitter};
 use super::{Claimant, Decision, End, JobId, Order, Progress, Rule, Supply, Take};
 
 /// The slot of a job that was over as soon as it was submitted.
@@ -9,7 +9,7 @@ const NO_SLOT: u32 = u32::MAX;
 
 /// The work outside jobs, as one stream: nothing is known of its tasks but whether there are some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Loose {
+pub(super) struct LooseWork {
     pub(super) ready: bool,
     pub(super) running: usize,
     /// As for a job: its place among those who offer something and have no worker.
@@ -25,7 +25,7 @@ type Choice = (Option<u32>, Rule);
 
 /// All that decides. Two of them that were told the same decide the same.
 #[derive(Clone, Debug)]
-pub(super) struct Rules {
+pub(super) struct SchedulerState {
     pub(super) workers: usize,
     /// Rule 2's bound; as many as there are workers if nothing else was said.
     pub(super) max_active: Option<usize>,
@@ -49,24 +49,24 @@ pub(super) struct Rules {
     /// Places given out among those who offer something and have no worker.
     pub(super) needs: u64,
     /// The unfinished jobs, by slot.
-    pub(super) jobs: Vec<Option<Job>>,
+    pub(super) jobs: Vec<Option<ScheduledJob>>,
     pub(super) free: Vec<u32>,
-    pub(super) loose: Loose,
+    pub(super) loose: LooseWork,
     /// Jobs that wait to be admitted, the oldest first.
-    line: Ranked<Since>,
+    line: IndexedHeap<Since>,
     /// The same, the least requirement first; kept only if that decides.
-    shortest_in_line: Ranked<Rank>,
+    shortest_in_line: IndexedHeap<Rank>,
     /// Admitted jobs that offer something and have no worker, the one longest so first.
-    needy: Ranked<Since>,
+    needy: IndexedHeap<Since>,
     /// Admitted jobs that offer something and have at most one worker, with since when, and age.
-    held_down: Ranked<Since>,
+    held_down: IndexedHeap<Since>,
     /// Admitted jobs that offer something, the least requirement first.
-    least: Ranked<Rank>,
+    least: IndexedHeap<Rank>,
 }
 
-impl Rules {
+impl SchedulerState {
     pub(super) fn new(workers: usize) -> Self {
-        Rules {
+        SchedulerState {
             workers,
             max_active: None,
             patience: None,
@@ -80,21 +80,21 @@ impl Rules {
             needs: 0,
             jobs: Vec::new(),
             free: Vec::new(),
-            loose: Loose::default(),
-            line: Ranked::new(),
-            shortest_in_line: Ranked::new(),
-            needy: Ranked::new(),
-            held_down: Ranked::new(),
-            least: Ranked::new(),
+            loose: LooseWork::default(),
+            line: IndexedHeap::new(),
+            shortest_in_line: IndexedHeap::new(),
+            needy: IndexedHeap::new(),
+            held_down: IndexedHeap::new(),
+            least: IndexedHeap::new(),
         }
     }
 
     /// Puts new rules into a state that was written down. Nothing if the slots are not each there once.
     pub(super) fn restore(
         &mut self,
-        jobs: Vec<(u32, Job)>,
+        jobs: Vec<(u32, ScheduledJob)>,
         free: Vec<u32>,
-        loose: Loose,
+        loose: LooseWork,
     ) -> Option<()> {
         let slots = jobs.len() + free.len();
         let mut seen = vec![false; slots];
@@ -285,7 +285,7 @@ impl Rules {
         self.passed_over = if is_passed_over { (self.passed_over + 1).min(Order::TURN) } else { 0 };
     }
 
-    fn job(&self, slot: u32) -> &Job {
+    fn job(&self, slot: u32) -> &ScheduledJob {
         self.jobs[slot as usize].as_ref().expect("who is ranked is not over")
     }
 
@@ -328,7 +328,7 @@ impl Rules {
     pub(super) fn submit(&mut self, supply: Supply, weight: u32) -> JobId {
         let serial = self.serials;
         self.serials += 1;
-        let job = Job::new(serial, supply, weight, self.now);
+        let job = ScheduledJob::new(serial, supply, weight, self.now);
         if job.is_over() {
             return JobId { serial, slot: NO_SLOT };
         }
@@ -343,11 +343,11 @@ impl Rules {
         self.jobs.push(None);
         let slots = self.jobs.len();
         self.free.reserve(slots - self.free.len());
-        self.line.make_room(slots);
-        self.shortest_in_line.make_room(slots);
-        self.needy.make_room(slots);
-        self.held_down.make_room(slots);
-        self.least.make_room(slots);
+        self.line.reserve_slots(slots);
+        self.shortest_in_line.reserve_slots(slots);
+        self.needy.reserve_slots(slots);
+        self.held_down.reserve_slots(slots);
+        self.least.reserve_slots(slots);
         u32::try_from(slots - 1).expect("memory ends before 2^32 jobs do")
     }
 
@@ -409,7 +409,7 @@ impl Rules {
     }
 
     pub(super) fn cancel(&mut self, id: JobId) -> bool {
-        self.change_if_live(id, Job::cancel)
+        self.change_if_live(id, ScheduledJob::cancel)
     }
 
     pub(super) fn reweigh(&mut self, id: JobId, weight: u32) -> bool {
@@ -459,13 +459,13 @@ impl Rules {
     }
 
     /// Whether the job is there and this is true of it.
-    pub(super) fn is_so(&self, id: JobId, question: impl FnOnce(&Job) -> bool) -> bool {
+    pub(super) fn is_so(&self, id: JobId, question: impl FnOnce(&ScheduledJob) -> bool) -> bool {
         self.find(id).is_some_and(|slot| question(self.job(slot)))
     }
 
     pub(super) fn progress(&self, id: JobId) -> Option<Progress> {
         let slot = self.find(id)?;
-        self.jobs[slot as usize].as_ref().map(Job::progress)
+        self.jobs[slot as usize].as_ref().map(ScheduledJob::progress)
     }
 
     pub(super) fn workers(&self) -> usize {
@@ -494,7 +494,7 @@ impl Rules {
         (job.serial == id.serial).then_some(id.slot)
     }
 
-    fn change_if_live(&mut self, id: JobId, change: impl FnOnce(&mut Job)) -> bool {
+    fn change_if_live(&mut self, id: JobId, change: impl FnOnce(&mut ScheduledJob)) -> bool {
         let Some(slot) = self.find(id) else { return false };
         if self.jobs[slot as usize].as_ref().is_some_and(|job| job.cancelled) {
             return false;
@@ -505,7 +505,7 @@ impl Rules {
 
     /// Changes a job and puts it where it then belongs. Every change of a job is made here, so the
     /// rankings and the number of active jobs are functions of the jobs.
-    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Job) -> T) -> T {
+    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut ScheduledJob) -> T) -> T {
         let job = self.jobs[slot as usize].as_mut().expect("the slot was found, or just filled");
         let was_active = job.counts_as_active();
         let result = change(job);

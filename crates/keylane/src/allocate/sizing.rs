@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 /// From so many CPUs on one can be spared: it is at most a quarter of them.
-const ENOUGH_TO_SPARE_ONE: usize = 4;
+const MIN_CORES_TO_SPARE_ONE: usize = 4;
 
 /// How many workers a pool has unless it is told: see [`Machine::workers`].
 ///
@@ -93,7 +93,7 @@ impl Machine {
     }
 
     fn one_is_spared(&self) -> bool {
-        self.physical >= self.budget() && self.budget() >= ENOUGH_TO_SPARE_ONE
+        self.physical >= self.budget() && self.budget() >= MIN_CORES_TO_SPARE_ONE
     }
 }
 

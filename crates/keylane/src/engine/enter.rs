@@ -335,7 +335,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Tells the workers that a shard has something for them.
     #[inline]
     pub(crate) fn offer(&self, shard: usize) {
-        if self.board.set(shard) {
+        if self.ready_shards.set(shard) {
             match &self.homes {
                 None => self.idle.offered(),
                 Some(homes) => self.idle.offered_to(|worker| homes.is_home(worker, shard)),

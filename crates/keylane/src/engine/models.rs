@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 use std::time::Duration;
 
 use super::{Engine, Execute, Made, Next, Patience, Settings, Superseded, Wish};
-use crate::allocate::Board;
+use crate::allocate::ReadyBitmap;
 use crate::observe::Statistics;
 use crate::order::{Claims, Hand, Held, InHand};
 use crate::run::{Idle, Placement, Stage};
@@ -46,7 +46,7 @@ impl Meeting {
 
 struct Desk {
     idle: Idle,
-    board: Board,
+    ready_shards: ReadyBitmap,
     /// How many tasks each shard has.
     shards: [Mutex<usize>; 2],
     stopping: AtomicBool,
@@ -58,7 +58,7 @@ impl Desk {
     fn new(tasks: usize) -> Arc<Self> {
         Arc::new(Desk {
             idle: Idle::new(),
-            board: Board::new(1),
+            ready_shards: ReadyBitmap::new(1),
             shards: [Mutex::new(0), Mutex::new(0)],
             stopping: AtomicBool::new(false),
             left: AtomicUsize::new(tasks),
@@ -67,7 +67,7 @@ impl Desk {
 
     fn produce(&self, shard: usize) {
         *self.shards[shard].lock() += 1;
-        if self.board.set(shard) {
+        if self.ready_shards.set(shard) {
             self.idle.offered();
         }
     }
@@ -76,13 +76,13 @@ impl Desk {
     fn take(&self, shard: usize) -> bool {
         let mut tasks = self.shards[shard].lock();
         if *tasks == 0 {
-            self.board.clear(shard);
+            self.ready_shards.clear(shard);
             return false;
         }
         *tasks -= 1;
         let more = *tasks != 0;
         drop(tasks);
-        if more && self.board.set(shard) {
+        if more && self.ready_shards.set(shard) {
             self.idle.offered();
         }
         true
@@ -92,18 +92,18 @@ impl Desk {
     fn work(&self, task: impl Fn()) {
         let mut searching = true;
         while !self.stopping.load(Ordering::Acquire) {
-            let Some(shard) = self.board.first_from(0) else {
+            let Some(shard) = self.ready_shards.next_from(0) else {
                 if !std::mem::replace(&mut searching, true) {
                     self.idle.start_searching();
                 }
                 self.idle.sleep(0, || {
-                    self.board.any_for_certain() || self.stopping.load(Ordering::Acquire)
+                    self.ready_shards.any_synced() || self.stopping.load(Ordering::Acquire)
                 });
                 continue;
             };
             while self.take(shard) {
                 if std::mem::take(&mut searching) {
-                    self.idle.found(|| self.board.any_for_certain());
+                    self.idle.found(|| self.ready_shards.any_synced());
                 }
                 task();
                 if self.left.fetch_sub(1, StdOrdering::Relaxed) == 1 {
@@ -129,8 +129,8 @@ impl Desk {
 
 /// A worker that falls asleep while two producers offer overlooks neither.
 ///
-/// Caught: `sleep` that reads the board before it goes on the list; `sleep` with a plain load of
-/// the board; `offered` before the bit is set.
+/// Caught: `sleep` that reads the ready bitmap before it goes on the list; `sleep` with a plain load of
+/// the ready bitmap; `offered` before the bit is set.
 #[test]
 fn no_offer_is_overlooked() {
     check(|| {
@@ -313,14 +313,14 @@ impl Shift {
         let engine = &self.engine;
         let mut searching = true;
         while !engine.stopping() {
-            if let Some(shard) = engine.board.first_from(home) {
+            if let Some(shard) = engine.ready_shards.next_from(home) {
                 self.serve(shard, &mut searching);
                 continue;
             }
             if !std::mem::replace(&mut searching, true) {
                 engine.idle.start_searching();
             }
-            engine.idle.sleep(0, || engine.board.any_for_certain() || engine.stopping());
+            engine.idle.sleep(0, || engine.ready_shards.any_synced() || engine.stopping());
         }
         if searching {
             engine.idle.stop_searching();
@@ -472,9 +472,9 @@ fn a_resident_answers_for_its_own_key_alone() {
         assert!(on_one.is_some());
         assert!(shift.step(0, None, true).is_none(), "the key is taken");
         submit(1);
-        assert_eq!(shift.engine.board.first_from(0), None, "nobody else has a use for it");
+        assert_eq!(shift.engine.ready_shards.next_from(0), None, "nobody else has a use for it");
         submit(2);
-        assert_eq!(shift.engine.board.first_from(0), Some(0));
+        assert_eq!(shift.engine.ready_shards.next_from(0), Some(0));
         assert!(shift.step(0, None, true).is_some());
     });
 }
@@ -503,7 +503,7 @@ fn a_new_resident_hides_no_task_of_the_last() {
         let on_two = shift.step(0, on_two, true);
         assert!(on_two.is_some());
         assert!(shift.step(0, on_one, false).is_none());
-        assert_eq!(shift.engine.board.first_from(0), Some(0), "the first key has no worker");
+        assert_eq!(shift.engine.ready_shards.next_from(0), Some(0), "the first key has no worker");
     });
 }
 

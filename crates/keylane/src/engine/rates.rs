@@ -13,9 +13,9 @@
 //! 3. The timer, or whoever puts a token back, opens the pool and, if anything is offered, tells a worker that sleeps.
 //!
 //! # Why no offer is overlooked
-//! `shut` is to a worker that falls asleep as a bit of the board: it is lowered by a read-modify-write, and read
+//! `shut` is to a worker that falls asleep as a bit of the ready bitmap: it is lowered by a read-modify-write, and read
 //! by one when the worker is on the list of sleepers. If that read sees it raised, it is lowered later, by
-//! somebody who sees the worker on the list, and then looks at the board. From there it is the proof in
+//! somebody who sees the worker on the list, and then looks at the ready bitmap. From there it is the proof in
 //! `../run/idle.rs`. It is raised and lowered under the lock of the bucket, by whoever has just seen that there
 //! is no token, or is one; and whoever raises it sets the timer. So it is never raised for good.
 
@@ -160,13 +160,13 @@ impl Rates {
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Whether a worker would find anything that may begin.
     pub(crate) fn offers_anything(&self) -> bool {
-        !self.rates.is_shut() && (self.board.any() || self.sharing.offers())
+        !self.rates.is_shut() && (self.ready_shards.any() || self.sharing.offers())
     }
 
     /// The same for one that is about to fall asleep.
     pub(crate) fn offers_for_certain(&self) -> bool {
         !self.rates.is_shut_for_certain()
-            && (self.board.any_for_certain() || self.sharing.offers_for_certain())
+            && (self.ready_shards.any_synced() || self.sharing.offers_for_certain())
     }
 
     /// Takes what somebody needs to let a task begin, if it can be had now.
@@ -193,7 +193,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn open(&self, pool: MutexGuard<'_, PoolRate>) {
         let opened = self.rates.open(&pool);
         drop(pool);
-        if opened && (self.board.any_for_certain() || self.sharing.offers_for_certain()) {
+        if opened && (self.ready_shards.any_synced() || self.sharing.offers_for_certain()) {
             self.idle.offered();
         }
     }

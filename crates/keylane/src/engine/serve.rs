@@ -121,7 +121,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let passed = lanes.take_passed();
         lanes.check();
         if held.is_none() {
-            self.board.weigh(shard, lanes.about_left());
+            self.ready_shards.set_load(shard, lanes.about_left());
         }
         self.unlock(lanes);
         // A key's own drop is user code.
@@ -154,12 +154,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return true;
         }
         // Whatever comes from here on sets the bit again; what came before, `signaled` shows.
-        self.board.clear(shard);
+        self.ready_shards.clear(shard);
         if self.shards[shard].inbox.lock().signaled {
-            self.board.set(shard);
+            self.ready_shards.set(shard);
         }
         drop(lanes);
-        self.board.any_for_certain()
+        self.ready_shards.any_synced()
     }
 
     /// Turns ended tasks, and slots that are kept for others to come, into free slots.
@@ -196,7 +196,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         // The shard's own bit counts, too: its inbox may have what was told, behind a backlog that is all
         // the lane's.
         let quantum_left = wish.quantum_left
-            || !(lanes.others_wait() || self.board.any())
+            || !(lanes.others_wait() || self.ready_shards.any())
             || wish.while_longer && lanes.is_longer_than_next(slot);
         if lanes.next_in_lane(slot, quantum_left, hand) {
             // In the place of another lane it would have to answer for what the inbox has of that
@@ -237,7 +237,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Some(held);
         }
         // From here on a producer sets the bit again; what came before it did, we see below.
-        self.board.clear(shard);
+        self.ready_shards.clear(shard);
         self.refill(shard, lanes);
         lanes.next_fresh(X::WANTS_KEY, hand).or_else(|| lanes.next_ready(hand))
     }
@@ -276,7 +276,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             {
                 self.offer(shard);
             }
-            if !wish.quantum_left && (lanes.others_wait() || self.board.any()) {
+            if !wish.quantum_left && (lanes.others_wait() || self.ready_shards.any()) {
                 lanes.yielded(wish.ran, self.settings.workers);
             }
         }

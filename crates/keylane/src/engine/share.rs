@@ -9,9 +9,9 @@
 //!    books. No user code runs in it, and no other lock is taken in it.
 //! 2. At its end, and still under the lock, a section writes down in `offers` whether the allocator
 //!    could give a worker to somebody. If that has just become so, it wakes a worker after the lock is
-//!    released, as whoever sets a bit on the board does (`run/idle.rs`).
+//!    released, as whoever sets a bit on the ready bitmap does (`run/idle.rs`).
 //! 3. A worker that is given nothing falls asleep as ever, and reads `offers` with a read-modify-write
-//!    beside the board when it is on the list of sleepers.
+//!    beside the ready bitmap when it is on the list of sleepers.
 //!    A batch of a job that others may take from counts in the same word, and whoever opens one wakes a
 //!    worker alike (`job/core/lot.rs`).
 //! 4. Jobs that a section has ended are finished after it: their handles are told without the lock.
@@ -20,7 +20,7 @@
 //! Suppose that the allocator could give a worker to a job, and all workers without work are asleep for
 //! good. The last section that ended has written `offers`, as true, for whether the allocator could
 //! decide changes in sections only. (What it knows of the work outside jobs may be out of date; that can
-//! make `offers` true for nothing, and the board says the rest.) From there on it is the proof in
+//! make `offers` true for nothing, and the ready bitmap says the rest.) From there on it is the proof in
 //! `run/idle.rs`, with `offers` as one more bit: who fell asleep last read it as unset, so it was set
 //! later, by a section that saw the sleeper on the list and woke it, or saw another who was searching,
 //! and that one asks. A worker that was woken and given something passes the wake-up on while `offers`
@@ -161,7 +161,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         asks: bool,
         desk: &mut Desk<K, X::Work>,
     ) -> Given {
-        let loose = asks && self.board.any();
+        let loose = asks && self.ready_shards.any();
         let (given, cancelled) = self.section(|books, _| {
             let cancelled = back.is_some_and(|back| books.take_back(back));
             let given = if asks { books.give(loose, desk) } else { Given::Nothing };

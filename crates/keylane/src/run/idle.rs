@@ -1,25 +1,25 @@
 //! Puts workers to sleep when there is nothing to do, and wakes no more of them than there is work.
 //!
 //! # States of a worker
-//! *Busy*: runs tasks. *Searching*: has none and looks at the board; counted in `searching`.
+//! *Busy*: runs tasks. *Searching*: has none and looks at the ready bitmap; counted in `searching`.
 //! *Asleep*: listed in `sleepers`, counted in `asleep`, parked until it is taken off the list.
 //!
 //! # Protocol
-//! 1. Offer: set the shard's bit on the board; then, if some worker is asleep and none is searching,
+//! 1. Offer: set the shard's bit on the ready bitmap; then, if some worker is asleep and none is searching,
 //!    wake one. The woken worker counts as searching from that moment, so that a second offer does
 //!    not wake a second worker for the same reason.
-//! 2. Found: a searching worker that finds a task stops searching, and if the board has more to
+//! 2. Found: a searching worker that finds a task stops searching, and if the ready bitmap has more to
 //!    offer does as in 1: it wakes the next one.
-//! 3. Sleep: go on the list, stop searching, read the board once more with a read-modify-write; if
+//! 3. Sleep: go on the list, stop searching, read the ready bitmap once more with a read-modify-write; if
 //!    anything is offered, go off the list and search; else park.
 //!
 //! # Why no offer is overlooked
 //! Suppose that a bit is set and every worker is asleep for good. The last step before a worker
-//! parks is its read of the board in 3. It did not see the bit, so the setting of the bit comes
+//! parks is its read of the ready bitmap in 3. It did not see the bit, so the setting of the bit comes
 //! after that read, and, both being read-modify-writes of one word, sees all that the worker did
 //! before it: the worker on the list and no longer searching. That holds for all workers, so the
 //! one who set the bit saw some asleep and none searching, or one that was searching after it; that
-//! one either found work, and passed the offer on in 2, or read the board in 3, and saw the bit.
+//! one either found work, and passed the offer on in 2, or read the ready bitmap in 3, and saw the bit.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Idle {
         }
     }
 
-    /// Step 1, after the board was written.
+    /// Step 1, after the ready bitmap was written.
     #[inline]
     pub(crate) fn offered(&self) {
         if self.asleep.load(Ordering::Acquire) != 0 && self.searching.load(Ordering::Acquire) == 0 {
@@ -99,7 +99,7 @@ impl Idle {
         self.searching.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Step 2. `more` says whether the board has more to offer.
+    /// Step 2. `more` says whether the ready bitmap has more to offer.
     pub(crate) fn found(&self, more: impl FnOnce() -> bool) {
         self.searching.fetch_sub(1, Ordering::AcqRel);
         if more() {

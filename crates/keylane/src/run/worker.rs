@@ -20,7 +20,7 @@ use crate::order::{Hand, Held};
 use crate::quiet::{drop_quietly, quietly};
 use crate::sync::{spin_hint, yield_now};
 
-/// Looks at the board, with a pause after each, before a worker without work goes to sleep: about
+/// Looks at the ready bitmap, with a pause after each, before a worker without work goes to sleep: about
 /// as long as falling asleep and being woken would take. The pauses let producers put down more
 /// than one task at a time.
 const SPINS: u32 = 16;
@@ -191,7 +191,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if self.searching {
             self.engine.idle.stop_searching();
             // Whoever relied on this worker to find something needs another.
-            if self.engine.board.any_for_certain() || self.engine.sharing.offers_for_certain() {
+            if self.engine.ready_shards.any_synced() || self.engine.sharing.offers_for_certain() {
                 self.engine.idle.offered();
             }
         }
@@ -206,13 +206,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         }
         self.by_load = !self.by_load;
         let heavy = match self.by_load && !self.pace.is_fast() {
-            true => self.engine.board.heaviest_but(self.last),
+            true => self.engine.ready_shards.heaviest_except(self.last),
             false => None,
         };
         let shard = match heavy {
             Some(shard) => shard,
             None => {
-                let shard = self.engine.board.first_from(self.round)?;
+                let shard = self.engine.ready_shards.next_from(self.round)?;
                 self.round = (shard + 1) % self.engine.shards();
                 shard
             }
@@ -236,8 +236,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// The shards from which it would choose, if there are any, where keys are to return to their worker.
     fn choices(&self, eager: bool) -> Option<u64> {
-        let Engine { homes, board, clock, .. } = &*self.engine;
-        let view = View { offers: board.offers(), eager, now: clock.now() };
+        let Engine { homes, ready_shards, clock, .. } = &*self.engine;
+        let view = View { offers: ready_shards.ready_bits(), eager, now: clock.now() };
         let choices = homes.as_ref()?.choices(self.id, view);
         (choices != 0).then_some(choices)
     }
@@ -289,7 +289,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             stay = (!self.pace.tick() || self.look(shard, &ended)) && stay;
             // What could not run waits, directly or not, for rollups that wait for their parts in
             // other shards. Were this shard served on, more and more tasks would line up in it.
-            stay = stay && !(passed && self.engine.board.any_but(shard));
+            stay = stay && !(passed && self.engine.ready_shards.any_except(shard));
             if runs_dry && self.pace.is_fast() {
                 (0..PATIENCE).for_each(|_| spin_hint());
             }
@@ -396,7 +396,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// At the end of a slice: whether to stay on the shard.
     fn end_slice(&mut self, shard: usize) -> bool {
         self.tally.looked(self.pace.now());
-        !self.engine.board.any_but(shard) && !self.must_leave()
+        !self.engine.ready_shards.any_except(shard) && !self.must_leave()
     }
 
     /// While there are jobs, a slice is a sitting: then the worker asks where it goes next.

@@ -26,15 +26,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
-use super::super::job::{Job, Splitter};
-use super::super::rules::{Loose, Rules};
+use super::super::job::{ScheduledJob, Splitter};
+use super::super::rules::{LooseWork, SchedulerState};
 use super::super::{Claimant, Decision, End, JobId, Order, Rule, Supply, Take};
 use super::{Entry, Event, Record};
 
 const FIRST_LINE: &str = "keylane record 1";
 
 /// More than anything counts, and little enough that no sum overflows.
-const MOST: u64 = 1 << 48;
+const MAX_NUMBER: u64 = 1 << 48;
 
 impl fmt::Display for Record {
     /// Writes the text that [`FromStr`] reads.
@@ -58,13 +58,13 @@ trait Value: Sized {
 impl Value for u64 {
     fn show(&self) -> String {
         // Without end, and as long as that, are the same.
-        (*self).min(MOST).to_string()
+        (*self).min(MAX_NUMBER).to_string()
     }
 
     fn read(text: &str) -> Option<Self> {
         // Not "+5".
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse().ok().filter(|number| is_number && *number <= MOST)
+        text.parse().ok().filter(|number| is_number && *number <= MAX_NUMBER)
     }
 }
 
@@ -269,7 +269,7 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-impl Rules {
+impl SchedulerState {
     /// How they stand, for a record.
     fn write(&self, f: &mut fmt::Formatter<'_>, dropped: u64) -> fmt::Result {
         write!(f, "rules")?;
@@ -290,7 +290,7 @@ impl Rules {
             "line-had-its-turn" = self.line_had_its_turn,
             "dropped" = dropped,
         )?;
-        let Loose { ready, running, needs_since, had_its_turn, was_last } = self.loose;
+        let LooseWork { ready, running, needs_since, had_its_turn, was_last } = self.loose;
         write!(f, "\nloose")?;
         fields!(
             f,
@@ -310,7 +310,7 @@ impl Rules {
     }
 }
 
-impl Job {
+impl ScheduledJob {
     fn write(&self, f: &mut fmt::Formatter<'_>, slot: u32) -> fmt::Result {
         write!(f, "job")?;
         fields!(
@@ -358,9 +358,9 @@ impl fmt::Display for ParseRecordError {
 impl std::error::Error for ParseRecordError {}
 
 /// The fields of a line, which come in order.
-struct Fields<'a>(SplitAsciiWhitespace<'a>);
+struct RecordFields<'a>(SplitAsciiWhitespace<'a>);
 
-impl Fields<'_> {
+impl RecordFields<'_> {
     fn take<T: Value>(&mut self, name: &str) -> Result<T, String> {
         let field = self.0.next().ok_or_else(|| format!("`{name}=` is missing"))?;
         let value = field.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
@@ -380,7 +380,7 @@ impl FromStr for Record {
     fn from_str(text: &str) -> Result<Self, ParseRecordError> {
         let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
         let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-        let mut reader = Reader::default();
+        let mut reader = RecordReader::default();
         let first = lines.next();
         if first.is_none_or(|(_, line)| line != FIRST_LINE) {
             let what = format!("a record begins with `{FIRST_LINE}`");
@@ -397,22 +397,22 @@ impl FromStr for Record {
 
 /// How far the text has been read.
 #[derive(Default)]
-struct Reader {
-    rules: Option<Rules>,
+struct RecordReader {
+    rules: Option<SchedulerState>,
     has_state: bool,
-    loose: Option<Loose>,
+    loose: Option<LooseWork>,
     dropped: u64,
     /// By slot.
-    jobs: Vec<(u32, Job)>,
+    jobs: Vec<(u32, ScheduledJob)>,
     free: Vec<u32>,
     entries: VecDeque<Entry>,
 }
 
-impl Reader {
+impl RecordReader {
     fn line(&mut self, line: &str) -> Result<(), String> {
         let mut words = line.split_ascii_whitespace();
         let kind = words.next().expect("an empty line is skipped");
-        let mut fields = Fields(words);
+        let mut fields = RecordFields(words);
         let is_next = match kind {
             "rules" => self.rules.is_none(),
             "state" => self.rules.is_some() && !self.has_state,
@@ -442,12 +442,12 @@ impl Reader {
         fields.end()
     }
 
-    fn base(&mut self) -> &mut Rules {
+    fn base(&mut self) -> &mut SchedulerState {
         self.rules.as_mut().expect("the rules come first")
     }
 
-    fn read_rules(&mut self, fields: &mut Fields<'_>) -> Result<(), String> {
-        let mut rules = Rules::new(fields.take("workers")?);
+    fn read_rules(&mut self, fields: &mut RecordFields<'_>) -> Result<(), String> {
+        let mut rules = SchedulerState::new(fields.take("workers")?);
         rules.bound(fields.take("max-active")?);
         rules.patience = fields.take("patience")?;
         rules.order = fields.take("order")?;
@@ -455,7 +455,7 @@ impl Reader {
         Ok(())
     }
 
-    fn read_state(&mut self, fields: &mut Fields<'_>) -> Result<(), String> {
+    fn read_state(&mut self, fields: &mut RecordFields<'_>) -> Result<(), String> {
         let rules = self.base();
         rules.now = fields.take("now")?;
         rules.serials = fields.take("serials")?;
@@ -467,8 +467,8 @@ impl Reader {
         Ok(())
     }
 
-    fn read_loose(&mut self, fields: &mut Fields<'_>) -> Result<Loose, String> {
-        Ok(Loose {
+    fn read_loose(&mut self, fields: &mut RecordFields<'_>) -> Result<LooseWork, String> {
+        Ok(LooseWork {
             ready: fields.take("ready")?,
             running: fields.take("running")?,
             needs_since: self.past(fields.take("needs-since")?)?,
@@ -477,11 +477,11 @@ impl Reader {
         })
     }
 
-    fn read_job(&mut self, fields: &mut Fields<'_>) -> Result<(u32, Job), String> {
+    fn read_job(&mut self, fields: &mut RecordFields<'_>) -> Result<(u32, ScheduledJob), String> {
         let id: JobId = fields.take("id")?;
         let weight: u32 = fields.take("weight")?;
         let splitter = fields.take("splitter")?;
-        let mut job = Job::new(id.serial, Supply::Ready(0), weight.max(1), 0);
+        let mut job = ScheduledJob::new(id.serial, Supply::Ready(0), weight.max(1), 0);
         job.splitter = splitter;
         job.held = fields.take("held")?;
         job.ready = fields.take("ready")?;
@@ -523,7 +523,7 @@ impl Reader {
     }
 }
 
-fn read_event(fields: &mut Fields<'_>) -> Result<Event, String> {
+fn read_event(fields: &mut RecordFields<'_>) -> Result<Event, String> {
     let word = fields.0.next().ok_or("what happened is missing")?;
     Ok(match word {
         "submitted" => {

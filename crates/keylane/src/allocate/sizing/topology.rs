@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// More CPUs than any kernel is built for. A list that claims more is not one.
-const MOST_CPUS: usize = 1 << 16;
+const MAX_CPUS: usize = 1 << 16;
 
 /// The CPUs that are online and allowed; `None` if neither is said, or nothing is left.
 pub(super) fn usable_cpus(root: &Path) -> Option<BTreeSet<usize>> {
@@ -48,7 +48,7 @@ fn parse_list(list: &str) -> Option<BTreeSet<usize>> {
     for range in list.trim().split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if last >= MOST_CPUS {
+        if last >= MAX_CPUS {
             return None;
         }
         cpus.extend(first..=last);

@@ -46,7 +46,7 @@ fn work(shift: &Shift) {
     let mut searching = true;
     while !engine.stopping() {
         if !engine.rates.is_shut()
-            && let Some(shard) = engine.board.first_from(0)
+            && let Some(shard) = engine.ready_shards.next_from(0)
         {
             shift.serve(shard, &mut searching);
             continue;

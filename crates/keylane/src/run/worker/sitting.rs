@@ -152,7 +152,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let engine = &self.engine;
             engine
                 .idle
-                .found(|| engine.sharing.offers_for_certain() || engine.board.any_for_certain());
+                .found(|| engine.sharing.offers_for_certain() || engine.ready_shards.any_synced());
             self.tally.fell_busy(self.tally.now());
         }
     }
@@ -243,7 +243,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
     }
 
     fn is_disturbed(&self) -> bool {
-        self.engine.sharing.changes() != self.changes || self.engine.board.any()
+        self.engine.sharing.changes() != self.changes || self.engine.ready_shards.any()
     }
 
     fn begins_one(&mut self) {

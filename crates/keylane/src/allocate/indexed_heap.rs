@@ -7,21 +7,21 @@
 const ABSENT: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-pub(super) struct Ranked<K> {
+pub(super) struct IndexedHeap<K> {
     /// A binary heap, the least key first.
     heap: Vec<(K, u32)>,
     /// Where each slot is in `heap`.
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
-impl<K: Ord + Copy> Ranked<K> {
+impl<K: Ord + Copy> IndexedHeap<K> {
     pub(super) fn new() -> Self {
-        Ranked { heap: Vec::new(), places: Vec::new() }
+        IndexedHeap { heap: Vec::new(), positions: Vec::new() }
     }
 
     /// Room for so many slots: those below this number can have keys.
-    pub(super) fn make_room(&mut self, slots: usize) {
-        self.places.resize(slots, ABSENT);
+    pub(super) fn reserve_slots(&mut self, slots: usize) {
+        self.positions.resize(slots, ABSENT);
         self.heap.reserve(slots - self.heap.len());
     }
 
@@ -37,73 +37,73 @@ impl<K: Ord + Copy> Ranked<K> {
 
     /// Gives the slot this key, or none.
     pub(super) fn set(&mut self, slot: u32, key: Option<K>) {
-        match (self.place(slot), key) {
+        match (self.position(slot), key) {
             (None, None) => {}
             (None, Some(key)) => {
                 self.heap.push((key, slot));
-                self.rise(self.heap.len() - 1);
+                self.sift_up(self.heap.len() - 1);
             }
-            (Some(place), Some(key)) => {
-                let old = std::mem::replace(&mut self.heap[place].0, key);
+            (Some(position), Some(key)) => {
+                let old = std::mem::replace(&mut self.heap[position].0, key);
                 if key < old {
-                    self.rise(place);
+                    self.sift_up(position);
                 } else if old < key {
-                    self.sink(place);
+                    self.sift_down(position);
                 }
             }
-            (Some(place), None) => {
-                self.places[slot as usize] = ABSENT;
-                self.heap.swap_remove(place);
-                if place < self.heap.len() {
+            (Some(position), None) => {
+                self.positions[slot as usize] = ABSENT;
+                self.heap.swap_remove(position);
+                if position < self.heap.len() {
                     // What was last may belong above this place as well as below it.
-                    let place = self.rise(place);
-                    self.sink(place);
+                    let position = self.sift_up(position);
+                    self.sift_down(position);
                 }
             }
         }
     }
 
-    fn place(&self, slot: u32) -> Option<usize> {
-        let place = self.places[slot as usize];
-        (place != ABSENT).then_some(place as usize)
+    fn position(&self, slot: u32) -> Option<usize> {
+        let position = self.positions[slot as usize];
+        (position != ABSENT).then_some(position as usize)
     }
 
-    /// Moves up what is at `place` while it is less than what is above it, and says where it ends.
-    fn rise(&mut self, mut place: usize) -> usize {
-        while place > 0 {
-            let above = (place - 1) / 2;
-            if self.heap[above].0 <= self.heap[place].0 {
+    /// Moves up what is at `position` while it is less than what is above it, and says where it ends.
+    fn sift_up(&mut self, mut position: usize) -> usize {
+        while position > 0 {
+            let above = (position - 1) / 2;
+            if self.heap[above].0 <= self.heap[position].0 {
                 break;
             }
-            self.swap(above, place);
-            place = above;
+            self.swap(above, position);
+            position = above;
         }
-        self.note(place);
-        place
+        self.record_position(position);
+        position
     }
 
-    fn sink(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut position: usize) {
         loop {
-            let below = 2 * place + 1;
+            let below = 2 * position + 1;
             let children = self.heap.iter().enumerate().skip(below).take(2);
             let Some((least, _)) = children.min_by_key(|(_, (key, _))| *key) else { break };
-            if self.heap[place].0 <= self.heap[least].0 {
+            if self.heap[position].0 <= self.heap[least].0 {
                 break;
             }
-            self.swap(place, least);
-            place = least;
+            self.swap(position, least);
+            position = least;
         }
-        self.note(place);
+        self.record_position(position);
     }
 
     fn swap(&mut self, one: usize, other: usize) {
         self.heap.swap(one, other);
-        self.note(one);
-        self.note(other);
+        self.record_position(one);
+        self.record_position(other);
     }
 
-    fn note(&mut self, place: usize) {
-        self.places[self.heap[place].1 as usize] = place as u32;
+    fn record_position(&mut self, position: usize) {
+        self.positions[self.heap[position].1 as usize] = position as u32;
     }
 }
 
@@ -120,22 +120,22 @@ mod tests {
         fn the_first_is_always_the_least(
             changes in prop::collection::vec((0..12_u32, prop::option::of(0..9_u64)), 0..200),
         ) {
-            let mut ranked = Ranked::new();
-            ranked.make_room(12);
+            let mut heap = IndexedHeap::new();
+            heap.reserve_slots(12);
             let mut model = BTreeMap::new();
             for (slot, key) in changes {
                 // Keys are told apart by the slot, as a job's serial tells them apart.
                 let key = key.map(|key| (key, slot));
-                ranked.set(slot, key);
+                heap.set(slot, key);
                 match key {
                     Some(key) => model.insert(slot, key),
                     None => model.remove(&slot),
                 };
                 let least = model.iter().map(|(slot, key)| (*key, *slot)).min();
-                prop_assert_eq!(ranked.first(), least);
+                prop_assert_eq!(heap.first(), least);
                 let mut all: Vec<_> = model.iter().map(|(slot, key)| (*key, *slot)).collect();
                 all.sort_unstable();
-                prop_assert_eq!(ranked.first_two(), [all.first().copied(), all.get(1).copied()]);
+                prop_assert_eq!(heap.first_two(), [all.first().copied(), all.get(1).copied()]);
             }
         }
     }

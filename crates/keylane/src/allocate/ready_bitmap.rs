@@ -13,29 +13,29 @@ pub(crate) const MAX_SHARDS: usize = u64::BITS as usize;
 /// A set bit may be out of date, an unset bit may not: whoever adds something to offer sets the bit
 /// afterwards, and whoever clears it looks into the shard afterwards.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct ReadyBitmap {
     bits: CachePadded<AtomicU64>,
     /// About how many tasks each shard had when a worker last left it. Nothing but a worker's choice
     /// between shards with a bit depends on it.
     loads: Box<[AtomicUsize]>,
 }
 
-impl Board {
+impl ReadyBitmap {
     pub(crate) fn new(shards: usize) -> Self {
-        Board {
+        ReadyBitmap {
             bits: CachePadded::new(AtomicU64::new(0)),
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         }
     }
 
     /// Notes about how many tasks a shard has left.
-    pub(crate) fn weigh(&self, shard: usize, load: usize) {
+    pub(crate) fn set_load(&self, shard: usize, load: usize) {
         self.loads[shard].store(load, Ordering::Relaxed);
     }
 
     /// The shard with an offer that has most, but for the one that was served last.
     #[cold]
-    pub(crate) fn heaviest_but(&self, last: usize) -> Option<usize> {
+    pub(crate) fn heaviest_except(&self, last: usize) -> Option<usize> {
         let bits = self.bits.load(Ordering::Acquire) & !(1 << last);
         let offering = (0..self.loads.len()).filter(|shard| bits & 1 << shard != 0);
         offering.max_by_key(|&shard| self.loads[shard].load(Ordering::Relaxed))
@@ -59,7 +59,7 @@ impl Board {
 
     /// The first shard with an offer, from `start` round to before it.
     #[inline]
-    pub(crate) fn first_from(&self, start: usize) -> Option<usize> {
+    pub(crate) fn next_from(&self, start: usize) -> Option<usize> {
         let bits = self.bits.load(Ordering::Acquire);
         if bits == 0 {
             return None;
@@ -69,7 +69,7 @@ impl Board {
     }
 
     /// The shards with an offer, a bit each.
-    pub(crate) fn offers(&self) -> u64 {
+    pub(crate) fn ready_bits(&self) -> u64 {
         self.bits.load(Ordering::Acquire)
     }
 
@@ -81,14 +81,14 @@ impl Board {
 
     /// Whether any shard but this has an offer.
     #[inline]
-    pub(crate) fn any_but(&self, shard: usize) -> bool {
+    pub(crate) fn any_except(&self, shard: usize) -> bool {
         self.bits.load(Ordering::Relaxed) & !(1 << shard) != 0
     }
 
     /// Whether any shard has an offer, read so that it is ordered with every `set`: a `set` that
     /// this read misses comes after it, and sees all that was done before it.
     #[inline]
-    pub(crate) fn any_for_certain(&self) -> bool {
+    pub(crate) fn any_synced(&self) -> bool {
         self.bits.fetch_or(0, Ordering::AcqRel) != 0
     }
 }
@@ -99,16 +99,16 @@ mod tests {
 
     #[test]
     fn the_heaviest_is_chosen_among_those_that_offer() {
-        let board = Board::new(8);
-        assert_eq!(board.heaviest_but(0), None);
+        let bitmap = ReadyBitmap::new(8);
+        assert_eq!(bitmap.heaviest_except(0), None);
         for (shard, load) in [(1, 5), (3, 9), (6, 7)] {
-            board.weigh(shard, load);
+            bitmap.set_load(shard, load);
         }
-        board.set(1);
-        board.set(6);
-        assert_eq!(board.heaviest_but(0), Some(6), "the third has more, and offers nothing");
-        assert_eq!(board.heaviest_but(6), Some(1));
-        board.weigh(6, 0);
-        assert_eq!(board.heaviest_but(0), Some(1));
+        bitmap.set(1);
+        bitmap.set(6);
+        assert_eq!(bitmap.heaviest_except(0), Some(6), "the third has more, and offers nothing");
+        assert_eq!(bitmap.heaviest_except(6), Some(1));
+        bitmap.set_load(6, 0);
+        assert_eq!(bitmap.heaviest_except(0), Some(1));
     }
 }
