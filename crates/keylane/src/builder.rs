@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::admit::ByteBound;
 use crate::allocate::{Order, default_workers};
 #[cfg(feature = "tokio")]
-use crate::complete::MOST_FUTURES;
+use crate::complete::MAX_FUTURES;
 use crate::engine::{Engine, Execute, JobRules, Key, OnFailure, Settings};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
@@ -379,7 +379,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     pub fn runtime(mut self, handle: tokio::runtime::Handle, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency;
         // What is out of its range is refused by `build`.
-        let permits = concurrency.clamp(1, MOST_FUTURES);
+        let permits = concurrency.clamp(1, MAX_FUTURES);
         self.settings.runtime = Some(crate::complete::Runtime::new(handle, permits));
         self
     }
@@ -615,7 +615,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
             return Err(BuildError::Failures);
         }
         #[cfg(feature = "tokio")]
-        if !(1..=MOST_FUTURES).contains(&self.settings.concurrency) {
+        if !(1..=MAX_FUTURES).contains(&self.settings.concurrency) {
             return Err(BuildError::Concurrency(self.settings.concurrency));
         }
         let bytes = bytes.map(ByteBound::new);

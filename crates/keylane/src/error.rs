@@ -208,7 +208,7 @@ impl fmt::Display for BuildError {
             }
             #[cfg(feature = "tokio")]
             BuildError::Concurrency(n) => {
-                let most = crate::complete::MOST_FUTURES;
+                let most = crate::complete::MAX_FUTURES;
                 write!(f, "a concurrency of {n} futures: it must be 1 to {most}")
             }
             BuildError::PerKey => {

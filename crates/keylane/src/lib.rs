@@ -76,9 +76,9 @@ mod job;
 mod observe;
 mod order;
 mod pool;
-mod quiet;
 mod run;
 mod sync;
+mod unwind;
 
 pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};

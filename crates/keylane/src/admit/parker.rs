@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::quiet::quietly;
 use crate::sync::{
     AtomicUsize, Ordering, Thread, current, park, park_timeout, rounds, spin_hint, yield_now,
 };
+use crate::unwind::call_catch_unwind;
 
 /// The thread looks now and then, or is about to sleep. Exits: `PARKED`, `NOTIFIED`.
 const AWAKE: usize = 0;
@@ -183,7 +183,7 @@ impl Wake {
         match self {
             Wake::Thread(parker) => parker.notify(),
             // Any thread tells it, a worker with the next task in its hand, too.
-            Wake::Task(waker) => quietly(|| waker.wake()),
+            Wake::Task(waker) => call_catch_unwind(|| waker.wake()),
         }
     }
 }

@@ -16,12 +16,12 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::slot::Watch;
-use super::slot::{AskedToStop, Phase, answering};
-use super::{Outcome, PanicPayload, Slot};
-use crate::quiet::drop_quietly;
+use super::task_cell::JoinState;
+use super::task_cell::{CancelFlag, TaskPhase, with_cancel_flag};
+use super::{Outcome, PanicPayload, TaskCell};
 use crate::run::{Fate, Place, RunShared, Stage, Turn};
 use crate::sync::Mutex;
+use crate::unwind::drop_catch_unwind;
 
 /// Where the futures of a pool run, and how many at a time.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Runtime {
 }
 
 /// The most futures that can be allowed to run at a time.
-pub(crate) const MOST_FUTURES: usize = Semaphore::MAX_PERMITS;
+pub(crate) const MAX_FUTURES: usize = Semaphore::MAX_PERMITS;
 
 impl Runtime {
     pub(crate) fn new(handle: tokio::runtime::Handle, concurrency: usize) -> Self {
@@ -52,7 +52,7 @@ impl Runtime {
 
 /// A future with its place in the order, shared with its handle.
 pub(crate) struct FutureTask<T, F> {
-    slot: Slot<T, Infallible, F>,
+    cell: TaskCell<T, Infallible, F>,
     runtime: Runtime,
     /// Drops the future once it has begun. Set by the worker that hands it over.
     abort: Mutex<Option<AbortHandle>>,
@@ -60,17 +60,17 @@ pub(crate) struct FutureTask<T, F> {
 
 impl<T, F> FutureTask<T, F> {
     pub(crate) fn new(future: F, runtime: Runtime) -> Self {
-        FutureTask { slot: Slot::new(future), runtime, abort: Mutex::new(None) }
+        FutureTask { cell: TaskCell::new(future), runtime, abort: Mutex::new(None) }
     }
 
     pub(crate) fn take_future(&self) -> Option<F> {
-        self.slot.take_body()
+        self.cell.take_body()
     }
 }
 
-impl<T, F> AskedToStop for FutureTask<T, F> {
-    fn is_asked_to_stop(&self) -> bool {
-        self.slot.is_asked_to_stop()
+impl<T, F> CancelFlag for FutureTask<T, F> {
+    fn is_cancel_requested(&self) -> bool {
+        self.cell.is_cancel_requested()
     }
 }
 
@@ -80,16 +80,17 @@ where
     F: Future<Output = T> + Send + 'static,
 {
     fn run(self: Arc<Self>, stage: &mut dyn Stage) {
-        let Some(future) = self.slot.begin() else {
+        let Some(future) = self.cell.begin() else {
             stage.cancelled();
-            return self.slot.end_when_dropped(|| stage.keep_turn());
+            return self.cell.end_when_dropped(|| stage.keep_turn());
         };
-        self.slot.leave_thread();
-        let end = End { task: self.clone(), place: Place::here(), turn: Some(stage.keep_turn()) };
-        let driven = Driven { future: Some(Box::pin(future)), outcome: None, end };
-        let handle = self.runtime.spawn(driven.run());
+        self.cell.leave_thread();
+        let end =
+            FutureEnd { task: self.clone(), place: Place::here(), turn: Some(stage.keep_turn()) };
+        let running = CatchUnwind { future: Some(Box::pin(future)), outcome: None, end };
+        let handle = self.runtime.spawn(running.run());
         let mut abort = self.abort.lock();
-        if self.slot.is_asked_to_stop() {
+        if self.cell.is_cancel_requested() {
             // The handle has asked between `begin` and now.
             handle.abort();
         }
@@ -97,34 +98,34 @@ where
     }
 
     fn abandon(&self) {
-        self.slot.forgo(Outcome::Cancelled);
+        self.cell.drop_unrun(Outcome::Cancelled);
     }
 
     fn supersede(&self, turn: Turn) {
-        self.slot.supersede_slot(turn);
+        self.cell.supersede_cell(turn);
     }
 }
 
 /// A future that has begun. Dropped at any point it lets go of the future first, then tells the
 /// handle, then ends the turn.
-struct Driven<T, F>
+struct CatchUnwind<T, F>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
     future: Option<Pin<Box<F>>>,
     outcome: Option<Outcome<T>>,
-    end: End<T, F>,
+    end: FutureEnd<T, F>,
 }
 
-struct End<T, F> {
+struct FutureEnd<T, F> {
     task: Arc<FutureTask<T, F>>,
     place: Place,
     /// There until the handle was told.
     turn: Option<Turn>,
 }
 
-impl<T, F> Driven<T, F>
+impl<T, F> CatchUnwind<T, F>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
@@ -135,10 +136,10 @@ where
 
     /// Polls the future as a part of its task: inside its pool, in its place.
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T>> {
-        let Driven { future, end, .. } = self;
+        let CatchUnwind { future, end, .. } = self;
         let future = future.as_mut().expect("it is there until it is dropped");
         let poll = AssertUnwindSafe(|| end.place.visit(|| future.as_mut().poll(cx)));
-        match answering(end.task.clone(), || catch_unwind(poll)) {
+        match with_cancel_flag(end.task.clone(), || catch_unwind(poll)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Outcome::Done(value)),
             Err(payload) => Poll::Ready(self.panicked(payload)),
@@ -151,14 +152,14 @@ where
     }
 }
 
-impl<T, F> Drop for Driven<T, F>
+impl<T, F> Drop for CatchUnwind<T, F>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
     fn drop(&mut self) {
         let future = self.future.take();
-        self.end.place.visit(|| drop_quietly(future));
+        self.end.place.visit(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
         let fate = match outcome {
             Outcome::Done(_) => Fate::Done,
@@ -168,40 +169,40 @@ where
         if fate == Fate::Void {
             self.end.place.cancelled();
         }
-        self.end.task.slot.settle(outcome);
+        self.end.task.cell.complete(outcome);
         if let Some(turn) = self.end.turn.take() {
             turn.end(fate);
         }
     }
 }
 
-impl<T, F> Watch<T, Infallible> for FutureTask<T, F>
+impl<T, F> JoinState<T, Infallible> for FutureTask<T, F>
 where
     T: Send,
     F: Send,
 {
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T>> {
-        self.slot.poll(waker)
+        self.cell.poll(waker)
     }
 
     fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T>> {
-        self.slot.wait(deadline)
+        self.cell.wait(deadline)
     }
 
-    fn is_settled(&self) -> bool {
-        self.slot.is_settled()
+    fn is_completed(&self) -> bool {
+        self.cell.is_completed()
     }
 
-    fn phase(&self) -> Phase {
-        self.slot.phase()
+    fn phase(&self) -> TaskPhase {
+        self.cell.phase()
     }
 
     fn runs_here(&self) -> bool {
-        self.slot.runs_here()
+        self.cell.runs_here()
     }
 
     fn cancel(&self) -> bool {
-        let in_time = self.slot.cancel();
+        let in_time = self.cell.cancel();
         if !in_time && let Some(handle) = &*self.abort.lock() {
             handle.abort();
         }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::Outcome;
-use super::slot::{Phase, Watch, current_name};
+use super::task_cell::{JoinState, TaskPhase, current_name};
 use crate::run::{Awaited, NotedWait, Waiter, current_inside};
 
 /// Waits for a task, or cancels it.
@@ -33,13 +33,13 @@ use crate::run::{Awaited, NotedWait, Waiter, current_inside};
 /// does not wait inside a task; the last one gets [`WouldDeadlock`] instead.
 #[must_use = "a dropped handle detaches its task; `execute` submits without one"]
 pub struct Handle<T, E = Infallible> {
-    slot: Arc<dyn Watch<T, E>>,
+    cell: Arc<dyn JoinState<T, E>>,
     name: usize,
 }
 
 impl<T: 'static, E: 'static> Handle<T, E> {
-    pub(crate) fn new<S: Watch<T, E> + 'static>(slot: Arc<S>) -> Self {
-        Handle { name: crate::run::name_of(&slot), slot }
+    pub(crate) fn new<S: JoinState<T, E> + 'static>(cell: Arc<S>) -> Self {
+        Handle { name: crate::run::name_of(&cell), cell }
     }
 
     /// Blocks until the task has ended.
@@ -59,7 +59,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
             Ok(outcome) => {
                 Ok(outcome.expect("the outcome was taken already, and is given out once"))
             }
-            Err(NoWorker) => Err(WouldDeadlock { awaited: self, reason: Reason::NoWorker }),
+            Err(NoWorker) => Err(WouldDeadlock { awaited: self, reason: DeadlockReason::NoWorker }),
         }
     }
 
@@ -77,17 +77,17 @@ impl<T: 'static, E: 'static> Handle<T, E> {
             return Err(WouldDeadlock::new(()));
         }
         let outcome = self.block(Instant::now().checked_add(timeout));
-        outcome.map_err(|NoWorker| WouldDeadlock { awaited: (), reason: Reason::NoWorker })
+        outcome.map_err(|NoWorker| WouldDeadlock { awaited: (), reason: DeadlockReason::NoWorker })
     }
 
     /// The outcome, if the task has ended. It is given out once.
     pub fn try_take(&mut self) -> Option<Outcome<T, E>> {
-        self.slot.poll(None)
+        self.cell.poll(None)
     }
 
     /// Whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        self.slot.is_settled()
+        self.cell.is_completed()
     }
 
     /// Cancels the task, and says whether it was in time.
@@ -99,7 +99,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     ///   decides. A future is dropped at its next step. Returns false.
     /// - Ended: nothing happens. Returns false.
     pub fn cancel(&self) -> bool {
-        self.slot.cancel()
+        self.cell.cancel()
     }
 
     /// What it waits for is called so in its pool.
@@ -107,13 +107,13 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         self.name
     }
 
-    pub(crate) fn phase(&self) -> Phase {
-        self.slot.phase()
+    pub(crate) fn phase(&self) -> TaskPhase {
+        self.cell.phase()
     }
 
     fn waits_for_ever(&self) -> bool {
         let waiter = self.waiter();
-        waiter.is_some_and(|waiter| self.slot.runs_here() || waiter.is_awaited_by(self.awaited()))
+        waiter.is_some_and(|waiter| self.cell.runs_here() || waiter.is_awaited_by(self.awaited()))
     }
 
     /// Notes a wait that ends when the task does, for the waits of other tasks; or refuses it. Nothing is noted
@@ -121,18 +121,18 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     fn note_wait(&self) -> Result<Option<NotedWait>, WouldDeadlock<()>> {
         match self.waiter() {
             None => Ok(None),
-            Some(_) if self.slot.runs_here() => Err(WouldDeadlock::new(())),
+            Some(_) if self.cell.runs_here() => Err(WouldDeadlock::new(())),
             Some(waiter) => waiter.wait_for(self.awaited()).map(Some).ok_or(WouldDeadlock::new(())),
         }
     }
 
     fn awaited(&self) -> Awaited {
-        Awaited { name: self.name, has_begun: self.slot.phase() != Phase::Waiting }
+        Awaited { name: self.name, has_begun: self.cell.phase() != TaskPhase::Waiting }
     }
 
     /// The task that this thread runs, if it runs one and the awaited task has not ended.
     fn waiter(&self) -> Option<Waiter> {
-        if self.slot.is_settled() {
+        if self.cell.is_completed() {
             return None;
         }
         let (inside, position) = current_inside()?;
@@ -140,15 +140,15 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     }
 
     fn block(&self, deadline: Option<Instant>) -> Result<Option<Outcome<T, E>>, NoWorker> {
-        if let Some(outcome) = self.slot.poll(None) {
+        if let Some(outcome) = self.cell.poll(None) {
             return Ok(Some(outcome));
         }
-        let Some((inside, _)) = current_inside() else { return Ok(self.slot.wait(deadline)) };
+        let Some((inside, _)) = current_inside() else { return Ok(self.cell.wait(deadline)) };
         if !inside.block() {
             // It may have ended while this was asked.
-            return self.slot.poll(None).map(Some).ok_or(NoWorker);
+            return self.cell.poll(None).map(Some).ok_or(NoWorker);
         }
-        let outcome = self.slot.wait(deadline);
+        let outcome = self.cell.wait(deadline);
         inside.unblock();
         Ok(outcome)
     }
@@ -159,7 +159,7 @@ impl<T: 'static, E: 'static> Future for Handle<T, E> {
     type Output = Result<Outcome<T, E>, WouldDeadlock<()>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.slot.poll(Some(cx.waker())) {
+        match self.cell.poll(Some(cx.waker())) {
             Some(outcome) => Poll::Ready(Ok(outcome)),
             None if self.waits_for_ever() => Poll::Ready(Err(WouldDeadlock::new(()))),
             None => Poll::Pending,
@@ -169,7 +169,7 @@ impl<T: 'static, E: 'static> Future for Handle<T, E> {
 
 impl<T, E> fmt::Debug for Handle<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("finished", &self.slot.is_settled()).finish()
+        f.debug_struct("Handle").field("finished", &self.cell.is_completed()).finish()
     }
 }
 
@@ -181,12 +181,12 @@ struct NoWorker;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WouldDeadlock<H> {
     awaited: H,
-    reason: Reason,
+    reason: DeadlockReason,
 }
 
 /// Why a wait would have no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
+enum DeadlockReason {
     /// The awaited task is ordered behind the one that waits, or waits for it.
     Behind,
     /// All workers wait inside tasks, and there is no thread for another.
@@ -195,7 +195,7 @@ enum Reason {
 
 impl<H> WouldDeadlock<H> {
     pub(crate) fn new(awaited: H) -> Self {
-        WouldDeadlock { awaited, reason: Reason::Behind }
+        WouldDeadlock { awaited, reason: DeadlockReason::Behind }
     }
 
     /// What was to be waited for.
@@ -218,10 +218,10 @@ impl<H> fmt::Debug for WouldDeadlock<H> {
 impl<H> fmt::Display for WouldDeadlock<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
-            Reason::Behind => {
+            DeadlockReason::Behind => {
                 "the awaited task is ordered behind the one that waits for it, or waits for it"
             }
-            Reason::NoWorker => {
+            DeadlockReason::NoWorker => {
                 "all workers wait inside tasks, and there is no thread for another worker; wait outside \
                  of tasks, or let fewer of them wait at a time"
             }

@@ -7,8 +7,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::slot::Watch;
-use super::{Handle, Outcome, Slot, Sure};
+use super::task_cell::JoinState;
+use super::{Handle, InfallibleFn, Outcome, TaskCell};
 use crate::run::{EndTurn, Fate, RunShared, Stage, Turn};
 use crate::sync::model::{Plain, block_on, check, spawn};
 
@@ -70,9 +70,9 @@ impl Drop for Capture {
 }
 
 /// A task that leaves 11 in `plain` if it runs and 10 if it does not.
-fn task(world: &Arc<World>) -> Arc<dyn Both> {
+fn task(world: &Arc<World>) -> Arc<dyn WorkerAndHandle> {
     let capture = Capture(world.clone());
-    Arc::new(Slot::<u32, Infallible, _>::new(Sure(move || {
+    Arc::new(TaskCell::<u32, Infallible, _>::new(InfallibleFn(move || {
         capture.0.runs.fetch_add(1, Ordering::Relaxed);
         capture.0.plain.change(|value| *value += 1);
         capture.0.of_key.change(|value| *value += 1);
@@ -81,8 +81,8 @@ fn task(world: &Arc<World>) -> Arc<dyn Both> {
 }
 
 /// A slot as its worker and as its handle see it.
-trait Both: RunShared + Watch<u32, Infallible> {}
-impl<S: RunShared + Watch<u32, Infallible>> Both for S {}
+trait WorkerAndHandle: RunShared + JoinState<u32, Infallible> {}
+impl<S: RunShared + JoinState<u32, Infallible>> WorkerAndHandle for S {}
 
 fn is_done(outcome: Option<Outcome<u32, Infallible>>) -> bool {
     matches!(outcome, Some(Outcome::Done(7)))
@@ -95,7 +95,7 @@ fn is_cancelled(outcome: Option<Outcome<u32, Infallible>>) -> bool {
 /// A thread that waits is woken by the outcome, sees all that the body did and that its captures
 /// are gone, and has the outcome once.
 ///
-/// Caught: `settle` that does not notify, or notifies before it has changed the state.
+/// Caught: `complete` that does not notify, or notifies before it has changed the state.
 #[test]
 fn a_waiting_thread_has_the_outcome_once() {
     check(|| {
@@ -116,29 +116,29 @@ fn a_waiting_thread_has_the_outcome_once() {
 /// A future that waits is woken through the waker of its last poll, though another thread looks
 /// for the outcome meanwhile, without one.
 ///
-/// Caught: `settle` that does not wake; `poll` that replaces the waker by none.
+/// Caught: `complete` that does not wake; `poll` that replaces the waker by none.
 #[test]
 fn a_waiting_future_is_woken() {
     check(|| {
         let world = Arc::<World>::default();
-        let slot = Arc::new(Slot::<(), Infallible, _>::new(Sure({
+        let cell = Arc::new(TaskCell::<(), Infallible, _>::new(InfallibleFn({
             let world = world.clone();
             move || world.plain.change(|value| *value += 1)
         })));
         let looker = spawn({
-            let slot = slot.clone();
-            move || Watch::<(), Infallible>::poll(&*slot, None).is_some()
+            let cell = cell.clone();
+            move || JoinState::<(), Infallible>::poll(&*cell, None).is_some()
         });
         let worker = spawn({
-            let slot = slot.clone();
-            move || slot.run(&mut NoStage)
+            let cell = cell.clone();
+            move || cell.run(&mut NoStage)
         });
         // Whoever comes second would wait for ever, so the future looks whether the task has ended.
         let awaited = block_on(std::future::poll_fn(|cx| {
-            let had = |waker| Watch::<(), Infallible>::poll(&*slot, waker).is_some();
+            let had = |waker| JoinState::<(), Infallible>::poll(&*cell, waker).is_some();
             if had(Some(cx.waker())) {
                 std::task::Poll::Ready(true)
-            } else if slot.is_settled() {
+            } else if cell.is_completed() {
                 std::task::Poll::Ready(had(None))
             } else {
                 std::task::Poll::Pending
@@ -155,7 +155,7 @@ fn a_waiting_future_is_woken() {
 /// captures are gone before the next task of its key begins, and no worker waits for the drop.
 ///
 /// Caught: `cancel` that settles without a look whether the body is still there; a turn that ends when the
-/// worker finds no body; `end_when_dropped` that looks at the state once only; `settle` without the turn.
+/// worker finds no body; `end_when_dropped` that looks at the state once only; `complete` without the turn.
 #[test]
 fn a_task_is_cancelled_or_runs() {
     check(|| {
@@ -186,7 +186,7 @@ fn a_task_is_cancelled_or_runs() {
 /// outcome finds its captures gone.
 ///
 /// Caught: a state that is settled before the captures are dropped: the outcome was had early, and a
-/// second time when `settle` came.
+/// second time when `complete` came.
 #[test]
 fn a_task_that_is_cancelled_and_abandoned_ends_once() {
     check(|| {
@@ -216,12 +216,12 @@ fn a_task_that_is_cancelled_and_abandoned_ends_once() {
 fn an_abandoned_task_wakes_its_handle() {
     check(|| {
         let world = Arc::<World>::default();
-        let slot = Arc::new(Slot::<(), Infallible, _>::new(Sure({
+        let cell = Arc::new(TaskCell::<(), Infallible, _>::new(InfallibleFn({
             let capture = Capture(world.clone());
             move || drop(capture)
         })));
-        let handle = Handle::<(), Infallible>::new(slot.clone());
-        let stopper = spawn(move || slot.abandon());
+        let handle = Handle::<(), Infallible>::new(cell.clone());
+        let stopper = spawn(move || cell.abandon());
         assert!(matches!(block_on(handle), Ok(Outcome::Cancelled)));
         assert_eq!(world.plain.get(), 10);
         stopper.join().unwrap();

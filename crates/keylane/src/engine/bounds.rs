@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 use super::*;
 use crate::admit::{ByteBound, Cost, DeferredWakes, KeyBound, KeyRef};
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 /// The bounds that were asked for, at least one.
 pub(crate) struct Bounds<K> {
@@ -188,7 +188,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn leave_scope(&self, bounds: &Bounds<K>, scope: &Scope<K>) {
         if let (Some(keys), Scope::Keys(claims)) = (&bounds.keys, scope) {
             for (hash, claim) in claims {
-                drop_quietly(keys.end(&self.key_ref(*hash, &claim.key)));
+                drop_catch_unwind(keys.end(&self.key_ref(*hash, &claim.key)));
             }
         }
     }

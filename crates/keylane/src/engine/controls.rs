@@ -7,7 +7,7 @@ use super::rates::Dues;
 use super::*;
 use crate::observe::{HeldKey, Hold};
 use crate::order::{Reasons, Stop, TakenKey, Unrun};
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Pauses a key, and says whether it was not.
@@ -40,7 +40,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             (held, left, lanes.has_offer())
         });
         // A key's own drop is user code.
-        drop_quietly(left);
+        drop_catch_unwind(left);
         if offer {
             self.offer(shard);
         }
@@ -59,7 +59,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             lanes.check();
             (tasks, left, recall, lanes.has_offer())
         });
-        drop_quietly(left);
+        drop_catch_unwind(left);
         if offer {
             self.offer(shard);
         }

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::order::{Descriptor, Inquiry, Look, Member, Round, Seated};
-use crate::quiet::drop_quietly;
 use crate::sync::yield_now;
+use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Enters a task that has a descriptor. It is seated while its inboxes are locked, so its place
@@ -153,7 +153,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     fn predicate_panicked(&self, payload: Box<dyn Any + Send>) {
         self.panicked(&*payload);
-        drop_quietly(payload);
+        drop_catch_unwind(payload);
     }
 
     /// One thing less that a task waits for. With the last it is ready, in the shard where it stands.

@@ -23,7 +23,7 @@
 
 use super::*;
 use crate::order::Debris;
-use crate::quiet::{drop_quietly, quietly};
+use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Whether the engine was poisoned: it takes nothing any more.
@@ -44,7 +44,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// The same where no caller is to learn of the panic: in the drop of a turn, and in the timer.
     pub(crate) fn intact_quietly(&self, part: impl FnOnce()) {
-        quietly(|| self.intact(part));
+        call_catch_unwind(|| self.intact(part));
     }
 
     /// The hash of the key of a task that has been admitted. If it panics the task does not enter, and
@@ -74,7 +74,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         Told::poisoned(&self.settings.thread_name);
         self.admission.abandon();
-        quietly(|| self.begin_stop());
+        call_catch_unwind(|| self.begin_stop());
         for shard in &self.shards {
             let mut debris = Debris::default();
             let mut lanes = shard.lanes.lock();
@@ -85,8 +85,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             debris.discard();
         }
         let described = self.registry.lock().clear();
-        described.iter().for_each(|rollup| drop_quietly(rollup.take_work()));
-        described.into_iter().for_each(drop_quietly);
+        described.iter().for_each(|rollup| drop_catch_unwind(rollup.take_work()));
+        described.into_iter().for_each(drop_catch_unwind);
     }
 }
 

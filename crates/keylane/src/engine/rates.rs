@@ -27,8 +27,8 @@ use std::time::Duration;
 use super::*;
 use crate::error::BuildError;
 use crate::order::{Bucket, Recall, Role};
-use crate::quiet::drop_quietly;
 use crate::run::{Time, Timer};
+use crate::unwind::drop_catch_unwind;
 
 /// So long a bucket that is full is remembered at the least. Short against what it costs to keep it, long
 /// against looking for those that can be forgotten.
@@ -285,7 +285,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A key has been held or let go: what follows from it when its lanes are unlocked.
     fn follow(&self, shard: usize, recall: Option<Recall>, left: Option<K>, offer: bool) {
         // A key's own drop is user code.
-        drop_quietly(left);
+        drop_catch_unwind(left);
         if offer {
             self.offer(shard);
         }

@@ -2,7 +2,7 @@
 
 use super::rates::Dues;
 use super::*;
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends a task's hold on its shard and finds the next task there, in one critical section.
@@ -45,7 +45,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 self.remind(shard, dues);
             }
             // A key's own drop is user code.
-            drop_quietly(left);
+            drop_catch_unwind(left);
             return Some(Next { held, goes_on, in_place: true, passed: false, runs_dry: false });
         }
         self.step_slowly::<CLOSE>(shard, lanes, ended, wish, hand)
@@ -81,7 +81,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let next = self.step_on::<true>(shard, lanes, ended, wish, hand);
         self.remind(shard, judged);
         // Told now that nothing is locked. What they submit comes after this task's end.
-        drop_quietly(freed);
+        drop_catch_unwind(freed);
         if may_take {
             self.spend_token(next.as_ref(), hand);
         }
@@ -125,7 +125,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         self.unlock(lanes);
         // A key's own drop is user code.
-        drop_quietly(left);
+        drop_catch_unwind(left);
         if CLOSE {
             self.remind(shard, dues);
         }
@@ -341,7 +341,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     let left = lanes.release_part(*hash as u32, &claim.key, claim.mode);
                     let offer = lanes.has_offer();
                     drop(lanes);
-                    drop_quietly(left);
+                    drop_catch_unwind(left);
                     if offer {
                         self.offer(shard);
                     }

@@ -7,8 +7,8 @@ use super::{Bounds, Engine, Execute, Key};
 use crate::error::DrainError;
 use crate::observe::Told;
 use crate::order::{Unrun, take_rollup};
-use crate::quiet::{drop_quietly, quietly};
 use crate::sync::Ordering;
+use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Refuses new work from now on.
@@ -42,7 +42,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Stops, drops what has not run, and waits for the workers, unless the caller is one.
     pub(crate) fn shut_down(&self) {
         // The captures and keys are the user's, and the threads must be joined whatever those do.
-        quietly(|| self.stop().into_iter().for_each(drop_quietly));
+        call_catch_unwind(|| self.stop().into_iter().for_each(drop_catch_unwind));
         let threads = self.crew.disband();
         if self.is_inside() {
             // This worker ends when its task does, and the others need not be waited for.

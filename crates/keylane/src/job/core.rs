@@ -24,12 +24,12 @@ use super::sink::{Ending, OnPanic, Sink};
 use super::source::{Numbered, Pieces, Pulled, Source};
 use super::work::Work;
 use crate::allocate::{End, JobId, Progress, Take};
-use crate::complete::{Outcome, PanicPayload, answering};
+use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
 use crate::engine::{Crowd, Key, Office, Sat, Site, WeakOffice};
 use crate::order::Claims;
-use crate::quiet::drop_quietly;
 use crate::run::{Body, Stage, Standing, Turn};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::unwind::drop_catch_unwind;
 
 pub(super) struct Core<K, I, F, T, E> {
     me: Weak<Self>,
@@ -143,7 +143,7 @@ where
             Some(_) => Some(ending),
         };
         drop(first);
-        drop_quietly(late);
+        drop_catch_unwind(late);
         self.drop_waiting();
     }
 
@@ -159,13 +159,13 @@ where
             other => other,
         };
         drop(spot);
-        drop_quietly(source);
+        drop_catch_unwind(source);
         self.drop_lined();
         let lots = self.lots.lock().clone();
         lots.iter().for_each(|lot| lot.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
         for Granted { subtask, place } in granted {
-            drop_quietly(subtask);
+            drop_catch_unwind(subtask);
             // Ends the turn.
             drop(place);
         }
@@ -208,7 +208,7 @@ where
 
     /// Drops a subtask of a job that is cancelled, and then ends the turn of its entry.
     fn drop_subtask(&self, place: usize, subtask: Numbered<F>) {
-        drop_quietly(subtask);
+        drop_catch_unwind(subtask);
         let dropped = self.lined.lock().try_remove(place);
         // Outside the lock: a turn that ends takes others.
         drop(dropped);
@@ -305,7 +305,7 @@ where
         let mut granted = self.granted.lock();
         if self.is_cancelled() {
             drop(granted);
-            drop_quietly(subtask);
+            drop_catch_unwind(subtask);
             return drop(place);
         }
         granted.push_back(Granted { subtask, place });

@@ -12,8 +12,8 @@ use std::sync::Weak;
 use super::ResultOrder;
 use super::sink::{Ending, Numbered, OnPanic, Result, Sink, failed, tell};
 use crate::complete::{Outcome, PanicPayload};
-use crate::quiet::drop_quietly;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::unwind::drop_catch_unwind;
 
 /// So many outcomes may wait for the fold, or for those of earlier subtasks, before the splitter is held
 /// back. Each worker can bring one more batch.
@@ -116,9 +116,9 @@ where
                     let panicked = Outcome::Panicked(PanicPayload::new(payload));
                     let earlier = state.failure.replace(panicked);
                     self.leave(state, Seat::Lost);
-                    some.into_iter().for_each(drop_quietly);
-                    queue.into_iter().for_each(drop_quietly);
-                    drop_quietly(earlier);
+                    some.into_iter().for_each(drop_catch_unwind);
+                    queue.into_iter().for_each(drop_catch_unwind);
+                    drop_catch_unwind(earlier);
                     return false;
                 }
             };
@@ -136,17 +136,17 @@ where
         drop(state);
         let outcome = match (ending, failure, seat) {
             (Ending::Ended, None, Seat::Free(acc, step)) => {
-                drop_quietly(step);
+                drop_catch_unwind(step);
                 Outcome::Done(acc)
             }
             (Ending::Ended, Some(failure), seat) => {
-                drop_quietly(seat);
+                drop_catch_unwind(seat);
                 failure
             }
             // A fold that has panicked cancels the job, and is why it has ended.
             (_, Some(failure @ Outcome::Panicked(_)), Seat::Lost) => failure,
             (ending, failure, seat) => {
-                drop_quietly((failure, seat));
+                drop_catch_unwind((failure, seat));
                 ending.into()
             }
         };
@@ -212,7 +212,7 @@ where
         }
         self.unfolded.store(state.queue.len(), Ordering::Release);
         drop(state);
-        late.into_iter().for_each(drop_quietly);
+        late.into_iter().for_each(drop_catch_unwind);
         self.fold(on_panic)
     }
 
@@ -228,7 +228,7 @@ where
         };
         state.ending = Some(ending);
         drop(state);
-        unwanted.into_iter().for_each(drop_quietly);
+        unwanted.into_iter().for_each(drop_catch_unwind);
         // What is left are results that waited for earlier ones that will not come.
         self.fold(&|_| ());
         let state = self.state.lock();

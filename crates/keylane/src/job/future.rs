@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 use tokio::task::AbortHandle;
 
 use super::work::Work;
-use crate::complete::{Outcome, PanicPayload, Runtime, answering};
-use crate::quiet::drop_quietly;
+use crate::complete::{Outcome, PanicPayload, Runtime, with_cancel_flag};
 use crate::run::{Place, Turn};
 use crate::sync::AtomicBool;
+use crate::unwind::drop_catch_unwind;
 
 /// A job, as its futures see it.
 pub(super) trait Abroad<T, E>: Send + Sync {
@@ -86,7 +86,9 @@ impl<T, E, F: Future<Output = Result<T, E>>> Driven<T, E, F> {
         let Driven { future, going, .. } = self;
         let future = future.as_mut().expect("it is there until it is dropped");
         let poll = AssertUnwindSafe(|| {
-            going.place.visit(|| answering(going.cancelled.clone(), || future.as_mut().poll(cx)))
+            going
+                .place
+                .visit(|| with_cancel_flag(going.cancelled.clone(), || future.as_mut().poll(cx)))
         });
         match catch_unwind(poll) {
             Ok(Poll::Pending) => Poll::Pending,
@@ -106,7 +108,7 @@ impl<T, E, F> Drop for Driven<T, E, F> {
     fn drop(&mut self) {
         let future = self.future.take();
         let Going { job, at, number, place, turn, .. } = &mut self.going;
-        place.visit(|| drop_quietly(future));
+        place.visit(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
         let failed = !outcome.is_done();
         job.ended(*at, *number, outcome, place);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::core::Steer;
 use super::sink::Result as Shared;
 use crate::allocate::{JobId, Progress};
-use crate::complete::{Outcome, Watch, WouldDeadlock};
+use crate::complete::{JoinState, Outcome, WouldDeadlock};
 use crate::run::current_inside;
 
 /// Waits for a job, watches it, steers it.
@@ -114,7 +114,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
 
     /// Whether the job is over.
     pub fn is_finished(&self) -> bool {
-        self.result.is_settled()
+        self.result.is_completed()
     }
 
     /// Begins no more subtasks. Those that have not begun are dropped now; those that stand in the line
@@ -160,7 +160,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     fn waits_for_ever(&self) -> bool {
-        !self.result.is_settled() && self.steer.ask(&mut |office, _| office.is_here())
+        !self.result.is_completed() && self.steer.ask(&mut |office, _| office.is_here())
     }
 }
 

@@ -15,7 +15,7 @@ use super::sink::{Collect, Result as Shared, Sink};
 use super::source::{Pieces, Source};
 use super::work::{Closure, Work};
 use crate::allocate::Supply;
-use crate::complete::{Outcome, Slot, Sure};
+use crate::complete::{InfallibleFn, Outcome, TaskCell};
 use crate::engine::{Crowd, Engine, Key, Office, Patience, WeakOffice};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
@@ -175,7 +175,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = F>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Closure(Sure(work)))))
+        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Closure(InfallibleFn(work)))))
     }
 
     /// The same, of closures that can fail.
@@ -201,7 +201,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I::IntoIter: Send + 'static,
     {
         self.plan(
-            subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Closure(Sure(work)))),
+            subtasks
+                .into_iter()
+                .map(|(keys, work)| (keys.into_claims(), Closure(InfallibleFn(work)))),
         )
     }
 
@@ -355,7 +357,7 @@ where
             Err(why) => return Err(SubmitError::new(why, self)),
         };
         let order = self.settings.order.unwrap_or(ResultOrder::Submission);
-        let result = Arc::new(Slot::new(()));
+        let result = Arc::new(TaskCell::new(()));
         let sink = Arc::new(Collect::new(order, Arc::downgrade(&result)));
         Ok(self.submit(supply, sink, result))
     }
@@ -434,7 +436,7 @@ where
         G: FnMut(A, Outcome<T, E>) -> A + Send + 'static,
     {
         let order = self.settings.order.unwrap_or(ResultOrder::Completion);
-        let result = Arc::new(Slot::new(()));
+        let result = Arc::new(TaskCell::new(()));
         let sink = Arc::new(Fold::new(init, step, order, takes_failures, Arc::downgrade(&result)));
         self.submit(supply, sink, result)
     }

@@ -4,13 +4,13 @@ use std::any::Any;
 use std::sync::Weak;
 
 use super::ResultOrder;
-use crate::complete::{Outcome, PanicPayload, Slot};
-use crate::quiet::drop_quietly;
+use crate::complete::{Outcome, PanicPayload, TaskCell};
 use crate::sync::Mutex;
+use crate::unwind::drop_catch_unwind;
 
 /// What a job and its handle share: the result, once it is there. The handle alone owns it, so that the
 /// result is dropped with the handle, and the job can be dropped anywhere.
-pub(super) type Result<R, E> = Slot<R, E, ()>;
+pub(super) type Result<R, E> = TaskCell<R, E, ()>;
 
 /// Called with the payload of a panic.
 pub(super) type OnPanic<'a> = &'a dyn Fn(&(dyn Any + Send));
@@ -93,7 +93,7 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
             }
         }
         drop(state);
-        late.into_iter().for_each(drop_quietly);
+        late.into_iter().for_each(drop_catch_unwind);
         true
     }
 
@@ -105,12 +105,12 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
         let outcome = match (ending, failure) {
             (Ending::Ended, None) => Outcome::Done(values.into_iter().flatten().collect()),
             (Ending::Ended, Some(failure)) => {
-                values.into_iter().for_each(drop_quietly);
+                values.into_iter().for_each(drop_catch_unwind);
                 failure
             }
             (other, failure) => {
-                values.into_iter().for_each(drop_quietly);
-                drop_quietly(failure);
+                values.into_iter().for_each(drop_catch_unwind);
+                drop_catch_unwind(failure);
                 other.into()
             }
         };
@@ -122,10 +122,10 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
 pub(super) fn tell<R, E>(result: &Weak<Result<R, E>>, outcome: Outcome<R, E>) {
     match result.upgrade() {
         Some(result) => {
-            result.settle(outcome);
-            drop_quietly(result);
+            result.complete(outcome);
+            drop_catch_unwind(result);
         }
-        None => drop_quietly(outcome),
+        None => drop_catch_unwind(outcome),
     }
 }
 

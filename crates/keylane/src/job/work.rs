@@ -1,6 +1,6 @@
 //! What a subtask is: a closure, which runs on the worker, or a future, which goes on elsewhere.
 
-use crate::complete::Attempt;
+use crate::complete::TaskFn;
 
 /// A subtask's hold on its place, for one that goes on when its worker has left it.
 #[cfg(feature = "tokio")]
@@ -21,11 +21,11 @@ pub(super) trait Work<T, E>: Send + 'static {
 /// A closure.
 pub(super) struct Closure<F>(pub(super) F);
 
-impl<T, E, F: Attempt<T, E> + Send + 'static> Work<T, E> for Closure<F> {
+impl<T, E, F: TaskFn<T, E> + Send + 'static> Work<T, E> for Closure<F> {
     const GOES_ON: bool = false;
 
     #[inline]
     fn run(self, _: impl FnOnce() -> Hold<T, E>) -> Option<Result<T, E>> {
-        Some(self.0.attempt())
+        Some(self.0.call())
     }
 }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::mem::needs_drop;
 use std::sync::Arc;
 
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 /// Says which tasks may run at the same time, where keys cannot: a range that overlaps another, a
 /// rectangle, a prefix, a table that reads while others write.
@@ -149,7 +149,7 @@ impl<C> Guarded<C> {
 
 impl<C> Drop for Guarded<C> {
     fn drop(&mut self) {
-        drop_quietly(self.0.take());
+        drop_catch_unwind(self.0.take());
     }
 }
 

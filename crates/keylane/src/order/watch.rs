@@ -11,7 +11,7 @@ use hashbrown::hash_table::Entry as Place;
 
 use super::index::spread;
 use super::{Claim, Entry, Inbox, Label, Mode, Role, Rollup};
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 /// The keys that an inbox watches.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         }
         let is_it = |it: &Watched<K, W>| it.hash == hash && it.key == *key;
         if let Ok(found) = self.watch.0.find_entry(spread(hash), is_it) {
-            drop_quietly(found.remove().0);
+            drop_catch_unwind(found.remove().0);
         }
         if self.watch.0.is_empty() {
             self.forget_watched();

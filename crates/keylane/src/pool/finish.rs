@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 
 use super::Pool;
-use super::latest::{draft, hand_out};
+use super::latest::{into_handle, new_latest_task};
 use crate::complete::Handle;
 use crate::engine::{Key, Patience};
 use crate::error::SubmitError;
@@ -110,9 +110,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let (slot, body) = draft(work);
+        let (slot, body) = new_latest_task(work);
         let refuses = after == AfterFinish::Refuse;
         let result = self.engine.submit_end(key, refuses, body, patience);
-        hand_out(slot, result)
+        into_handle(slot, result)
     }
 }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Closures, Pool};
-use crate::complete::{Handle, Slot, Sure};
+use crate::complete::{Handle, InfallibleFn, TaskCell};
 use crate::engine::{Engine, Key, Latest, Made, Patience, Shared, Superseded, Unaccepted};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::quiet::quietly;
 use crate::run::{Body, EndTurn, Fate, Turn};
+use crate::unwind::call_catch_unwind;
 
 /// The body of a task with a handle, before it is a [`Body`].
-type Draft<T, F> = (Arc<Slot<T, std::convert::Infallible, Sure<F>>>, Made<Body>);
+type LatestTask<T, F> = (Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>, Made<Body>);
 
 /// Keeps a task from beginning until the captures of what it has replaced are gone.
 struct Replacing<K: Key, S> {
@@ -114,9 +114,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let (slot, body) = draft(work);
+        let (cell, body) = new_latest_task(work);
         let result = self.engine.submit_latest_async(key, body).await;
-        self.hand_out(slot, result)
+        self.into_handle(cell, result)
     }
 
     /// The same for a task that nobody will wait for.
@@ -154,24 +154,24 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let (slot, body) = draft(work);
+        let (cell, body) = new_latest_task(work);
         let result = self.engine.submit_latest(key, body, patience);
-        self.hand_out(slot, result)
+        self.into_handle(cell, result)
     }
 
     /// Drops what a task that is in has replaced, and returns the task's handle; or what was to be
     /// submitted.
-    fn hand_out<T, F>(
+    fn into_handle<T, F>(
         &self,
-        slot: Arc<Slot<T, std::convert::Infallible, Sure<F>>>,
+        cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
         result: Latest<K, Body, Made<Body>>,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        hand_out(
-            slot,
+        into_handle(
+            cell,
             result.map(|replaced| replaced.map(|it| self.let_go(it)).unwrap_or_default()),
         )
     }
@@ -179,22 +179,22 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Lets the handle of work know that it was replaced, and drops its captures.
     fn let_go(&self, Superseded { work, by }: Superseded<K, Body>) {
         let turn = Turn::new(Replacing { engine: self.engine.clone(), by });
-        quietly(|| work.supersede(turn));
+        call_catch_unwind(|| work.supersede(turn));
     }
 }
 
-pub(super) fn draft<T, F>(work: F) -> Draft<T, F>
+pub(super) fn new_latest_task<T, F>(work: F) -> LatestTask<T, F>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let slot = Arc::new(Slot::new(Sure(work)));
-    (slot.clone(), Made(Body::shared(slot)))
+    let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
+    (cell.clone(), Made(Body::shared(cell)))
 }
 
 /// The handle of a task that is in, or what was to be submitted.
-pub(super) fn hand_out<K: Key, T, F>(
-    slot: Arc<Slot<T, std::convert::Infallible, Sure<F>>>,
+pub(super) fn into_handle<K: Key, T, F>(
+    cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
     result: Result<(), Unaccepted<K, Made<Body>>>,
 ) -> Result<Handle<T>, SubmitError<(K, F)>>
 where
@@ -202,9 +202,9 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     match result {
-        Ok(()) => Ok(Handle::new(slot)),
+        Ok(()) => Ok(Handle::new(cell)),
         Err((why, claims, Made(body))) => {
-            let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
+            let InfallibleFn(work) = cell.take_body().expect("nobody else has seen the cell");
             drop(body);
             Err(SubmitError::new(why, (claims.into_only_key(), work)))
         }

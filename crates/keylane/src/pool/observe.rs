@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Pool;
 use crate::allocate::JobId;
-use crate::complete::{Handle, Phase};
+use crate::complete::{Handle, TaskPhase};
 use crate::engine::Key;
 use crate::observe::{
     JobState, KeyExplanation, PoolExplanation, Running, StallWatch, Stalled, Submitter,
@@ -42,12 +42,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         // What moves from one part of the pool to another meanwhile is met the second time.
         for _ in 0..2 {
             let state = match task.phase() {
-                Phase::Over => TaskState::Over,
-                Phase::Running(on) => {
+                TaskPhase::Over => TaskState::Over,
+                TaskPhase::Running(on) => {
                     let known = on.and_then(|thread| self.engine.explain_thread(thread));
                     TaskState::Running(known.unwrap_or_else(Running::unknown))
                 }
-                Phase::Waiting => match self.engine.explain_waiting(task.name()) {
+                TaskPhase::Waiting => match self.engine.explain_waiting(task.name()) {
                     Some(explanation) => return explanation,
                     None => continue,
                 },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Pool, RestOfBatch, Submission};
-use crate::complete::{Attempt, Handle, Slot, Sure};
+use crate::complete::{Handle, InfallibleFn, TaskCell, TaskFn};
 use crate::engine::{Key, Made, Patience, Toll, Unaccepted};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
@@ -126,23 +126,23 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let mut slots = Vec::new();
+        let mut cells = Vec::new();
         let bodies = batch.into_iter().map(|(keys, work)| {
-            let slot = Arc::new(Slot::new(Sure(work)));
-            slots.push(slot.clone());
-            (keys.into_claims(), Made(Body::shared(slot)))
+            let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
+            cells.push(cell.clone());
+            (keys.into_claims(), Made(Body::shared(cell)))
         });
         let Err((accepted, rejected, why)) = self.engine.enter_many(bodies) else {
-            return Ok(slots.into_iter().map(Handle::new).collect());
+            return Ok(cells.into_iter().map(Handle::new).collect());
         };
-        let rest = slots.split_off(accepted);
-        let rejected = rejected.into_iter().zip(rest).map(|((claims, body), slot)| {
-            let Sure(work) = slot.take_body().expect("nobody else has seen the slot");
+        let rest = cells.split_off(accepted);
+        let rejected = rejected.into_iter().zip(rest).map(|((claims, body), cell)| {
+            let InfallibleFn(work) = cell.take_body().expect("nobody else has seen the cell");
             drop(body);
             (claims, work)
         });
         let rejected = rejected.collect();
-        Err(BatchError::new(slots.into_iter().map(Handle::new).collect(), rejected, why))
+        Err(BatchError::new(cells.into_iter().map(Handle::new).collect(), rejected, why))
     }
 
     /// Like [`submit`](Self::submit), for work that can fail: an `Err` becomes
@@ -166,7 +166,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
             Ok(toll) => toll,
             Err(why) => return Err(SubmitError::new(why, (claims, work))),
         };
-        self.enter_slot(claims, Arc::new(Slot::new(work)), toll)
+        self.enter_cell(claims, Arc::new(TaskCell::new(work)), toll)
             .map_err(|(why, claims, work)| SubmitError::new(why, (claims, work)))
     }
 
@@ -196,27 +196,27 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let slot = Arc::new(Slot::new(Sure(work)));
-        self.enter_slot(claims, slot, toll)
-            .map_err(|(why, claims, Sure(work))| SubmitError::new(why, (claims, work)))
+        let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
+        self.enter_cell(claims, cell, toll)
+            .map_err(|(why, claims, InfallibleFn(work))| SubmitError::new(why, (claims, work)))
     }
 
-    fn enter_slot<T, E, F>(
+    fn enter_cell<T, E, F>(
         &self,
         claims: Claims<K>,
-        slot: Arc<Slot<T, E, F>>,
+        cell: Arc<TaskCell<T, E, F>>,
         toll: Toll,
     ) -> Result<Handle<T, E>, Unaccepted<K, F>>
     where
         T: Send + 'static,
         E: Send + 'static,
-        F: Attempt<T, E> + Send + 'static,
+        F: TaskFn<T, E> + Send + 'static,
     {
-        let handle = Handle::new(slot.clone());
-        match self.engine.enter(claims, Made(Body::shared(slot.clone())), toll) {
+        let handle = Handle::new(cell.clone());
+        match self.engine.enter(claims, Made(Body::shared(cell.clone())), toll) {
             Ok(()) => Ok(handle),
             Err((why, claims, Made(body))) => {
-                let work = slot.take_body().expect("nobody else has seen the slot");
+                let work = cell.take_body().expect("nobody else has seen the cell");
                 drop(body);
                 Err((why, claims, work))
             }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::stage::Keeping;
 use super::{Stage, Turn};
 use crate::order::InHand;
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 /// Room for the captures of most closures. With it an entry is one cache line.
 const WORDS: usize = 4;
@@ -36,7 +36,7 @@ pub(crate) trait Run: Send + 'static {
     where
         Self: Sized,
     {
-        drop_quietly(self);
+        drop_catch_unwind(self);
         drop(turn);
     }
 

@@ -17,8 +17,8 @@ use crate::allocate::{Claimant, End, Take};
 use crate::engine::{Back, Desk, Engine, Execute, Key, Made, Next, Sat, Wish};
 use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
-use crate::quiet::{drop_quietly, quietly};
 use crate::sync::{spin_hint, yield_now};
+use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
 /// Looks at the ready bitmap, with a pause after each, before a worker without work goes to sleep: about
 /// as long as falling asleep and being woken would take. The pauses let producers put down more
@@ -159,13 +159,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.engine.idle.stop_searching();
         }
         self.engine.panicked(&*payload);
-        drop_quietly(payload);
+        drop_catch_unwind(payload);
         // Its handle learns that it was cancelled.
-        drop_quietly(std::mem::take(&mut self.hand));
+        drop_catch_unwind(std::mem::take(&mut self.hand));
         self.engine.poison();
         if let Some((who, take)) = self.sits.take() {
             let back = Back { who, take, sat: Sat::ended(End::Failed) };
-            quietly(|| _ = self.engine.share(Some(back), false, &mut self.desk));
+            call_catch_unwind(|| _ = self.engine.share(Some(back), false, &mut self.desk));
         }
         self.desk.clear();
     }
@@ -420,10 +420,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
         if let Err(payload) = catch_unwind(body) {
             scene.panicked(&*payload);
-            drop_quietly(payload);
+            drop_catch_unwind(payload);
         }
         let turn = scene.turn;
-        drop_quietly(key);
+        drop_catch_unwind(key);
         let held = match turn {
             TaskTurn::Here(held) => held,
             TaskTurn::Kept(turn) => self.leave_body(shard, turn)?,
@@ -441,7 +441,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                     seat.ends(self.tally.now(), true, None);
                 }
                 self.engine.end_rollup(&rollup);
-                drop_quietly(rollup);
+                drop_catch_unwind(rollup);
                 None
             }
             held => Some(held),
@@ -530,7 +530,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
-            drop_quietly(payload);
+            drop_catch_unwind(payload);
         }
     }
 }

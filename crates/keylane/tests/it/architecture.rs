@@ -25,15 +25,15 @@ const ARROWS: [(&str, &str); 5] = [
 ];
 
 /// What is not a stage, and yet may be used by stages.
-const BELOW_THE_STAGES: [&str; 3] = ["sync", "error", "quiet"];
+const BELOW_THE_STAGES: [&str; 3] = ["sync", "error", "unwind"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
 const HARMLESS: [(&str, &str); 13] = [
     // How many workers a pool has unless told.
     ("allocate/sizing.rs", "std::thread::available_parallelism"),
     // Who runs a body, to be compared with who asks: an identity, not a wait.
-    ("complete/slot.rs", "std::thread::ThreadId"),
-    ("complete/slot.rs", "std::thread::current().id()"),
+    ("complete/task_cell.rs", "std::thread::ThreadId"),
+    ("complete/task_cell.rs", "std::thread::current().id()"),
     // How many futures run at a time is counted where they run; no lane and no slot depends on it.
     ("complete/future.rs", "tokio::sync::Semaphore"),
     // A thread that only looks, and takes part in no protocol.

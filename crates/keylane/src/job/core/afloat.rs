@@ -54,7 +54,7 @@ where
         let mut afloat = self.afloat.lock();
         if self.is_cancelled() {
             drop(afloat);
-            drop_quietly(work);
+            drop_catch_unwind(work);
             return drop(turn);
         }
         let at = afloat.futures.insert(Vessel::New);

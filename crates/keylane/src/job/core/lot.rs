@@ -56,7 +56,7 @@ impl<F> Lot<F> {
     /// Drops what has not begun: the job is cancelled.
     pub(super) fn drop_all(&self) {
         let subtasks = std::mem::take(&mut self.state.lock().subtasks);
-        subtasks.into_iter().for_each(drop_quietly);
+        subtasks.into_iter().for_each(drop_catch_unwind);
     }
 }
 
@@ -118,7 +118,7 @@ where
                 self.untold.fetch_add(count, Ordering::AcqRel);
             }
             drop(state);
-            granted.err().into_iter().flatten().for_each(drop_quietly);
+            granted.err().into_iter().flatten().for_each(drop_catch_unwind);
         }
         closed
     }

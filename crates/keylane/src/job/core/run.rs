@@ -26,13 +26,13 @@ where
             Err(payload) => {
                 site.panicked(&*payload);
                 *self.source.lock() = Spot::Gone;
-                drop_quietly(source);
+                drop_catch_unwind(source);
                 self.end(Ending::Panicked(PanicPayload::new(payload)));
                 Some(Sat { cancels: true, ..Sat::ended(End::Waits) })
             }
             Ok((Pulled::End, _)) => {
                 *self.source.lock() = Spot::Gone;
-                drop_quietly(source);
+                drop_catch_unwind(source);
                 Some(Sat::ended(End::Nothing))
             }
             Ok((Pulled::Keyed(claims, subtask), exhausted)) => {
@@ -53,7 +53,7 @@ where
         if self.is_cancelled() {
             *spot = Spot::Gone;
             drop(spot);
-            drop_quietly(source);
+            drop_catch_unwind(source);
         } else {
             *spot = Spot::Here(source);
         }
@@ -71,7 +71,7 @@ where
         let mut lined = self.lined.lock();
         if self.is_cancelled() {
             drop(lined);
-            drop_quietly((claims, subtask));
+            drop_catch_unwind((claims, subtask));
             return Some(Sat::ended(End::Waits));
         }
         let place = lined.insert(InLine::Waiting(subtask));
@@ -98,7 +98,7 @@ where
         let mut count = Count::default();
         let mut next = batch.pop_front();
         let lot = (!batch.is_empty()).then(|| self.open_lot(batch, site));
-        answering(self.cancelled.clone(), || {
+        with_cancel_flag(self.cancelled.clone(), || {
             while let Some((number, work)) = next.take() {
                 site.begins_one();
                 let outcome = self.attempt(work, site);
@@ -134,7 +134,7 @@ where
         match self.try_grant(batch) {
             Ok(()) => true,
             Err(refused) => {
-                refused.into_iter().for_each(drop_quietly);
+                refused.into_iter().for_each(drop_catch_unwind);
                 false
             }
         }
@@ -173,7 +173,7 @@ where
         let mut count = Count::default();
         // A fold stands where the subtask stood: its turn ends behind it.
         let cancels = standing.visit(|| {
-            let outcome = answering(self.cancelled.clone(), || self.attempt(work, site));
+            let outcome = with_cancel_flag(self.cancelled.clone(), || self.attempt(work, site));
             count.add(&outcome);
             let mut one = std::iter::once((number, outcome));
             self.deliver(&mut one, count.failed != 0, &|payload| site.panicked(payload))

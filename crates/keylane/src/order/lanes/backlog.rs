@@ -1,7 +1,7 @@
 //! What the producers have left, and the lane whose worker is bound to look there.
 
 use super::*;
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn wants_refill(&self) -> bool {
@@ -56,7 +56,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             let lane = &self.lanes[slot];
             let resident = lane.key.clone().map(|key| (lane.hash, key));
             // The copy of a key is dropped under the lock, and may panic.
-            drop_quietly(std::mem::replace(&mut inbox.resident, resident));
+            drop_catch_unwind(std::mem::replace(&mut inbox.resident, resident));
             inbox.strangers = !inbox.queue.is_empty();
         }
     }
@@ -75,7 +75,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn evict_resident(&mut self, inbox: &mut Inbox<K, W>) -> bool {
         self.resident = None;
         self.backlog_is_residents = false;
-        drop_quietly(inbox.resident.take());
+        drop_catch_unwind(inbox.resident.take());
         let tell = !inbox.queue.is_empty() && !inbox.signaled;
         inbox.signaled |= tell;
         tell

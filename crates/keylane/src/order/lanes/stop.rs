@@ -1,7 +1,7 @@
 //! Taking out what will not run.
 
 use super::*;
-use crate::quiet::drop_quietly;
+use crate::unwind::drop_catch_unwind;
 
 /// What is left of a shard that is cleared, to be discarded when nothing is locked.
 #[derive(Debug)]
@@ -27,15 +27,15 @@ impl<K: Eq, W> Debris<K, W> {
     /// Drops it piece by piece, for any drop may panic.
     pub(crate) fn discard(self) {
         for Ready { work, key, held, .. } in self.ready {
-            drop_quietly(work);
-            drop_quietly(key);
-            drop_quietly(held);
+            drop_catch_unwind(work);
+            drop_catch_unwind(key);
+            drop_catch_unwind(held);
         }
         for waiting in self.waiting.into_iter().flatten() {
             match waiting {
                 Waiting::Task { key, work, .. } => {
-                    drop_quietly(work);
-                    drop_quietly(key);
+                    drop_catch_unwind(work);
+                    drop_catch_unwind(key);
                 }
                 Waiting::Part { rollup, .. } => discard_rollup(rollup),
                 Waiting::Phantom => {}
@@ -45,10 +45,10 @@ impl<K: Eq, W> Debris<K, W> {
         for entry in self.entries {
             match entry {
                 Entry::Single { key, work, .. } => {
-                    drop_quietly(work);
-                    drop_quietly(key);
+                    drop_catch_unwind(work);
+                    drop_catch_unwind(key);
                 }
-                Entry::Free { work, .. } => drop_quietly(work),
+                Entry::Free { work, .. } => drop_catch_unwind(work),
                 Entry::Part { rollup, .. }
                 | Entry::Unkeyed { rollup }
                 | Entry::Fence { rollup } => discard_rollup(rollup),
@@ -58,8 +58,8 @@ impl<K: Eq, W> Debris<K, W> {
 }
 
 fn discard_rollup<K: Eq, W>(rollup: Arc<Rollup<K, W>>) {
-    drop_quietly(rollup.take_work());
-    drop_quietly(rollup);
+    drop_catch_unwind(rollup.take_work());
+    drop_catch_unwind(rollup);
 }
 
 impl<K, W> Lanes<K, W> {

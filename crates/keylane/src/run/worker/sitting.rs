@@ -202,7 +202,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
     fn enter(&mut self, claims: Claims<K>, work: X::Work) {
         // The job has been accepted, and so have its subtasks.
         let toll = self.engine.admit_accepted(&claims);
-        drop_quietly(self.engine.enter(claims, Made(work), toll).err());
+        drop_catch_unwind(self.engine.enter(claims, Made(work), toll).err());
     }
 
     fn stand_back(
