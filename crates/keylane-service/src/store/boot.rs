@@ -1,9 +1,15 @@
 //! The number of an opening: what fences and the ids of events begin with, so it never repeats or goes back.
 //!
-//! The file keeps the number of its last opening, which is enough for restarts. A restored backup and a new file into
-//! which an export is read know nothing of the openings since, so the number also is at least the system's time in
-//! seconds: as long as that clock is not behind, a restored store has a higher number than the lost one. A clock that
-//! was put back costs nothing else: the number is still one more than that of the file.
+//! 1. **Restart.** The store's row has the number of its last opening; the next is higher, whatever the clock shows.
+//! 2. **Restore, import, salvage.** A copy knows nothing of the openings since it was made. The file `-boot` beside the
+//!    store has the highest number of any store at that path and stays there when the store is replaced, so the next
+//!    number is higher than that too, whatever the clock shows.
+//! 3. **Elsewhere.** Without that file the number is at least the system's time in seconds, which is higher than that of
+//!    the lost store unless the clock is behind. If the clock shows no more than the copy's own number, the clock is
+//!    behind or the store was opened more often than once a second: then the number rises by [`STEP`] and by chance, beyond
+//!    what the lost store reached in 97 days, and other than that of another such copy.
+//!
+//! What remains is a clock that is behind, though not behind the copy, on a path without its `-boot`.
 //!
 //! Layouts before 7 counted openings from 1, and gave out the fences `n * 2^40 + 1` and up in opening `n`. Fences are
 //! now `n * 2^21 + 1` and up. So the first opening in this layout takes `(n + 1) * 2^19` at least, of which the fences are
@@ -11,19 +17,95 @@
 //!
 //! With seconds since 1970 below 2^32, fences stay below 2^53, so a JSON number in JavaScript has them exactly.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use keylane_stream::ledger;
+
 /// The binary digits of a fence that count the starts of one number.
 pub(crate) const FENCE_BITS: u32 = 21;
 
 /// Numbers from here on are of this layout: 1978 in seconds, and more openings than any file has had before.
-const LEAST: u64 = 1 << 28;
+pub(super) const LEAST: u64 = 1 << 28;
 
 /// The clock is believed up to here, which is the year 2101: beyond it 2^27 openings still have fences below 2^53.
-const MAX_SECONDS: u64 = (1 << 32) - (1 << 27);
+pub(super) const MAX_SECONDS: u64 = (1 << 32) - (1 << 27);
 
-/// Returns the number of the opening after that with the number `was`, 0 if there was none.
-pub(super) fn next(was: u64, seconds: u64) -> u64 {
+/// How far the number of a copy rises at least where the clock cannot be believed: 97 days of seconds.
+const STEP: u64 = 1 << 23;
+
+/// Returns the number of the next opening. `was` is the number in the store, 0 if there was none, and `beside` the
+/// number in the file beside it.
+pub(super) fn next(was: u64, beside: Option<u64>, seconds: u64) -> u64 {
     let counted = if was < LEAST { (was + 1) << (40 - FENCE_BITS) } else { was + 1 };
-    counted.max(seconds.min(MAX_SECONDS)).max(LEAST)
+    let may_be_copy = was >= LEAST && beside.is_none();
+    let least = match may_be_copy && seconds <= was {
+        true => beyond(was),
+        false => counted.max(beside.map_or(0, |beside| beside.saturating_add(1))),
+    };
+    least.max(seconds.min(MAX_SECONDS)).max(LEAST)
+}
+
+/// Returns a number that a store with the number `was` has not reached by another copy's openings.
+pub(super) fn beyond(was: u64) -> u64 {
+    let chance = getrandom::u64().unwrap_or(0) % STEP;
+    let stepped = was.saturating_add(STEP + chance);
+    // Near the end of the numbers one more has to do: fences stay below 2^53.
+    if stepped <= MAX_SECONDS { stepped } else { was + 1 }
+}
+
+/// The highest number of any store at a path: 4 bytes that say what the file is, the number (8), CRC32C of both (4);
+/// numbers with the least byte first. A file that is something else counts as none.
+#[derive(Debug)]
+pub(super) struct Highest {
+    file: Option<File>,
+    number: Option<u64>,
+}
+
+/// The file begins with this.
+const MAGIC: [u8; 4] = *b"KLB1";
+
+const FILE_BYTES: usize = 16;
+
+impl Highest {
+    pub(super) fn open(store: &Path) -> Highest {
+        let mut file = ledger::open(&ledger::beside(store, "-boot")).ok();
+        let number = file.as_mut().and_then(|file| {
+            let mut bytes = Vec::new();
+            file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
+            parse(&bytes)
+        });
+        Highest { file, number }
+    }
+
+    pub(super) fn number(&self) -> Option<u64> {
+        self.number
+    }
+
+    /// Raises it to at least this number, and syncs it.
+    pub(super) fn raise(&mut self, number: u64) -> io::Result<()> {
+        if self.number.is_some_and(|highest| highest >= number) {
+            return Ok(());
+        }
+        let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let mut bytes = [&MAGIC[..], &number.to_le_bytes()].concat();
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&bytes)?;
+        file.sync_data()?;
+        self.number = Some(number);
+        Ok(())
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<u64> {
+    let bytes: &[u8; FILE_BYTES] = bytes.try_into().ok()?;
+    let (body, crc) = bytes.split_last_chunk::<4>()?;
+    if u32::from_le_bytes(*crc) != crc32c::crc32c(body) {
+        return None;
+    }
+    Some(u64::from_le_bytes(body.strip_prefix(&MAGIC)?.try_into().ok()?))
 }
 
 /// The system's time in seconds since 1970; 0 if its clock shows less.
@@ -43,30 +125,65 @@ mod tests {
         for clock in [0, 5, NOW, NOW + 1, u64::MAX] {
             let mut was = 0;
             for (seconds, opening) in [clock, 0, NOW, clock, u64::MAX, NOW].into_iter().zip(1..) {
-                let next = next(was, seconds);
-                assert!(next > was, "{was} then {next} at {seconds}, opening {opening}");
-                was = next;
+                for beside in [None, Some(was), Some(was + 5)] {
+                    let next = next(was, beside, seconds);
+                    let least = was.max(beside.unwrap_or(0));
+                    assert!(next > least, "{was} then {next} at {seconds}, opening {opening}");
+                }
+                was = next(was, Some(was), seconds);
             }
         }
+    }
+
+    #[test]
+    fn a_copy_goes_beyond_what_the_lost_store_reached_while_its_clock_is_behind() {
+        let lost = NOW + 90 * 86_400;
+        for clock in [0, NOW - 1, NOW] {
+            let (one, other) = (next(NOW, None, clock), next(NOW, None, clock));
+            assert!(one > lost && other > lost && one != other, "{one} {other}");
+        }
+        // A clock that is ahead of the copy is believed, and a restart needs none.
+        assert_eq!(next(NOW, None, NOW + 7), NOW + 7);
+        assert_eq!(next(NOW, Some(NOW), 0), NOW + 1);
+        // So is what is known of the lost store.
+        assert_eq!(next(NOW, Some(lost), NOW + 7), lost + 1);
     }
 
     #[test]
     fn fences_are_higher_than_those_of_earlier_layouts() {
         for was in [1, 2, 511, 512, 3_000, 3_357, 3_358, 8_000, 8_190, 100_000, LEAST - 1] {
             let last_before = u128::from(was + 1) << 40;
-            let first = (u128::from(next(was, NOW)) << FENCE_BITS) + 1;
+            let first = (u128::from(next(was, None, NOW)) << FENCE_BITS) + 1;
             assert!(first > last_before, "opening {was}");
         }
     }
 
     #[test]
     fn fences_are_below_two_to_the_53() {
-        assert!((next(0, NOW) + 1) << FENCE_BITS < 1 << 53);
-        let mut was = next(0, u64::MAX);
+        assert!((next(0, None, NOW) + 1) << FENCE_BITS < 1 << 53);
+        let mut was = next(0, None, u64::MAX);
         for _ in 0..1000 {
-            was = next(was, u64::MAX);
+            was = next(was, None, u64::MAX);
         }
         assert!((was + 1) << FENCE_BITS < 1 << 53);
-        assert!((next(8_190, NOW) + 1) << FENCE_BITS <= 1 << 53);
+        assert!((next(8_190, None, NOW) + 1) << FENCE_BITS <= 1 << 53);
+        let mut was = NOW;
+        for _ in 0..1000 {
+            was = next(was, None, 0);
+        }
+        assert!((was + 1) << FENCE_BITS < 1 << 53);
+    }
+
+    #[test]
+    fn the_highest_number_is_kept_in_its_file_and_a_damaged_file_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        let mut highest = Highest::open(&store);
+        assert_eq!(highest.number(), None);
+        highest.raise(NOW).unwrap();
+        highest.raise(NOW - 1).unwrap();
+        assert_eq!(Highest::open(&store).number(), Some(NOW));
+        std::fs::write(folder.path().join("store-boot"), b"something else").unwrap();
+        assert_eq!(Highest::open(&store).number(), None);
     }
 }

@@ -9,7 +9,7 @@ use keylane::admit::OwnedPermit;
 use keylane_stream::ledger::{self, LayoutError, Lock, Mark, Readers};
 use rusqlite::{Connection, ErrorCode};
 
-use super::boot;
+use super::boot::{self, Highest};
 use super::cache::Cache;
 use super::change::{Answer, Change, Changes, Committed, Request};
 use super::draft;
@@ -177,7 +177,8 @@ impl Store {
     /// Opens a store, and makes it if there is none; and what there is to be gone on with.
     ///
     /// Beside the file `path` there are SQLite's `-wal` and `-shm`, which belong to it and must be
-    /// copied with it while it is open; `-mark`, which says how much was acknowledged; and `-lock`.
+    /// copied with it while it is open; `-mark`, which says how much was acknowledged; `-boot`, which keeps
+    /// fences rising when the store is replaced by a copy; and `-lock`.
     /// The file system must be a local one.
     ///
     /// # Errors
@@ -193,7 +194,8 @@ impl Store {
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
-        let next_boot = boot::next(was.boot, boot::seconds());
+        let mut highest_boot = Highest::open(&path);
+        let next_boot = boot::next(was.boot, highest_boot.number(), boot::seconds());
         let reading = OpenError::reading(&path);
         let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
         let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
@@ -206,6 +208,12 @@ impl Store {
         match mark.set(meta.commits) {
             // What it says already is no more than that.
             Err(error) if !opened_full => return Err(OpenError::io("write the mark")(error)),
+            _ => {}
+        }
+        match highest_boot.raise(next_boot) {
+            Err(error) if !opened_full => {
+                return Err(OpenError::io("write the number of the opening (-boot)")(error));
+            }
             _ => {}
         }
         ledger::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
@@ -227,6 +235,7 @@ impl Store {
             connection,
             state,
             mark,
+            highest_boot,
             shared: Arc::clone(&shared),
             loose,
             resting: false,

@@ -2,6 +2,7 @@ use std::io::BufRead;
 
 use super::alias::Alias;
 use super::audit::AuditRecord;
+use super::boot;
 use super::change::{Change, Changes, Idempotency, NewJob};
 use super::error::ImportError;
 use super::handle::Store;
@@ -136,8 +137,9 @@ impl Import<'_> {
         self.at = match (at, line) {
             (At::Begin, Line::Store { version: 1..=line::VERSION, boot }) => {
                 // Fences of this store are to be higher than those of the exported one, which may have gone on.
+                let is_behind = boot >= self.store.boot();
                 let mut changes = Changes::new();
-                changes.raise_boot(boot);
+                changes.raise_boot(if is_behind { boot::beyond(boot) } else { boot });
                 self.write(changes)?;
                 At::Between
             }

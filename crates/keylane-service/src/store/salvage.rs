@@ -16,13 +16,14 @@ use rusqlite::{Connection, Row, params_from_iter};
 use super::alias;
 use super::audit;
 use super::backup::Part;
+use super::boot;
 use super::check::agree;
 use super::draft::set_aside;
 use super::ended::Ended;
 use super::error::{Damage, OpenError, ReadError, SalvageError};
 use super::handle::{Store, examine};
 use super::logs;
-use super::marks;
+use super::marks::{self, Stage};
 use super::outcome::OutcomePlace;
 use super::read;
 use super::recover::check_chunks;
@@ -105,6 +106,8 @@ struct Salvage<'a> {
     loose: BTreeSet<JobNumber>,
     /// Jobs that lack something.
     damaged: BTreeSet<JobNumber>,
+    /// At least this was the number of the store's last opening, by the rows that were read.
+    boot_seen: u64,
     losses: Vec<Damage>,
 }
 
@@ -128,7 +131,7 @@ fn verdict<T>(read: Result<T, ReadError>) -> Result<Verdict, ReadError> {
 impl<'a> Salvage<'a> {
     fn new(from: &'a Connection, to: &'a Connection) -> Self {
         let (jobs, loose, damaged) = Default::default();
-        Salvage { from, to, jobs, loose, damaged, losses: Vec::new() }
+        Salvage { from, to, jobs, loose, damaged, boot_seen: boot::LEAST, losses: Vec::new() }
     }
 
     fn all(mut self, now_ms: u64) -> Result<Salvaged, SalvageError> {
@@ -168,10 +171,18 @@ impl<'a> Salvage<'a> {
             let number = row.number;
             Ok(if row.is_whole { Verdict::Copied } else { Verdict::Lost(Damage::Audit { number }) })
         })?;
-        self.copy("started", "number, body", |_, row| {
+        self.copy("started", "number, body", |salvage, row| {
             let number = row.get::<_, i64>(0)?.cast_unsigned();
             let marks = marks::decode(number, row.get_ref(1)?.as_blob()?);
-            Ok(marks.map_or(Verdict::Lost(Damage::Marks { row: number }), |_| Verdict::Copied))
+            let Some(marks) = marks else {
+                return Ok(Verdict::Lost(Damage::Marks { row: number }));
+            };
+            for (_, mark) in marks {
+                if let Stage::Leased { fence, .. } = mark.stage {
+                    salvage.see_fence(fence);
+                }
+            }
+            Ok(Verdict::Copied)
         })?;
         // Its jobs are to be removed, and so are not copied.
         self.each("loose", "job", |salvage, row, _| {
@@ -195,6 +206,7 @@ impl<'a> Salvage<'a> {
                 salvage.damaged.insert(job);
             }
             if fixed.id.number() == job {
+                salvage.see_boot(fixed.created_ms / 1000);
                 salvage.jobs.insert(job);
                 return Ok(Verdict::Copied);
             }
@@ -219,10 +231,14 @@ impl<'a> Salvage<'a> {
         })?;
         self.copy("log", "place, nth, body", |salvage, row| {
             let (job, _) = place_of(row)?;
+            let log = logs::read(row);
+            if let Ok(log) = &log {
+                salvage.see_fence(log.fence);
+            }
             // A job goes on without what an attempt said.
             match salvage.jobs.contains(&job) {
-                true => verdict(logs::read(row)),
-                false => salvage.part_of(job, logs::read(row)),
+                true => verdict(log),
+                false => salvage.part_of(job, log),
             }
         })
     }
@@ -348,8 +364,7 @@ impl<'a> Salvage<'a> {
         let id = self.to.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
         let meta = Meta {
             id,
-            // Without it, far behind all that a store reaches that is started once a minute for years.
-            boot: known.as_ref().map_or(MANY_STARTS, |known| known.boot),
+            boot: known.as_ref().map_or(self.boot_seen, |known| known.boot),
             // Attempts that may have ended the server are looked after as after a crash.
             clean: false,
             commits: known.as_ref().map_or(0, |known| known.commits),
@@ -359,6 +374,15 @@ impl<'a> Salvage<'a> {
         };
         meta.put(self.to)?;
         Ok(())
+    }
+
+    fn see_fence(&mut self, fence: u64) {
+        self.see_boot(fence >> boot::FENCE_BITS);
+    }
+
+    /// An opening had this number or a higher one: the number of a fence, or the time in seconds when something was written.
+    fn see_boot(&mut self, boot: u64) {
+        self.boot_seen = self.boot_seen.max(boot.min(boot::MAX_SECONDS));
     }
 
     /// Names a loss, unless there are too many to be read.
@@ -547,9 +571,6 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 }
-
-/// As [`Meta::boot`] of a store that does not know it any more.
-const MANY_STARTS: u64 = 1 << 22;
 
 /// Ranges that follow each other as one.
 fn joined(ranges: Vec<(i64, i64, String)>) -> Vec<(i64, i64, String)> {

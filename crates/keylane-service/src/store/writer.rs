@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use keylane_stream::ledger::{self, Carry, Ledger, Lock, Mark, Readers, Refusal, Trouble};
 use rusqlite::Connection;
 
+use super::boot::Highest;
 use super::change::{Answer, Change, Request};
 use super::draft::{Draft, Written};
 use super::error::WriteError;
@@ -22,6 +23,7 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) state: State,
     pub(super) mark: Mark,
+    pub(super) highest_boot: Highest,
     pub(super) shared: Arc<Shared>,
     /// Jobs whose parts are to be removed, a few in each transaction.
     pub(super) loose: VecDeque<JobNumber>,
@@ -165,6 +167,9 @@ impl Ledger for Writer {
             self.shared.fail(error.to_string().into());
         }
         self.shared.set_commits(commits);
+        // Before the answer lets fences of a raised number be given out. Restarts go by the store's own row: if this
+        // fails, only a copy put in the store's place knows less.
+        let _ = self.highest_boot.raise(self.state.meta.boot);
         for (request, answer) in requests.into_iter().zip(written.answers) {
             if answer.is_err() {
                 self.abandon(&request.changes);

@@ -196,3 +196,54 @@ fn an_export_that_is_not_whole_is_refused() {
     assert!(matches!(import(&beyond), ImportError::Line { .. }));
     assert!(JobId::parse("job_1").is_none());
 }
+
+/// Raises the number of the opening as if the system's clock had been ahead until now.
+fn open_in_the_future(path: &std::path::Path) -> Store {
+    let (store, _) = open(path);
+    let mut changes = Changes::new();
+    changes.raise_boot(store.boot() + 5_000_000);
+    store.submit(changes).wait().unwrap();
+    drop(store);
+    open(path).0
+}
+
+/// The clock is behind: nothing but the file beside the store, or a large step, tells of later openings.
+#[test]
+fn fences_rise_over_a_restored_backup_while_the_clock_is_behind() {
+    let (folder, path) = place();
+    let store = open_in_the_future(&path);
+    let copy = folder.path().join("copy");
+    store.backup(&copy).unwrap();
+    drop(store);
+    let openings = (0..3).map(|_| open(&path).0.boot()).max().unwrap();
+    // In the place of the lost store, whose `-boot` stays.
+    for suffix in ["", "-mark"] {
+        std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
+    }
+    std::fs::copy(&copy, &path).unwrap();
+    let restored = open(&path).0.boot();
+    assert_eq!(restored, openings + 1);
+    // And elsewhere, twice.
+    let elsewhere = [folder.path().join("one"), folder.path().join("two")];
+    let numbers = elsewhere.map(|path| {
+        std::fs::copy(&copy, &path).unwrap();
+        open(&path).0.boot()
+    });
+    assert!(numbers.iter().all(|number| *number > restored), "{numbers:?} {restored}");
+    assert_ne!(numbers[0], numbers[1]);
+}
+
+#[test]
+fn fences_rise_over_an_import_while_the_clock_is_behind() {
+    let (folder, path) = place();
+    let store = open_in_the_future(&path);
+    let mut export = Vec::new();
+    store.export(&mut export).unwrap();
+    drop(store);
+    let openings = (0..3).map(|_| open(&path).0.boot()).max().unwrap();
+    let new = folder.path().join("new");
+    let (store, _) = open(&new);
+    store.import(&mut &export[..]).unwrap();
+    drop(store);
+    assert!(open(&new).0.boot() > openings);
+}

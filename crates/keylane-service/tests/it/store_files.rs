@@ -37,7 +37,10 @@ fn files_are_for_their_owner_alone() {
         assert_eq!(mode & 0o777, 0o600, "{:?}", file.file_name());
         seen += 1;
     }
-    assert_eq!(seen, 6, "the store, its log and index, mark, lock, and the copy");
+    assert_eq!(
+        seen, 7,
+        "the store, its log and index, mark, number of openings, lock, and the copy"
+    );
     assert!(!store.is_exposed());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     assert!(store.is_exposed());
