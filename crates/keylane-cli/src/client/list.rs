@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use keylane_service::wire::Page;
+use keylane_service::wire::{DamagedRow, Page};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::refusal::say;
 use super::server::{Server, block_on};
-use super::words::one_line;
+use super::words::{one_line, plain};
 
 /// How many are asked for at once: what the server gives at most.
 const MOST_ON_A_PAGE: usize = 1000;
@@ -22,33 +22,46 @@ pub(super) fn show<T: DeserializeOwned>(
     json: bool,
     table: impl FnOnce(&[T]) -> String,
 ) -> anyhow::Result<()> {
-    let (items, more) = block_on(read(server, path, asked, limit))?;
+    let Listed { items, damaged, more } = block_on(read(server, path, asked, limit))?;
     print(&items, json, table)?;
+    for row in &damaged {
+        say(format_args!("not shown: {}", plain(&row.problem)));
+    }
     if more {
         say(format_args!("there are more; --limit shows more than {limit}"));
     }
     Ok(())
 }
 
-/// Page after page, up to the limit; and whether there are more.
+/// Items of a list, the rows that could not be shown, and whether there are more.
+#[derive(Default)]
+struct Listed {
+    items: Vec<Box<RawValue>>,
+    damaged: Vec<DamagedRow>,
+    more: bool,
+}
+
+/// Reads page after page, up to the limit.
 async fn read(
     server: &Server,
     path: &[&str],
     asked: &[(&str, &str)],
     limit: usize,
-) -> anyhow::Result<(Vec<Box<RawValue>>, bool)> {
-    let mut items = Vec::new();
+) -> anyhow::Result<Listed> {
+    let mut listed = Listed::default();
     let mut cursor: Option<String> = None;
     loop {
-        let wanted = (limit - items.len()).min(MOST_ON_A_PAGE).to_string();
+        let wanted = (limit - listed.items.len()).min(MOST_ON_A_PAGE).to_string();
         let mut query = vec![("limit", wanted.as_str())];
         query.extend(asked);
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let page: Page<Box<RawValue>> = server.read(path, &query).await?;
-        items.extend(page.items);
+        listed.items.extend(page.items);
+        listed.damaged.extend(page.damaged);
         cursor = page.next_cursor;
-        if cursor.is_none() || items.len() >= limit {
-            return Ok((items, cursor.is_some()));
+        listed.more = cursor.is_some();
+        if cursor.is_none() || listed.items.len() >= limit {
+            return Ok(listed);
         }
     }
 }

@@ -43,6 +43,20 @@ fn status_with_json_keeps_what_the_server_said() {
 }
 
 #[test]
+fn jobs_that_cannot_be_shown_are_named() {
+    let problem = "the row of job 7 is damaged; `DELETE /v1/jobs/job_7` removes it\u{1b}[2J";
+    let mock = Mock::start(move |_| {
+        let damaged = json!([{"id": "job_7", "number": 7, "problem": problem}]);
+        Answer::ok(&json!({"items": [job("failed", 10, 2)], "damaged": damaged}))
+    });
+    for words in [&["status"][..], &["status", "--json"]] {
+        let outcome = run(&mock, words);
+        outcome.expect(0, &["not shown: the row of job 7 is damaged", "DELETE"]);
+        assert!(!outcome.stderr.contains('\u{1b}'), "{}", outcome.stderr);
+    }
+}
+
+#[test]
 fn jobs_are_listed_page_by_page_up_to_the_limit() {
     let mock = Mock::start(|request| {
         let next = if request.path.contains("cursor=c1") { "c2" } else { "c1" };

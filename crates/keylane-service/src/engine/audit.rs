@@ -391,7 +391,7 @@ impl Core {
         let page = self.store.audit(filter, before, limit);
         let page = page.map_err(|error| self.read_refused(error))?;
         let items = page.rows.into_iter().map(AuditEntry::of).collect();
-        Ok(Page { items, next_cursor: page.next.map(|next| next.to_string()) })
+        Ok(Page::new(items, page.next.map(|next| next.to_string())))
     }
 
     /// What a job is called in the log, whose id or name this is. It reads.

@@ -247,6 +247,11 @@ impl Core {
         books.holds.damaged.contains_key(&job).then(|| books.holds.because(job)).flatten()
     }
 
+    /// Jobs that the start has found to be damaged, and that are not removed yet.
+    pub(super) fn held_damaged(&self) -> Vec<JobNumber> {
+        self.books().holds.damaged.keys().copied().collect()
+    }
+
     /// Removes a job that is damaged, whatever can be read of it; what was held for it goes on when that is on the disk.
     pub(super) async fn remove_damaged(
         self: &Arc<Self>,

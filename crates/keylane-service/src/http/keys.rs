@@ -61,7 +61,7 @@ async fn list(
         Some(key) => state.core.key(key.as_bytes()).into_iter().collect(),
         None => state.core.keys(sort, limit),
     };
-    Ok(Json(Page { items, next_cursor: None }))
+    Ok(Json(Page::new(items, None)))
 }
 
 async fn show(

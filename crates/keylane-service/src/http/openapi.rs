@@ -46,6 +46,7 @@ use crate::wire;
         wire::Health,
         wire::Version,
         wire::Problem,
+        wire::DamagedRow,
         wire::Page<wire::AuditEntry>,
         wire::Page<wire::Job>,
         wire::Page<wire::OutcomeView>,

@@ -92,6 +92,18 @@ impl Store {
         self.with_reader(|reader| jobs(reader, filter, before, most))
     }
 
+    /// What users call a job whose row is not what was written; none if that cannot be read.
+    ///
+    /// # Errors
+    /// If nothing can be read any more.
+    pub fn damaged_id(&self, job: JobNumber) -> Result<Option<JobId>, ReadError> {
+        match self.with_reader(|reader| fixed(reader, job)) {
+            Ok(found) => Ok(found.and_then(|(id, _)| id).filter(|id| id.number() == job)),
+            Err(ReadError::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Jobs that ended before a time, from `after` on in the order of their numbers, for whoever decides
     /// what goes; and where to go on, if there may be more. Those that are not what was written are left
     /// out.

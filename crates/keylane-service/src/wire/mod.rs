@@ -38,7 +38,7 @@ pub use lease::{
 };
 pub use log::AttemptLog;
 pub(crate) use object::Object;
-pub use page::Page;
+pub use page::{DamagedRow, Page};
 pub use problem::{FieldError, Problem};
 pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedule};
 pub use scheduler::{Because, Decision, RunningSubtask, SchedulerView};

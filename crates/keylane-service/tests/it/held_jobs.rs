@@ -8,13 +8,16 @@ use crate::common::stage::{Actors, Stage, stage};
 use crate::common::{Client, Log, builder, serve};
 use keylane_service::http::Server;
 use keylane_service::{Kind, Service};
+use keylane_stream::retry::Backoff;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 async fn start(folder: &Path, actors: &Actors, kinds: &[&str]) -> Service {
     let builder = builder(folder, &Log::default());
     let named = |builder: keylane_service::ServiceBuilder, kind: &&str| {
-        builder.kind(kind, Kind::new(actors.clone()))
+        // An attempt that the stop has ended does not back off after the next start.
+        let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::default() };
+        builder.kind(kind, Kind { backoff, ..Kind::new(actors.clone()) })
     };
     kinds.iter().fold(builder, named).start().await.unwrap()
 }
@@ -182,6 +185,11 @@ async fn a_damaged_job_costs_itself_and_stops_its_keys_until_it_is_removed() {
     let damaged = client.get(&format!("/v1/jobs/{a}")).await.expect(500).json();
     assert_eq!(damaged["code"], "damaged", "{damaged}");
     client.get("/readyz").await.expect(200);
+    for path in
+        ["/v1/jobs", "/v1/jobs?limit=2", "/v1/jobs?state=paused", "/v1/jobs?state=cancelled"]
+    {
+        assert_named(&client, path, &a).await;
+    }
     let refused = client.post(&format!("/v1/jobs/{a}/cancel"), "{}").await.expect(409);
     assert!(refused.text.contains("DELETE"), "{}", refused.text);
 
@@ -194,6 +202,23 @@ async fn a_damaged_job_costs_itself_and_stops_its_keys_until_it_is_removed() {
     stop(server, service).await;
     let service = start(folder.path(), &actors, &["stage"]).await;
     service.stop(Duration::ZERO).await;
+}
+
+/// A list names what it cannot show, on the page where it would be.
+async fn assert_named(client: &Client, path: &str, id: &str) {
+    let (mut path, mut named) = (path.to_owned(), Vec::new());
+    loop {
+        let page = client.get(&path).await.expect(200).json();
+        let items = page["items"].as_array().unwrap();
+        assert!(items.iter().all(|job| job["id"] != id), "{page}");
+        named.extend(page["damaged"].as_array().cloned().unwrap_or_default());
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        path = format!("/v1/jobs?limit=2&cursor={cursor}");
+    }
+    assert_eq!(named.len(), 1, "{path}: {named:?}");
+    assert_eq!((&named[0]["id"], &named[0]["number"]), (&json!(id), &json!(number(id))));
+    let problem = named[0]["problem"].as_str().unwrap();
+    assert!(problem.contains("damaged") && problem.contains("DELETE"), "{problem}");
 }
 
 /// Which keys it has is what cannot be read.

@@ -190,8 +190,13 @@
  */
 
 /**
+ * A row of the store that is not what was written, and so is not among the items.
+ * @typedef {{id?: string, number: number, problem: string}} DamagedRow
+ */
+
+/**
  * @template T
- * @typedef {{items: T[], next_cursor?: string}} Page
+ * @typedef {{items: T[], next_cursor?: string, damaged?: DamagedRow[]}} Page
  */
 
 export {};

@@ -13,7 +13,7 @@ use crate::kind::Kinds;
 use crate::refused::Refused;
 use crate::schedule::{self, Reason, Step};
 use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
-use crate::wire::{Because, Counts, Job, JobState, Page, Timestamp};
+use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
 
 /// How many jobs a filtered list looks at before it says where to go on.
@@ -288,26 +288,57 @@ impl Core {
             kind: wanted.kind.clone(),
             matches: None,
         };
-        let (mut cursor, mut items, mut looked_at) = (cursor, Vec::new(), 0);
+        let (is_first, mut cursor, mut looked_at) = (cursor.is_none(), cursor, 0);
+        let mut shown = Page::new(Vec::new(), None);
+        // The state in a damaged row may be another one, so the index does not say where such a job belongs.
+        let held = if wanted.states.is_empty() { Vec::new() } else { self.held_damaged() };
+        for number in held.iter().filter(|_| is_first) {
+            shown.damaged.push(self.damaged_row(*number)?);
+        }
         loop {
             let page = self.store.jobs(&filter, cursor, limit.max(100));
             let page = page.map_err(|error| self.read_refused(error))?;
+            let unnamed = page.damaged.into_iter().filter(|number| !held.contains(number));
+            let mut damaged = unnamed.peekable();
             for stored in &page.jobs {
                 looked_at += 1;
+                while let Some(number) = damaged.next_if(|number| *number > stored.number) {
+                    shown.damaged.push(self.damaged_row(number)?);
+                }
                 let job = self.view(stored)?;
                 if wanted.has(&job) {
-                    items.push(job);
+                    shown.items.push(job);
                 }
-                if items.len() == limit {
-                    return Ok(Page { items, next_cursor: Some(stored.number.0.to_string()) });
+                if shown.items.len() == limit {
+                    return Ok(Page { next_cursor: Some(stored.number.0.to_string()), ..shown });
                 }
             }
-            let Some(next) = page.next else { return Ok(Page { items, next_cursor: None }) };
+            for number in damaged {
+                shown.damaged.push(self.damaged_row(number)?);
+            }
+            let Some(next) = page.next else { return Ok(shown) };
             cursor = Some(next);
             if looked_at >= MOST_LOOKED_AT {
-                return Ok(Page { items, next_cursor: Some(next.0.to_string()) });
+                return Ok(Page { next_cursor: Some(next.0.to_string()), ..shown });
             }
         }
+    }
+
+    /// A job whose row is not what was written. Whether a filter wants it is not known, so it is named.
+    fn damaged_row(&self, number: JobNumber) -> Result<DamagedRow, Refused> {
+        let id = self.store.damaged_id(number).map_err(|error| self.read_refused(error))?;
+        let damage = store::Damage::Job { job: number };
+        let remedy = match id {
+            Some(id) => format!("`DELETE /v1/jobs/{id}` removes it"),
+            None => {
+                format!("stop the server and run `keylane store remove {}` to remove it", number.0)
+            }
+        };
+        Ok(DamagedRow {
+            id: id.map(|id| id.to_string()),
+            number: number.0,
+            problem: format!("{damage} is damaged; {remedy}"),
+        })
     }
 
     fn view(&self, stored: &StoredJob) -> Result<Job, Refused> {

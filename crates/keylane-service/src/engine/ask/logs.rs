@@ -29,7 +29,7 @@ impl Core {
         let ended = ended.map_err(|error| self.read_refused(error))?;
         let running = running.filter(|log| ended.iter().all(|ended| ended.fence != log.fence));
         let items = ended.into_iter().map(of_ended).chain(running).collect();
-        Ok(Page { items, next_cursor: None })
+        Ok(Page::new(items, None))
     }
 }
 

@@ -64,7 +64,7 @@ impl Core {
                 let numbers: Vec<_> = (from..end).collect();
                 let items = self.results_in(id, &numbers)?;
                 let next_cursor = (end < total).then(|| end.to_string());
-                Ok(Page { items, next_cursor })
+                Ok(Page::new(items, next_cursor))
             }
             ResultOrder::Key => {
                 let all = self.by_key(id)?;
@@ -72,7 +72,7 @@ impl Core {
                 let end = all.len().min(from.saturating_add(limit));
                 let items = self.results_in(id, &all[from..end])?;
                 let next_cursor = (end < all.len()).then(|| end.to_string());
-                Ok(Page { items, next_cursor })
+                Ok(Page::new(items, next_cursor))
             }
         }
     }
@@ -117,14 +117,14 @@ impl Core {
                 items.push(outcome_view(number, &recorded.outcome, keys));
                 if items.len() == limit {
                     let next = recorded.place.get() + 1;
-                    return Ok(Page { items, next_cursor: Some(next.to_string()) });
+                    return Ok(Page::new(items, Some(next.to_string())));
                 }
             }
             after = Some(last);
         }
         // More may come as long as the job is not over.
         let next = after.map_or(0, |place| place.get() + 1);
-        Ok(Page { items, next_cursor: is_live.then(|| next.to_string()) })
+        Ok(Page::new(items, is_live.then(|| next.to_string())))
     }
 
     /// The numbers of a job's subtasks by their first keys; those without a key come first. The last job's

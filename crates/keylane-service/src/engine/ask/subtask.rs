@@ -46,7 +46,7 @@ impl Core {
             number = if items.len() < limit { end } else { number };
         }
         let next_cursor = (number < total).then(|| number.to_string());
-        Ok(Page { items, next_cursor })
+        Ok(Page::new(items, next_cursor))
     }
 
     /// One subtask.

@@ -46,7 +46,7 @@ impl Core {
         let (entries, has_more) = self.schedule_entries(after, limit);
         let items: Vec<_> = entries.iter().map(|(name, entry)| entry.view(name)).collect();
         let last = items.last().map(|last| last.name.clone());
-        Page { next_cursor: last.filter(|_| has_more), items }
+        Page::new(items, last.filter(|_| has_more))
     }
 
     /// The entries of a page, and whether there are more. Nothing is copied or computed of them, for the writer may

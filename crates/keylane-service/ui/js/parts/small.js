@@ -158,6 +158,16 @@ export function failure(/** @type {Error} */ error, /** @type {(() => unknown) |
 }
 
 /**
+ * Names rows of the store that a list cannot show.
+ * @param {HTMLElement} place
+ * @param {import("../types.js").DamagedRow[]} [rows]
+ */
+export function notShown(place, rows = []) {
+  place.hidden = rows.length === 0;
+  place.replaceChildren(...rows.map((row) => h("p", null, icon("failed"), " Not shown: ", row.problem)));
+}
+
+/**
  * A headed part of a page.
  * @param {string} title
  * @param {{level?: 2 | 3, side?: import("../dom.js").Child | import("../dom.js").Child[], class?: string}} options

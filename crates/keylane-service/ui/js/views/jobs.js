@@ -8,7 +8,7 @@ import { later } from "../pace.js";
 import { firstJob } from "../parts/first.js";
 import { jobTable } from "../parts/jobtable.js";
 import { pageHead, pager } from "../parts/page.js";
-import { empty, failure, panel, skeleton } from "../parts/small.js";
+import { empty, failure, notShown, panel, skeleton } from "../parts/small.js";
 import { href, parseRoute, setQuery } from "../route.js";
 import { JOB_STATES, stateWord } from "../words.js";
 
@@ -26,6 +26,7 @@ export function showJobs(view) {
   const shown = jobTable("Jobs");
   const place = h("div", null, skeleton(8));
   const pages = pager(() => load());
+  const lost = h("div", { class: "not-shown", role: "alert", hidden: true });
   /** @type {Map<string, Job>} */
   let jobs = new Map();
   let asked = 0;
@@ -44,6 +45,7 @@ export function showJobs(view) {
       heard?.forEach(note);
       heard = null;
       pages.show(page.next_cursor);
+      notShown(lost, page.damaged);
       await show();
     } catch (error) {
       if (signal.aborted || mine !== asked) return;
@@ -82,7 +84,7 @@ export function showJobs(view) {
     pages.reset();
     load();
   });
-  fill(root, pageHead("Jobs").element, bar, panel("List", { class: "is-bare" }, place, pages.element));
+  fill(root, pageHead("Jobs").element, bar, panel("List", { class: "is-bare" }, lost, place, pages.element));
   root.querySelector(".is-bare .panel-head")?.classList.add("visually-hidden");
 
   app.live.on(
