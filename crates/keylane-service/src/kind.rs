@@ -78,7 +78,7 @@ impl Kind {
     fn with(work: Work) -> Self {
         let backoff = Backoff {
             first: Duration::from_secs(1),
-            longest: Duration::from_secs(60),
+            max: Duration::from_secs(60),
             ..Backoff::default()
         };
         Kind {

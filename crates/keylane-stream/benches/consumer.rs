@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
 use keylane_stream::journal::{Journal, JournalSource};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::source::{Event, Source};
@@ -71,7 +71,7 @@ fn row(name: &str, took: Duration, bound: Duration) {
 
 fn finish(consumer: Consumer, records: u64) {
     let ended = consumer.wait();
-    assert!(matches!(ended.why, Why::Exhausted), "{:?}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Exhausted), "{:?}", ended.reason);
     assert_eq!(ended.counts.handled, records);
 }
 

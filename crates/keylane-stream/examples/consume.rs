@@ -34,6 +34,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         },
     )?;
     let ended = consumer.wait();
-    println!("{} handled; it ended because {}", ended.counts.handled, ended.why);
+    println!("{} handled; it ended because {}", ended.counts.handled, ended.reason);
     Ok(())
 }

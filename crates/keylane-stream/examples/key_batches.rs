@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, Batch, BatchBy, Consumer, FailedAt};
+use keylane_stream::consumer::{Attempt, BatchBy, BatchConfig, Consumer, FailedAt};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Limit, Policy, Rule};
+use keylane_stream::retry::{Limit, OnExhausted, RetryPolicy, Rule};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stream = MemoryStream::new("bookings", 1);
@@ -43,12 +43,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{done} bookings, {sum} for {}", String::from_utf8_lossy(account));
         bad.map_or(Ok(()), Err)
     };
-    let batch =
-        Batch { most: 50, linger: Duration::from_millis(5), split: false, by: BatchBy::Key };
-    let once = Rule { limit: Limit::attempts(1), last: Last::Skip, ..Rule::default() };
+    let batch = BatchConfig {
+        max_records: 50,
+        linger: Duration::from_millis(5),
+        split: false,
+        by: BatchBy::Key,
+    };
+    let once =
+        Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Skip, ..Rule::default() };
     let ended = Consumer::builder(stream.source())
         .threads(4)
-        .retry(Policy::new(once)?, |_| ())
+        .retry(RetryPolicy::new(once)?, |_| ())
         .start_batches(batch, book)?
         .wait();
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use keylane_stream::consumer::{
-    Attempt, Batch, BatchBy, Builder, Consumer, FailedAt, Failure, StartError,
+    Attempt, BatchBy, BatchConfig, Builder, Consumer, FailedAt, Failure, StartError,
 };
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
@@ -48,7 +48,7 @@ fn start(
     line_of: impl Fn(&Attempt) -> Result<Vec<u8>, NotHandled> + Send + Sync + 'static,
     handle: impl Fn(Lines<'_>) -> Result<(), NotHandled> + Send + Sync + 'static,
 ) -> Result<Consumer, StartError> {
-    let batch = Batch { most, linger, split: true, by: BatchBy::Key };
+    let batch = BatchConfig { max_records: most, linger, split: true, by: BatchBy::Key };
     builder.start_batches(batch, move |batch: &[Attempt]| {
         let mut lines = Vec::new();
         for (number, attempt) in batch.iter().enumerate() {

@@ -10,9 +10,10 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
 use keylane_stream::consumer::{
-    self, Attempt, Builder, Consumer, Ended, Failure, Notice, Outbox, Remote, StartError, Why,
+    self, Attempt, Builder, Consumer, ConsumerEvent, ConsumerHandle, Failure, Outbox,
+    ShutdownReport, StartError, StopReason,
 };
-use keylane_stream::dead_letters::{DeadLetters, FileLetters, JournalLetters};
+use keylane_stream::dead_letters::{DeadLetters, FileDeadLetters, JournalDeadLetters};
 use keylane_stream::journal::JournalSource;
 use keylane_stream::lines::{FileSource, PipeSource};
 use keylane_stream::sink::{JournalSink, Sink};
@@ -137,14 +138,14 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
         }
     };
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
-        let remote = consumer.remote();
+        let handle = consumer.handle();
         let stalled = plan.stalled_after;
         let uncommitted = stalled.saturating_add(plan.commit_every);
         let patience = Patience { stalled, uncommitted };
-        let at = endpoint::listen(runtime.handle(), address, remote, patience)?;
+        let at = endpoint::listen(runtime.handle(), address, handle, patience)?;
         log.say(Level::Info, format_args!("listening at http://{at}"));
     }
-    let remote = consumer.remote();
+    let handle = consumer.handle();
     let watch = workers.as_ref().map(Workers::watch);
     let (done, ended) = mpsc::channel();
     let left = children.clone();
@@ -155,7 +156,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
         let _ = sender.send(Event::Drained);
     })?;
     let look = || watch.iter().for_each(|watch| watch());
-    let stopped = follow(&events, &remote, children.as_deref(), plan.stop_within, &log, look);
+    let stopped = follow(&events, &handle, children.as_deref(), plan.stop_within, &log, look);
     let ended = ended.recv().context("the consumer has panicked")?;
     report(&ended, &log);
     children.inspect(|children| children.dismiss());
@@ -225,19 +226,19 @@ fn builder(
 ) -> anyhow::Result<Builder> {
     let tell = Arc::clone(log);
     let mut builder = Consumer::builder(source)
-        .no_key(match plan.no_key {
-            NoKey::Serial => consumer::NoKey::OneByOne,
-            NoKey::Unordered => consumer::NoKey::Unordered,
-            NoKey::Reject => consumer::NoKey::Reject,
+        .unkeyed(match plan.no_key {
+            NoKey::Serial => consumer::UnkeyedPolicy::OneByOne,
+            NoKey::Unordered => consumer::UnkeyedPolicy::Unordered,
+            NoKey::Reject => consumer::UnkeyedPolicy::Reject,
         })
         .commit(plan.commit_every, plan.commit_after)
-        .most_incomplete(plan.most_records, plan.most_bytes)
-        .stop_within(plan.stop_within)
+        .max_in_flight(plan.most_records, plan.most_bytes)
+        .shutdown_timeout(plan.stop_within)
         .retry(plan.policy.clone(), classify)
-        .on_notice(move |notice| match notice {
+        .on_event(move |notice| match notice {
             // With one partition that is no news.
-            Notice::Assigned(_) | Notice::GivenUp { running: 0, .. } => {}
-            notice @ Notice::Failed { .. } => {
+            ConsumerEvent::Assigned(_) | ConsumerEvent::Released { running: 0, .. } => {}
+            notice @ ConsumerEvent::Failed { .. } => {
                 tell.say_seldom(Level::Warn, FAILURES_AT_ONCE, notice)
             }
             notice => tell.say_seldom(Level::Warn, NOTICES_AT_ONCE, notice),
@@ -300,11 +301,13 @@ fn dead_letters(
 ) -> anyhow::Result<Box<dyn DeadLetters>> {
     Ok(match place {
         plan::DeadLetters::File(path) => {
-            let letters = FileLetters::open(path);
+            let letters = FileDeadLetters::open(path);
             let cannot = || format!("cannot write dead letters to {}", path.display());
             Box::new(letters.with_context(cannot)?)
         }
-        plan::DeadLetters::Journal(path) => Box::new(JournalLetters::new(journals.target(path)?)),
+        plan::DeadLetters::Journal(path) => {
+            Box::new(JournalDeadLetters::new(journals.target(path)?))
+        }
         plan::DeadLetters::Kafka { address, client } => kafka::dead_letters(address, client)?,
     })
 }
@@ -319,7 +322,7 @@ fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
 
 /// Ends what outlives the consumer. What it has given up is ended only now, when that cannot be taken for
 /// a failed attempt any more.
-fn leave(ended: &Ended, workers: Option<Workers>, children: Option<&Children>) {
+fn leave(ended: &ShutdownReport, workers: Option<Workers>, children: Option<&Children>) {
     match workers {
         Some(workers) if ended.abandoned > 0 => workers.abandon(),
         Some(workers) => workers.dismiss(),
@@ -333,7 +336,7 @@ fn leave(ended: &Ended, workers: Option<Workers>, children: Option<&Children>) {
 /// Waits for the end, and hurries it on demand. How that ends it if something asked for it: the first counts.
 fn follow(
     events: &Receiver<Event>,
-    remote: &Remote,
+    handle: &ConsumerHandle,
     children: Option<&Children>,
     stop_within: Duration,
     log: &Log,
@@ -362,12 +365,12 @@ fn follow(
         stopped.get_or_insert(ending);
         match asked {
             1 => {
-                remote.stop(stop_within);
+                handle.stop(stop_within);
                 log.say(Level::Info, "stopping; what runs may finish, interrupt again to end it");
             }
             2 => {
                 log.say(Level::Info, "ending what runs");
-                remote.stop(Duration::ZERO);
+                handle.stop(Duration::ZERO);
             }
             _ => _ = children.inspect(|children| children.kill()),
         }
@@ -375,7 +378,7 @@ fn follow(
     stopped
 }
 
-fn report(ended: &Ended, log: &Log) {
+fn report(ended: &ShutdownReport, log: &Log) {
     for stopped in &ended.stopped {
         let record = &stopped.record;
         let why = record.failure.as_deref().unwrap_or("it failed");
@@ -392,15 +395,15 @@ fn report(ended: &Ended, log: &Log) {
         0 => String::new(),
         missed => format!(", {missed} removed before they were read"),
     };
-    let level = match ended.why {
-        Why::Failed { .. } | Why::Source(_) => Level::Error,
+    let level = match ended.reason {
+        StopReason::Failed { .. } | StopReason::Source(_) => Level::Error,
         _ => Level::Info,
     };
     log.say(
         level,
         format_args!(
             "ended because {}: {} handled, {} attempts failed, {} skipped, {} dead-lettered, {} given up{missed}",
-            ended.why,
+            ended.reason,
             counts.handled,
             counts.failed_attempts,
             counts.skipped,
@@ -410,12 +413,12 @@ fn report(ended: &Ended, log: &Log) {
     );
 }
 
-fn ending(ended: &Ended, stopped: Option<Ending>) -> Ending {
+fn ending(ended: &ShutdownReport, stopped: Option<Ending>) -> Ending {
     let counts = &ended.counts;
-    match (&ended.why, stopped) {
+    match (&ended.reason, stopped) {
         // The failure is what came of it.
-        (Why::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
-        (Why::Failed { .. } | Why::Source(_), _) => Ending::Error,
+        (StopReason::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
+        (StopReason::Failed { .. } | StopReason::Source(_), _) => Ending::Error,
         (_, Some(stopped)) => stopped,
         _ => Ending::Finished {
             failed: counts.skipped + counts.dead_lettered + ended.stopped.len() as u64,

@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use keylane_stream::consumer::{Remote, Survey};
+use keylane_stream::consumer::{ConsumerHandle, ConsumerStatus};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -32,7 +32,7 @@ const SLOWEST_REQUEST: Duration = Duration::from_secs(10);
 pub(super) fn listen(
     runtime: &tokio::runtime::Handle,
     address: &str,
-    remote: Remote,
+    handle: ConsumerHandle,
     patience: Patience,
 ) -> anyhow::Result<SocketAddr> {
     let listener = runtime.block_on(TcpListener::bind(address)).with_context(|| {
@@ -50,9 +50,9 @@ pub(super) fn listen(
             };
             // The client waits if there are too many, and is refused by the system if there are many more.
             let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-            let remote = remote.clone();
+            let handle = handle.clone();
             let answer =
-                service_fn(move |request| answer(request, is_local, remote.clone(), patience));
+                service_fn(move |request| answer(request, is_local, handle.clone(), patience));
             tokio::spawn(async move {
                 let _ = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -69,7 +69,7 @@ pub(super) fn listen(
 async fn answer(
     request: Request<Incoming>,
     is_local: bool,
-    remote: Remote,
+    handle: ConsumerHandle,
     patience: Patience,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET {
@@ -79,14 +79,14 @@ async fn answer(
         let what = "the request names another host; ask by address, or as localhost\n";
         return Ok(text(StatusCode::FORBIDDEN, what.to_owned()));
     }
-    let asked = tokio::task::spawn_blocking(move || remote.survey(PATIENCE)).await;
-    let survey = asked.ok().flatten();
-    let lags: Vec<_> = survey.iter().flat_map(|survey| &survey.partitions).collect();
+    let asked = tokio::task::spawn_blocking(move || handle.status(PATIENCE)).await;
+    let status = asked.ok().flatten();
+    let lags: Vec<_> = status.iter().flat_map(|status| &status.partitions).collect();
     let lags: Vec<_> = lags.into_iter().map(|held| Lag::new(held, patience)).collect();
-    Ok(match (request.uri().path(), &survey) {
-        ("/healthz", survey) => health(survey.as_ref(), &lags, patience),
-        ("/readyz", survey) => readiness(survey.as_ref()),
-        ("/metrics", Some(survey)) => text(StatusCode::OK, metrics(survey, &lags)),
+    Ok(match (request.uri().path(), &status) {
+        ("/healthz", status) => health(status.as_ref(), &lags, patience),
+        ("/readyz", status) => readiness(status.as_ref()),
+        ("/metrics", Some(status)) => text(StatusCode::OK, metrics(status, &lags)),
         ("/lag", Some(_)) => {
             let body = serde_json::to_string(&lags).expect("numbers and text are JSON");
             of_type(StatusCode::OK, "application/json", body)
@@ -99,10 +99,14 @@ async fn answer(
     })
 }
 
-fn health(survey: Option<&Survey>, lags: &[Lag], patience: Patience) -> Response<Full<Bytes>> {
-    let complaints = match survey {
+fn health(
+    status: Option<&ConsumerStatus>,
+    lags: &[Lag],
+    patience: Patience,
+) -> Response<Full<Bytes>> {
+    let complaints = match status {
         None => vec!["the consumer does not answer".to_owned()],
-        Some(survey) => complaints(survey, lags, patience),
+        Some(status) => complaints(status, lags, patience),
     };
     if complaints.is_empty() {
         return text(StatusCode::OK, "ok\n".to_owned());
@@ -110,8 +114,8 @@ fn health(survey: Option<&Survey>, lags: &[Lag], patience: Patience) -> Response
     text(StatusCode::SERVICE_UNAVAILABLE, complaints.join("\n") + "\n")
 }
 
-fn readiness(survey: Option<&Survey>) -> Response<Full<Bytes>> {
-    let why = survey.map_or(Some("the consumer does not answer"), unready);
+fn readiness(status: Option<&ConsumerStatus>) -> Response<Full<Bytes>> {
+    let why = status.map_or(Some("the consumer does not answer"), unready);
     match why {
         None => text(StatusCode::OK, "ready\n".to_owned()),
         Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),

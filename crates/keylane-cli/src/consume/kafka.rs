@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
-    Address, Client, KafkaLetters, KafkaOutput, KafkaSink, KafkaSource, MapVersion, Protocol,
+    Address, Client, KafkaDeadLetters, KafkaOutput, KafkaSink, KafkaSource, MapVersion, Protocol,
     SendError, Settings, Start, Written, lag, topic_exists,
 };
 use keylane_stream::sink::Sink;
@@ -91,7 +91,7 @@ pub(super) fn dead_letters(
 ) -> anyhow::Result<Box<dyn DeadLetters>> {
     let (client, address) = client(address, settings)?;
     check_topic(&client, &address.topic)?;
-    Ok(Box::new(KafkaLetters::new(KafkaSink::new(&client)?, address.topic)))
+    Ok(Box::new(KafkaDeadLetters::new(KafkaSink::new(&client)?, address.topic)))
 }
 
 pub(super) fn output(address: &str, settings: &[String]) -> anyhow::Result<Box<dyn Sink>> {

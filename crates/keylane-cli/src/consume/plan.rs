@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
+use keylane_stream::retry::{Backoff, Limit, OnExhausted, RetryPolicy, Rule};
 
 use super::environment::Environment;
 use super::settings::{
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     pub(super) environment: Environment,
     /// How records of a key are handled together, if they are.
     pub(super) batch: Option<Batch>,
-    pub(super) policy: Policy<Class>,
+    pub(super) policy: RetryPolicy<Class>,
     pub(super) dead_letters: Option<DeadLetters>,
     /// Where what comes of records goes.
     pub(super) output: Option<Output>,
@@ -143,7 +143,9 @@ impl Plan {
         let dead_letters =
             dead_letters.map(|place| self::dead_letters(place, client)).transpose()?;
         let output = output(&settings)?;
-        if dead_letters.is_none() && policy.rules().any(|rule| rule.last == Last::DeadLetter) {
+        if dead_letters.is_none()
+            && policy.rules().any(|rule| rule.on_exhausted == OnExhausted::DeadLetter)
+        {
             return wrong(
                 "on-fail",
                 "dead letters need a place; add dead-letters, as in file:PATH",
@@ -345,36 +347,36 @@ fn batch(settings: &Settings) -> Result<Option<Batch>, Wrong> {
     Ok(Some(Batch { most, linger }))
 }
 
-fn policy(settings: &Settings) -> Result<Policy<Class>, Wrong> {
+fn policy(settings: &Settings) -> Result<RetryPolicy<Class>, Wrong> {
     let first = settings.backoff.map_or(Duration::from_secs(1), |span| span.0);
-    let longest =
-        settings.longest_backoff.map_or(Duration::from_secs(60).max(first), |span| span.0);
-    let last = match settings.on_fail.unwrap_or(OnFail::Stop) {
-        OnFail::DeadLetter => Last::DeadLetter,
-        OnFail::Skip => Last::Skip,
-        OnFail::StopKey => Last::StopKey,
-        OnFail::Stop => Last::Stop,
+    let max = settings.longest_backoff.map_or(Duration::from_secs(60).max(first), |span| span.0);
+    let on_exhausted = match settings.on_fail.unwrap_or(OnFail::Stop) {
+        OnFail::DeadLetter => OnExhausted::DeadLetter,
+        OnFail::Skip => OnExhausted::Skip,
+        OnFail::StopKey => OnExhausted::StopKey,
+        OnFail::Stop => OnExhausted::Stop,
     };
     let attempts = Some(settings.attempts.unwrap_or(10)).filter(|attempts| *attempts > 0);
     let limit = Limit { attempts, time: None };
-    let failed = Rule { limit, backoff: Backoff { first, longest, ..Backoff::default() }, last };
+    let failed =
+        Rule { limit, backoff: Backoff { first, max, ..Backoff::default() }, on_exhausted };
     let refused = match settings.on_refused {
         Some(OnRefused::Retry) => failed,
         other => Rule {
             limit: Limit::attempts(1),
-            last: match other {
-                Some(OnRefused::DeadLetter) => Last::DeadLetter,
-                Some(OnRefused::Skip) => Last::Skip,
-                Some(OnRefused::StopKey) => Last::StopKey,
-                Some(OnRefused::Stop) => Last::Stop,
-                Some(OnRefused::Retry) | None => last,
+            on_exhausted: match other {
+                Some(OnRefused::DeadLetter) => OnExhausted::DeadLetter,
+                Some(OnRefused::Skip) => OnExhausted::Skip,
+                Some(OnRefused::StopKey) => OnExhausted::StopKey,
+                Some(OnRefused::Stop) => OnExhausted::Stop,
+                Some(OnRefused::Retry) | None => on_exhausted,
             },
             ..failed
         },
     };
     // Neither skipped nor buried, for nothing is wrong with it: it comes again at the next start.
-    let not_written = Rule { limit: Limit::attempts(1), last: Last::Stop, ..failed };
-    let policy = Policy::new(failed)
+    let not_written = Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Stop, ..failed };
+    let policy = RetryPolicy::new(failed)
         .and_then(|policy| policy.with(Class::Refused, refused))
         .and_then(|policy| policy.with(Class::NotWritten, not_written));
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))

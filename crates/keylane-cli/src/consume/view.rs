@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use keylane_stream::consumer::{PartitionSurvey, Survey, Waiting, WaitsFor};
+use keylane_stream::consumer::{ConsumerStatus, PartitionStatus, PendingRecord, WaitReason};
 use serde::{Deserialize, Serialize};
 
 /// From when on a consumer is unhealthy.
@@ -66,24 +66,24 @@ pub(crate) struct Blocked {
 }
 
 impl Lag {
-    pub(crate) fn new(held: &PartitionSurvey, patience: Patience) -> Self {
+    pub(crate) fn new(held: &PartitionStatus, patience: Patience) -> Self {
         Lag {
             partition: held.partition.to_string(),
             group: None,
             committed: held.committed.get(),
             highest_done: held.highest_done.get(),
             end: held.end.map(|end| end.get()),
-            incomplete: held.incomplete as u64,
+            incomplete: held.in_flight as u64,
             live: Some(Live {
                 running: held.running as u64,
-                held: held.held as u64,
-                held_by: held.held_by.map(|by| format!("{by:?}").to_lowercase()),
+                held: held.buffered as u64,
+                held_by: held.paused_by.map(|by| format!("{by:?}").to_lowercase()),
                 oldest_seconds: held.oldest.as_ref().map_or(0.0, |oldest| oldest.age.as_secs_f64()),
                 oldest: held.oldest.as_ref().map(Blocked::new),
                 without_progress_seconds: held.without_progress.as_secs_f64(),
-                uncommitted_seconds: held.unsaved.as_secs_f64(),
+                uncommitted_seconds: held.uncommitted.as_secs_f64(),
                 stalled: held.without_progress >= patience.stalled
-                    || held.unsaved >= patience.uncommitted,
+                    || held.uncommitted >= patience.uncommitted,
                 blocked_count: held.blocked_count as u64,
                 blocked: held.blocked.iter().map(Blocked::new).collect(),
             }),
@@ -98,18 +98,18 @@ impl Lag {
 }
 
 impl Blocked {
-    fn new(record: &Waiting) -> Self {
+    fn new(record: &PendingRecord) -> Self {
         let failure = record.failure.as_deref().unwrap_or_default();
-        let why = match &record.why {
-            WaitsFor::Retry { within } => {
+        let why = match &record.reason {
+            WaitReason::Retry { within } => {
                 format!("next attempt in {:.1} s after: {failure}", within.as_secs_f64())
             }
-            WaitsFor::DeadLetter { refused: Some(why) } => {
+            WaitReason::DeadLetter { refused: Some(why) } => {
                 format!("dead letter refused: {why}; after: {failure}")
             }
-            WaitsFor::DeadLetter { refused: None } => format!("dead letter, after: {failure}"),
-            WaitsFor::Stopped => format!("key stopped: {failure}"),
-            WaitsFor::BehindStopped(position) => {
+            WaitReason::DeadLetter { refused: None } => format!("dead letter, after: {failure}"),
+            WaitReason::Stopped => format!("key stopped: {failure}"),
+            WaitReason::BehindStopped(position) => {
                 format!("behind position {position}, which stopped")
             }
             _ => "running".to_owned(),
@@ -117,16 +117,16 @@ impl Blocked {
         Blocked {
             position: record.position.get(),
             key: record.key.as_ref().map(|key| String::from_utf8_lossy(key).into_owned()),
-            failed_attempts: record.failed,
+            failed_attempts: record.failed_attempts,
             why,
         }
     }
 }
 
 /// Why a consumer is unhealthy, a line for each reason; none if it is well.
-pub(crate) fn complaints(survey: &Survey, lags: &[Lag], patience: Patience) -> Vec<String> {
+pub(crate) fn complaints(status: &ConsumerStatus, lags: &[Lag], patience: Patience) -> Vec<String> {
     let mut complaints = Vec::new();
-    if let Some(since) = survey.unreachable.filter(|since| *since >= patience.stalled) {
+    if let Some(since) = status.unreachable.filter(|since| *since >= patience.stalled) {
         complaints.push(format!("no broker has been connected for {:.1} s", since.as_secs_f64()));
     }
     for lag in lags {
@@ -151,12 +151,12 @@ pub(crate) fn complaints(survey: &Survey, lags: &[Lag], patience: Patience) -> V
 }
 
 /// Why a consumer is not ready to get records; none if it is.
-pub(crate) fn unready(survey: &Survey) -> Option<&'static str> {
-    if survey.stopping {
+pub(crate) fn unready(status: &ConsumerStatus) -> Option<&'static str> {
+    if status.stopping {
         Some("it is about to end")
-    } else if survey.unreachable.is_some() {
+    } else if status.unreachable.is_some() {
         Some("no broker is connected")
-    } else if !survey.ready {
+    } else if !status.ready {
         Some("it is not a member of its group yet")
     } else {
         None
@@ -164,9 +164,9 @@ pub(crate) fn unready(survey: &Survey) -> Option<&'static str> {
 }
 
 /// The same in the text format of Prometheus.
-pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
+pub(crate) fn metrics(status: &ConsumerStatus, lags: &[Lag]) -> String {
     let mut text = String::new();
-    let counts = &survey.counts;
+    let counts = &status.counts;
     for (name, help, count) in [
         ("records_handled", "Records that were handled.", counts.handled),
         ("attempts_failed", "Attempts that failed.", counts.failed_attempts),
@@ -188,7 +188,7 @@ pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
              keylane_{name}_total {count}\n"
         );
     }
-    put_state(&mut text, survey);
+    put_state(&mut text, status);
     type Gauge = (&'static str, &'static str, fn(&Lag) -> Option<f64>);
     let gauges: [Gauge; 12] = [
         ("committed", "All positions below are done and stored.", |lag| Some(lag.committed as f64)),
@@ -235,13 +235,13 @@ pub(crate) fn metrics(survey: &Survey, lags: &[Lag]) -> String {
 }
 
 /// What is true of the consumer as a whole.
-fn put_state(text: &mut String, survey: &Survey) {
-    let unreachable = survey.unreachable.map_or(0.0, |since| since.as_secs_f64());
+fn put_state(text: &mut String, status: &ConsumerStatus) {
+    let unreachable = status.unreachable.map_or(0.0, |since| since.as_secs_f64());
     for (name, help, value) in [
         (
             "ready",
             "1 if the consumer is connected, and a member of its group.",
-            f64::from(u8::from(unready(survey).is_none())),
+            f64::from(u8::from(unready(status).is_none())),
         ),
         ("unreachable_seconds", "How long no broker has been connected.", unreachable),
     ] {
@@ -250,7 +250,7 @@ fn put_state(text: &mut String, survey: &Survey) {
             "# HELP keylane_{name} {help}\n# TYPE keylane_{name} gauge\nkeylane_{name} {value}\n"
         );
     }
-    let times = &survey.times;
+    let times = &status.times;
     let name = "keylane_handler_seconds";
     let _ = writeln!(
         text,

@@ -368,7 +368,7 @@ impl KindTable {
             attempts: self.attempts.map_or(plain.attempts, NonZeroU32::get),
             backoff: self.backoff.map_or(plain.backoff, |range| Backoff {
                 first: range.0,
-                longest: range.1,
+                max: range.1,
                 ..plain.backoff
             }),
             timeout: self.timeout.map(|span| span.0),
@@ -559,7 +559,7 @@ mod tests {
         let resize = &kinds[1].2;
         assert!(resize.split.is_some() && resize.fan_in.is_some());
         assert_eq!(resize.rate.unwrap().per_second, 0.5);
-        assert_eq!(resize.backoff.longest, Duration::from_secs(10));
+        assert_eq!(resize.backoff.max, Duration::from_secs(10));
         assert_eq!((resize.log_bytes, kinds[0].2.log_bytes), (64 * 1024, 8 * 1024));
     }
 

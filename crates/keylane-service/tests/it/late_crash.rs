@@ -53,7 +53,7 @@ async fn server() {
         Answer::Ok(Some(made))
     });
     let longest = Duration::from_millis(20);
-    let backoff = Backoff { first: longest / 4, longest, ..Backoff::default() };
+    let backoff = Backoff { first: longest / 4, max: longest, ..Backoff::default() };
     let note = Kind { attempts: 1_000_000, backoff, ..Kind::new(note) };
     let make = Kind { split: Some(Arc::new(split)), ..note.clone() };
     let settings = Settings { slots: 8, ..Settings::new(folder.join("store")) };

@@ -87,7 +87,7 @@ impl Stage {
         let watch = Arc::new(Watch::new(records));
         let begin = Instant::now();
         // As many may be incomplete as there are, so that the longest keys are known early.
-        let builder = Consumer::builder(self.source(topic)).most_incomplete(20_000, usize::MAX);
+        let builder = Consumer::builder(self.source(topic)).max_in_flight(20_000, usize::MAX);
         let consumer = start(builder, Arc::clone(&watch)).unwrap();
         let over = watch.wait();
         let ended = consumer.stop(Duration::from_secs(10));

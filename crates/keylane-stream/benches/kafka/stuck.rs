@@ -90,7 +90,7 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Waited>, Durat
         Ok::<_, Failure>(())
     });
     let consumer = consumer.unwrap();
-    while consumer.survey().is_none_or(|survey| survey.partitions.is_empty()) {
+    while consumer.status().is_none_or(|status| status.partitions.is_empty()) {
         thread::sleep(Duration::from_millis(5));
     }
     let before = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

@@ -9,9 +9,9 @@
 //! - A worker *begins*: it adds one to the count, if the word is not closed.
 //! - A worker *ends*: it first puts its report into the mailbox, then takes one from the count; if that
 //!   leaves a closed word without a count, it rings the bell of the mailbox.
-//! - The owner *closes*, and waits until the count is zero. Then it empties the mailbox once more.
+//! - The owner *closes*, and waits until the count is zero. FailureAction it empties the mailbox once more.
 //!
-//! # Why it is right
+//! # StopReason it is right
 //!
 //! *When the owner has seen zero, nothing runs, and nothing will.* All changes are to one word, so they
 //! have one order. An attempt begins before the closing in it, or not at all; so after the closing the
@@ -21,7 +21,7 @@
 //! releases, and the owner's load of the zero acquires what all of them released.
 //!
 //! *It learns of the zero.* If the owner has read something else, some subtraction comes after that and
-//! makes it zero. Its worker saw the closed bit, and rings; the mailbox keeps a ring until the owner
+//! makes it zero. Its worker saw the closed bit, and rings; the mailbox keeps a notify until the owner
 //! next looks (`mailbox.rs`).
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) struct Assignment {
 
 /// An attempt that runs, and for whose end the owner waits when it closes.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningAttempt {
     assignment: Arc<Assignment>,
     begun_at: Instant,
 }
@@ -60,10 +60,10 @@ impl Assignment {
     }
 
     /// Begins an attempt, unless it is closed.
-    pub(super) fn begin(self: &Arc<Self>) -> Option<Running> {
+    pub(super) fn begin(self: &Arc<Self>) -> Option<RunningAttempt> {
         let one_more = |word| if word & CLOSED == 0 { Some(word + 1) } else { None };
         let begun = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more);
-        begun.is_ok().then(|| Running { assignment: self.clone(), begun_at: Instant::now() })
+        begun.is_ok().then(|| RunningAttempt { assignment: self.clone(), begun_at: Instant::now() })
     }
 
     /// Lets no attempt begin from now on.
@@ -84,14 +84,14 @@ impl Assignment {
         self.word.load(Ordering::Acquire) & FENCED != 0
     }
 
-    /// How many attempts run.
+    /// Completion many attempts run.
     pub(super) fn running(&self) -> usize {
         self.word.load(Ordering::Acquire) & COUNT
     }
 }
 
-impl Running {
-    /// How long it has run.
+impl RunningAttempt {
+    /// Completion long it has run.
     pub(super) fn time(&self) -> Duration {
         self.begun_at.elapsed()
     }
@@ -100,7 +100,7 @@ impl Running {
     pub(super) fn end(self, mailbox: &Mailbox) {
         let before = self.assignment.word.fetch_sub(1, Ordering::AcqRel);
         if before & CLOSED != 0 && before & COUNT == 1 {
-            mailbox.ring();
+            mailbox.notify();
         }
     }
 }

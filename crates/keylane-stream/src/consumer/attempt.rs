@@ -4,30 +4,30 @@ use std::time::SystemTime;
 
 use keylane::TurnKeeper;
 
-use super::assignment::{Assignment, Running};
+use super::assignment::{Assignment, RunningAttempt};
 use super::failure::Failure;
-use super::report::How;
-use super::shared::Shared;
-use super::turn::LaneTurn;
+use super::key_guard::KeyGuard;
+use super::shared::ConsumerShared;
+use super::worker_event::Completion;
 use crate::retry::Attempts;
 use crate::{Delivered, Header, Partition, Position, Record};
 
 /// A record on its way through the pool.
 #[derive(Debug)]
-pub(super) struct Flight {
-    pub(super) cargo: Arc<Cargo>,
+pub(super) struct InFlight {
+    pub(super) context: Arc<RecordContext>,
     pub(super) attempts: Attempts,
     /// The turn of its key, where it is kept beyond the handler's call by a worker.
-    pub(super) turn: Option<LaneTurn>,
+    pub(super) turn: Option<KeyGuard>,
 }
 
 /// What all attempts at a record have in common.
 #[derive(Debug)]
-pub(super) struct Cargo {
+pub(super) struct RecordContext {
     pub(super) assignment: Arc<Assignment>,
     pub(super) delivered: Delivered,
     /// Where the owner has its entry.
-    pub(super) place: usize,
+    pub(super) index: usize,
 }
 
 /// One attempt at a record: what a handler gets.
@@ -35,7 +35,7 @@ pub(super) struct Cargo {
 /// A clone is the same attempt. The record lives as long as the last of them.
 #[derive(Clone)]
 pub struct Attempt {
-    cargo: Arc<Cargo>,
+    context: Arc<RecordContext>,
     number: u32,
 }
 
@@ -44,33 +44,33 @@ pub struct Attempt {
 /// The record's key is taken until it is given, on whatever thread. Dropped without an answer, the
 /// attempt has [failed](Failure::Abandoned).
 #[must_use = "dropping it fails the attempt"]
-pub struct Ack(Option<Owed>);
+pub struct Ack(Option<AckState>);
 
 /// What is needed for an answer.
-struct Owed {
-    shared: Arc<Shared>,
-    flight: Flight,
-    running: Running,
+struct AckState {
+    shared: Arc<ConsumerShared>,
+    in_flight: InFlight,
+    running: RunningAttempt,
 }
 
-impl Flight {
-    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered, place: usize) -> Self {
-        let cargo = Arc::new(Cargo { assignment, delivered, place });
-        Flight { cargo, attempts: Attempts::default(), turn: None }
+impl InFlight {
+    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered, index: usize) -> Self {
+        let context = Arc::new(RecordContext { assignment, delivered, index });
+        InFlight { context, attempts: Attempts::default(), turn: None }
     }
 
     /// Keeps the turn that it was called with, unless it is a later attempt, which has come with the turn of
     /// its key: that call's own is of a lane that nobody else is in.
     pub(super) fn keep(&mut self, turn: TurnKeeper<'_>) {
-        self.turn.get_or_insert_with(|| LaneTurn::Pool(turn.keep()));
+        self.turn.get_or_insert_with(|| KeyGuard::Pool(turn.keep()));
     }
 
-    pub(super) fn begin(&self) -> Option<Running> {
-        self.cargo.assignment.begin()
+    pub(super) fn begin(&self) -> Option<RunningAttempt> {
+        self.context.assignment.begin()
     }
 
     pub(super) fn attempt(&self) -> Attempt {
-        Attempt { cargo: self.cargo.clone(), number: self.attempts.current() }
+        Attempt { context: self.context.clone(), number: self.attempts.current() }
     }
 }
 
@@ -78,7 +78,7 @@ impl Attempt {
     /// What is to be handled.
     #[must_use]
     pub fn record(&self) -> &Record {
-        &self.cargo.delivered.record
+        &self.context.delivered.record
     }
 
     /// The record's own key, whatever order is kept for.
@@ -102,20 +102,20 @@ impl Attempt {
     /// When the record was written.
     #[must_use]
     pub fn written(&self) -> SystemTime {
-        self.cargo.delivered.written
+        self.context.delivered.written
     }
 
     /// The record's partition.
     #[must_use]
     pub fn partition(&self) -> &Partition {
-        &self.cargo.assignment.partition
+        &self.context.assignment.partition
     }
 
-    /// The record's place in its partition. With the partition, it names the record for ever: who
+    /// The record's index in its partition. With the partition, it names the record for ever: who
     /// stores it beside an effect notices a repetition.
     #[must_use]
     pub fn position(&self) -> Position {
-        self.cargo.delivered.position
+        self.context.delivered.position
     }
 
     /// The record's name for ever, as headers for what is made of it: `keylane-stream`,
@@ -142,20 +142,24 @@ impl Attempt {
     /// before.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.cargo.assignment.epoch
+        self.context.assignment.epoch
     }
 
     /// Whether its answer still counts. If not, the partition is somebody else's, or the consumer has
     /// ended: there is no use in going on.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        !self.cargo.assignment.is_fenced()
+        !self.context.assignment.is_fenced()
     }
 }
 
 impl Ack {
-    pub(super) fn new(shared: Arc<Shared>, flight: Flight, running: Running) -> Self {
-        Ack(Some(Owed { shared, flight, running }))
+    pub(super) fn new(
+        shared: Arc<ConsumerShared>,
+        in_flight: InFlight,
+        running: RunningAttempt,
+    ) -> Self {
+        Ack(Some(AckState { shared, in_flight, running }))
     }
 
     /// The record is handled. It is not handled again, once that is committed.
@@ -170,21 +174,21 @@ impl Ack {
 
     /// Whether the answer still counts.
     pub(super) fn is_current(&self) -> bool {
-        self.0.as_ref().is_some_and(|owed| !owed.flight.cargo.assignment.is_fenced())
+        self.0.as_ref().is_some_and(|owed| !owed.in_flight.context.assignment.is_fenced())
     }
 
     /// The record is handled, and what was made of it is where it belongs.
     pub(super) fn produced(mut self) {
-        if let Some(Owed { shared, flight, running }) = self.0.take() {
-            shared.ended(flight, running, How::Produced);
+        if let Some(AckState { shared, in_flight, running }) = self.0.take() {
+            shared.ended(in_flight, running, Completion::Produced);
         }
     }
 
     /// What came of the attempt matters to nobody, for its partition was given up, or all is over.
     pub(super) fn withdraw(mut self) {
-        if let Some(Owed { shared, flight, running }) = self.0.take() {
+        if let Some(AckState { shared, in_flight, running }) = self.0.take() {
             running.end(&shared.mailbox);
-            drop(flight);
+            drop(in_flight);
         }
     }
 
@@ -194,8 +198,8 @@ impl Ack {
     }
 
     fn settle(&mut self, result: Result<(), Failure>) {
-        if let Some(Owed { shared, flight, running }) = self.0.take() {
-            shared.answer(flight, running, result);
+        if let Some(AckState { shared, in_flight, running }) = self.0.take() {
+            shared.answer(in_flight, running, result);
         }
     }
 }

@@ -5,27 +5,28 @@ use std::time::Duration;
 
 use keylane::{BuildError, MAX_CAPACITY, TurnKeeper};
 
-use super::attempt::{Ack, Attempt, Flight};
-use super::batch::{Batch, BatchBy, Function, Together};
-use super::burial::Burials;
+use super::attempt::{Ack, Attempt, InFlight};
+use super::batch::{BatchBy, BatchConfig, BatchFn};
+use super::coordinator::{Coordinator, CoordinatorConfig};
+use super::dead_letter_writer::DeadLetterQueue;
+use super::event::ConsumerEvent;
 use super::failure::Failure;
-use super::handler::{Beginning, Blocking, Handler, Producing};
+use super::failure_policy::FailurePolicy;
 #[cfg(feature = "tokio")]
-use super::handler::{Done, Futures};
-use super::held::Room;
-use super::key_batches::ByKey;
+use super::handler::{AckOnReady, AsyncHandler};
+use super::handler::{RecordHandler, SyncHandler, SyncWithOutput, WithAck};
+use super::key_batches::KeyBatches;
 use super::mailbox::Mailbox;
-use super::notice::Notice;
-use super::order::{Lane, NoKey, Order};
+use super::mixed_batches::MixedBatches;
+use super::ordering::{LaneId, OrderBy, UnkeyedPolicy};
 use super::outbox::Outbox;
-use super::owner::{Owner, Plan};
-use super::rules::Rules;
-use super::shared::Shared;
-use super::threads::Threads;
+use super::partition::InFlightLimits;
+use super::shared::ConsumerShared;
+use super::threads::BackgroundThreads;
 use super::{Consumer, Pool, StartError};
 use crate::Record;
 use crate::dead_letters::DeadLetters;
-use crate::retry::{Policy, Rule};
+use crate::retry::{RetryPolicy, Rule};
 use crate::sink::Sink;
 use crate::source::Source;
 
@@ -33,29 +34,29 @@ use crate::source::Source;
 #[must_use = "a builder does nothing until it starts a consumer"]
 pub struct Builder {
     source: Box<dyn Source>,
-    plan: Plan,
-    rules: Rules,
-    letters: Option<Box<dyn DeadLetters>>,
+    config: CoordinatorConfig,
+    policy: FailurePolicy,
+    dead_letter_sink: Option<Box<dyn DeadLetters>>,
     threads: Option<usize>,
     thread_name: String,
 }
 
 impl Builder {
     pub(super) fn new(source: Box<dyn Source>) -> Self {
-        let rule = Policy::new(Rule::default()).expect("the default makes sense");
+        let rule = RetryPolicy::new(Rule::default()).expect("the default makes sense");
         Builder {
             source,
-            plan: Plan {
-                order: Order::Key,
-                no_key: NoKey::default(),
-                room: Room { records: 4096, bytes: 16 * 1024 * 1024 },
+            config: CoordinatorConfig {
+                order: OrderBy::Key,
+                unkeyed: UnkeyedPolicy::default(),
+                limits: InFlightLimits { records: 4096, bytes: 16 * 1024 * 1024 },
                 commit_every: Duration::from_secs(1),
                 commit_after: 10_000,
-                stop_within: Duration::from_secs(30),
-                on_notice: None,
+                shutdown_timeout: Duration::from_secs(30),
+                on_event: None,
             },
-            rules: Rules::new(rule, |_| ()),
-            letters: None,
+            policy: FailurePolicy::new(rule, |_| ()),
+            dead_letter_sink: None,
             threads: None,
             thread_name: "keylane-consumer".to_owned(),
         }
@@ -63,7 +64,7 @@ impl Builder {
 
     /// Keeps order by the record's own key, within its partition. That is so by default.
     pub fn by_key(mut self) -> Self {
-        self.plan.order = Order::Key;
+        self.config.order = OrderBy::Key;
         self
     }
 
@@ -76,29 +77,29 @@ impl Builder {
         mut self,
         key_of: impl Fn(&Record) -> Option<Vec<u8>> + Send + Sync + 'static,
     ) -> Self {
-        self.plan.order = Order::By(Arc::new(key_of));
+        self.config.order = OrderBy::By(Arc::new(key_of));
         self
     }
 
     /// Handles the records of a partition one after another.
     pub fn by_partition(mut self) -> Self {
-        self.plan.order = Order::Partition;
+        self.config.order = OrderBy::Partition;
         self
     }
 
     /// Keeps no order.
     pub fn unordered(mut self) -> Self {
-        self.plan.order = Order::None;
+        self.config.order = OrderBy::None;
         self
     }
 
-    /// What becomes of records without a key: by default [`NoKey::OneByOne`].
-    pub fn no_key(mut self, no_key: NoKey) -> Self {
-        self.plan.no_key = no_key;
+    /// What becomes of records without a key: by default [`UnkeyedPolicy::OneByOne`].
+    pub fn unkeyed(mut self, unkeyed: UnkeyedPolicy) -> Self {
+        self.config.unkeyed = unkeyed;
         self
     }
 
-    /// How many threads run handlers: by default as many as a pool has, or one where handlers only
+    /// Completion many threads run handlers: by default as many as a pool has, or one where handlers only
     /// begin their work. Handlers that block want as many as there should be at a time.
     ///
     /// Where handlers block and this is said, keys take turns on the threads, by a
@@ -114,11 +115,11 @@ impl Builder {
         self
     }
 
-    /// How many records of a partition may be taken on and not done, and how many bytes they may take:
+    /// Completion many records of a partition may be taken on and not done, and how many bytes they may take:
     /// by default 4,096 and 16 MiB. Beyond that the partition is held back, and it alone. One record is
     /// always taken on, however large it is.
-    pub fn most_incomplete(mut self, records: usize, bytes: usize) -> Self {
-        self.plan.room = Room { records: records.max(1), bytes };
+    pub fn max_in_flight(mut self, records: usize, bytes: usize) -> Self {
+        self.config.limits = InFlightLimits { records: records.max(1), bytes };
         self
     }
 
@@ -126,16 +127,16 @@ impl Builder {
     /// whichever comes first. By default 1 s and 10,000 records. What was done since the last time is
     /// done again after a crash.
     pub fn commit(mut self, every: Duration, after_records: u64) -> Self {
-        self.plan.commit_every = every;
-        self.plan.commit_after = after_records.max(1);
+        self.config.commit_every = every;
+        self.config.commit_after = after_records.max(1);
         self
     }
 
-    /// How long what runs is awaited when a partition is wanted back, or all stops because of a failure:
+    /// Completion long what runs is awaited when a partition is wanted back, or all stops because of a failure:
     /// by default 30 s. What runs longer is given up: its end does not count, and its record is handled
     /// again.
-    pub fn stop_within(mut self, within: Duration) -> Self {
-        self.plan.stop_within = within;
+    pub fn shutdown_timeout(mut self, within: Duration) -> Self {
+        self.config.shutdown_timeout = within;
         self
     }
 
@@ -145,33 +146,33 @@ impl Builder {
     /// `classify` is called where the attempt ended. If it panics, everything stops.
     pub fn retry<C>(
         mut self,
-        policy: Policy<C>,
+        policy: RetryPolicy<C>,
         classify: impl Fn(&Failure) -> C + Send + Sync + 'static,
     ) -> Self
     where
         C: Eq + Hash + Send + Sync + 'static,
     {
-        self.rules = Rules::new(policy, classify);
+        self.policy = FailurePolicy::new(policy, classify);
         self
     }
 
     /// Where records go whose last attempt has failed, if the policy sends them there.
-    pub fn dead_letters(mut self, letters: impl DeadLetters + 'static) -> Self {
-        self.letters = Some(Box::new(letters));
+    pub fn dead_letters(mut self, dead_letter_sink: impl DeadLetters + 'static) -> Self {
+        self.dead_letter_sink = Some(Box::new(dead_letter_sink));
         self
     }
 
     /// Called with what a person may want to know, on the thread that keeps everything going: it must
     /// not take long.
-    pub fn on_notice(mut self, tell: impl Fn(&Notice) + Send + 'static) -> Self {
-        self.plan.on_notice = Some(Box::new(tell));
+    pub fn on_event(mut self, tell: impl Fn(&ConsumerEvent) + Send + 'static) -> Self {
+        self.config.on_event = Some(Box::new(tell));
         self
     }
 
     /// Starts a consumer whose handler has handled the record when it returns.
     ///
     /// # Errors
-    /// If a thread cannot be had, or a rule asks for dead letters and there is no place for them.
+    /// If a thread cannot be had, or a rule asks for dead dead_letter_sink and there is no place for them.
     pub fn start<E>(
         self,
         handler: impl Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
@@ -179,7 +180,7 @@ impl Builder {
     where
         E: Into<Failure> + 'static,
     {
-        self.start_with(Blocking(handler), None)
+        self.start_with(SyncHandler(handler), None)
     }
 
     /// Starts a consumer whose handler makes a future, which has handled the record when it is ready.
@@ -198,7 +199,7 @@ impl Builder {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Failure> + 'static,
     {
-        let futures = Futures::new(handler, Done, runtime, concurrency);
+        let futures = AsyncHandler::new(handler, AckOnReady, runtime, concurrency);
         self.start_with(futures, Some(1))
     }
 
@@ -241,7 +242,7 @@ impl Builder {
         E: Into<Failure> + 'static,
     {
         let outbox = Outbox::start(sink).map_err(StartError::Thread)?;
-        self.start_with(Producing { handler, outbox }, None)
+        self.start_with(SyncWithOutput { handler, outbox }, None)
     }
 
     /// Starts a consumer whose handler makes a future that returns records for a sink: otherwise as
@@ -262,7 +263,7 @@ impl Builder {
         E: Into<Failure> + 'static,
     {
         let outbox = Outbox::start(sink).map_err(StartError::Thread)?;
-        self.start_with(Futures::new(handler, outbox, runtime, concurrency), Some(1))
+        self.start_with(AsyncHandler::new(handler, outbox, runtime, concurrency), Some(1))
     }
 
     /// Starts a consumer whose handler only begins its work. The [`Ack`] is its answer, on whatever
@@ -274,13 +275,13 @@ impl Builder {
         self,
         handler: impl Fn(Attempt, Ack) + Send + Sync + 'static,
     ) -> Result<Consumer, StartError> {
-        self.start_with(Beginning(handler), Some(1))
+        self.start_with(WithAck(handler), Some(1))
     }
 
     /// Starts a consumer whose handler gets several records at once, and has handled them when it
     /// returns. As many batches are handled at a time as there are [threads](Self::threads).
     ///
-    /// - A batch has records of different keys, or of one: [`Batch::by`]. Order holds as ever: a batch of a key
+    /// - A batch has records of different keys, or of one: [`Batch::by`]. OrderBy holds as ever: a batch of a key
     ///   begins where the one before ended, and no two of a key run at the same time. There is no batch
     ///   before it has as many records as it may, or its first one has waited as long as it shall; in a batch
     ///   of a key, who has waited for the batch before has waited.
@@ -295,24 +296,24 @@ impl Builder {
     /// As for [`start`](Self::start).
     pub fn start_batches<E>(
         self,
-        batch: Batch,
+        batch: BatchConfig,
         handler: impl Fn(&[Attempt]) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<Consumer, StartError>
     where
         E: Into<Failure> + 'static,
     {
         let threads = self.threads.unwrap_or_else(default_threads);
-        let handler: Arc<Function> =
+        let handler: Arc<BatchFn> =
             Arc::new(move |attempts: &[Attempt]| handler(attempts).map_err(Into::into));
         // One is enough to put records into a line.
         let this = self.threads(1);
         match batch.by {
             BatchBy::Mixed => {
-                let together = Together::start(batch, threads, &handler);
+                let together = MixedBatches::start(batch, threads, &handler);
                 this.start_with(together.map_err(StartError::Thread)?, None)
             }
             BatchBy::Key => {
-                let by_key = ByKey::start(batch, threads, &handler);
+                let by_key = KeyBatches::start(batch, threads, &handler);
                 this.start_with(by_key.map_err(StartError::Thread)?, None)
             }
         }
@@ -320,34 +321,34 @@ impl Builder {
 
     fn start_with(
         self,
-        handler: impl Handler,
+        handler: impl RecordHandler,
         threads: Option<usize>,
     ) -> Result<Consumer, StartError> {
-        if self.rules.buries() && self.letters.is_none() {
+        if self.policy.uses_dead_letters() && self.dead_letter_sink.is_none() {
             return Err(StartError::NoDeadLetters);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ConsumerShared {
             mailbox: Mailbox::new(self.source.waker()),
-            rules: self.rules,
-            timer: super::timer::Timer::default(),
-            burials: Burials::default(),
-            times: super::times::Times::default(),
+            policy: self.policy,
+            timer: super::timer::RetryTimer::default(),
+            dead_letters: DeadLetterQueue::default(),
+            times: super::handler_times::TimeHistogram::default(),
         });
         let pool = start_pool(&shared, handler, self.threads.or(threads), self.thread_name)?;
         let pool = Arc::new(pool);
-        let threads = Threads::start(&shared, &pool, self.letters)?;
-        let owner = Owner::new(self.source, pool, shared.clone(), self.plan);
-        let owner = thread::Builder::new()
-            .name("keylane-owner".to_owned())
-            .spawn(move || threads.end_with(owner.run()))
+        let threads = BackgroundThreads::start(&shared, &pool, self.dead_letter_sink)?;
+        let coordinator = Coordinator::new(self.source, pool, shared.clone(), self.config);
+        let coordinator = thread::Builder::new()
+            .name("keylane-coord".to_owned())
+            .spawn(move || threads.end_with(coordinator.run()))
             .map_err(StartError::Thread)?;
-        Ok(Consumer::new(shared, owner))
+        Ok(Consumer::new(shared, coordinator))
     }
 }
 
 /// A pool whose workers call the handler, with the turn of the record's lane.
-fn start_pool<H: Handler>(
-    shared: &Arc<Shared>,
+fn start_pool<H: RecordHandler>(
+    shared: &Arc<ConsumerShared>,
     handler: H,
     threads: Option<usize>,
     thread_name: String,
@@ -362,9 +363,11 @@ fn start_pool<H: Handler>(
         }
     }
     let shared = shared.clone();
-    pool.build_handler_keeping_turns(move |lane: &Lane, flight: Flight, turn: TurnKeeper<'_>| {
-        handler.serve(&shared, lane, flight, turn);
-    })
+    pool.build_handler_keeping_turns(
+        move |lane: &LaneId, in_flight: InFlight, turn: TurnKeeper<'_>| {
+            handler.handle_record(&shared, lane, in_flight, turn);
+        },
+    )
 }
 
 fn default_threads() -> usize {
@@ -373,6 +376,6 @@ fn default_threads() -> usize {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("order", &self.plan.order).finish_non_exhaustive()
+        f.debug_struct("Builder").field("order", &self.config.order).finish_non_exhaustive()
     }
 }

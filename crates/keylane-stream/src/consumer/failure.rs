@@ -3,7 +3,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why an attempt failed.
+/// StopReason an attempt failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -14,7 +14,7 @@ pub enum Failure {
     Panicked(String),
     /// The handler's [`Ack`](super::Ack) was dropped without an answer, or its runtime has ended.
     Abandoned,
-    /// The record has no key, and those are [rejected](super::NoKey::Reject). No attempt was made.
+    /// The record has no key, and those are [rejected](super::UnkeyedPolicy::Reject). No attempt was made.
     NoKey,
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::builder::Builder;
 use super::failure::Failure;
-use super::report::Report;
-use super::shared::Shared;
-use super::survey::{Counts, Survey, Waiting};
+use super::shared::ConsumerShared;
+use super::status::{ConsumerCounts, ConsumerStatus, PendingRecord};
+use super::worker_event::WorkerEvent;
 use crate::source::{Source, SourceError};
 use crate::{Partition, Position};
 
@@ -19,43 +19,43 @@ use crate::{Partition, Position};
 /// time at all, and waits for that.
 #[must_use = "dropping a consumer stops it"]
 pub struct Consumer {
-    remote: Remote,
+    handle: ConsumerHandle,
     /// Until it is joined.
-    owner: Option<JoinHandle<Ended>>,
+    coordinator: Option<JoinHandle<ShutdownReport>>,
 }
 
 /// Watches a consumer and can stop it, from anywhere. Cheap to clone.
 #[derive(Clone)]
-pub struct Remote(Weak<Shared>);
+pub struct ConsumerHandle(Weak<ConsumerShared>);
 
-/// How a consumer ended.
+/// Completion a consumer ended.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Ended {
-    /// Why.
-    pub why: Why,
+pub struct ShutdownReport {
+    /// StopReason.
+    pub reason: StopReason,
     /// What it has done.
-    pub counts: Counts,
-    /// How many attempts ran when it ended and were not awaited: their records are not done, and come
+    pub counts: ConsumerCounts,
+    /// Completion many attempts ran when it ended and were not awaited: their records are not done, and come
     /// again.
     pub abandoned: usize,
     /// The records with which keys had stopped.
-    pub stopped: Vec<Stopped>,
+    pub stopped: Vec<StoppedKey>,
 }
 
 /// A record with which a key has stopped. It is not done, nor is what is behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct StoppedKey {
     /// Where it is.
     pub partition: Partition,
     /// Which it is, and why.
-    pub record: Waiting,
+    pub record: PendingRecord,
 }
 
-/// Why a consumer ended.
+/// StopReason a consumer ended.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Why {
+pub enum StopReason {
     /// Somebody has asked for it.
     Asked,
     /// All partitions have [ended](crate::source::Event::Exhausted), and all that could be done is done.
@@ -73,12 +73,14 @@ pub enum Why {
     Source(SourceError),
 }
 
-/// Why a consumer was not started.
+/// StopReason a consumer was not started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A rule sends records to the dead letters.
-    #[error("a rule sends records to the dead letters, and there is no place for those")]
+    /// A rule sends records to the dead dead_letter_sink.
+    #[error(
+        "a rule sends records to dead letters, and no dead-letter sink is set; add one with `Builder::dead_letters`"
+    )]
     NoDeadLetters,
     /// The pool was refused.
     #[error(transparent)]
@@ -94,15 +96,18 @@ impl Consumer {
         Builder::new(Box::new(source))
     }
 
-    pub(super) fn new(shared: Arc<Shared>, owner: JoinHandle<Ended>) -> Self {
-        Consumer { remote: Remote(Arc::downgrade(&shared)), owner: Some(owner) }
+    pub(super) fn new(
+        shared: Arc<ConsumerShared>,
+        coordinator: JoinHandle<ShutdownReport>,
+    ) -> Self {
+        Consumer { handle: ConsumerHandle(Arc::downgrade(&shared)), coordinator: Some(coordinator) }
     }
 
-    /// Waits until it ends by itself, or is stopped by a [`Remote`].
+    /// Waits until it ends by itself, or is stopped by a [`ConsumerHandle`].
     ///
     /// # Panics
     /// If the source has panicked.
-    pub fn wait(mut self) -> Ended {
+    pub fn wait(mut self) -> ShutdownReport {
         self.join()
     }
 
@@ -113,72 +118,72 @@ impl Consumer {
     ///
     /// # Panics
     /// If the source has panicked.
-    pub fn stop(mut self, within: Duration) -> Ended {
-        self.remote.stop(within);
+    pub fn stop(mut self, within: Duration) -> ShutdownReport {
+        self.handle.stop(within);
         self.join()
     }
 
     /// Something to watch and stop it with.
     #[must_use]
-    pub fn remote(&self) -> Remote {
-        self.remote.clone()
+    pub fn handle(&self) -> ConsumerHandle {
+        self.handle.clone()
     }
 
-    /// How it stands.
+    /// Completion it stands.
     #[must_use]
-    pub fn survey(&self) -> Option<Survey> {
-        self.remote.survey(Duration::from_secs(1))
+    pub fn status(&self) -> Option<ConsumerStatus> {
+        self.handle.status(Duration::from_secs(1))
     }
 
     /// Whether it has ended.
     #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.owner.as_ref().is_none_or(JoinHandle::is_finished)
+    pub fn is_finished(&self) -> bool {
+        self.coordinator.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn join(&mut self) -> Ended {
-        let owner = self.owner.take().expect("it is joined once");
-        owner.join().unwrap_or_else(|payload| resume_unwind(payload))
+    fn join(&mut self) -> ShutdownReport {
+        let coordinator = self.coordinator.take().expect("it is joined once");
+        coordinator.join().unwrap_or_else(|payload| resume_unwind(payload))
     }
 }
 
-impl Remote {
+impl ConsumerHandle {
     /// Asks it to end; see [`Consumer::stop`]. If it is about to, it has no longer than so.
     pub fn stop(&self, within: Duration) {
         if let Some(shared) = self.0.upgrade() {
-            shared.mailbox.demand(Report::Stop(within));
+            shared.mailbox.demand(WorkerEvent::Stop(within));
         }
     }
 
-    /// How it stands; none if it has ended, or does not answer within this time, which means that its
+    /// Completion it stands; none if it has ended, or does not answer within this time, which means that its
     /// source hangs.
     #[must_use]
-    pub fn survey(&self, within: Duration) -> Option<Survey> {
+    pub fn status(&self, within: Duration) -> Option<ConsumerStatus> {
         let (reply, answer) = mpsc::channel();
-        self.0.upgrade()?.mailbox.demand(Report::Survey(reply));
+        self.0.upgrade()?.mailbox.demand(WorkerEvent::Status(reply));
         answer.recv_timeout(within).ok()
     }
 }
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        if let Some(owner) = self.owner.take() {
-            self.remote.stop(Duration::ZERO);
+        if let Some(coordinator) = self.coordinator.take() {
+            self.handle.stop(Duration::ZERO);
             // Nobody wants to know how it ended.
-            let _ = owner.join();
+            let _ = coordinator.join();
         }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Asked => f.write_str("it was asked to"),
-            Why::Exhausted => f.write_str("there is nothing left to do"),
-            Why::Failed { partition, position, failure } => {
+            StopReason::Asked => f.write_str("it was asked to"),
+            StopReason::Exhausted => f.write_str("there is nothing left to do"),
+            StopReason::Failed { partition, position, failure } => {
                 write!(f, "the record at {position} of {partition} failed: {failure}")
             }
-            Why::Source(error) => {
+            StopReason::Source(error) => {
                 let cause = std::error::Error::source(error);
                 write!(f, "{error}")?;
                 cause.map_or(Ok(()), |cause| write!(f, ": {cause}"))
@@ -189,12 +194,12 @@ impl fmt::Display for Why {
 
 impl fmt::Debug for Consumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("ended", &self.has_ended()).finish_non_exhaustive()
+        f.debug_struct("Consumer").field("ended", &self.is_finished()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for ConsumerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").finish_non_exhaustive()
+        f.debug_struct("ConsumerHandle").finish_non_exhaustive()
     }
 }

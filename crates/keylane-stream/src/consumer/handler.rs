@@ -3,66 +3,84 @@ use std::sync::Arc;
 
 use keylane::TurnKeeper;
 
-use super::attempt::{Ack, Attempt, Flight};
+use super::attempt::{Ack, Attempt, InFlight};
 use super::failure::Failure;
-use super::order::Lane;
+use super::ordering::LaneId;
 use super::outbox::Outbox;
-use super::shared::Shared;
+use super::shared::ConsumerShared;
 use crate::Record;
 
 /// What is done with a record that has its turn, on a worker. The turn ends when it returns, unless it is
-/// [kept](Flight::keep).
-pub(super) trait Handler: Send + Sync + 'static {
+/// [kept](InFlight::keep).
+pub(super) trait RecordHandler: Send + Sync + 'static {
     /// The work is done where it is called, and not only begun.
     const BLOCKS: bool = false;
 
-    fn serve(&self, shared: &Arc<Shared>, lane: &Lane, flight: Flight, turn: TurnKeeper<'_>);
+    fn handle_record(
+        &self,
+        shared: &Arc<ConsumerShared>,
+        lane: &LaneId,
+        in_flight: InFlight,
+        turn: TurnKeeper<'_>,
+    );
 }
 
 /// A function that has handled the record when it returns.
-pub(super) struct Blocking<F>(pub(super) F);
+pub(super) struct SyncHandler<F>(pub(super) F);
 
-impl<F, E> Handler for Blocking<F>
+impl<F, E> RecordHandler for SyncHandler<F>
 where
     F: Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
     const BLOCKS: bool = true;
 
-    fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
-        let Some(running) = flight.begin() else { return };
+    fn handle_record(
+        &self,
+        shared: &Arc<ConsumerShared>,
+        _: &LaneId,
+        mut in_flight: InFlight,
+        turn: TurnKeeper<'_>,
+    ) {
+        let Some(running) = in_flight.begin() else { return };
         let result = {
-            let attempt = flight.attempt();
+            let attempt = in_flight.attempt();
             catch_unwind(AssertUnwindSafe(|| (self.0)(&attempt).map_err(Into::into)))
         };
         let result = result.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
         if result.is_err() {
-            flight.keep(turn);
+            in_flight.keep(turn);
         }
-        shared.answer(flight, running, result);
+        shared.answer(in_flight, running, result);
     }
 }
 
 /// A function that has handled the record when what it returns is written.
-pub(super) struct Producing<F> {
+pub(super) struct SyncWithOutput<F> {
     pub(super) handler: F,
     pub(super) outbox: Outbox,
 }
 
-impl<F, E> Handler for Producing<F>
+impl<F, E> RecordHandler for SyncWithOutput<F>
 where
     F: Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
     E: Into<Failure>,
 {
     const BLOCKS: bool = true;
 
-    fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
-        let Some(running) = flight.begin() else { return };
-        flight.keep(turn);
-        let attempt = flight.attempt();
+    fn handle_record(
+        &self,
+        shared: &Arc<ConsumerShared>,
+        _: &LaneId,
+        mut in_flight: InFlight,
+        turn: TurnKeeper<'_>,
+    ) {
+        let Some(running) = in_flight.begin() else { return };
+        in_flight.keep(turn);
+        let attempt = in_flight.attempt();
         let result = catch_unwind(AssertUnwindSafe(|| (self.handler)(&attempt)));
         drop(attempt);
-        let ack = Ack::new(shared.clone(), flight, running);
+        let ack = Ack::new(shared.clone(), in_flight, running);
         match result {
             Ok(Ok(records)) => self.outbox.send(records, ack),
             Ok(Err(error)) => ack.failed(error),
@@ -72,23 +90,29 @@ where
 }
 
 /// A function that only begins; the answer comes when it comes.
-pub(super) struct Beginning<F>(pub(super) F);
+pub(super) struct WithAck<F>(pub(super) F);
 
-impl<F> Handler for Beginning<F>
+impl<F> RecordHandler for WithAck<F>
 where
     F: Fn(Attempt, Ack) + Send + Sync + 'static,
 {
-    fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
-        let Some(running) = flight.begin() else { return };
-        flight.keep(turn);
-        let attempt = flight.attempt();
+    fn handle_record(
+        &self,
+        shared: &Arc<ConsumerShared>,
+        _: &LaneId,
+        mut in_flight: InFlight,
+        turn: TurnKeeper<'_>,
+    ) {
+        let Some(running) = in_flight.begin() else { return };
+        in_flight.keep(turn);
+        let attempt = in_flight.attempt();
         // If it panics, the answer is given while it unwinds; the pool stops the panic.
-        (self.0)(attempt, Ack::new(shared.clone(), flight, running));
+        (self.0)(attempt, Ack::new(shared.clone(), in_flight, running));
     }
 }
 
 #[cfg(feature = "tokio")]
-pub(super) use self::futures::{Done, Futures};
+pub(super) use self::futures::{AckOnReady, AsyncHandler};
 
 #[cfg(feature = "tokio")]
 mod futures {
@@ -101,70 +125,78 @@ mod futures {
     use keylane::TurnKeeper;
     use tokio::sync::Semaphore;
 
-    use super::{Ack, Attempt, Failure, Flight, Handler, Lane, Outbox, Record, Shared};
+    use super::{
+        Ack, Attempt, ConsumerShared, Failure, InFlight, LaneId, Outbox, Record, RecordHandler,
+    };
 
     /// A function that makes a future, which has handled the record when it is ready.
-    pub(crate) struct Futures<F, D> {
+    pub(crate) struct AsyncHandler<F, D> {
         handler: Arc<F>,
         /// What answers when a future has ended well.
-        end: D,
+        on_ready: D,
         runtime: tokio::runtime::Handle,
         /// A permit for each future that may run. First come, first served.
         permits: Arc<Semaphore>,
     }
 
     /// What is done with what a future has returned, for the answer.
-    pub(crate) trait End<V>: Clone + Send + Sync + 'static {
-        fn end(&self, value: V, ack: Ack);
+    pub(crate) trait OnReady<V>: Clone + Send + Sync + 'static {
+        fn on_ready(&self, value: V, ack: Ack);
     }
 
     /// Nothing is left to be done.
     #[derive(Clone)]
-    pub(crate) struct Done;
+    pub(crate) struct AckOnReady;
 
-    impl End<()> for Done {
-        fn end(&self, (): (), ack: Ack) {
+    impl OnReady<()> for AckOnReady {
+        fn on_ready(&self, (): (), ack: Ack) {
             ack.done();
         }
     }
 
-    impl End<Vec<Record>> for Outbox {
-        fn end(&self, records: Vec<Record>, ack: Ack) {
+    impl OnReady<Vec<Record>> for Outbox {
+        fn on_ready(&self, records: Vec<Record>, ack: Ack) {
             self.send(records, ack);
         }
     }
 
-    impl<F, D> Futures<F, D> {
+    impl<F, D> AsyncHandler<F, D> {
         pub(crate) fn new(
             handler: F,
-            end: D,
+            on_ready: D,
             runtime: tokio::runtime::Handle,
             concurrency: usize,
         ) -> Self {
             let permits = Arc::new(Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS)));
-            Futures { handler: Arc::new(handler), end, runtime, permits }
+            AsyncHandler { handler: Arc::new(handler), on_ready, runtime, permits }
         }
     }
 
-    impl<F, T, V, E, D> Handler for Futures<F, D>
+    impl<F, T, V, E, D> RecordHandler for AsyncHandler<F, D>
     where
         F: Fn(Attempt) -> T + Send + Sync + 'static,
         T: Future<Output = Result<V, E>> + Send + 'static,
         V: Send + 'static,
         E: Into<Failure> + 'static,
-        D: End<V>,
+        D: OnReady<V>,
     {
-        fn serve(&self, shared: &Arc<Shared>, _: &Lane, mut flight: Flight, turn: TurnKeeper<'_>) {
-            flight.keep(turn);
-            let waiting = Waiting { shared: shared.clone(), flight: Some(flight) };
+        fn handle_record(
+            &self,
+            shared: &Arc<ConsumerShared>,
+            _: &LaneId,
+            mut in_flight: InFlight,
+            turn: TurnKeeper<'_>,
+        ) {
+            in_flight.keep(turn);
+            let waiting = QueuedFuture { shared: shared.clone(), in_flight: Some(in_flight) };
             let (permits, handler) = (self.permits.clone(), self.handler.clone());
-            let end = self.end.clone();
+            let on_ready = self.on_ready.clone();
             self.runtime.spawn(async move {
                 let _permit = permits.acquire().await.expect("the semaphore is never closed");
                 let Some((attempt, ack)) = waiting.begin() else { return };
                 // The future, and all it has, is gone before the answer is given.
                 match run(&*handler, attempt).await {
-                    Ok(value) => end.end(value, ack),
+                    Ok(value) => on_ready.on_ready(value, ack),
                     Err(failure) => ack.answer(Err(failure)),
                 }
             });
@@ -188,26 +220,26 @@ mod futures {
         result.await
     }
 
-    /// A flight that waits for a permit. If its runtime ends before, that is a failed attempt.
-    struct Waiting {
-        shared: Arc<Shared>,
-        flight: Option<Flight>,
+    /// A in_flight that waits for a permit. If its runtime ends before, that is a failed attempt.
+    struct QueuedFuture {
+        shared: Arc<ConsumerShared>,
+        in_flight: Option<InFlight>,
     }
 
-    impl Waiting {
+    impl QueuedFuture {
         fn begin(mut self) -> Option<(Attempt, Ack)> {
             self.take()
         }
 
         fn take(&mut self) -> Option<(Attempt, Ack)> {
-            let flight = self.flight.take()?;
-            let running = flight.begin()?;
-            let attempt = flight.attempt();
-            Some((attempt, Ack::new(self.shared.clone(), flight, running)))
+            let in_flight = self.in_flight.take()?;
+            let running = in_flight.begin()?;
+            let attempt = in_flight.attempt();
+            Some((attempt, Ack::new(self.shared.clone(), in_flight, running)))
         }
     }
 
-    impl Drop for Waiting {
+    impl Drop for QueuedFuture {
         fn drop(&mut self) {
             drop(self.take());
         }

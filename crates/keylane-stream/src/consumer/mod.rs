@@ -3,7 +3,7 @@
 //!
 //! # What it promises
 //!
-//! - **Order.** Of one partition and key, the handler of one record has ended before that of the next
+//! - **OrderBy.** Of one partition and key, the handler of one record has ended before that of the next
 //!   begins; through retries, waits and failures.
 //! - **Nothing is lost.** A record counts as done when its handler said so, and what it made of it is
 //!   acknowledged by its [sink](crate::sink), when it was skipped by the policy, or when its letter to the
@@ -46,7 +46,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How it works
+//! # Completion it works
 //!
 //! ```text
 //!            ┌──────────────── owner ────────────────┐        ┌─ pool ─┐
@@ -71,19 +71,19 @@
 //! A worker that gets a record *begins* its attempt at the gate of the partition's assignment
 //! (`assignment.rs`), which is closed when it is being given up, and then leaves the record as it is.
 //! The turn of the record's key ends when the worker's call returns, and the worker goes on with the key's
-//! next record, unless the turn is kept: while somebody else works on the record, or after a failure. Then the
+//! next record, unless the turn is kept: while somebody else works on the record, or after a failure. FailureAction the
 //! policy says what follows. To wait for another attempt, the record goes to the timer with the turn of its
 //! key, and then to the pool again, in a lane of its own. To be buried, it goes to the thread that writes dead
 //! letters, with its turn. A key that is to stop leaves its turn with the owner. In each case the report comes
 //! first, then the end of the attempt at the gate, then that of the turn.
 //!
 //! With batches of a key the pool only hands over: a lane's records leave it in their order for the lane's line
-//! (`lines.rs`), and what is a lane's turn above is its turn there (`key_batches.rs`). A record begins at the
+//! (`key_batcher.rs`), and what is a lane's turn above is its turn there (`key_batches.rs`). A record begins at the
 //! gate when its batch does.
 //!
-//! # Why it is right
+//! # StopReason it is right
 //!
-//! *Order.* One thread sends the records of a partition, in the order of their positions, and the pool
+//! *OrderBy.* One thread sends the records of a partition, in the order of their positions, and the pool
 //! keeps that within a lane. A record has its lane's turn until it is done or given up: it is with a worker,
 //! in its [`Ack`], the timer, the dead letters or with the owner, and nowhere twice. A record is given up only
 //! when its assignment is closed; who is behind it then finds the gate closed.
@@ -110,39 +110,44 @@ mod attempt;
 mod batch;
 mod buffer;
 mod builder;
-mod burial;
+mod coordinator;
+mod dead_letter_writer;
+mod event;
 mod failure;
+mod failure_policy;
 mod handle;
 mod handler;
-mod held;
+mod handler_times;
+mod key_batcher;
 mod key_batches;
+mod key_guard;
 mod lane_key;
-mod leaving;
-mod lines;
 mod mailbox;
-mod notice;
-mod order;
+mod mixed_batches;
+mod ordering;
 mod outbox;
-mod owner;
-mod report;
-mod rules;
+mod partition;
+mod revocation;
 mod shared;
-mod survey;
+mod status;
 mod threads;
 mod timer;
-mod times;
-mod turn;
+mod worker_event;
 
 pub use self::attempt::{Ack, Attempt};
-pub use self::batch::{Batch, BatchBy, FailedAt};
+pub use self::batch::{BatchBy, BatchConfig, FailedAt};
 pub use self::builder::Builder;
+pub use self::event::{AfterFailure, ConsumerEvent};
 pub use self::failure::Failure;
-pub use self::handle::{Consumer, Ended, Remote, StartError, Stopped, Why};
-pub use self::notice::{AfterFailure, Notice};
-pub use self::order::NoKey;
+pub use self::handle::{
+    Consumer, ConsumerHandle, ShutdownReport, StartError, StopReason, StoppedKey,
+};
+pub use self::handler_times::HandlerTimes;
+pub use self::ordering::UnkeyedPolicy;
 pub use self::outbox::Outbox;
-pub use self::survey::{Counts, HeldBy, PartitionSurvey, Survey, Waiting, WaitsFor};
-pub use self::times::HandlerTimes;
+pub use self::status::{
+    ConsumerCounts, ConsumerStatus, PartitionStatus, PauseReason, PendingRecord, WaitReason,
+};
 
 /// The pool of a consumer.
-type Pool = keylane::HandlerPool<order::Lane, attempt::Flight>;
+type Pool = keylane::HandlerPool<ordering::LaneId, attempt::InFlight>;

@@ -12,7 +12,7 @@ use crate::Record;
 use crate::sink::{self, OutputOwner, Sink, SinkError};
 
 /// From how many records on no others join those that are written together.
-const ENOUGH: usize = 4096;
+const WRITE_BATCH_RECORDS: usize = 4096;
 
 /// A sink between handlers and the end of their records: each record is done when what was made of it is
 /// written.
@@ -58,36 +58,36 @@ const ENOUGH: usize = 4096;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Outbox(Arc<Writer>);
+pub struct Outbox(Arc<OutboxThread>);
 
 /// The thread, which ends with the last handle.
-struct Writer {
-    line: Arc<Line>,
+struct OutboxThread {
+    queue: Arc<OutboxQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Output that is to be written, in the order in which it came.
+/// PendingOutput that is to be written, in the order in which it came.
 #[derive(Default)]
-struct Line {
-    waiting: Mutex<Waiting>,
+struct OutboxQueue {
+    state: Mutex<OutboxState>,
     /// Notified when something has come, or nobody comes any more.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
-    line: VecDeque<Output>,
+struct OutboxState {
+    outputs: VecDeque<PendingOutput>,
     /// There is no handle left.
     closed: bool,
 }
 
 /// What was made of a record, and the answer for it.
-struct Output {
+struct PendingOutput {
     records: Vec<Record>,
     ack: Ack,
 }
 
-impl Output {
+impl PendingOutput {
     fn into_sink(self) -> sink::Output {
         sink::Output::new(self.records, self.ack)
     }
@@ -116,32 +116,32 @@ impl Outbox {
     /// # Errors
     /// If it cannot be had.
     pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
-        let line = Arc::<Line>::default();
-        let (writes, mut sink) = (line.clone(), sink);
+        let queue = Arc::<OutboxQueue>::default();
+        let (writes, mut sink) = (queue.clone(), sink);
         let thread = thread::Builder::new()
             .name("keylane-outbox".to_owned())
             .spawn(move || writes.run(&mut sink))?;
-        Ok(Outbox(Arc::new(Writer { line, thread: Some(thread) })))
+        Ok(Outbox(Arc::new(OutboxThread { queue, thread: Some(thread) })))
     }
 
     /// Hands over what was made of a record; its attempt is answered when that is written. Nothing is
     /// written at once.
     ///
     /// Never waits. A record counts as incomplete until then, so as much waits here at most as the
-    /// handlers make of as many records as a consumer [may have](super::Builder::most_incomplete).
+    /// handlers make of as many records as a consumer [may have](super::Builder::max_in_flight).
     pub fn send(&self, records: Vec<Record>, ack: Ack) {
         if records.is_empty() {
             return ack.done();
         }
-        self.0.line.waiting().line.push_back(Output { records, ack });
-        self.0.line.changed.notify_one();
+        self.0.queue.state().outputs.push_back(PendingOutput { records, ack });
+        self.0.queue.changed.notify_one();
     }
 }
 
-impl Line {
+impl OutboxQueue {
     /// No section unwinds.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, OutboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self, sink: &mut dyn Sink) {
@@ -150,33 +150,33 @@ impl Line {
             let (current, gone): (Vec<_>, Vec<_>) =
                 outputs.into_iter().partition(|output| output.ack.is_current());
             gone.into_iter().for_each(|output| output.ack.withdraw());
-            let outputs = current.into_iter().map(Output::into_sink).collect();
+            let outputs = current.into_iter().map(PendingOutput::into_sink).collect();
             // What it did not get to is dropped, and so has failed.
             let _ = catch_unwind(AssertUnwindSafe(|| sink.put_each(outputs)));
         }
     }
 
     /// Waits for output; none once all handles are gone and nothing is left.
-    fn next(&self) -> Option<Vec<Output>> {
-        let idle = |waiting: &mut Waiting| waiting.line.is_empty() && !waiting.closed;
-        let waited = self.changed.wait_while(self.waiting(), idle);
-        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+    fn next(&self) -> Option<Vec<PendingOutput>> {
+        let idle = |state: &mut OutboxState| state.outputs.is_empty() && !state.closed;
+        let waited = self.changed.wait_while(self.state(), idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         let mut records = 0;
         let mut count = 0;
-        while records < ENOUGH
-            && let Some(output) = waiting.line.get(count)
+        while records < WRITE_BATCH_RECORDS
+            && let Some(output) = state.outputs.get(count)
         {
             records += output.records.len();
             count += 1;
         }
-        (count > 0).then(|| waiting.line.drain(..count).collect())
+        (count > 0).then(|| state.outputs.drain(..count).collect())
     }
 }
 
-impl Drop for Writer {
+impl Drop for OutboxThread {
     fn drop(&mut self) {
-        self.line.waiting().closed = true;
-        self.line.changed.notify_one();
+        self.queue.state().closed = true;
+        self.queue.changed.notify_one();
         let Some(writer) = self.thread.take() else { return };
         // An answer can let go of the last handle there.
         if writer.thread().id() != thread::current().id() {
@@ -188,7 +188,7 @@ impl Drop for Writer {
 
 impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.0.line.waiting().line.len();
+        let waiting = self.0.queue.state().outputs.len();
         f.debug_struct("Outbox").field("waiting", &waiting).finish_non_exhaustive()
     }
 }

@@ -1,129 +1,148 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::assignment::Running;
-use super::attempt::{Cargo, Flight};
-use super::burial::{Burial, Burials};
+use super::assignment::RunningAttempt;
+use super::attempt::{InFlight, RecordContext};
+use super::dead_letter_writer::{DeadLetterQueue, DeadLetterRequest};
 use super::failure::Failure;
+use super::failure_policy::FailurePolicy;
+use super::handler_times::TimeHistogram;
 use super::mailbox::Mailbox;
-use super::report::{Failed, How, Report, Then};
-use super::rules::Rules;
-use super::timer::Timer;
-use super::times::Times;
-use crate::retry::{Last, Next};
+use super::timer::RetryTimer;
+use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
+use crate::retry::{OnExhausted, RetryDecision};
 
-/// What the owner, the workers and the other threads of a consumer share.
+/// What the coordinator, the workers and the other threads of a consumer share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ConsumerShared {
     pub(super) mailbox: Mailbox,
-    pub(super) rules: Rules,
-    pub(super) timer: Timer,
-    pub(super) burials: Burials,
-    pub(super) times: Times,
+    pub(super) policy: FailurePolicy,
+    pub(super) timer: RetryTimer,
+    pub(super) dead_letters: DeadLetterQueue,
+    pub(super) times: TimeHistogram,
 }
 
 /// What follows a failed attempt.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct FailureDecision {
     /// The number of the attempt; 0 if there was none.
     attempt: u32,
     failure: Arc<Failure>,
-    next: Next,
+    next: RetryDecision,
 }
 
-impl Verdict {
+impl FailureDecision {
     /// When there is another attempt, if there is.
     pub(super) fn retries_at(&self) -> Option<Instant> {
         match self.next {
-            Next::Retry { at, .. } => Some(at),
-            Next::Last(_) => None,
+            RetryDecision::Retry { at, .. } => Some(at),
+            RetryDecision::Exhausted(_) => None,
         }
     }
 }
 
-impl Shared {
+impl ConsumerShared {
     /// Takes the answer of an attempt, on whatever thread. The report comes before the end of the
     /// attempt, and that before the end of the turn.
-    pub(super) fn answer(&self, flight: Flight, running: Running, result: Result<(), Failure>) {
+    pub(super) fn answer(
+        &self,
+        in_flight: InFlight,
+        running: RunningAttempt,
+        result: Result<(), Failure>,
+    ) {
         match result {
-            Ok(()) => self.ended(flight, running, How::Handled),
-            Err(failure) => self.failed(flight, running, failure),
+            Ok(()) => self.ended(in_flight, running, Completion::Handled),
+            Err(failure) => self.failed(in_flight, running, failure),
         }
     }
 
-    pub(super) fn ended(&self, flight: Flight, running: Running, how: How) {
+    pub(super) fn ended(
+        &self,
+        in_flight: InFlight,
+        running: RunningAttempt,
+        completion: Completion,
+    ) {
         self.times.add(running.time());
-        self.tell_ended(&flight, how);
+        self.tell_ended(&in_flight, completion);
         running.end(&self.mailbox);
-        drop(flight);
+        drop(in_flight);
     }
 
-    fn tell_ended(&self, flight: &Flight, how: How) {
-        let Cargo { assignment, delivered, place } = &*flight.cargo;
+    fn tell_ended(&self, in_flight: &InFlight, completion: Completion) {
+        let RecordContext { assignment, delivered, index } = &*in_flight.context;
         let (slot, epoch, position) = (assignment.slot, assignment.epoch, delivered.position);
-        self.mailbox.push(Report::Ended { slot, epoch, position, place: *place, how });
+        self.mailbox.push(WorkerEvent::Ended { slot, epoch, position, index: *index, completion });
     }
 
-    fn failed(&self, mut flight: Flight, running: Running, failure: Failure) {
+    fn failed(&self, mut in_flight: InFlight, running: RunningAttempt, failure: Failure) {
         self.times.add(running.time());
-        let verdict = self.verdict(&mut flight, &failure);
-        self.then(flight, running, verdict);
+        let decide = self.decide(&mut in_flight, &failure);
+        self.then(in_flight, running, decide);
     }
 
     /// Notes that an attempt has failed, and decides what follows.
-    pub(super) fn verdict(&self, flight: &mut Flight, failure: &Failure) -> Verdict {
-        let attempt = flight.attempts.current();
-        let next = self.rules.failed(&mut flight.attempts, failure, Instant::now());
-        Verdict { attempt, failure: Arc::new(failure.clone()), next }
+    pub(super) fn decide(&self, in_flight: &mut InFlight, failure: &Failure) -> FailureDecision {
+        let attempt = in_flight.attempts.current();
+        let next = self.policy.failed(&mut in_flight.attempts, failure, Instant::now());
+        FailureDecision { attempt, failure: Arc::new(failure.clone()), next }
     }
 
     /// What cannot be tried at all: there is no attempt, and what is done after the last one follows.
-    pub(super) fn unfit(&self, flight: Flight, failure: Failure) {
-        let Some(running) = flight.begin() else { return };
-        let next = Next::Last(self.rules.last(&failure));
-        self.then(flight, running, Verdict { attempt: 0, failure: Arc::new(failure), next });
+    pub(super) fn reject(&self, in_flight: InFlight, failure: Failure) {
+        let Some(running) = in_flight.begin() else { return };
+        let next = RetryDecision::Exhausted(self.policy.on_exhausted(&failure));
+        self.then(
+            in_flight,
+            running,
+            FailureDecision { attempt: 0, failure: Arc::new(failure), next },
+        );
     }
 
     /// Tells that a record whose attempt has failed is tried again with the one before it.
-    pub(super) fn tell_retry(&self, flight: &Flight, verdict: &Verdict, at: Instant) {
-        self.tell_failed(flight, verdict, Then::Retry(at));
+    pub(super) fn tell_retry(&self, in_flight: &InFlight, decide: &FailureDecision, at: Instant) {
+        self.tell_failed(in_flight, decide, FailureAction::Retry(at));
     }
 
-    fn tell_failed(&self, flight: &Flight, verdict: &Verdict, then: Then) {
-        self.mailbox.push(Report::Failed(Box::new(Failed {
-            cargo: flight.cargo.clone(),
-            attempt: verdict.attempt,
-            failure: verdict.failure.clone(),
+    fn tell_failed(&self, in_flight: &InFlight, decide: &FailureDecision, then: FailureAction) {
+        self.mailbox.push(WorkerEvent::Failed(Box::new(FailedAttempt {
+            context: in_flight.context.clone(),
+            attempt: decide.attempt,
+            failure: decide.failure.clone(),
             then,
         })));
     }
 
     /// Does what follows a failure.
-    pub(super) fn then(&self, mut flight: Flight, running: Running, verdict: Verdict) {
-        let tell = |flight: &Flight, then| self.tell_failed(flight, &verdict, then);
-        match verdict.next {
-            Next::Retry { at, .. } => {
-                tell(&flight, Then::Retry(at));
-                self.timer.schedule(at, flight);
+    pub(super) fn then(
+        &self,
+        mut in_flight: InFlight,
+        running: RunningAttempt,
+        decide: FailureDecision,
+    ) {
+        let tell = |in_flight: &InFlight, then| self.tell_failed(in_flight, &decide, then);
+        match decide.next {
+            RetryDecision::Retry { at, .. } => {
+                tell(&in_flight, FailureAction::Retry(at));
+                self.timer.schedule(at, in_flight);
             }
-            Next::Last(Last::Skip) => {
-                tell(&flight, Then::Skip);
-                self.tell_ended(&flight, How::Skipped);
+            RetryDecision::Exhausted(OnExhausted::Skip) => {
+                tell(&in_flight, FailureAction::Skip);
+                self.tell_ended(&in_flight, Completion::Skipped);
             }
-            Next::Last(Last::DeadLetter) => {
-                tell(&flight, Then::DeadLetter);
+            RetryDecision::Exhausted(OnExhausted::DeadLetter) => {
+                tell(&in_flight, FailureAction::DeadLetter);
                 let failed_at = SystemTime::now();
-                let Verdict { attempt, failure, .. } = verdict;
-                let burial = Burial { flight, running, attempt, failure, failed_at };
-                return self.burials.push(burial);
+                let FailureDecision { attempt, failure, .. } = decide;
+                let request = DeadLetterRequest { in_flight, running, attempt, failure, failed_at };
+                return self.dead_letters.push(request);
             }
-            Next::Last(Last::StopKey) => {
-                let turn = flight.turn.take();
-                tell(&flight, Then::StopKey(turn));
+            RetryDecision::Exhausted(OnExhausted::StopKey) => {
+                let turn = in_flight.turn.take();
+                tell(&in_flight, FailureAction::StopKey(turn));
             }
-            Next::Last(Last::Stop) => {
-                let turn = flight.turn.take();
-                tell(&flight, Then::StopAll(turn));
+            RetryDecision::Exhausted(OnExhausted::Stop) => {
+                let turn = in_flight.turn.take();
+                tell(&in_flight, FailureAction::StopAll(turn));
             }
         }
         running.end(&self.mailbox);

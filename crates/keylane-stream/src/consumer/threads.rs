@@ -1,61 +1,61 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use super::burial::Burials;
-use super::order::Lane;
-use super::shared::Shared;
-use super::{Ended, Pool, StartError};
+use super::dead_letter_writer::DeadLetterQueue;
+use super::ordering::LaneId;
+use super::shared::ConsumerShared;
+use super::{Pool, ShutdownReport, StartError};
 use crate::dead_letters::DeadLetters;
 
-/// The threads beside the owner's: they end when this is dropped.
-pub(super) struct Threads {
-    shared: Arc<Shared>,
+/// The threads beside the coordinator's: they end when this is dropped.
+pub(super) struct BackgroundThreads {
+    shared: Arc<ConsumerShared>,
     /// Until the end.
     pool: Option<Arc<Pool>>,
     timer: Option<JoinHandle<()>>,
-    burials: Option<JoinHandle<()>>,
+    dead_letters: Option<JoinHandle<()>>,
     /// Something runs that nobody waits for.
     is_abandoned: bool,
 }
 
-impl Threads {
+impl BackgroundThreads {
     pub(super) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<ConsumerShared>,
         pool: &Arc<Pool>,
-        letters: Option<Box<dyn DeadLetters>>,
+        dead_letter_sink: Option<Box<dyn DeadLetters>>,
     ) -> Result<Self, StartError> {
-        let mut threads = Threads {
+        let mut threads = BackgroundThreads {
             shared: shared.clone(),
             pool: Some(pool.clone()),
             timer: None,
-            burials: None,
+            dead_letters: None,
             is_abandoned: false,
         };
         let (timers, pool) = (shared.clone(), pool.clone());
         threads.timer = Some(spawn("keylane-timer", move || run_timer(&timers, &pool))?);
-        if let Some(mut letters) = letters {
+        if let Some(mut dead_letter_sink) = dead_letter_sink {
             let shared = shared.clone();
-            let run = move || Burials::run(&shared, &mut *letters);
-            threads.burials = Some(spawn("keylane-letters", run)?);
+            let run = move || DeadLetterQueue::run(&shared, &mut *dead_letter_sink);
+            threads.dead_letters = Some(spawn("keylane-letters", run)?);
         }
         Ok(threads)
     }
 
-    /// Ends them, after the owner.
-    pub(super) fn end_with(mut self, ended: Ended) -> Ended {
+    /// Ends them, after the coordinator.
+    pub(super) fn end_with(mut self, ended: ShutdownReport) -> ShutdownReport {
         self.is_abandoned = ended.abandoned > 0;
         ended
     }
 }
 
 /// Sends what is due to any worker: it has its turn already.
-fn run_timer(shared: &Shared, pool: &Pool) {
-    // The owner counts those of records without a lane upwards.
+fn run_timer(shared: &ConsumerShared, pool: &Pool) {
+    // The coordinator counts those of records without a lane upwards.
     let mut number = u64::MAX;
-    shared.timer.run(|flights| {
-        let free = flights.into_iter().map(|flight| {
+    shared.timer.run(|in_flight| {
+        let free = in_flight.into_iter().map(|in_flight| {
             number -= 1;
-            (Lane::Free { number }, flight)
+            (LaneId::Single { number }, in_flight)
         });
         // If the pool is closed all is over, and those who wait for an attempt will have no other.
         let _ = pool.send_many(free);
@@ -66,22 +66,22 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     thread::Builder::new().name(name.to_owned()).spawn(run).map_err(StartError::Thread)
 }
 
-impl Drop for Threads {
+impl Drop for BackgroundThreads {
     fn drop(&mut self) {
         self.shared.mailbox.close();
         self.shared.timer.stop();
-        self.shared.burials.stop();
+        self.shared.dead_letters.stop();
         join(self.timer.take());
         let pool = self.pool.take();
         // Their assignments are closed: they would not begin.
         drop(pool.as_ref().map(|pool| pool.stop_now()));
-        let (burials, end) = (self.burials.take(), move || drop(pool));
+        let (dead_letters, end) = (self.dead_letters.take(), move || drop(pool));
         if self.is_abandoned {
             // Both would wait for what nobody waits for.
-            drop(burials);
+            drop(dead_letters);
             drop(thread::spawn(end));
         } else {
-            join(burials);
+            join(dead_letters);
             end();
         }
     }

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::{BuryError, DeadLetters, Letter, millis};
+use super::{DeadLetter, DeadLetterError, DeadLetters, millis};
 
 /// Dead letters as lines of JSON in a file, which is synced before they are acknowledged.
 ///
@@ -22,11 +22,11 @@ use super::{BuryError, DeadLetters, Letter, millis};
 ///
 /// Several consumers may write to one file, also from several processes: each has it to itself for a moment.
 #[derive(Debug)]
-pub struct FileLetters {
+pub struct FileDeadLetters {
     file: File,
 }
 
-impl FileLetters {
+impl FileDeadLetters {
     /// Goes on with a file, or makes it. What a dying process has left of a line is cut off with the next letter.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl FileLetters {
         // A file that was made is there after a power failure if its folder is synced.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-        Ok(FileLetters { file })
+        Ok(FileDeadLetters { file })
     }
 
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -79,14 +79,14 @@ fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
     written
 }
 
-impl DeadLetters for FileLetters {
-    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+impl DeadLetters for FileDeadLetters {
+    fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
         let mut lines = Vec::new();
         for letter in letters {
-            serde_json::to_writer(&mut lines, &as_json(letter)).map_err(BuryError::new)?;
+            serde_json::to_writer(&mut lines, &as_json(letter)).map_err(DeadLetterError::new)?;
             lines.push(b'\n');
         }
-        self.append(&lines).map_err(BuryError::new)
+        self.append(&lines).map_err(DeadLetterError::new)
     }
 }
 
@@ -108,7 +108,7 @@ fn end_of_lines(file: &mut File) -> io::Result<u64> {
     Ok(0)
 }
 
-fn as_json(letter: &Letter) -> Value {
+fn as_json(letter: &DeadLetter) -> Value {
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     put("stream", letter.partition.stream().into());

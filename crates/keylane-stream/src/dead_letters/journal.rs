@@ -1,4 +1,4 @@
-use super::{BuryError, DeadLetters, Letter};
+use super::{DeadLetter, DeadLetterError, DeadLetters};
 use crate::Record;
 use crate::journal::Journal;
 
@@ -12,26 +12,26 @@ use crate::journal::Journal;
 /// | `keylane-written`, `keylane-failed-at` | milliseconds since 1970 |
 /// | `keylane-attempts`, `keylane-failure` | how often it was tried, and what the last attempt failed of |
 #[derive(Clone, Debug)]
-pub struct JournalLetters {
+pub struct JournalDeadLetters {
     journal: Journal,
 }
 
-impl JournalLetters {
+impl JournalDeadLetters {
     /// Writes to this journal.
     #[must_use]
     pub fn new(journal: Journal) -> Self {
-        JournalLetters { journal }
+        JournalDeadLetters { journal }
     }
 }
 
-impl DeadLetters for JournalLetters {
-    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+impl DeadLetters for JournalDeadLetters {
+    fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
         let records: Vec<_> = letters.iter().map(as_record).collect();
-        self.journal.append_all(&records).map(drop).map_err(BuryError::new)
+        self.journal.append_all(&records).map(drop).map_err(DeadLetterError::new)
     }
 }
 
-fn as_record(letter: &Letter) -> Record {
+fn as_record(letter: &DeadLetter) -> Record {
     let mut record = letter.record.clone();
     let headers = letter.headers().map(|(name, value)| (name.to_owned(), Some(value.into_bytes())));
     record.headers.extend(headers);

@@ -10,8 +10,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use self::file::FileLetters;
-pub use self::journal::JournalLetters;
+pub use self::file::FileDeadLetters;
+pub use self::journal::JournalDeadLetters;
 use crate::{Partition, Position, Record};
 
 /// A place for dead letters. It belongs to one thread.
@@ -20,18 +20,18 @@ pub trait DeadLetters: Send {
     ///
     /// # Errors
     /// If some were not written, or perhaps not. They come again: first one by one, then after a wait.
-    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError>;
+    fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError>;
 }
 
 impl<D: DeadLetters + ?Sized> DeadLetters for Box<D> {
-    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
-        (**self).bury(letters)
+    fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
+        (**self).write(letters)
     }
 }
 
 /// A record whose last attempt has failed, and how that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct DeadLetter {
     /// Where it comes from.
     pub partition: Partition,
     /// Its place there.
@@ -50,11 +50,11 @@ pub struct Letter {
 
 /// Why letters were not written.
 #[derive(Debug)]
-pub struct BuryError(Box<dyn Error + Send + Sync>);
+pub struct DeadLetterError(Box<dyn Error + Send + Sync>);
 
-impl Letter {
+impl DeadLetter {
     /// How it died, as names and values for the headers of a record: what
-    /// [`JournalLetters`] adds.
+    /// [`JournalDeadLetters`] adds.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
         [
             ("keylane-stream", self.partition.stream().to_owned()),
@@ -75,20 +75,20 @@ fn millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl BuryError {
+impl DeadLetterError {
     /// For this reason.
     pub fn new(why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        BuryError(why.into())
+        DeadLetterError(why.into())
     }
 }
 
-impl fmt::Display for BuryError {
+impl fmt::Display for DeadLetterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Error for BuryError {
+impl Error for DeadLetterError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()
     }

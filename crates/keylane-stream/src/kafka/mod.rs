@@ -1,7 +1,7 @@
 //! Kafka as a [`Source`](crate::source::Source) of records, and as a place to write them to.
 //!
 //! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and says when the brokers have
-//! them; [`KafkaOutput`] is a topic for what handlers make of records, [`KafkaLetters`] one for dead letters. All speak through librdkafka, whose settings a
+//! them; [`KafkaOutput`] is a topic for what handlers make of records, [`KafkaDeadLetters`] one for dead letters. All speak through librdkafka, whose settings a
 //! [`Client`] passes on; TLS and SCRAM take the feature `kafka-tls`.
 //!
 //! # What the source promises
@@ -81,7 +81,7 @@ mod transaction;
 
 pub use address::{Address, AddressError};
 pub use lag::{Lag, lag, topic_exists};
-pub use letters::KafkaLetters;
+pub use letters::KafkaDeadLetters;
 pub use output::KafkaOutput;
 pub use settings::{Client, MapVersion, Protocol, Renewed, Settings, Start};
 pub use sink::{KafkaSink, SendError, Written};

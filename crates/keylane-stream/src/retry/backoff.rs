@@ -9,7 +9,7 @@ pub struct Backoff {
     /// By how much it is longer after each further one. 1 keeps it the same. Default: 2.
     pub factor: u32,
     /// What it never exceeds. Default: 1 minute.
-    pub longest: Duration,
+    pub max: Duration,
     /// How much of it is left to chance. Default: [`Jitter::Full`].
     pub jitter: Jitter,
 }
@@ -34,7 +34,7 @@ impl Default for Backoff {
         Backoff {
             first: Duration::from_secs(1),
             factor: 2,
-            longest: Duration::from_secs(60),
+            max: Duration::from_secs(60),
             jitter: Jitter::Full,
         }
     }
@@ -47,8 +47,8 @@ impl Backoff {
         let grown = self.factor.checked_pow(failures.saturating_sub(1));
         let grown = grown.and_then(|factor| self.first.checked_mul(factor));
         // What overflows is longer than any bound, unless it began with nothing.
-        let overflown = if self.first.is_zero() { Duration::ZERO } else { self.longest };
-        grown.unwrap_or(overflown).min(self.longest)
+        let overflown = if self.first.is_zero() { Duration::ZERO } else { self.max };
+        grown.unwrap_or(overflown).min(self.max)
     }
 
     /// The wait after the `failures`th failure in a row. `random` is any number, all equally likely.
@@ -79,7 +79,7 @@ mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     fn plain() -> Backoff {
-        Backoff { first: MILLI, factor: 3, longest: 50 * MILLI, jitter: Jitter::None }
+        Backoff { first: MILLI, factor: 3, max: 50 * MILLI, jitter: Jitter::None }
     }
 
     #[test]
@@ -105,17 +105,17 @@ mod tests {
     proptest! {
         #[test]
         fn no_wait_leaves_its_range(
-            first in 0u64..u64::MAX, factor in any::<u32>(), longest in 0u64..u64::MAX,
+            first in 0u64..u64::MAX, factor in any::<u32>(), max in 0u64..u64::MAX,
             failures in any::<u32>(), random in any::<u64>(),
         ) {
             let backoff = Backoff {
                 first: Duration::from_secs(first),
                 factor,
-                longest: Duration::from_secs(longest),
+                max: Duration::from_secs(max),
                 jitter: Jitter::Full,
             };
             let ceiling = backoff.ceiling(failures);
-            prop_assert!(ceiling <= backoff.longest);
+            prop_assert!(ceiling <= backoff.max);
             prop_assert!(backoff.wait(failures, random) <= ceiling);
             let equal = Backoff { jitter: Jitter::Equal, ..backoff }.wait(failures, random);
             prop_assert!(equal >= ceiling / 2 && equal <= ceiling);

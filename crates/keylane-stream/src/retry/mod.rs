@@ -6,7 +6,7 @@
 //! # Examples
 //! ```
 //! use std::time::{Duration, Instant};
-//! use keylane_stream::retry::{Attempts, Backoff, Last, Limit, Next, Policy, Rule};
+//! use keylane_stream::retry::{Attempts, Backoff, OnExhausted, Limit, RetryDecision, RetryPolicy, Rule};
 //!
 //! #[derive(PartialEq, Eq, Hash)]
 //! enum Class { Timeout, BadRecord }
@@ -14,19 +14,19 @@
 //! let patient = Rule {
 //!     limit: Limit::attempts(3),
 //!     backoff: Backoff { first: Duration::from_millis(100), ..Backoff::default() },
-//!     last: Last::DeadLetter,
+//!     on_exhausted: OnExhausted::DeadLetter,
 //! };
-//! let policy = Policy::new(patient)?
+//! let policy = RetryPolicy::new(patient)?
 //!     .with(Class::BadRecord, Rule { limit: Limit::attempts(1), ..patient })?;
 //!
 //! let now = Instant::now();
 //! let mut attempts = Attempts::default();
-//! let Next::Retry { at, attempt } = policy.failed(&mut attempts, &Class::Timeout, now, || 7) else {
+//! let RetryDecision::Retry { at, attempt } = policy.failed(&mut attempts, &Class::Timeout, now, || 7) else {
 //!     unreachable!("it was the first of three");
 //! };
 //! assert!(at <= now + Duration::from_millis(100));
 //! assert_eq!(attempt, 2);
-//! assert_eq!(policy.failed(&mut attempts, &Class::BadRecord, now, || 7), Next::Last(Last::DeadLetter));
+//! assert_eq!(policy.failed(&mut attempts, &Class::BadRecord, now, || 7), RetryDecision::Exhausted(OnExhausted::DeadLetter));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -34,4 +34,4 @@ mod backoff;
 mod policy;
 
 pub use backoff::{Backoff, Jitter};
-pub use policy::{Attempts, Last, Limit, Next, Policy, Rule, RuleError};
+pub use policy::{Attempts, Limit, OnExhausted, RetryDecision, RetryPolicy, Rule, RuleError};

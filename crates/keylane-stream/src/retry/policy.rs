@@ -8,7 +8,7 @@ use super::Backoff;
 ///
 /// `C` is whatever the handler's errors are sorted into: an enum, a code, a name.
 #[derive(Clone, Debug)]
-pub struct Policy<C> {
+pub struct RetryPolicy<C> {
     by_class: HashMap<C, Rule>,
     otherwise: Rule,
 }
@@ -20,9 +20,9 @@ pub struct Rule {
     pub limit: Limit,
     /// How long to wait between attempts.
     pub backoff: Backoff,
-    /// What happens after the last attempt. Default: [`Last::Stop`], for it loses nothing and needs no
+    /// What happens after the last attempt. Default: [`OnExhausted::Stop`], for it loses nothing and needs no
     /// place for dead letters.
-    pub last: Last,
+    pub on_exhausted: OnExhausted,
 }
 
 /// When no further attempt is made. Both bounds hold.
@@ -36,7 +36,7 @@ pub struct Limit {
 
 /// What happens to a record after its last attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Last {
+pub enum OnExhausted {
     /// It is written to the dead letters, and done when that write is acknowledged. Its key goes on.
     DeadLetter,
     /// It is done without having been handled. Its key goes on.
@@ -50,7 +50,7 @@ pub enum Last {
 
 /// What comes after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     /// Another attempt.
     Retry {
         /// When it begins.
@@ -59,7 +59,7 @@ pub enum Next {
         attempt: u32,
     },
     /// None.
-    Last(Last),
+    Exhausted(OnExhausted),
 }
 
 /// The failures of one record so far.
@@ -120,13 +120,13 @@ impl Attempts {
     }
 }
 
-impl<C: Eq + Hash> Policy<C> {
+impl<C: Eq + Hash> RetryPolicy<C> {
     /// The same rule for all errors.
     ///
     /// # Errors
     /// If the rule makes no sense.
     pub fn new(otherwise: Rule) -> Result<Self, RuleError> {
-        Ok(Policy { by_class: HashMap::new(), otherwise: checked(otherwise)? })
+        Ok(RetryPolicy { by_class: HashMap::new(), otherwise: checked(otherwise)? })
     }
 
     /// Another rule for one class.
@@ -159,20 +159,22 @@ impl<C: Eq + Hash> Policy<C> {
         class: &C,
         now: Instant,
         random: impl FnOnce() -> u64,
-    ) -> Next {
+    ) -> RetryDecision {
         let rule = self.rule(class);
         let first_failed = attempts.note(now);
         if rule.limit.attempts.is_some_and(|most| attempts.failed >= most) {
-            return Next::Last(rule.last);
+            return RetryDecision::Exhausted(rule.on_exhausted);
         }
         let wait = rule.backoff.wait(attempts.failed, random());
         // A time that no clock will reach: nobody can wait for it.
-        let Some(at) = now.checked_add(wait) else { return Next::Last(rule.last) };
+        let Some(at) = now.checked_add(wait) else {
+            return RetryDecision::Exhausted(rule.on_exhausted);
+        };
         let late = |most| at.saturating_duration_since(first_failed) > most;
         if rule.limit.time.is_some_and(late) {
-            return Next::Last(rule.last);
+            return RetryDecision::Exhausted(rule.on_exhausted);
         }
-        Next::Retry { at, attempt: attempts.current() }
+        RetryDecision::Retry { at, attempt: attempts.current() }
     }
 }
 
@@ -183,7 +185,7 @@ fn checked(rule: Rule) -> Result<Rule, RuleError> {
     if rule.backoff.factor == 0 {
         return Err(RuleError::ZeroFactor);
     }
-    if rule.backoff.first > rule.backoff.longest {
+    if rule.backoff.first > rule.backoff.max {
         return Err(RuleError::FirstAboveLongest);
     }
     Ok(rule)
@@ -196,8 +198,12 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn rule(limit: Limit, last: Last) -> Rule {
-        Rule { limit, backoff: Backoff { jitter: Jitter::None, ..Backoff::default() }, last }
+    fn rule(limit: Limit, on_exhausted: OnExhausted) -> Rule {
+        Rule {
+            limit,
+            backoff: Backoff { jitter: Jitter::None, ..Backoff::default() },
+            on_exhausted,
+        }
     }
 
     fn no_chance() -> u64 {
@@ -206,63 +212,67 @@ mod tests {
 
     #[test]
     fn attempts_are_counted_and_the_last_one_is_the_last() {
-        let policy = Policy::new(rule(Limit::attempts(3), Last::Skip)).unwrap();
+        let policy = RetryPolicy::new(rule(Limit::attempts(3), OnExhausted::Skip)).unwrap();
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         assert_eq!(attempts.current(), 1);
         let next = policy.failed(&mut attempts, &(), now, no_chance);
-        assert_eq!(next, Next::Retry { at: now + SECOND, attempt: 2 });
+        assert_eq!(next, RetryDecision::Retry { at: now + SECOND, attempt: 2 });
         let next = policy.failed(&mut attempts, &(), now + SECOND, no_chance);
-        assert_eq!(next, Next::Retry { at: now + 3 * SECOND, attempt: 3 });
+        assert_eq!(next, RetryDecision::Retry { at: now + 3 * SECOND, attempt: 3 });
         let next = policy.failed(&mut attempts, &(), now, no_chance);
-        assert_eq!((next, attempts.failed()), (Next::Last(Last::Skip), 3));
+        assert_eq!((next, attempts.failed()), (RetryDecision::Exhausted(OnExhausted::Skip), 3));
     }
 
     #[test]
     fn one_attempt_means_no_retry_and_no_chance() {
-        let policy = Policy::new(rule(Limit::attempts(1), Last::DeadLetter)).unwrap();
+        let policy = RetryPolicy::new(rule(Limit::attempts(1), OnExhausted::DeadLetter)).unwrap();
         let never = || unreachable!("there is nothing to wait for");
         let next = policy.failed(&mut Attempts::default(), &(), Instant::now(), never);
-        assert_eq!(next, Next::Last(Last::DeadLetter));
+        assert_eq!(next, RetryDecision::Exhausted(OnExhausted::DeadLetter));
     }
 
     #[test]
     fn no_attempt_begins_after_the_time() {
         let limit = Limit { attempts: None, time: Some(4 * SECOND) };
-        let policy = Policy::new(rule(limit, Last::StopKey)).unwrap();
+        let policy = RetryPolicy::new(rule(limit, OnExhausted::StopKey)).unwrap();
         let (mut attempts, start) = (Attempts::default(), Instant::now());
         let mut failed = |at| policy.failed(&mut attempts, &(), at, no_chance);
-        assert!(matches!(failed(start), Next::Retry { .. }));
+        assert!(matches!(failed(start), RetryDecision::Retry { .. }));
         // Two seconds later would be exactly in time.
-        assert_eq!(failed(start + 2 * SECOND), Next::Retry { at: start + 4 * SECOND, attempt: 3 });
-        assert_eq!(failed(start + 2 * SECOND), Next::Last(Last::StopKey));
+        assert_eq!(
+            failed(start + 2 * SECOND),
+            RetryDecision::Retry { at: start + 4 * SECOND, attempt: 3 }
+        );
+        assert_eq!(failed(start + 2 * SECOND), RetryDecision::Exhausted(OnExhausted::StopKey));
     }
 
     #[test]
     fn each_class_has_its_rule_and_all_failures_count() {
-        let policy = Policy::new(rule(Limit::FOREVER, Last::Stop)).unwrap();
-        let policy = policy.with("bad", rule(Limit::attempts(1), Last::Skip)).unwrap();
-        let policy = policy.with("slow", rule(Limit::attempts(4), Last::StopKey)).unwrap();
+        let policy = RetryPolicy::new(rule(Limit::FOREVER, OnExhausted::Stop)).unwrap();
+        let policy = policy.with("bad", rule(Limit::attempts(1), OnExhausted::Skip)).unwrap();
+        let policy = policy.with("slow", rule(Limit::attempts(4), OnExhausted::StopKey)).unwrap();
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         for _ in 0..3 {
             let next = policy.failed(&mut attempts, &"unheard of", now, no_chance);
-            assert!(matches!(next, Next::Retry { .. }));
+            assert!(matches!(next, RetryDecision::Retry { .. }));
         }
         // Its own first failure, but the record's fourth.
         let next = policy.failed(&mut attempts, &"slow", now, no_chance);
-        assert_eq!(next, Next::Last(Last::StopKey));
+        assert_eq!(next, RetryDecision::Exhausted(OnExhausted::StopKey));
         let next = policy.failed(&mut Attempts::default(), &"bad", now, no_chance);
-        assert_eq!(next, Next::Last(Last::Skip));
+        assert_eq!(next, RetryDecision::Exhausted(OnExhausted::Skip));
     }
 
     #[test]
     fn without_a_bound_it_never_ends() {
-        let policy = Policy::new(rule(Limit::FOREVER, Last::Stop)).unwrap();
+        let policy = RetryPolicy::new(rule(Limit::FOREVER, OnExhausted::Stop)).unwrap();
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         for _ in 0..100_000 {
-            let Next::Retry { at, .. } = policy.failed(&mut attempts, &(), now, no_chance) else {
+            let RetryDecision::Retry { at, .. } = policy.failed(&mut attempts, &(), now, no_chance)
+            else {
                 panic!("it ended");
             };
-            assert!(at <= now + Backoff::default().longest);
+            assert!(at <= now + Backoff::default().max);
         }
         assert_eq!(attempts.current(), 100_001);
     }
@@ -270,14 +280,14 @@ mod tests {
     #[test]
     fn rules_without_sense_are_refused() {
         let good = Rule::default();
-        let refused = |rule| Policy::<()>::new(rule).err();
+        let refused = |rule| RetryPolicy::<()>::new(rule).err();
         assert_eq!(refused(good), None);
         let none = Rule { limit: Limit::attempts(0), ..good };
         assert_eq!(refused(none), Some(RuleError::NoAttempt));
         let zero = Rule { backoff: Backoff { factor: 0, ..good.backoff }, ..good };
         assert_eq!(refused(zero), Some(RuleError::ZeroFactor));
         let long = Backoff { first: 61 * SECOND, ..good.backoff };
-        let refused = Policy::new(good).unwrap().with(1, Rule { backoff: long, ..good }).err();
+        let refused = RetryPolicy::new(good).unwrap().with(1, Rule { backoff: long, ..good }).err();
         assert_eq!(refused, Some(RuleError::FirstAboveLongest));
     }
 }

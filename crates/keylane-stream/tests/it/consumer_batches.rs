@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::consuming::{Book, Dice, Watched, keyed, number, quick};
 use keylane_stream::consumer::{
-    Attempt, Batch, BatchBy, Builder, Consumer, FailedAt, Failure, Why,
+    Attempt, BatchBy, BatchConfig, Builder, Consumer, FailedAt, Failure, StopReason,
 };
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn builder(stream: &MemoryStream) -> Builder {
-    let policy = Policy::new(quick(3, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(3, OnExhausted::Skip)).unwrap();
     Consumer::builder(stream.source()).threads(3).retry(policy, |_| ())
 }
 
@@ -38,7 +38,7 @@ fn a_batch_waits_until_it_is_full() {
     let stream = stream((0..100).map(|number| (number, number)));
     let seen = Watched::new(Vec::new());
     let note = notes(&seen);
-    let batch = Batch { most: 10, linger: HOUR, split: false, by: BatchBy::Mixed };
+    let batch = BatchConfig { max_records: 10, linger: HOUR, split: false, by: BatchBy::Mixed };
     let consumer = builder(&stream).start_batches(batch, move |attempts: &[Attempt]| {
         note(attempts);
         Ok::<_, Failure>(())
@@ -52,8 +52,12 @@ fn a_batch_waits_until_it_is_full() {
 #[test]
 fn a_batch_does_not_wait_for_ever() {
     let stream = stream((0..7).map(|number| (number % 2, number)));
-    let batch =
-        Batch { most: 1_000, linger: Duration::from_millis(2), split: false, by: BatchBy::Mixed };
+    let batch = BatchConfig {
+        max_records: 1_000,
+        linger: Duration::from_millis(2),
+        split: false,
+        by: BatchBy::Mixed,
+    };
     let consumer = builder(&stream).start_batches(batch, |_: &[Attempt]| Ok::<_, Failure>(()));
     assert_eq!(consumer.unwrap().wait().counts.handled, 7);
 }
@@ -64,9 +68,13 @@ fn a_batch_has_no_two_of_a_key_and_keeps_the_order_of_each() {
     let stream = stream((0..2_000).map(|number| (dice.roll_skewed(60), number)));
     let book = Book::shared();
     let books = book.clone();
-    let batch =
-        Batch { most: 16, linger: Duration::from_micros(200), split: false, by: BatchBy::Mixed };
-    let policy = Policy::new(quick(99, Last::Stop)).unwrap();
+    let batch = BatchConfig {
+        max_records: 16,
+        linger: Duration::from_micros(200),
+        split: false,
+        by: BatchBy::Mixed,
+    };
+    let policy = RetryPolicy::new(quick(99, OnExhausted::Stop)).unwrap();
     let consumer = builder(&stream).retry(policy, |_| ());
     let consumer = consumer.start_batches(batch, move |attempts: &[Attempt]| {
         assert!(!attempts.is_empty() && attempts.len() <= 16);
@@ -78,7 +86,7 @@ fn a_batch_has_no_two_of_a_key_and_keeps_the_order_of_each() {
         if fails { Err(std::io::Error::other("not today")) } else { Ok(()) }
     });
     let ended = consumer.unwrap().wait();
-    assert!(matches!(ended.why, Why::Exhausted), "{}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Exhausted), "{}", ended.reason);
     book.change(|book| book.check(2_000));
 }
 
@@ -87,7 +95,8 @@ fn with_a_bad_one(split: bool) -> (Vec<Vec<u64>>, u64, u64) {
     let stream = stream((0..10).map(|number| (number, number)));
     let seen = Watched::new(Vec::new());
     let note = notes(&seen);
-    let batch = Batch { most: 10, linger: Duration::from_secs(1), split, by: BatchBy::Mixed };
+    let batch =
+        BatchConfig { max_records: 10, linger: Duration::from_secs(1), split, by: BatchBy::Mixed };
     let consumer = builder(&stream).start_batches(batch, move |attempts: &[Attempt]| {
         note(attempts);
         match attempts.iter().any(|attempt| number(attempt) == 4) {
@@ -129,7 +138,7 @@ fn a_handler_can_name_the_one_that_failed_and_nothing_is_handled_twice() {
     let seen = Watched::new(Vec::new());
     let note = notes(&seen);
     let linger = Duration::from_millis(200);
-    let batch = Batch { most: 10, linger, split: true, by: BatchBy::Mixed };
+    let batch = BatchConfig { max_records: 10, linger, split: true, by: BatchBy::Mixed };
     let consumer = builder(&stream).threads(1).start_batches(batch, move |batch: &[Attempt]| {
         note(batch);
         match batch.iter().position(|attempt| number(attempt) == 4) {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::consuming::{
-    Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, survey,
+    Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, status,
 };
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, HeldBy, WaitsFor};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, PauseReason, WaitReason};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::source::CommitError;
 use keylane_stream::tracker::MapLimit;
 use keylane_stream::{Position, Record};
@@ -40,10 +40,10 @@ fn a_stuck_key_holds_up_no_other() {
         let stuck = (progress.watermark(), progress.incomplete());
         progress.end() == Position::new(2_000) && stuck == (Position::ZERO, &[Position::new(1)])
     });
-    let survey = survey(&consumer);
-    let oldest = survey.partitions[0].oldest.as_ref().unwrap();
+    let status = status(&consumer);
+    let oldest = status.partitions[0].oldest.as_ref().unwrap();
     assert_eq!((oldest.position, oldest.key.as_deref()), (Position::ZERO, Some(&b"stuck"[..])));
-    assert_eq!(survey.partitions[0].end, Some(Position::new(2_000)));
+    assert_eq!(status.partitions[0].end, Some(Position::new(2_000)));
     door.open();
     eventually(|| stream.committed(0).watermark() == Position::new(2_000));
     consumer.stop(PATIENCE);
@@ -54,21 +54,21 @@ fn too_many_behind_a_stuck_key_hold_up_their_partition_alone() {
     let stream = MemoryStream::new("t", 2);
     stream.push_all(0, (0..50).map(|number| keyed("stuck", number)));
     let door = Door::closed();
-    let consumer = builder(&stream).most_incomplete(20, usize::MAX);
+    let consumer = builder(&stream).max_in_flight(20, usize::MAX);
     let consumer = consumer.start(stuck_at(&door)).unwrap();
     let first = || held(&consumer, 0);
-    eventually(|| first().held_by == Some(HeldBy::Records));
-    assert_eq!((first().incomplete, first().held), (20, 30));
+    eventually(|| first().paused_by == Some(PauseReason::Records));
+    assert_eq!((first().in_flight, first().buffered), (20, 30));
     stream.push_all(1, (0..500).map(|number| keyed(number, number)));
-    eventually(|| survey(&consumer).counts.handled == 500);
+    eventually(|| status(&consumer).counts.handled == 500);
     // Held back, nothing more of it is fetched.
     stream.push_all(0, (50..90).map(|number| keyed("stuck", number)));
     stream.push(1, keyed("another", 500));
-    eventually(|| survey(&consumer).counts.handled == 501);
-    assert_eq!((first().incomplete, first().held), (20, 30));
+    eventually(|| status(&consumer).counts.handled == 501);
+    assert_eq!((first().in_flight, first().buffered), (20, 30));
     door.open();
-    eventually(|| survey(&consumer).counts.handled == 591);
-    assert_eq!(first().held_by, None);
+    eventually(|| status(&consumer).counts.handled == 591);
+    assert_eq!(first().paused_by, None);
     consumer.stop(PATIENCE);
 }
 
@@ -79,20 +79,20 @@ fn bytes_are_bounded_and_one_record_always_goes() {
         |number: u64| Record { payload: Some(vec![b'x'; 100_000]), ..keyed("stuck", number) };
     stream.push_all(0, (0..10).map(large));
     let door = Door::closed();
-    let consumer = builder(&stream).most_incomplete(1_000, 250_000).start(stuck_at(&door)).unwrap();
+    let consumer = builder(&stream).max_in_flight(1_000, 250_000).start(stuck_at(&door)).unwrap();
     let first = || held(&consumer, 0);
-    eventually(|| first().held_by == Some(HeldBy::Bytes));
-    assert_eq!(first().incomplete, 2);
+    eventually(|| first().paused_by == Some(PauseReason::Bytes));
+    assert_eq!(first().in_flight, 2);
     assert!(first().bytes <= 250_000);
     door.open();
-    eventually(|| survey(&consumer).counts.handled == 10);
+    eventually(|| status(&consumer).counts.handled == 10);
     assert_eq!(first().bytes, 0);
     consumer.stop(PATIENCE);
 
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..3).map(large));
     stream.exhaust();
-    let consumer = builder(&stream).most_incomplete(1_000, 1);
+    let consumer = builder(&stream).max_in_flight(1_000, 1);
     let ended = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
     assert_eq!(ended.counts.handled, 3);
 }
@@ -107,7 +107,7 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
     let first = || held(&consumer, 0);
     // The map with a single stuck record always fits, however much is done behind it.
-    eventually(|| survey(&consumer).counts.handled == 4_999);
+    eventually(|| status(&consumer).counts.handled == 4_999);
     eventually(|| stream.committed(0).end() == Position::new(5_000));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::LEAST);
     door.open();
@@ -128,10 +128,10 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     let door = Door::closed();
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
     let first = || held(&consumer, 0);
-    eventually(|| first().held_by == Some(HeldBy::Map));
+    eventually(|| first().paused_by == Some(PauseReason::Map));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::LEAST);
     door.open();
-    eventually(|| survey(&consumer).counts.handled == 5_000);
+    eventually(|| status(&consumer).counts.handled == 5_000);
     consumer.stop(PATIENCE);
 }
 
@@ -143,7 +143,7 @@ fn a_destination_with_less_room_than_it_said_gets_a_shorter_map() {
     stream.refuse_commits(Some(CommitError::TooLong));
     let door = Door::closed();
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
-    eventually(|| survey(&consumer).counts.failed_commits >= 8);
+    eventually(|| status(&consumer).counts.failed_commits >= 8);
     stream.refuse_commits(None);
     eventually(|| stream.committed(0).end() == Position::new(100));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::LEAST);
@@ -162,7 +162,7 @@ fn what_is_committed_is_always_true() {
         stream.exhaust();
         let done = Watched::new(std::collections::HashSet::new());
         let says = done.clone();
-        let policy = Policy::new(quick(50, Last::Stop)).unwrap();
+        let policy = RetryPolicy::new(quick(50, OnExhausted::Stop)).unwrap();
         let consumer = builder(&stream).retry(policy, |_| ()).commit(Duration::ZERO, 1);
         let consumer = consumer.start(move |attempt: &Attempt| {
             if Dice(number(attempt) + 7 * u64::from(attempt.number())).roll(5) == 0 {
@@ -172,7 +172,7 @@ fn what_is_committed_is_always_true() {
             Ok(())
         });
         let consumer = consumer.unwrap();
-        while !consumer.has_ended() {
+        while !consumer.is_finished() {
             let progress = stream.committed(0);
             done.change(|done| {
                 let all = (0..2_000).map(Position::new);
@@ -198,8 +198,8 @@ fn a_stopped_key_holds_nobody_back_who_has_room() {
     stream.push_all(0, (0..60).map(|number| keyed("bad", number)));
     stream.push_all(0, (60..2_000).map(|number| keyed(number % 50, number)));
     stream.exhaust();
-    let policy = Policy::new(quick(1, Last::StopKey)).unwrap();
-    let consumer = builder(&stream).most_incomplete(100, 1 << 20).retry(policy, |_| ());
+    let policy = RetryPolicy::new(quick(1, OnExhausted::StopKey)).unwrap();
+    let consumer = builder(&stream).max_in_flight(100, 1 << 20).retry(policy, |_| ());
     let consumer = consumer.start(|attempt: &Attempt| match attempt.key() {
         Some(b"bad") => Err(std::io::Error::other("bad")),
         _ => Ok(()),
@@ -212,7 +212,7 @@ fn a_partition_without_progress_is_seen() {
     let stream = MemoryStream::new("t", 2);
     let door = Door::closed();
     let consumer = builder(&stream).start(stuck_at(&door)).unwrap();
-    eventually(|| survey(&consumer).partitions.len() == 2);
+    eventually(|| status(&consumer).partitions.len() == 2);
     let idle = |partition| held(&consumer, partition).without_progress;
     assert_eq!((idle(0), idle(1)), (Duration::ZERO, Duration::ZERO));
     stream.push(0, keyed("stuck", 0));
@@ -227,7 +227,7 @@ fn a_partition_without_progress_is_seen() {
 fn a_survey_says_what_each_record_waits_for() {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, [keyed("bad", 0), keyed("bad", 1), keyed("good", 2)]);
-    let policy = Policy::new(quick(2, Last::StopKey)).unwrap();
+    let policy = RetryPolicy::new(quick(2, OnExhausted::StopKey)).unwrap();
     let consumer = builder(&stream).retry(policy, |_| ());
     let consumer = consumer.start(|attempt: &Attempt| match attempt.key() {
         Some(b"bad") => Err(std::io::Error::other("no good")),
@@ -240,15 +240,15 @@ fn a_survey_says_what_each_record_waits_for() {
     // And when the good one is done.
     eventually(|| {
         let held = held(&consumer, 0);
-        held.blocked_count == 3 && held.incomplete == 3
+        held.blocked_count == 3 && held.in_flight == 3
     });
-    let survey = survey(&consumer);
-    let waits: Vec<_> = survey.partitions[0].blocked.iter().map(|record| &record.why).collect();
-    let behind = WaitsFor::BehindStopped(Position::ZERO);
-    assert_eq!(waits, [&WaitsFor::Stopped, &behind, &behind]);
-    assert_eq!(survey.partitions[0].blocked[0].failed, 2);
+    let status = status(&consumer);
+    let waits: Vec<_> = status.partitions[0].blocked.iter().map(|record| &record.reason).collect();
+    let behind = WaitReason::BehindStopped(Position::ZERO);
+    assert_eq!(waits, [&WaitReason::Stopped, &behind, &behind]);
+    assert_eq!(status.partitions[0].blocked[0].failed_attempts, 2);
     // Nothing is on its way, so nothing is late.
-    assert_eq!(survey.partitions[0].without_progress, Duration::ZERO);
+    assert_eq!(status.partitions[0].without_progress, Duration::ZERO);
     consumer.stop(PATIENCE);
 }
 
@@ -259,9 +259,9 @@ fn notices_tell_what_happened() {
     stream.exhaust();
     let told = Watched::new(Vec::new());
     let tells: Arc<Watched<Vec<String>>> = told.clone();
-    let policy = Policy::new(quick(2, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(2, OnExhausted::Skip)).unwrap();
     let consumer = builder(&stream).retry(policy, |_| ());
-    let consumer = consumer.on_notice(move |notice| {
+    let consumer = consumer.on_event(move |notice| {
         tells.change(|told| told.push(notice.to_string()));
         panic!("what listens cannot stop it");
     });

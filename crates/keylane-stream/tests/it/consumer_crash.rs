@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::common::place;
 use crate::consuming::{Dice, keyed, number, quick};
 use keylane_stream::Position;
-use keylane_stream::consumer::{Attempt, Consumer, Why};
+use keylane_stream::consumer::{Attempt, Consumer, StopReason};
 use keylane_stream::journal::{Journal, JournalSource};
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::tracker::Progress;
 
 /// Where the child finds its journal. Only a child has it.
@@ -51,8 +51,8 @@ fn handles_until_it_is_killed() {
     let consumer = Consumer::builder(source)
         .threads(8)
         .commit(Duration::from_secs(3600), COMMIT_AFTER)
-        .most_incomplete(MOST_INCOMPLETE as usize, usize::MAX)
-        .retry(Policy::new(quick(9, Last::Stop)).unwrap(), |_| ());
+        .max_in_flight(MOST_INCOMPLETE as usize, usize::MAX)
+        .retry(RetryPolicy::new(quick(9, OnExhausted::Stop)).unwrap(), |_| ());
     let consumer = consumer.start(|attempt: &Attempt| {
         let mut dice = Dice(number(attempt) * 3 + u64::from(attempt.number()));
         say(format_args!("begin {}", attempt.position()));
@@ -65,7 +65,7 @@ fn handles_until_it_is_killed() {
         Ok(())
     });
     let ended = consumer.unwrap().wait();
-    assert!(matches!(ended.why, Why::Exhausted), "{:?}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Exhausted), "{:?}", ended.reason);
     say(format_args!("ended 0"));
 }
 

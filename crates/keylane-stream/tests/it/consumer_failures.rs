@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::consuming::{Watched, eventually, held, keyed, number, quick, survey};
+use crate::consuming::{Watched, eventually, held, keyed, number, quick, status};
 use keylane_stream::consumer::{
-    Attempt, Builder, Consumer, Failure, PartitionSurvey, StartError, WaitsFor, Why,
+    Attempt, Builder, Consumer, Failure, PartitionStatus, StartError, StopReason, WaitReason,
 };
-use keylane_stream::dead_letters::{BuryError, DeadLetters, FileLetters, JournalLetters, Letter};
+use keylane_stream::dead_letters::{
+    DeadLetter, DeadLetterError, DeadLetters, FileDeadLetters, JournalDeadLetters,
+};
 use keylane_stream::journal::Journal;
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
+use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::{Partition, Position, Record};
 
 const BAD: u64 = 13;
@@ -24,8 +26,8 @@ fn stream() -> MemoryStream {
     stream
 }
 
-fn builder(stream: &MemoryStream, last: Last) -> Builder {
-    let policy = Policy::new(quick(3, last)).unwrap();
+fn builder(stream: &MemoryStream, on_exhausted: OnExhausted) -> Builder {
+    let policy = RetryPolicy::new(quick(3, on_exhausted)).unwrap();
     Consumer::builder(stream.source()).threads(4).retry(policy, |_| ())
 }
 
@@ -51,8 +53,8 @@ fn attempts_at(seen: &Seen, wanted: u64) -> Vec<u32> {
 #[test]
 fn a_record_is_skipped_after_its_last_attempt() {
     let (stream, seen) = (stream(), Watched::new(Vec::new()));
-    let ended = builder(&stream, Last::Skip).start(handler(&seen)).unwrap().wait();
-    assert!(matches!(ended.why, Why::Exhausted));
+    let ended = builder(&stream, OnExhausted::Skip).start(handler(&seen)).unwrap().wait();
+    assert!(matches!(ended.reason, StopReason::Exhausted));
     assert_eq!((ended.counts.handled, ended.counts.skipped), (39, 1));
     assert_eq!(ended.counts.failed_attempts, 3);
     assert_eq!(attempts_at(&seen, BAD), [1, 2, 3]);
@@ -62,8 +64,8 @@ fn a_record_is_skipped_after_its_last_attempt() {
 #[test]
 fn a_key_stops_with_its_record_and_the_others_go_on() {
     let (stream, seen) = (stream(), Watched::new(Vec::new()));
-    let ended = builder(&stream, Last::StopKey).start(handler(&seen)).unwrap().wait();
-    assert!(matches!(ended.why, Why::Exhausted));
+    let ended = builder(&stream, OnExhausted::StopKey).start(handler(&seen)).unwrap().wait();
+    assert!(matches!(ended.reason, StopReason::Exhausted));
     // Three of its key came before it; the key's other seven are not done.
     assert_eq!(ended.counts.handled, 33);
     let [stopped] = &ended.stopped[..] else { panic!("{:?}", ended.stopped) };
@@ -77,7 +79,7 @@ fn a_key_stops_with_its_record_and_the_others_go_on() {
     // The next one goes on there, and does only what is not done.
     seen.change(Vec::clear);
     let sees = seen.clone();
-    let again = builder(&stream, Last::Stop).start(move |attempt: &Attempt| {
+    let again = builder(&stream, OnExhausted::Stop).start(move |attempt: &Attempt| {
         sees.change(|seen| seen.push((number(attempt), attempt.number())));
         Ok::<_, Failure>(())
     });
@@ -88,9 +90,9 @@ fn a_key_stops_with_its_record_and_the_others_go_on() {
 #[test]
 fn everything_stops_with_a_record_and_nothing_is_lost() {
     let (stream, seen) = (stream(), Watched::new(Vec::new()));
-    let ended = builder(&stream, Last::Stop).start(handler(&seen)).unwrap().wait();
-    let Why::Failed { partition, position, failure } = &ended.why else {
-        panic!("{:?}", ended.why)
+    let ended = builder(&stream, OnExhausted::Stop).start(handler(&seen)).unwrap().wait();
+    let StopReason::Failed { partition, position, failure } = &ended.reason else {
+        panic!("{:?}", ended.reason)
     };
     assert_eq!((partition, *position), (&Partition::new("t", 0), Position::new(BAD)));
     assert_eq!(failure.to_string(), "a bad record");
@@ -105,7 +107,7 @@ fn everything_stops_with_a_record_and_nothing_is_lost() {
 #[test]
 fn panics_are_failed_attempts() {
     let stream = stream();
-    let consumer = builder(&stream, Last::Skip).start(|attempt: &Attempt| {
+    let consumer = builder(&stream, OnExhausted::Skip).start(|attempt: &Attempt| {
         match number(attempt) {
             BAD => panic!("number {BAD}"),
             7 if attempt.number() == 1 => std::panic::panic_any(7),
@@ -127,7 +129,7 @@ fn a_key_function_that_panics_fails_its_record_alone() {
     };
     let failures = Watched::new(Vec::new());
     let notes = failures.clone();
-    let policy = Policy::new(quick(3, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(3, OnExhausted::Skip)).unwrap();
     let consumer = Consumer::builder(stream.source())
         .by(key_of)
         .retry(policy, move |failure| notes.change(|all| all.push(failure.to_string())))
@@ -143,9 +145,9 @@ fn each_class_of_errors_has_its_rule() {
     #[derive(Debug, thiserror::Error)]
     #[error("code {0}")]
     struct Code(u32);
-    let policy = Policy::new(quick(5, Last::Stop)).unwrap();
-    let policy = policy.with(404, quick(1, Last::Skip)).unwrap();
-    let policy = policy.with(503, quick(3, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(5, OnExhausted::Stop)).unwrap();
+    let policy = policy.with(404, quick(1, OnExhausted::Skip)).unwrap();
+    let policy = policy.with(503, quick(3, OnExhausted::Skip)).unwrap();
     let classify = |failure: &Failure| failure.downcast_ref::<Code>().map_or(0, |code| code.0);
     let seen = Watched::new(Vec::new());
     let sees = seen.clone();
@@ -170,12 +172,12 @@ fn a_record_that_waits_for_its_next_attempt_holds_its_key_and_no_worker() {
     stream.push_all(0, (2..100).map(|number| keyed(number, number)));
     stream.exhaust();
     let hour = Duration::from_secs(3600);
-    let backoff = Backoff { first: hour, factor: 1, longest: hour, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::FOREVER, backoff, last: Last::Stop };
+    let backoff = Backoff { first: hour, factor: 1, max: hour, jitter: Jitter::None };
+    let rule = Rule { limit: Limit::FOREVER, backoff, on_exhausted: OnExhausted::Stop };
     let others = Watched::new(0);
     let count = others.clone();
     let consumer = Consumer::builder(stream.source()).threads(1);
-    let consumer = consumer.retry(Policy::new(rule).unwrap(), |_| ());
+    let consumer = consumer.retry(RetryPolicy::new(rule).unwrap(), |_| ());
     let consumer = consumer.start(move |attempt: &Attempt| {
         assert_ne!(number(attempt), 1, "it is behind the one that waits");
         if number(attempt) == 0 {
@@ -186,14 +188,14 @@ fn a_record_that_waits_for_its_next_attempt_holds_its_key_and_no_worker() {
     });
     let consumer = consumer.unwrap();
     others.until(|others| *others == 98);
-    eventually(|| held(&consumer, 0).incomplete == 2);
-    let [PartitionSurvey { blocked, oldest, watermark, .. }] = &survey(&consumer).partitions[..]
+    eventually(|| held(&consumer, 0).in_flight == 2);
+    let [PartitionStatus { blocked, oldest, watermark, .. }] = &status(&consumer).partitions[..]
     else {
         panic!("there is one")
     };
     assert_eq!(*watermark, Position::ZERO);
-    assert!(matches!(blocked[0].why, WaitsFor::Retry { within } if within > hour / 2));
-    assert_eq!((blocked[0].failed, oldest.as_ref()), (1, Some(&blocked[0])));
+    assert!(matches!(blocked[0].reason, WaitReason::Retry { within } if within > hour / 2));
+    assert_eq!((blocked[0].failed_attempts, oldest.as_ref()), (1, Some(&blocked[0])));
     // It does not wait for the hour to be over.
     let ended = consumer.stop(Duration::from_secs(30));
     assert_eq!((ended.abandoned, ended.counts.handled), (0, 98));
@@ -209,11 +211,11 @@ fn a_hundred_thousand_keys_can_wait_for_their_next_attempts() {
     stream.push_all(0, (0..KEYS).map(|number| keyed(number, number)));
     stream.exhaust();
     let wait = Duration::from_millis(300);
-    let backoff = Backoff { first: wait, factor: 1, longest: wait, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::attempts(2), backoff, last: Last::Stop };
+    let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::None };
+    let rule = Rule { limit: Limit::attempts(2), backoff, on_exhausted: OnExhausted::Stop };
     let consumer = Consumer::builder(stream.source()).threads(2);
-    let consumer = consumer.retry(Policy::new(rule).unwrap(), |_| ());
-    let consumer = consumer.most_incomplete(KEYS as usize, usize::MAX);
+    let consumer = consumer.retry(RetryPolicy::new(rule).unwrap(), |_| ());
+    let consumer = consumer.max_in_flight(KEYS as usize, usize::MAX);
     let consumer = consumer.start(|attempt: &Attempt| match attempt.number() {
         1 => Err(std::io::Error::other("the first one fails")),
         _ => Ok(()),
@@ -226,16 +228,16 @@ fn a_hundred_thousand_keys_can_wait_for_their_next_attempts() {
 /// Dead letters that are kept, and refused as long as that is wanted.
 #[derive(Clone, Default)]
 struct Grave {
-    letters: Arc<Watched<Vec<Letter>>>,
+    letters: Arc<Watched<Vec<DeadLetter>>>,
     closed: Arc<AtomicBool>,
     refused: Arc<Watched<u32>>,
 }
 
 impl DeadLetters for Grave {
-    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+    fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
         if self.closed.load(Ordering::SeqCst) {
             self.refused.change(|refused| *refused += 1);
-            return Err(BuryError::new("no room"));
+            return Err(DeadLetterError::new("no room"));
         }
         self.letters.change(|all| all.extend_from_slice(letters));
         Ok(())
@@ -245,7 +247,7 @@ impl DeadLetters for Grave {
 #[test]
 fn a_dead_letter_keeps_all_that_is_known() {
     let (stream, seen, grave) = (stream(), Watched::new(Vec::new()), Grave::default());
-    let consumer = builder(&stream, Last::DeadLetter).dead_letters(grave.clone());
+    let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(grave.clone());
     let ended = consumer.start(handler(&seen)).unwrap().wait();
     assert_eq!((ended.counts.handled, ended.counts.dead_lettered), (39, 1));
     let letters = grave.letters.get();
@@ -261,17 +263,17 @@ fn a_dead_letter_keeps_all_that_is_known() {
 fn a_record_is_not_done_while_nobody_takes_its_letter() {
     let (stream, seen, grave) = (stream(), Watched::new(Vec::new()), Grave::default());
     grave.closed.store(true, Ordering::SeqCst);
-    let consumer = builder(&stream, Last::DeadLetter).dead_letters(grave.clone());
+    let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(grave.clone());
     let consumer = consumer.commit(Duration::ZERO, 1).start(handler(&seen)).unwrap();
     grave.refused.until(|refused| *refused >= 2);
-    eventually(|| held(&consumer, 0).incomplete == 7);
+    eventually(|| held(&consumer, 0).in_flight == 7);
     eventually(|| {
         let stored = stream.committed(0);
         (stored.end(), stored.watermark()) == (Position::new(40), Position::new(BAD))
     });
-    let survey = survey(&consumer);
+    let status = status(&consumer);
     let refused = Some("no room".to_owned());
-    assert_eq!(survey.partitions[0].blocked[0].why, WaitsFor::DeadLetter { refused });
+    assert_eq!(status.partitions[0].blocked[0].reason, WaitReason::DeadLetter { refused });
     grave.closed.store(false, Ordering::SeqCst);
     let ended = consumer.wait();
     assert_eq!((ended.counts.handled, ended.counts.dead_lettered), (39, 1));
@@ -282,11 +284,11 @@ fn a_record_is_not_done_while_nobody_takes_its_letter() {
 fn a_letter_that_nobody_takes_is_given_up_at_the_end() {
     let (stream, seen, grave) = (stream(), Watched::new(Vec::new()), Grave::default());
     grave.closed.store(true, Ordering::SeqCst);
-    let consumer = builder(&stream, Last::DeadLetter).dead_letters(grave.clone());
+    let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(grave.clone());
     let consumer = consumer.start(handler(&seen)).unwrap();
     grave.refused.until(|refused| *refused >= 1);
     // Nothing else is under way any more.
-    eventually(|| held(&consumer, 0).incomplete == 7);
+    eventually(|| held(&consumer, 0).in_flight == 7);
     let ended = consumer.stop(Duration::from_millis(50));
     assert_eq!((ended.abandoned, ended.counts.dead_lettered), (1, 0));
     assert!(!stream.committed(0).is_done(Position::new(BAD)));
@@ -296,12 +298,12 @@ fn a_letter_that_nobody_takes_is_given_up_at_the_end() {
 struct Picky(Grave);
 
 impl DeadLetters for Picky {
-    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+    fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
         if letters.iter().any(|letter| letter.position == Position::new(0)) {
             self.0.refused.change(|refused| *refused += 1);
-            return Err(BuryError::new("too large"));
+            return Err(DeadLetterError::new("too large"));
         }
-        self.0.bury(letters)
+        self.0.write(letters)
     }
 }
 
@@ -309,13 +311,13 @@ impl DeadLetters for Picky {
 fn a_letter_that_nobody_takes_keeps_no_later_one_back() {
     let (stream, grave) = (MemoryStream::new("t", 1), Grave::default());
     stream.push(0, keyed(0, 0));
-    let consumer = builder(&stream, Last::DeadLetter).dead_letters(Picky(grave.clone()));
+    let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(Picky(grave.clone()));
     let consumer =
         consumer.start(|_: &Attempt| Err::<(), _>(std::io::Error::other("no good"))).unwrap();
     grave.refused.until(|refused| *refused >= 1);
     stream.push_all(0, (1..40).map(|number| keyed(number, number)));
     grave.letters.until(|letters| letters.len() == 39);
-    eventually(|| survey(&consumer).counts.dead_lettered == 39);
+    eventually(|| status(&consumer).counts.dead_lettered == 39);
     assert_eq!(consumer.stop(Duration::from_millis(50)).abandoned, 1);
 }
 
@@ -326,7 +328,7 @@ fn the_end_of_the_runtime_is_a_failure_of_what_runs_there() {
     let stream = stream();
     let began = Watched::new(false);
     let begins = began.clone();
-    let consumer = builder(&stream, Last::Stop);
+    let consumer = builder(&stream, OnExhausted::Stop);
     let consumer = consumer.start_async(runtime.handle().clone(), 2, move |_: Attempt| {
         begins.change(|began| *began = true);
         std::future::pending::<Result<(), Failure>>()
@@ -335,7 +337,7 @@ fn the_end_of_the_runtime_is_a_failure_of_what_runs_there() {
     began.until(|began| *began);
     runtime.shutdown_background();
     let ended = consumer.wait();
-    let Why::Failed { failure, .. } = &ended.why else { panic!("{:?}", ended.why) };
+    let StopReason::Failed { failure, .. } = &ended.reason else { panic!("{:?}", ended.reason) };
     assert!(matches!(**failure, Failure::Abandoned));
     assert_eq!(ended.counts.handled, 0);
 }
@@ -343,13 +345,13 @@ fn the_end_of_the_runtime_is_a_failure_of_what_runs_there() {
 #[test]
 fn dead_letters_want_a_place() {
     let (stream, seen) = (stream(), Watched::new(Vec::new()));
-    let refused = builder(&stream, Last::DeadLetter).start(handler(&seen)).unwrap_err();
+    let refused = builder(&stream, OnExhausted::DeadLetter).start(handler(&seen)).unwrap_err();
     assert!(matches!(refused, StartError::NoDeadLetters));
 }
 
-fn letter(number: u64, record: Record) -> Letter {
+fn letter(number: u64, record: Record) -> DeadLetter {
     let time = std::time::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
-    Letter {
+    DeadLetter {
         partition: Partition::new("orders", 2),
         position: Position::new(number),
         written: time,
@@ -368,14 +370,14 @@ fn a_file_of_dead_letters_has_one_line_for_each() {
     record.headers.push(("trace".to_owned(), Some(vec![0xFF, 0])));
     let raw = Record { key: Some(vec![0x80]), payload: Some(vec![0xC0]), headers: Vec::new() };
     let none = Record::without_key("");
-    FileLetters::open(&path).unwrap().bury(&[letter(1, record), letter(2, raw)]).unwrap();
+    FileDeadLetters::open(&path).unwrap().write(&[letter(1, record), letter(2, raw)]).unwrap();
     // A process that dies while it writes leaves half a line.
     std::fs::OpenOptions::new()
         .append(true)
         .open(&path)
         .and_then(|mut file| std::io::Write::write_all(&mut file, b"{\"stream\": \"ord"))
         .unwrap();
-    FileLetters::open(&path).unwrap().bury(&[letter(3, none)]).unwrap();
+    FileDeadLetters::open(&path).unwrap().write(&[letter(3, none)]).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -401,13 +403,13 @@ fn a_file_of_dead_letters_has_one_line_for_each() {
 fn a_file_of_dead_letters_may_have_several_writers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dead.ndjson");
-    let mut writers = [0, 1].map(|_| FileLetters::open(&path).unwrap());
+    let mut writers = [0, 1].map(|_| FileDeadLetters::open(&path).unwrap());
     std::thread::scope(|scope| {
         for (first, writer) in writers.iter_mut().enumerate() {
             scope.spawn(move || {
                 for number in 0..50 {
                     let number = 2 * number + first as u64;
-                    writer.bury(&[letter(number, Record::new("ann", "1 book"))]).unwrap();
+                    writer.write(&[letter(number, Record::new("ann", "1 book"))]).unwrap();
                 }
             });
         }
@@ -423,7 +425,7 @@ fn a_file_of_dead_letters_may_have_several_writers() {
 fn dead_letters_in_a_journal_are_records_with_headers() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path().join("dead.journal")).unwrap();
-    JournalLetters::new(journal.clone()).bury(&[letter(5, Record::new("ann", "x"))]).unwrap();
+    JournalDeadLetters::new(journal.clone()).write(&[letter(5, Record::new("ann", "x"))]).unwrap();
     let records = journal.read(Position::ZERO, 10).unwrap();
     assert_eq!((records.len(), records[0].record.payload()), (1, &b"x"[..]));
     let header = |name: &str| {

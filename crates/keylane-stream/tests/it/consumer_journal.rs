@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::place;
-use crate::consuming::{Book, Dice, PATIENCE, Watched, eventually, keyed, number, quick, survey};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
+use crate::consuming::{Book, Dice, PATIENCE, Watched, eventually, keyed, number, quick, status};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
 use keylane_stream::journal::{Journal, JournalSource, Retain};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::{Position, Record};
 
 #[test]
@@ -80,7 +80,7 @@ fn a_second_consumer_of_a_group_takes_over_when_the_first_ends() {
     journal.append(&keyed(10, 10)).unwrap();
     seen.until(|seen| seen.len() == 11);
     assert!(seen.get().iter().all(|(name, _)| *name == "first"));
-    assert!(survey(&second).partitions.is_empty());
+    assert!(status(&second).partitions.is_empty());
     first.stop(PATIENCE);
     journal.append(&keyed(11, 11)).unwrap();
     seen.until(|seen| seen.len() == 12);
@@ -149,11 +149,11 @@ fn a_damaged_journal_ends_its_consumer_with_what_was_done() {
     let journal = Journal::open(&path).unwrap();
     let source = JournalSource::new(journal.clone(), "g").to_the_end();
     // So that most of what is good has been done when the next is read.
-    let consumer = Consumer::builder(source).most_incomplete(10, usize::MAX);
+    let consumer = Consumer::builder(source).max_in_flight(10, usize::MAX);
     let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(()));
     let ended = consumer.unwrap().wait();
-    let Why::Source(_) = &ended.why else { panic!("{:?}", ended.why) };
-    assert!(ended.why.to_string().contains("1024"), "{}", ended.why);
+    let StopReason::Source(_) = &ended.reason else { panic!("{:?}", ended.reason) };
+    assert!(ended.reason.to_string().contains("1024"), "{}", ended.reason);
     // What had not begun by then is not done.
     let progress = journal.committed("g").unwrap().unwrap();
     let done = (0..1_024).filter(|at| progress.is_done(Position::new(*at))).count();
@@ -165,7 +165,7 @@ fn a_damaged_journal_ends_its_consumer_with_what_was_done() {
 fn scenario(builder: Builder) -> BTreeMap<Option<Vec<u8>>, Vec<(u64, u32)>> {
     let seen = Watched::new(BTreeMap::<_, Vec<_>>::new());
     let sees = seen.clone();
-    let policy = Policy::new(quick(4, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(4, OnExhausted::Skip)).unwrap();
     let consumer = builder.threads(4).retry(policy, |_| ()).start(move |attempt: &Attempt| {
         let seen = (number(attempt), attempt.number());
         sees.change(|all| all.entry(attempt.key().map(<[u8]>::to_vec)).or_default().push(seen));
@@ -174,7 +174,7 @@ fn scenario(builder: Builder) -> BTreeMap<Option<Vec<u8>>, Vec<(u64, u32)>> {
             _ => Ok(()),
         }
     });
-    assert!(matches!(consumer.unwrap().wait().why, Why::Exhausted));
+    assert!(matches!(consumer.unwrap().wait().reason, StopReason::Exhausted));
     seen.get()
 }
 

@@ -7,22 +7,23 @@ use std::time::Duration;
 
 use crate::consuming::{Dice, Door, Watched, eventually, held, keyed, number, quick};
 use keylane_stream::consumer::{
-    Attempt, Batch, BatchBy, Builder, Consumer, FailedAt, Failure, NoKey, WaitsFor, Why,
+    Attempt, BatchBy, BatchConfig, Builder, Consumer, FailedAt, Failure, StopReason, UnkeyedPolicy,
+    WaitReason,
 };
-use keylane_stream::dead_letters::{BuryError, DeadLetters, Letter};
+use keylane_stream::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::{Partition, Record};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MOMENT: Duration = Duration::from_micros(200);
 
-fn batch(most: usize, linger: Duration) -> Batch {
-    Batch { most, linger, split: false, by: BatchBy::Key }
+fn batch(max_records: usize, linger: Duration) -> BatchConfig {
+    BatchConfig { max_records, linger, split: false, by: BatchBy::Key }
 }
 
-fn builder(stream: &MemoryStream, attempts: u32, last: Last) -> Builder {
-    let policy = Policy::new(quick(attempts, last)).unwrap();
+fn builder(stream: &MemoryStream, attempts: u32, on_exhausted: OnExhausted) -> Builder {
+    let policy = RetryPolicy::new(quick(attempts, on_exhausted)).unwrap();
     Consumer::builder(stream.source()).threads(3).retry(policy, |_| ())
 }
 
@@ -49,10 +50,11 @@ fn a_batch_has_consecutive_records_of_one_key_and_waits_until_it_is_full() {
     let stream = stream((0..100).map(|number| (number % 4, number)));
     let seen = Seen::default();
     let notes = seen.clone();
-    let consumer = builder(&stream, 1, Last::Stop).start_batches(batch(5, HOUR), move |them| {
-        note(&notes, them);
-        Ok::<_, Failure>(())
-    });
+    let consumer =
+        builder(&stream, 1, OnExhausted::Stop).start_batches(batch(5, HOUR), move |them| {
+            note(&notes, them);
+            Ok::<_, Failure>(())
+        });
     assert_eq!(consumer.unwrap().wait().counts.handled, 100);
     let mut seen = seen.get();
     seen.sort_unstable();
@@ -67,7 +69,7 @@ fn a_batch_has_consecutive_records_of_one_key_and_waits_until_it_is_full() {
 fn a_part_of_a_batch_does_not_wait_for_ever() {
     let stream = stream((0..7).map(|number| (number % 2, number)));
     let consumer =
-        builder(&stream, 1, Last::Stop)
+        builder(&stream, 1, OnExhausted::Stop)
             .start_batches(batch(1_000, Duration::from_millis(2)), |_: &[Attempt]| {
                 Ok::<_, Failure>(())
             });
@@ -80,15 +82,16 @@ fn what_came_while_a_batch_ran_is_the_next_one() {
     stream.push_all(0, (0..2).map(|number| keyed("k", number)));
     let (seen, door) = (Seen::default(), Door::closed());
     let (notes, waits) = (seen.clone(), door.clone());
-    let consumer = builder(&stream, 1, Last::Stop).start_batches(batch(2, HOUR), move |them| {
-        note(&notes, them);
-        waits.pass();
-        Ok::<_, Failure>(())
-    });
+    let consumer =
+        builder(&stream, 1, OnExhausted::Stop).start_batches(batch(2, HOUR), move |them| {
+            note(&notes, them);
+            waits.pass();
+            Ok::<_, Failure>(())
+        });
     let consumer = consumer.unwrap();
     seen.until(|seen| seen.len() == 1);
     stream.push_all(0, (2..6).map(|number| keyed("k", number)));
-    eventually(|| held(&consumer, 0).incomplete == 6);
+    eventually(|| held(&consumer, 0).in_flight == 6);
     assert_eq!(seen.get().len(), 1, "one of a key at a time");
     door.open();
     seen.until(|seen| seen.len() == 3);
@@ -101,7 +104,7 @@ fn a_record_that_is_in_order_with_none_is_alone_and_does_not_wait() {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..20).map(|number: u64| Record { key: None, ..keyed("", number) }));
     stream.exhaust();
-    let builder = builder(&stream, 1, Last::Stop).no_key(NoKey::Unordered);
+    let builder = builder(&stream, 1, OnExhausted::Stop).unkeyed(UnkeyedPolicy::Unordered);
     let consumer = builder.start_batches(batch(10, HOUR), |them: &[Attempt]| match them.len() {
         1 => Ok(()),
         _ => Err(Failure::from("they are in no order")),
@@ -117,7 +120,7 @@ fn by_partition_the_batches_are_of_a_partition() {
     }
     stream.exhaust();
     let next = Arc::new(Mutex::new(HashMap::<Partition, u64>::new()));
-    let builder = builder(&stream, 1, Last::Stop).by_partition();
+    let builder = builder(&stream, 1, OnExhausted::Stop).by_partition();
     let consumer = builder.start_batches(batch(10, HOUR), move |them: &[Attempt]| {
         assert!(them.iter().all(|one| one.partition() == them[0].partition()));
         let mut next = next.lock().unwrap();
@@ -182,8 +185,8 @@ fn random(seed: u64, split: bool) {
     let stream = stream(records);
     let models = model.clone();
     let chance = Mutex::new(dice);
-    let builder = builder(&stream, 1_000, Last::Stop).most_incomplete(100, 1 << 20);
-    let batch = Batch { split, ..batch(most, linger) };
+    let builder = builder(&stream, 1_000, OnExhausted::Stop).max_in_flight(100, 1 << 20);
+    let batch = BatchConfig { split, ..batch(most, linger) };
     let consumer = builder.start_batches(batch, move |them: &[Attempt]| {
         models.lock().unwrap().begin(them, most);
         let (roll, index) = {
@@ -205,7 +208,7 @@ fn random(seed: u64, split: bool) {
         result
     });
     let ended = consumer.unwrap().wait();
-    assert!(matches!(ended.why, Why::Exhausted), "{}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Exhausted), "{}", ended.reason);
     assert_eq!(ended.counts.handled, 1_500);
     model.lock().unwrap().check();
 }
@@ -225,9 +228,9 @@ fn with_a_bad_one(split: bool, names: bool) -> (Vec<Vec<u64>>, u64, u64) {
     let stream = stream((0..10).map(|number| (1, number)));
     let seen = Seen::default();
     let notes = seen.clone();
-    let batch = Batch { split, ..batch(10, HOUR) };
+    let batch = BatchConfig { split, ..batch(10, HOUR) };
     let consumer =
-        builder(&stream, 3, Last::Skip).start_batches(batch, move |them: &[Attempt]| {
+        builder(&stream, 3, OnExhausted::Skip).start_batches(batch, move |them: &[Attempt]| {
             note(&notes, them);
             match them.iter().position(|attempt| number(attempt) == 4) {
                 Some(index) if names => Err(FailedAt::new(index, "number 4 is bad").into()),
@@ -275,9 +278,9 @@ struct Gated {
 }
 
 impl DeadLetters for Gated {
-    fn bury(&mut self, letters: &[Letter]) -> Result<(), BuryError> {
+    fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
         self.door.pass();
-        let number = |letter: &Letter| {
+        let number = |letter: &DeadLetter| {
             std::str::from_utf8(letter.record.payload()).unwrap().parse::<u64>().unwrap()
         };
         self.seen.change(|seen| seen.extend(letters.iter().map(number)));
@@ -291,7 +294,7 @@ fn dead_letters_of_a_batch_are_written_in_order_and_the_key_waits_for_them() {
     let (door, letters, seen) = (Door::closed(), Watched::new(Vec::new()), Seen::default());
     let (notes, waits) = (seen.clone(), door.clone());
     let gated = Gated { door: door.clone(), seen: letters.clone() };
-    let consumer = builder(&stream, 1, Last::DeadLetter)
+    let consumer = builder(&stream, 1, OnExhausted::DeadLetter)
         .dead_letters(gated)
         .start_batches(batch(4, HOUR), move |them: &[Attempt]| {
             note(&notes, them);
@@ -316,7 +319,7 @@ fn a_key_that_stops_in_the_middle_of_a_batch_leaves_the_others_going() {
     let stream = stream((0..40).map(|number| (number % 2, number)));
     let seen = Seen::default();
     let notes = seen.clone();
-    let consumer = builder(&stream, 2, Last::StopKey)
+    let consumer = builder(&stream, 2, OnExhausted::StopKey)
         .start_batches(batch(5, MOMENT), move |them: &[Attempt]| {
             note(&notes, them);
             match them.iter().position(|attempt| number(attempt) == 13) {
@@ -329,7 +332,7 @@ fn a_key_that_stops_in_the_middle_of_a_batch_leaves_the_others_going() {
     // Of the even ones all, of the odd ones those before it.
     assert_eq!(ended.counts.handled, 20 + 6);
     assert_eq!(ended.stopped.len(), 1);
-    assert_eq!(ended.stopped[0].record.why, WaitsFor::Stopped);
+    assert_eq!(ended.stopped[0].record.reason, WaitReason::Stopped);
     assert_eq!(stream.committed(0).watermark().get(), 13);
     let after = |batch: &Vec<u64>| batch[0] % 2 == 1 && batch[0] > 13;
     assert!(!seen.get().iter().any(after), "{:?}", seen.get());
@@ -339,15 +342,15 @@ fn a_key_that_stops_in_the_middle_of_a_batch_leaves_the_others_going() {
 fn what_waits_for_company_is_let_go_of_when_the_partition_is_and_comes_again() {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..3).map(|number| keyed("k", number)));
-    let first = builder(&stream, 1, Last::Stop)
+    let first = builder(&stream, 1, OnExhausted::Stop)
         .start_batches(batch(10, HOUR), |_: &[Attempt]| Ok::<_, Failure>(()))
         .unwrap();
-    eventually(|| held(&first, 0).incomplete == 3);
+    eventually(|| held(&first, 0).in_flight == 3);
     let ended = first.stop(HOUR);
     assert_eq!((ended.counts.handled, ended.abandoned), (0, 0));
     stream.push_all(0, (3..10).map(|number| keyed("k", number)));
     stream.exhaust();
-    let second = builder(&stream, 1, Last::Stop)
+    let second = builder(&stream, 1, OnExhausted::Stop)
         .start_batches(batch(10, HOUR), |_: &[Attempt]| Ok::<_, Failure>(()))
         .unwrap();
     assert_eq!(second.wait().counts.handled, 10);
@@ -361,8 +364,8 @@ fn a_batch_that_runs_when_its_partition_is_wanted_is_awaited_and_then_another_me
     stream.push_all(0, records.iter().map(|(key, number)| keyed(key, *number)));
     let member = |model: &Arc<Mutex<Model>>| {
         let model = model.clone();
-        builder(&stream, 50, Last::Stop)
-            .most_incomplete(60, 1 << 20)
+        builder(&stream, 50, OnExhausted::Stop)
+            .max_in_flight(60, 1 << 20)
             .start_batches(batch(6, MOMENT), move |them: &[Attempt]| {
                 model.lock().unwrap().begin(them, 6);
                 let sum: u64 = them.iter().map(|it| number(it) + u64::from(it.number())).sum();
@@ -384,7 +387,7 @@ fn a_batch_that_runs_when_its_partition_is_wanted_is_awaited_and_then_another_me
         eventually(|| stream.owner(0) == Some(to));
         let before = stream.committed(0).watermark();
         let is_further = || {
-            let held = members[to].survey().map_or(vec![], |survey| survey.partitions);
+            let held = members[to].status().map_or(vec![], |status| status.partitions);
             held.iter().any(|held| held.watermark > before) || before.get() == 600
         };
         eventually(is_further);
@@ -401,11 +404,13 @@ fn the_handler_is_gone_when_the_consumer_has_ended() {
     let stream = stream((0..50).map(|number| (number % 5, number)));
     let captured = Arc::new(());
     let watched = Arc::downgrade(&captured);
-    let consumer =
-        builder(&stream, 1, Last::Stop).start_batches(batch(3, MOMENT), move |_: &[Attempt]| {
+    let consumer = builder(&stream, 1, OnExhausted::Stop).start_batches(
+        batch(3, MOMENT),
+        move |_: &[Attempt]| {
             let _ = &captured;
             Ok::<_, Failure>(())
-        });
+        },
+    );
     consumer.unwrap().wait();
     assert!(watched.upgrade().is_none(), "somebody still has it");
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::consuming::{Dice, Door, PATIENCE, Watched, quick};
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
 use keylane_stream::lines::{FileSource, PipeSource};
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::source::{Event, Source, SourceError};
 use tempfile::TempDir;
 
@@ -26,7 +26,7 @@ fn first_word(line: &Record) -> Option<Vec<u8>> {
 }
 
 fn builder(source: FileSource) -> Builder {
-    let policy = Policy::new(quick(1, Last::StopKey)).unwrap();
+    let policy = RetryPolicy::new(quick(1, OnExhausted::StopKey)).unwrap();
     Consumer::builder(source).threads(4).by(first_word).retry(policy, |_| ())
 }
 
@@ -43,7 +43,7 @@ fn handled(source: FileSource) -> Vec<String> {
         Ok(())
     });
     let ended = consumer.unwrap().wait();
-    assert!(matches!(ended.why, Why::Exhausted), "{}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Exhausted), "{}", ended.reason);
     let mut seen = seen.get();
     seen.sort();
     seen.into_iter().map(|(_, line)| line).collect()
@@ -223,7 +223,7 @@ fn a_pipe_is_read_to_its_end() {
     write.write_all(b"the last").unwrap();
     drop(write);
     let ended = consumer.wait();
-    assert!(matches!(ended.why, Why::Exhausted));
+    assert!(matches!(ended.reason, StopReason::Exhausted));
     assert_eq!(ended.counts.handled, 5_003);
 }
 
@@ -237,7 +237,7 @@ fn a_pipe_that_fails_ends_its_consumer() {
     }
     let source = PipeSource::new("stdin", Failing).unwrap();
     let ended = Consumer::builder(source).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
-    assert_eq!(ended.why.to_string(), "cannot read stdin: unplugged");
+    assert_eq!(ended.reason.to_string(), "cannot read stdin: unplugged");
 }
 
 /// It looked like the end of its input.
@@ -253,7 +253,7 @@ fn a_pipe_whose_reader_panics_ends_its_consumer() {
     }
     let source = PipeSource::new("stdin", Panicking(false)).unwrap();
     let ended = Consumer::builder(source).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
-    assert_eq!(ended.why.to_string(), "cannot read stdin: its reader has panicked");
+    assert_eq!(ended.reason.to_string(), "cannot read stdin: its reader has panicked");
 }
 
 /// An input without a line, which takes as long to let go of as the door is closed.

@@ -6,9 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::consuming::{Book, Dice, Watched, keyed, number, quick};
-use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, NoKey, Why};
+use keylane_stream::consumer::{
+    Ack, Attempt, Builder, Consumer, Failure, StopReason, UnkeyedPolicy,
+};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::{Position, Record};
 
 const PARTITIONS: u32 = 3;
@@ -27,7 +29,7 @@ fn many_records(seed: u64) -> (MemoryStream, Builder) {
         }
     }
     stream.exhaust();
-    let policy = Policy::new(quick(20, Last::Stop)).unwrap();
+    let policy = RetryPolicy::new(quick(20, OnExhausted::Stop)).unwrap();
     let builder = Consumer::builder(stream.source()).retry(policy, |_| ());
     (stream, builder)
 }
@@ -40,7 +42,7 @@ fn fails(attempt: &Attempt) -> bool {
 
 fn check_all(stream: &MemoryStream, consumer: Consumer, book: &Watched<Book>) {
     let ended = consumer.wait();
-    assert!(matches!(ended.why, Why::Exhausted), "{:?}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Exhausted), "{:?}", ended.reason);
     assert_eq!(ended.counts.handled, RECORDS);
     book.change(|book| {
         book.check(RECORDS as usize);
@@ -197,7 +199,7 @@ fn records_without_a_key_are_one_line_or_none() {
     let (order, most) = handled(3, |builder| builder);
     assert!(without(&order).is_sorted());
     assert_eq!(most, 3, "two keys, and those without");
-    let (_, most) = handled(8, |builder| builder.no_key(NoKey::Unordered));
+    let (_, most) = handled(8, |builder| builder.unkeyed(UnkeyedPolicy::Unordered));
     assert_eq!(most, 8);
 }
 
@@ -208,9 +210,9 @@ fn records_without_a_key_can_be_refused() {
     stream.push(0, Record::without_key("2"));
     stream.push(0, Record::new("a", "3"));
     stream.exhaust();
-    let policy = Policy::new(quick(5, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(5, OnExhausted::Skip)).unwrap();
     let consumer = Consumer::builder(stream.source())
-        .no_key(NoKey::Reject)
+        .unkeyed(UnkeyedPolicy::Reject)
         .retry(policy, |failure| assert!(matches!(failure, Failure::NoKey)))
         .start(|attempt: &Attempt| {
             assert!(attempt.key().is_some());

@@ -9,12 +9,12 @@ use crate::consuming::{Dice, Door, Watched, eventually, held, keyed, number, qui
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Outbox};
 use keylane_stream::journal::{Journal, JournalSource};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::sink::{JournalSink, Sink, SinkError};
 use keylane_stream::{Position, Record};
 
 fn builder(stream: &MemoryStream, attempts: u32) -> Builder {
-    let policy = Policy::new(quick(attempts, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(attempts, OnExhausted::Skip)).unwrap();
     Consumer::builder(stream.source()).threads(3).retry(policy, |_| ())
 }
 
@@ -116,7 +116,7 @@ fn a_record_is_done_and_its_key_goes_on_when_the_output_is_written() {
     first.sort_unstable();
     assert_eq!(first, [0, 2]);
     let stands = held(&consumer, 0);
-    assert_eq!((stands.incomplete, stands.watermark), (3, Position::new(0)));
+    assert_eq!((stands.in_flight, stands.watermark), (3, Position::new(0)));
     door.open();
     assert_eq!(consumer.wait().counts.handled, 3);
     assert_eq!((begun.get()[2], written.get().len()), (1, 3));
@@ -131,7 +131,7 @@ fn an_output_that_is_refused_fails_its_record_and_no_other() {
     let attempts = Watched::new(0);
     let (tries, classes) = (attempts.clone(), Watched::new(vec![]));
     let seen = classes.clone();
-    let policy = Policy::new(quick(3, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(3, OnExhausted::Skip)).unwrap();
     let builder = builder(&stream, 3).retry(policy, move |failure: &Failure| {
         let ours = failure.downcast_ref::<SinkError>().is_some();
         seen.change(|seen| seen.push((ours, failure.to_string())));
@@ -192,7 +192,7 @@ fn what_is_given_up_is_not_written() {
     });
     let consumer = consumer.unwrap();
     sent.until(|sent| *sent == 2);
-    consumer.remote().stop(Duration::ZERO);
+    consumer.handle().stop(Duration::ZERO);
     assert_eq!(consumer.wait().abandoned, 2);
     door.open();
     drop(outbox);

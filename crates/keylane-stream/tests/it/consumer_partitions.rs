@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::consuming::{
-    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, survey,
+    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, status,
 };
 use keylane_stream::Position;
-use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, HeldBy, Why};
+use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, PauseReason, StopReason};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
+use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::source::CommitError;
 
 fn builder(stream: &MemoryStream) -> Builder {
@@ -56,8 +56,8 @@ fn what_runs_is_awaited_before_a_partition_is_given_back() {
     stream.move_to(0, 1);
     // The other partition goes on meanwhile.
     stream.push(1, keyed("quick", 0));
-    eventually(|| survey(&first).counts.handled == 1);
-    eventually(|| survey(&first).partitions.len() == 2);
+    eventually(|| status(&first).counts.handled == 1);
+    eventually(|| status(&first).partitions.len() == 2);
     assert_eq!(stream.owner(0), Some(0));
     assert_eq!(second.change(|book| book.attempts), 0);
 
@@ -65,7 +65,7 @@ fn what_runs_is_awaited_before_a_partition_is_given_back() {
     second.until(|book| book.done.len() == 1);
     // The one that ran was done, and the one behind it was not begun.
     assert_eq!(began.get(), 1);
-    assert_eq!(survey(&first).counts.handled, 2);
+    assert_eq!(status(&first).counts.handled, 2);
     assert_eq!(first.stop(PATIENCE).counts.fenced, 0);
     let ended = next.stop(PATIENCE);
     assert_eq!((ended.counts.handled, ended.counts.repeated), (1, 0));
@@ -93,7 +93,7 @@ fn progress_is_stored_while_a_partition_waits_to_be_given_back() {
     began.until(|began| *began == 2);
     let next = self::builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
     stream.move_to(0, 1);
-    eventually(|| held(&owner, 0).held_by == Some(HeldBy::Closing));
+    eventually(|| held(&owner, 0).paused_by == Some(PauseReason::Closing));
     // It ends after the partition was asked for, while another record of it runs.
     one.open();
     eventually(|| stream.committed(0).watermark() == Position::new(1));
@@ -110,7 +110,7 @@ fn what_runs_too_long_is_fenced() {
     stream.push(0, keyed("slow", 0));
     let (door, current) = (Door::closed(), Watched::new(None));
     let (doors, says) = (door.clone(), current.clone());
-    let first = builder(&stream).stop_within(Duration::from_millis(30));
+    let first = builder(&stream).shutdown_timeout(Duration::from_millis(30));
     let first = first.start_with_acks(move |attempt: Attempt, ack: Ack| {
         let (door, says) = (doors.clone(), says.clone());
         thread::spawn(move || {
@@ -134,7 +134,7 @@ fn what_runs_too_long_is_fenced() {
     // The zombie comes back: its answer changes nothing.
     door.open();
     current.until(|current| *current == Some(false));
-    eventually(|| survey(&first).counts.fenced == 1);
+    eventually(|| status(&first).counts.fenced == 1);
     assert_eq!(first.stop(PATIENCE).counts.handled, 0);
     assert_eq!(second.stop(PATIENCE).counts.handled, 1);
     assert_eq!(stream.committed(0).watermark(), Position::new(1));
@@ -149,15 +149,15 @@ fn a_lost_partition_commits_nothing_more() {
     let hour = Duration::from_secs(3600);
     let first = builder(&stream).commit(hour, u64::MAX).start(waits_at(&door, &began)).unwrap();
     began.until(|began| *began == 1);
-    eventually(|| survey(&first).counts.handled == 1);
+    eventually(|| status(&first).counts.handled == 1);
     stream.steal_for(0, 1);
-    eventually(|| survey(&first).partitions.is_empty());
+    eventually(|| status(&first).partitions.is_empty());
     door.open();
-    eventually(|| survey(&first).counts.fenced == 1);
+    eventually(|| status(&first).counts.fenced == 1);
     assert_eq!(stream.committed(0).end(), Position::ZERO);
     // Both come again for the one who has it now.
     let second = builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
-    eventually(|| survey(&second).counts.handled == 2);
+    eventually(|| status(&second).counts.handled == 2);
     drop((first, second));
 }
 
@@ -179,7 +179,7 @@ fn a_partition_that_comes_back_begins_anew() {
     let consumer = consumer.unwrap();
     began.until(|began| began.len() == 1);
     stream.steal_for(0, 0);
-    eventually(|| survey(&consumer).partitions.iter().any(|held| held.epoch == 2));
+    eventually(|| status(&consumer).partitions.iter().any(|held| held.epoch == 2));
     // What still runs of the first stretch keeps its key from the second one.
     assert_eq!(began.get(), [(0, 1)]);
     door.open();
@@ -194,17 +194,17 @@ fn what_waits_for_an_attempt_does_not_keep_its_key_from_a_partition_that_comes_b
     let stream = MemoryStream::new("t", 1);
     stream.push(0, keyed("a", 0));
     let hour = Duration::from_secs(3600);
-    let backoff = Backoff { first: hour, factor: 1, longest: hour, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::FOREVER, backoff, last: Last::Stop };
-    let consumer = builder(&stream).retry(Policy::new(rule).unwrap(), |_| ());
+    let backoff = Backoff { first: hour, factor: 1, max: hour, jitter: Jitter::None };
+    let rule = Rule { limit: Limit::FOREVER, backoff, on_exhausted: OnExhausted::Stop };
+    let consumer = builder(&stream).retry(RetryPolicy::new(rule).unwrap(), |_| ());
     let consumer = consumer.start(|attempt: &Attempt| match attempt.epoch() {
         1 => Err(std::io::Error::other("in an hour")),
         _ => Ok(()),
     });
     let consumer = consumer.unwrap();
-    eventually(|| survey(&consumer).partitions.iter().any(|held| held.blocked_count == 1));
+    eventually(|| status(&consumer).partitions.iter().any(|held| held.blocked_count == 1));
     stream.steal_for(0, 0);
-    eventually(|| survey(&consumer).counts.handled == 1);
+    eventually(|| status(&consumer).counts.handled == 1);
     assert_eq!(consumer.stop(PATIENCE).counts.handled, 1);
 }
 
@@ -215,11 +215,11 @@ fn a_consumer_stops_in_time_and_says_what_it_left() {
     let (door, began) = (Door::closed(), Watched::new(0));
     let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
     began.until(|began| *began == 1);
-    eventually(|| survey(&consumer).counts.handled == 1);
+    eventually(|| status(&consumer).counts.handled == 1);
     let start = Instant::now();
     let ended = consumer.stop(Duration::from_millis(50));
     assert!(start.elapsed() < Duration::from_secs(20), "the handler never ends");
-    assert!(matches!(ended.why, Why::Asked));
+    assert!(matches!(ended.reason, StopReason::Asked));
     assert_eq!((ended.abandoned, ended.counts.handled), (1, 1));
     assert!(stream.committed(0).is_done(Position::new(1)));
     assert_eq!(stream.committed(0).watermark(), Position::ZERO);
@@ -237,7 +237,8 @@ fn a_clean_stop_repeats_nothing() {
     for round in 0..20 {
         let books = book.clone();
         let consumer = builder(&stream).commit(Duration::from_secs(3600), u64::MAX);
-        let consumer = consumer.retry(Policy::new(quick(99, Last::Stop)).unwrap(), |_| ());
+        let consumer =
+            consumer.retry(RetryPolicy::new(quick(99, OnExhausted::Stop)).unwrap(), |_| ());
         let consumer = consumer.start(move |attempt: &Attempt| {
             books.change(|book| book.begin(attempt));
             let fails = number(attempt).is_multiple_of(5) && attempt.number() < 3;
@@ -269,12 +270,12 @@ fn a_second_request_to_stop_hurries_the_first() {
     let (door, began) = (Door::closed(), Watched::new(0));
     let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
     began.until(|began| *began == 1);
-    let remote = consumer.remote();
-    remote.stop(Duration::from_secs(3600));
-    eventually(|| remote.survey(PATIENCE).is_some_and(|survey| survey.stopping));
-    remote.stop(Duration::ZERO);
+    let handle = consumer.handle();
+    handle.stop(Duration::from_secs(3600));
+    eventually(|| handle.status(PATIENCE).is_some_and(|status| status.stopping));
+    handle.stop(Duration::ZERO);
     assert_eq!(consumer.wait().abandoned, 1);
-    assert!(remote.survey(PATIENCE).is_none());
+    assert!(handle.status(PATIENCE).is_none());
     door.open();
 }
 
@@ -287,7 +288,7 @@ fn a_partition_that_is_wanted_back_while_its_consumer_stops_is_awaited_too() {
     let (door, began) = (Door::closed(), Watched::new(0));
     let consumer = builder(&stream).start(waits_at(&door, &began)).unwrap();
     began.until(|began| *began == 1);
-    consumer.remote().stop(Duration::from_secs(3600));
+    consumer.handle().stop(Duration::from_secs(3600));
     stream.move_to(0, 1);
     // Since then the source has been polled a few times.
     let idle = || held(&consumer, 0).without_progress;
@@ -307,9 +308,9 @@ fn commits_that_are_refused_for_now_are_tried_again() {
     stream.push_all(0, (0..10).map(|number| keyed(number, number)));
     let consumer = builder(&stream).commit(Duration::ZERO, 1);
     let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
-    eventually(|| survey(&consumer).counts.failed_commits >= 3);
+    eventually(|| status(&consumer).counts.failed_commits >= 3);
     // Handling goes on.
-    eventually(|| survey(&consumer).counts.handled == 10);
+    eventually(|| status(&consumer).counts.handled == 10);
     stream.refuse_commits(None);
     eventually(|| stream.committed(0).watermark() == Position::new(10));
     assert_eq!(consumer.stop(PATIENCE).abandoned, 0);
@@ -327,7 +328,7 @@ fn a_storm_of_rebalances_keeps_the_order_and_loses_nothing() {
         let consumers: Vec<_> = (0..3)
             .map(|_| {
                 let books = book.clone();
-                let policy = Policy::new(quick(99, Last::Stop)).unwrap();
+                let policy = RetryPolicy::new(quick(99, OnExhausted::Stop)).unwrap();
                 let consumer = builder(&stream).retry(policy, |_| ());
                 let consumer = consumer.commit(Duration::from_millis(1), 50);
                 let consumer = consumer.start(move |attempt: &Attempt| {

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::consuming::{Dice, keyed, number, quick};
-use keylane_stream::consumer::{Attempt, Consumer, Ended, Failure, Why};
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::consumer::{Attempt, Consumer, Failure, ShutdownReport, StopReason};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::sink::{Output, Sink, SinkError};
 use keylane_stream::source::{Assigned, Commit, Event, Source, SourceError};
 use keylane_stream::tracker::{MapLimit, Progress};
@@ -247,15 +247,15 @@ fn copies(number: u64) -> usize {
 }
 
 /// Copies until all is committed.
-fn run(seed: u64) -> (Model, Ended) {
+fn run(seed: u64) -> (Model, ShutdownReport) {
     let model = Model::new(seed);
     let dice = model.clone();
-    let policy = Policy::new(quick(1_000, Last::Stop)).unwrap();
+    let policy = RetryPolicy::new(quick(1_000, OnExhausted::Stop)).unwrap();
     let consumer = Consumer::builder(Moving::new(model.clone()))
         .threads(4)
-        .most_incomplete(60, 1 << 20)
+        .max_in_flight(60, 1 << 20)
         .commit(Duration::from_millis(1 + seed % 3), 5 + seed % 50)
-        .stop_within(Duration::from_micros(seed % 4 * 300))
+        .shutdown_timeout(Duration::from_micros(seed % 4 * 300))
         .retry(policy, |_| ())
         .start_producing(Into(model.clone()), move |attempt: &Attempt| {
             let roll = dice.roll(300);
@@ -268,7 +268,7 @@ fn run(seed: u64) -> (Model, Ended) {
         .unwrap();
     let until = Instant::now() + crate::consuming::PATIENCE;
     while model.lock().progress.iter().any(|progress| progress.watermark().get() < EACH) {
-        assert!(Instant::now() < until, "it did not come: {:?}", consumer.survey());
+        assert!(Instant::now() < until, "it did not come: {:?}", consumer.status());
         thread::sleep(Duration::from_millis(1));
     }
     (model, consumer.stop(Duration::from_secs(5)))
@@ -278,7 +278,7 @@ fn run(seed: u64) -> (Model, Ended) {
 fn what_is_committed_was_made_of_what_is_done_by_that_and_of_nothing_else() {
     for seed in 0..8 {
         let (model, ended) = run(seed);
-        assert!(matches!(ended.why, Why::Asked), "{}", ended.why);
+        assert!(matches!(ended.reason, StopReason::Asked), "{}", ended.reason);
         let mut keys: HashMap<_, Vec<u64>> = HashMap::new();
         for record in &model.lock().output {
             let number = std::str::from_utf8(record.payload()).unwrap().parse().unwrap();

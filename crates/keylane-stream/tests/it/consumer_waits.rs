@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::consuming::{Door, PATIENCE, Watched, eventually, keyed, survey};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
+use crate::consuming::{Door, PATIENCE, Watched, eventually, keyed, status};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
 use keylane_stream::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
 use keylane_stream::tracker::{MapLimit, Progress};
 use keylane_stream::{Delivered, Partition, Position};
@@ -243,7 +243,7 @@ fn with_one_done(script: &Script, commit_every: Duration) -> Consumer {
     script.push(0, 0, "a");
     let consumer = builder(script, commit_every).start(|_: &Attempt| Ok::<_, Failure>(()));
     let consumer = consumer.unwrap();
-    eventually(|| survey(&consumer).counts.handled == 1);
+    eventually(|| status(&consumer).counts.handled == 1);
     consumer
 }
 
@@ -257,7 +257,7 @@ fn for_the_answer_to_the_last_commit_when_the_time_to_stop_is_over() {
     let consumer = with_one_done(&script, HOUR);
     // By the source itself, for there is little time.
     script.change(|state| (state.answer, state.counts_from_commit) = (None, Some(Ok(()))));
-    consumer.remote().stop(Duration::ZERO);
+    consumer.handle().stop(Duration::ZERO);
     script.expect_waits();
     assert_eq!(consumer.wait().counts.commits, 1);
 }
@@ -269,7 +269,7 @@ fn until_the_last_commit_is_tried_again_when_the_time_to_stop_is_over() {
     script.change(|state| {
         (state.answer, state.counts_from_commit) = (Some(Err(for_now())), Some(Ok(())));
     });
-    consumer.remote().stop(Duration::ZERO);
+    consumer.handle().stop(Duration::ZERO);
     script.expect_waits();
     assert_eq!(consumer.wait().counts.commits, 1);
 }
@@ -282,7 +282,7 @@ fn until_a_commit_is_tried_again_that_was_refused_for_now() {
     script.count_after_a_commit();
     script.expect_waits();
     script.answer(Ok(()));
-    eventually(|| survey(&consumer).counts.commits == 1);
+    eventually(|| status(&consumer).counts.commits == 1);
     consumer.stop(PATIENCE);
 }
 
@@ -294,7 +294,7 @@ fn for_the_loss_of_a_partition_that_is_somebody_elses() {
     script.count_after_a_commit();
     script.expect_waits();
     script.tell(Event::Lost(vec![name(0)]));
-    eventually(|| survey(&consumer).partitions.is_empty());
+    eventually(|| status(&consumer).partitions.is_empty());
     assert_eq!(consumer.stop(PATIENCE).counts.failed_commits, 1);
 }
 
@@ -307,11 +307,11 @@ fn for_the_end_of_a_transaction_before_the_next_one_is_cut() {
     script.await_commit();
     // The other partition has something for the next one.
     script.push(1, 0, "b");
-    eventually(|| survey(&consumer).counts.handled == 2);
+    eventually(|| status(&consumer).counts.handled == 2);
     script.count();
     script.expect_waits();
     script.answer(Ok(()));
-    eventually(|| survey(&consumer).counts.commits == 2);
+    eventually(|| status(&consumer).counts.commits == 2);
     consumer.stop(PATIENCE);
 }
 
@@ -335,11 +335,11 @@ fn for_what_runs_of_a_partition_that_is_given_up() {
     });
     let consumer = consumer.unwrap();
     began.until(|began| *began == 2);
-    consumer.remote().stop(PATIENCE);
-    eventually(|| survey(&consumer).stopping);
+    consumer.handle().stop(PATIENCE);
+    eventually(|| status(&consumer).stopping);
     // What is done now is stored when the other one has ended, however often that is due before.
     quick.open();
-    eventually(|| survey(&consumer).counts.handled == 1);
+    eventually(|| status(&consumer).counts.handled == 1);
     script.count();
     // The first one has rounds from before. Of the others each has that in which it waits, and a few for what
     // it looks at; and not thousands.
@@ -360,7 +360,7 @@ fn for_what_runs_and_not_for_a_source_that_is_dead() {
     script.push(0, 1, "quick");
     let slow = Door::closed();
     let door = slow.clone();
-    let consumer = builder(&script, Duration::ZERO).stop_within(PATIENCE);
+    let consumer = builder(&script, Duration::ZERO).shutdown_timeout(PATIENCE);
     let consumer = consumer.start(move |attempt: &Attempt| {
         if attempt.key() == Some(b"slow") {
             door.pass();
@@ -375,6 +375,6 @@ fn for_what_runs_and_not_for_a_source_that_is_dead() {
     assert!(looks.iter().all(|look| look.timeout.is_zero()), "it is waited in: {looks:?}");
     slow.open();
     let ended = consumer.wait();
-    assert!(matches!(ended.why, Why::Source(_)), "{}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Source(_)), "{}", ended.reason);
     assert_eq!((ended.counts.handled, ended.abandoned), (2, 0));
 }

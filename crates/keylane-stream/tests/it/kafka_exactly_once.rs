@@ -13,9 +13,9 @@ use crate::kafka_support::{
     Driven, admin, committed, create_copied_topic, create_topic, end_of, fleeting, settings, until,
     wait, write,
 };
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Why};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
 use keylane_stream::kafka::{Client, KafkaSource, Protocol, Settings};
-use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
+use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::{Partition, Record};
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
@@ -148,12 +148,12 @@ fn wait_until_all_is_done(brokers: &str, count: u64) {
 
 fn builder(source: KafkaSource) -> Builder {
     let wait = Duration::from_millis(1);
-    let backoff = Backoff { first: wait, factor: 1, longest: wait, jitter: Jitter::Full };
-    let rule = Rule { limit: Limit::attempts(50), backoff, last: Last::Stop };
+    let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::Full };
+    let rule = Rule { limit: Limit::attempts(50), backoff, on_exhausted: OnExhausted::Stop };
     Consumer::builder(source)
         .threads(8)
         .commit(Duration::from_millis(50), 1_000)
-        .retry(Policy::new(rule).expect("it makes sense"), |_| ())
+        .retry(RetryPolicy::new(rule).expect("it makes sense"), |_| ())
 }
 
 /// The record as often as it is to be copied; now and then it takes a while, and now and then it fails.
@@ -193,7 +193,7 @@ fn a_broker_that_is_killed_in_the_middle_leaves_one_result_for_each_record() {
     let (source, output) = KafkaSource::join_exactly_once(member, BILLS).unwrap();
     let consumer = builder(source).start_producing(output, copier(2)).unwrap();
     let handled = |least: u64| {
-        until("some are handled", || (consumer.survey()?.counts.handled > least).then_some(()));
+        until("some are handled", || (consumer.status()?.counts.handled > least).then_some(()));
     };
     handled(500);
     second.kill();
@@ -221,15 +221,16 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
     };
     let start = |settings, output| {
         let (source, output) = KafkaSource::join_exactly_once(settings, output).unwrap();
-        let once = Rule { limit: Limit::attempts(1), last: Last::Skip, ..Rule::default() };
-        let policy = Policy::new(once).unwrap();
+        let once =
+            Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Skip, ..Rule::default() };
+        let policy = RetryPolicy::new(once).unwrap();
         builder(source).retry(policy, |_| ()).start_producing(output, large).unwrap()
     };
     // The topic takes less than the client thinks.
     create_topic_with(&brokers, "small", &[("max.message.bytes", "2000")]);
     // In a group of its own: what it could write before is done there.
     let ended = start(member_of("others", &brokers), "small").wait();
-    assert!(matches!(ended.why, Why::Source(_)), "{}", ended.why);
+    assert!(matches!(ended.reason, StopReason::Source(_)), "{}", ended.reason);
 
     let settings = member(&brokers);
     let client = settings.client.set("message.max.bytes", "3000");
@@ -299,12 +300,12 @@ fn copies_until_its_input_ends() {
     let (source, output) = KafkaSource::join_exactly_once(settings, BILLS).unwrap();
     let seed = u64::from(std::process::id());
     let consumer = builder(source)
-        .on_notice(move |notice| eprintln!("{seed}: {notice}"))
+        .on_event(move |notice| eprintln!("{seed}: {notice}"))
         .start_producing(output, copier(seed))
         .unwrap();
     io::stdin().read_to_end(&mut Vec::new()).expect("it is a pipe");
     let ended = consumer.stop(Duration::from_secs(20));
-    eprintln!("{seed}: {:?} {}", ended.counts, ended.why);
+    eprintln!("{seed}: {:?} {}", ended.counts, ended.reason);
 }
 
 /// How often a member is killed.

@@ -11,13 +11,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::consuming::{
-    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, survey,
+    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, status,
 };
 use crate::kafka_support::{committed, create_topic};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, HeldBy};
+use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, PauseReason};
 use keylane_stream::kafka::{Client, KafkaSource, Settings};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Policy, Rule};
+use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::{Position, Record};
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::ClientConfig;
@@ -63,7 +63,7 @@ fn write(brokers: &str, topic: &str, records: impl IntoIterator<Item = (u32, Rec
 
 /// How many records were handled so far.
 fn handled(consumer: &Consumer) -> u64 {
-    survey(consumer).counts.handled
+    status(consumer).counts.handled
 }
 
 /// What of a partition is stored, for a group with the topic's name.
@@ -130,7 +130,7 @@ fn g1_keys_keep_their_order_through_failures_and_changes_of_concurrency() {
     let done = || book.change(|book| book.done.len() as u64);
     // Of each life a part, in the middle of everything; the last one does the rest.
     for (threads, until) in [(2, 1_500), (32, 3_000), (1, 3_500), (8, RECORDS)] {
-        let policy = Policy::new(quick(50, Last::Stop)).unwrap();
+        let policy = RetryPolicy::new(quick(50, OnExhausted::Stop)).unwrap();
         let consumer = builder(&brokers, name).threads(threads).retry(policy, |_| ());
         let consumer = consumer.start(in_order(&book)).unwrap();
         eventually(|| done() >= until);
@@ -165,7 +165,7 @@ fn g6_a_stuck_key_holds_up_no_other_and_too_much_behind_it_only_its_partition() 
     write(&brokers, name, slow(1).chain(others(0)));
     let door = Door::closed();
     let consumer = builder(&brokers, name).threads(4).commit(Duration::from_millis(50), 1_000);
-    let consumer = consumer.most_incomplete(50, usize::MAX).start(slow_at(&door)).unwrap();
+    let consumer = consumer.max_in_flight(50, usize::MAX).start(slow_at(&door)).unwrap();
 
     // All others are done, and that is stored, while the first record is not.
     eventually(|| handled(&consumer) == KEYS);
@@ -174,12 +174,12 @@ fn g6_a_stuck_key_holds_up_no_other_and_too_much_behind_it_only_its_partition() 
 
     // Far more than may be incomplete: the partition is held back, the other one is not.
     write(&brokers, name, slow(20_000).chain(others(1)));
-    eventually(|| held(&consumer, 0).held_by == Some(HeldBy::Records));
+    eventually(|| held(&consumer, 0).paused_by == Some(PauseReason::Records));
     eventually(|| handled(&consumer) == 2 * KEYS);
     let full = held(&consumer, 0);
-    assert_eq!(full.incomplete, 50);
-    assert!(full.held <= 2_000, "{} wait in memory", full.held);
-    assert_eq!(held(&consumer, 1).held_by, None);
+    assert_eq!(full.in_flight, 50);
+    assert!(full.buffered <= 2_000, "{} wait in memory", full.buffered);
+    assert_eq!(held(&consumer, 1).paused_by, None);
     door.open();
     eventually(|| handled(&consumer) == 2 * KEYS + 20_001);
     consumer.stop(PATIENCE);
@@ -196,18 +196,18 @@ fn g12_a_partition_with_a_backlog_and_slow_keys_holds_up_none_of_ninety_nine_oth
     let backlog = (0..10 * EACH).map(|number| (0, keyed(format!("slow {}", number % 3), number)));
     write(&brokers, name, backlog);
     let door = Door::closed();
-    let consumer = builder(&brokers, name).threads(4).most_incomplete(100, usize::MAX);
+    let consumer = builder(&brokers, name).threads(4).max_in_flight(100, usize::MAX);
     let consumer = consumer.start(slow_at(&door)).unwrap();
-    eventually(|| held(&consumer, 0).held_by == Some(HeldBy::Records));
+    eventually(|| held(&consumer, 0).paused_by == Some(PauseReason::Records));
     // Now that one has all that it may, what the others have goes by.
     let others = (1..PARTITIONS)
         .flat_map(|partition| (0..EACH).map(move |number| (partition, keyed(number % 10, number))));
     write(&brokers, name, others);
     eventually(|| handled(&consumer) == u64::from(PARTITIONS - 1) * EACH);
     assert_eq!(held(&consumer, 0).watermark, Position::ZERO);
-    for partition in survey(&consumer).partitions {
-        let expected = (partition.partition.number() == 0).then_some(HeldBy::Records);
-        assert_eq!(partition.held_by, expected, "{}", partition.partition);
+    for partition in status(&consumer).partitions {
+        let expected = (partition.partition.number() == 0).then_some(PauseReason::Records);
+        assert_eq!(partition.paused_by, expected, "{}", partition.partition);
     }
     door.open();
     eventually(|| handled(&consumer) == u64::from(PARTITIONS - 1) * EACH + 10 * EACH);
@@ -260,12 +260,12 @@ fn waits_for_next_attempts() {
 /// Has all records fail once, and handled after this wait. How long there was nothing to do meanwhile, and what
 /// of the processor that took; none if that was no time to speak of.
 fn idle_time(brokers: &str, wait: Duration) -> Option<(Duration, Duration)> {
-    let backoff = Backoff { first: wait, factor: 1, longest: wait, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::attempts(2), backoff, last: Last::Stop };
+    let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::None };
+    let rule = Rule { limit: Limit::attempts(2), backoff, on_exhausted: OnExhausted::Stop };
     let group = format!("waits-for-{wait:?}");
     let source = KafkaSource::join(patient(brokers, "g8-waits", &group)).unwrap();
-    let consumer = Consumer::builder(source).threads(2).most_incomplete(20_000, usize::MAX);
-    let consumer = consumer.retry(Policy::new(rule).unwrap(), |_| ());
+    let consumer = Consumer::builder(source).threads(2).max_in_flight(20_000, usize::MAX);
+    let consumer = consumer.retry(RetryPolicy::new(rule).unwrap(), |_| ());
     let book = Watched::new(Waits::default());
     let notes = Arc::clone(&book);
     let consumer = consumer.start(move |attempt: &Attempt| {
@@ -332,8 +332,8 @@ fn holds_back_a_large_backlog() {
     let source = KafkaSource::join(Settings::new(client, [name], name)).unwrap();
     let consumer = Consumer::builder(source).threads(4);
     let door = Door::closed();
-    let consumer = consumer.most_incomplete(100_000, 4 * MIB).start(slow_at(&door)).unwrap();
-    eventually(|| held(&consumer, 0).held_by == Some(HeldBy::Bytes));
+    let consumer = consumer.max_in_flight(100_000, 4 * MIB).start(slow_at(&door)).unwrap();
+    eventually(|| held(&consumer, 0).paused_by == Some(PauseReason::Bytes));
     // While another partition goes on, nothing more of this one is fetched.
     write(&brokers, name, (0..20_000).map(|number| (1, keyed(number % 100, number))));
     eventually(|| handled(&consumer) == 20_000);
@@ -342,15 +342,15 @@ fn holds_back_a_large_backlog() {
     println!(
         "of 115 MiB in the topic {:.1} MiB are in memory, {} records taken on and {} held",
         grown as f64 / MIB as f64,
-        full.incomplete,
-        full.held
+        full.in_flight,
+        full.buffered
     );
     assert!(grown < 40 * MIB, "{} MiB", grown / MIB);
     assert!(
-        full.bytes <= 4 * MIB && full.held <= 2_000,
+        full.bytes <= 4 * MIB && full.buffered <= 2_000,
         "{} bytes, {} held",
         full.bytes,
-        full.held
+        full.buffered
     );
     door.open();
     consumer.stop(Duration::ZERO);
@@ -371,7 +371,7 @@ type Seen = BTreeMap<(u32, Option<Vec<u8>>), Vec<(u64, u32)>>;
 fn scenario(records: u64, builder: Builder) -> Seen {
     let seen = Watched::new(Seen::new());
     let sees = Arc::clone(&seen);
-    let policy = Policy::new(quick(4, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(4, OnExhausted::Skip)).unwrap();
     let consumer = builder.threads(4).retry(policy, |_| ()).start(move |attempt: &Attempt| {
         let this = (number(attempt), attempt.number());
         let lane = (attempt.partition().number(), attempt.key().map(<[u8]>::to_vec));
@@ -383,7 +383,7 @@ fn scenario(records: u64, builder: Builder) -> Seen {
     });
     let consumer = consumer.unwrap();
     eventually(|| {
-        let counts = survey(&consumer).counts;
+        let counts = status(&consumer).counts;
         counts.handled + counts.skipped == records
     });
     assert_eq!(consumer.stop(PATIENCE).abandoned, 0);

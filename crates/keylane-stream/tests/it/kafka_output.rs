@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::consuming::{Dice, Watched, eventually, held, keyed, number, quick, survey};
+use crate::consuming::{Dice, Watched, eventually, held, keyed, number, quick, status};
 use crate::kafka_support::{
     Driven, PATIENCE, committed, create_topic, end_of, mocked, settings, until,
 };
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure};
 use keylane_stream::kafka::{Client, KafkaOutput, KafkaSource};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Last, Policy};
+use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::{Partition, Record};
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::mocking::MockCluster;
@@ -28,7 +28,7 @@ fn stream(count: u64) -> MemoryStream {
 }
 
 fn builder(stream: &MemoryStream, attempts: u32) -> Builder {
-    let policy = Policy::new(quick(attempts, Last::Skip)).unwrap();
+    let policy = RetryPolicy::new(quick(attempts, OnExhausted::Skip)).unwrap();
     Consumer::builder(stream.source()).threads(4).retry(policy, |_| ())
 }
 
@@ -158,18 +158,18 @@ fn brokers_that_are_away_hold_records_back_and_nothing_fails_or_is_lost() {
     let made = Watched::new(0_u64);
     let counts = made.clone();
     let consumer = builder(&stream, 1)
-        .most_incomplete(100, 1 << 20)
+        .max_in_flight(100, 1 << 20)
         .start_producing(output, move |attempt: &Attempt| {
             counts.change(|made| *made += 1);
             Ok::<_, Failure>(vec![copy(attempt)])
         })
         .unwrap();
-    eventually(|| consumer.survey().is_some_and(|survey| survey.counts.handled > 200));
+    eventually(|| consumer.status().is_some_and(|status| status.counts.handled > 200));
     broker.kill();
     // As many as may be under way come to wait, and no more.
-    eventually(|| held(&consumer, 0).incomplete == 100);
+    eventually(|| held(&consumer, 0).in_flight == 100);
     let so_far = made.get();
-    assert!(so_far <= survey(&consumer).counts.handled + 100);
+    assert!(so_far <= status(&consumer).counts.handled + 100);
     broker.restart();
     let ended = consumer.wait().counts;
     assert_eq!((ended.handled, ended.failed_attempts, ended.skipped), (2_000, 0, 0));

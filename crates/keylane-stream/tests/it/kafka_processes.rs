@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kafka_support::{committed, create_topic, fleeting, settings, until, write};
-use keylane_stream::consumer::{Attempt, Consumer, Failure, Notice};
+use keylane_stream::consumer::{Attempt, Consumer, ConsumerEvent, Failure};
 use keylane_stream::kafka::{KafkaSource, Protocol, Settings};
 use keylane_testkit::{Broker, or_skip};
 use rustix::process::{Pid, Signal, kill_process};
@@ -85,8 +85,8 @@ fn is_a_member_until_its_input_ends() {
     let consumer = Consumer::builder(KafkaSource::join(settings).expect("the settings are right"))
         .threads(8)
         .commit(Duration::from_millis(100), 50)
-        .stop_within(Duration::from_secs(20))
-        .on_notice({
+        .shutdown_timeout(Duration::from_secs(20))
+        .on_event({
             let (name, log) = (name.clone(), of(LOG));
             move |notice| note(&name, &log, notice)
         })
@@ -121,7 +121,7 @@ fn settings_of(brokers: &str, group: &str, name: &str) -> Settings {
     }
 }
 
-fn note(name: &str, log: &str, notice: &Notice) {
+fn note(name: &str, log: &str, notice: &ConsumerEvent) {
     // Which partitions go is worth knowing; the rest is talk.
     let text = format!("{notice:?}").replace('\n', " ");
     note_text(log, &format!("notice {name} {text}"));

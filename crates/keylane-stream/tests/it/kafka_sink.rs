@@ -6,9 +6,9 @@ use crate::kafka_support::{
     Driven, PATIENCE, committed, create_topic, mocked, settings, until, write_numbers,
 };
 use keylane_stream::consumer::{Attempt, Consumer, Failure};
-use keylane_stream::dead_letters::{DeadLetters as _, Letter};
-use keylane_stream::kafka::{Client, KafkaLetters, KafkaSink, KafkaSource, SendError};
-use keylane_stream::retry::{Backoff, Last, Limit, Policy, Rule};
+use keylane_stream::dead_letters::{DeadLetter, DeadLetters as _};
+use keylane_stream::kafka::{Client, KafkaDeadLetters, KafkaSink, KafkaSource, SendError};
+use keylane_stream::retry::{Backoff, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::{Partition, Position, Record};
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::mocking::MockCluster;
@@ -89,8 +89,8 @@ fn a_callback_that_panics_keeps_no_other_from_being_called() {
     sink.send_all("bills", &numbers(1)).expect("it is told of");
 }
 
-fn letter(record: Record) -> Letter {
-    Letter {
+fn letter(record: Record) -> DeadLetter {
+    DeadLetter {
         partition: Partition::new("orders", 3),
         position: Position::new(17),
         written: SystemTime::now(),
@@ -104,13 +104,13 @@ fn letter(record: Record) -> Letter {
 #[test]
 fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
     let cluster = cluster();
-    let mut letters = KafkaLetters::new(sink(&cluster), "bills");
+    let mut letters = KafkaDeadLetters::new(sink(&cluster), "bills");
     let record = Record {
         key: None,
         payload: Some(b"\xff\x00".to_vec()),
         headers: vec![("own".to_owned(), Some(b"header".to_vec()))],
     };
-    letters.bury(&[letter(record.clone())]).expect("it is written");
+    letters.write(&[letter(record.clone())]).expect("it is written");
     let mut driven = Driven::with(mocked(&cluster.bootstrap_servers(), "bills", "readers"));
     let bills = Partition::new("bills", 0);
     driven.poll_until("it comes", |driven| driven.records.get(&bills).map(|_| ()));
@@ -133,17 +133,17 @@ fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
 fn dead_letters_are_written_by_another_client_when_theirs_has_given_up() {
     let cluster = cluster();
     let sink = sink(&cluster);
-    let mut letters = KafkaLetters::new(sink.clone(), "bills");
+    let mut letters = KafkaDeadLetters::new(sink.clone(), "bills");
     cluster.request_errors(
         RDKafkaApiKey::Produce,
         &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER],
     );
     let records = numbers(2);
-    letters.bury(&[letter(records[0].clone())]).expect_err("its client has given up");
+    letters.write(&[letter(records[0].clone())]).expect_err("its client has given up");
     // It is for good.
     let error = sink.send_all("bills", &records).unwrap_err();
     assert!(matches!(error, SendError::GivenUp(_)), "{error:?}");
-    letters.bury(&[letter(records[1].clone())]).expect("there is another client");
+    letters.write(&[letter(records[1].clone())]).expect("there is another client");
     let mut driven = Driven::with(mocked(&cluster.bootstrap_servers(), "bills", "readers"));
     let bills = Partition::new("bills", 0);
     driven.poll_records(&bills, 1);
@@ -162,16 +162,16 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
         .set("topic.metadata.propagation.max.ms", "500")
         .set("topic.metadata.refresh.fast.interval.ms", "100")
         .set("topic.metadata.refresh.interval.ms", "500");
-    let letters = KafkaLetters::new(KafkaSink::new(&client).unwrap(), "dead");
+    let letters = KafkaDeadLetters::new(KafkaSink::new(&client).unwrap(), "dead");
     let rule = Rule {
         backoff: Backoff::default(),
         limit: Limit { attempts: Some(1), ..Limit::default() },
-        last: Last::DeadLetter,
+        on_exhausted: OnExhausted::DeadLetter,
     };
     let source = KafkaSource::join(settings(&brokers, name, name)).unwrap();
     let consumer = Consumer::builder(source)
         .commit(Duration::from_millis(50), 1)
-        .retry(Policy::new(rule).unwrap(), |_| ())
+        .retry(RetryPolicy::new(rule).unwrap(), |_| ())
         .dead_letters(letters)
         .start(|attempt: &Attempt| match attempt.payload() {
             b"1" => Err(Failure::from("it is poison")),
@@ -180,11 +180,11 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
         .unwrap();
     // All else is done and stored around it; it is not.
     until("what is done is stored", || {
-        let survey = consumer.survey()?;
-        let partition = survey.partitions.first()?;
-        let waits = partition.oldest.as_ref()?.why.clone();
+        let status = consumer.status()?;
+        let partition = status.partitions.first()?;
+        let waits = partition.oldest.as_ref()?.reason.clone();
         let refused = format!("{waits:?}").contains("refused: Some");
-        (survey.counts.handled == 2 && partition.committed.get() == 1 && refused).then_some(())
+        (status.counts.handled == 2 && partition.committed.get() == 1 && refused).then_some(())
     });
     assert_eq!(committed(&brokers, name, name, 0).map(|(offset, _)| offset), Some(1));
 

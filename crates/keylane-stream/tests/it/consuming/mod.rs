@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use keylane_stream::consumer::{Attempt, Consumer, PartitionSurvey, Survey};
-use keylane_stream::retry::{Backoff, Jitter, Last, Limit, Rule};
+use keylane_stream::consumer::{Attempt, Consumer, ConsumerStatus, PartitionStatus};
+use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, Rule};
 use keylane_stream::{Partition, Position, Record};
 
 /// How long a test waits for what must come.
@@ -62,15 +62,15 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
 }
 
 /// How a consumer stands, however long it takes to say so.
-pub(crate) fn survey(consumer: &Consumer) -> Survey {
-    consumer.remote().survey(PATIENCE).expect("it answers")
+pub(crate) fn status(consumer: &Consumer) -> ConsumerStatus {
+    consumer.handle().status(PATIENCE).expect("it answers")
 }
 
 /// How a partition stands, once it is the consumer's.
-pub(crate) fn held(consumer: &Consumer, partition: u32) -> PartitionSurvey {
+pub(crate) fn held(consumer: &Consumer, partition: u32) -> PartitionStatus {
     let mut found = None;
     eventually(|| {
-        let held = survey(consumer).partitions;
+        let held = status(consumer).partitions;
         found = held.into_iter().find(|held| held.partition.number() == partition);
         found.is_some()
     });
@@ -169,10 +169,10 @@ impl Book {
 }
 
 /// A rule without noticeable waits.
-pub(crate) fn quick(attempts: u32, last: Last) -> Rule {
+pub(crate) fn quick(attempts: u32, on_exhausted: OnExhausted) -> Rule {
     let wait = Duration::from_micros(500);
-    let backoff = Backoff { first: wait, factor: 1, longest: wait, jitter: Jitter::Full };
-    Rule { limit: Limit::attempts(attempts), backoff, last }
+    let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::Full };
+    Rule { limit: Limit::attempts(attempts), backoff, on_exhausted }
 }
 
 pub(crate) fn keyed(key: impl ToString, number: u64) -> Record {

@@ -4,29 +4,29 @@ use crate::Partition;
 
 /// Partitions that are given up together: because they are wanted back, or because the consumer ends.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct Revocation {
     pub(super) slots: Vec<usize>,
     /// What the source is told in the end; nothing if all ends.
     pub(super) release: Vec<Partition>,
-    pub(super) stage: Stage,
+    pub(super) stage: RevocationStage,
 }
 
-/// How far that is.
+/// Completion far that is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stage {
+pub(super) enum RevocationStage {
     /// What runs is awaited.
     Awaiting { deadline: Instant },
     /// The last progress is being stored.
     Committing { deadline: Instant },
 }
 
-impl Leaving {
+impl Revocation {
     pub(super) fn is_awaiting(&self) -> bool {
-        matches!(self.stage, Stage::Awaiting { .. })
+        matches!(self.stage, RevocationStage::Awaiting { .. })
     }
 
     pub(super) fn waits_for_source(&self) -> bool {
-        matches!(self.stage, Stage::Committing { .. })
+        matches!(self.stage, RevocationStage::Committing { .. })
     }
 
     /// These are somebody else's already.

@@ -1,30 +1,30 @@
 use std::time::Duration;
 
-use super::times::HandlerTimes;
+use super::handler_times::HandlerTimes;
 use crate::{Partition, Position};
 
-/// How a consumer stands.
+/// Completion a consumer stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Survey {
+pub struct ConsumerStatus {
     /// The partitions that are ours.
-    pub partitions: Vec<PartitionSurvey>,
+    pub partitions: Vec<PartitionStatus>,
     /// What was done since the consumer began.
-    pub counts: Counts,
+    pub counts: ConsumerCounts,
     /// Whether it is about to end.
     pub stopping: bool,
     /// Whether the source can deliver: it is connected, and a member of its group if there is one.
     pub ready: bool,
-    /// How long the source has had no connection, if it has none.
+    /// Completion long the source has had no connection, if it has none.
     pub unreachable: Option<Duration>,
-    /// How long attempts took.
+    /// Completion long attempts took.
     pub times: HandlerTimes,
 }
 
 /// What a consumer has done since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct ConsumerCounts {
     /// Records that were handled.
     pub handled: u64,
     /// Attempts that failed.
@@ -35,7 +35,7 @@ pub struct Counts {
     pub dead_lettered: u64,
     /// Records that came again and were done already.
     pub repeated: u64,
-    /// How often partitions came or went.
+    /// Completion often partitions came or went.
     pub rebalances: u64,
     /// Positions that the source passed over, because their records were removed before they were read.
     pub missed: u64,
@@ -48,10 +48,10 @@ pub struct Counts {
     pub failed_commits: u64,
 }
 
-/// How a partition stands.
+/// Completion a partition stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PartitionSurvey {
+pub struct PartitionStatus {
     /// Which.
     pub partition: Partition,
     /// The stretch of owning it.
@@ -64,60 +64,60 @@ pub struct PartitionSurvey {
     pub highest_done: Position,
     /// One past the last record, as far as the source knows.
     pub end: Option<Position>,
-    /// How many records were taken on and are not done.
-    pub incomplete: usize,
-    /// How many attempts run.
+    /// Completion many records were taken on and are not done.
+    pub in_flight: usize,
+    /// Completion many attempts run.
     pub running: usize,
-    /// How many bytes they take.
+    /// Completion many bytes they take.
     pub bytes: usize,
-    /// How many records came and were not taken on, for want of room.
-    pub held: usize,
-    /// Why no more are taken on, if that is so.
-    pub held_by: Option<HeldBy>,
+    /// Completion many records came and were not taken on, for want of room.
+    pub buffered: usize,
+    /// StopReason no more are taken on, if that is so.
+    pub paused_by: Option<PauseReason>,
     /// The incomplete record that came first.
-    pub oldest: Option<Waiting>,
+    pub oldest: Option<PendingRecord>,
     /// What waits for something else than its turn: the first of them.
-    pub blocked: Vec<Waiting>,
-    /// How many do.
+    pub blocked: Vec<PendingRecord>,
+    /// Completion many do.
     pub blocked_count: usize,
-    /// How long ago a record was done, or one came that is to be done, or there was nothing to do.
+    /// Completion long ago a record was done, or one came that is to be done, or there was nothing to do.
     pub without_progress: Duration,
-    /// How long the oldest progress has not been stored.
-    pub unsaved: Duration,
+    /// Completion long the oldest progress has not been stored.
+    pub uncommitted: Duration,
 }
 
 /// A record that is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct PendingRecord {
     /// Its place.
     pub position: Position,
     /// Its own key.
     pub key: Option<Vec<u8>>,
-    /// How long ago it was taken on.
+    /// Completion long ago it was taken on.
     pub age: Duration,
-    /// How many attempts have failed.
-    pub failed: u32,
+    /// Completion many attempts have failed.
+    pub failed_attempts: u32,
     /// What the last one failed of.
     pub failure: Option<String>,
     /// What it waits for.
-    pub why: WaitsFor,
+    pub reason: WaitReason,
 }
 
 /// What a record waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WaitsFor {
+pub enum WaitReason {
     /// It runs, or waits for its turn or a worker.
-    Running,
+    RunningAttempt,
     /// For its next attempt.
     Retry {
-        /// How long yet.
+        /// Completion long yet.
         within: Duration,
     },
     /// For its letter to be written.
     DeadLetter {
-        /// Why it was not taken the last time.
+        /// StopReason it was not taken the last time.
         refused: Option<String>,
     },
     /// Its key has stopped, with this record.
@@ -126,10 +126,10 @@ pub enum WaitsFor {
     BehindStopped(Position),
 }
 
-/// Why a partition takes nothing more on for now.
+/// StopReason a partition takes nothing more on for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum HeldBy {
+pub enum PauseReason {
     /// As many records as may be are incomplete.
     Records,
     /// They take as many bytes as they may.

@@ -1,4 +1,4 @@
-//! How long attempts took: a histogram that all workers write without a lock.
+//! Completion long attempts took: a histogram that all workers write without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -7,9 +7,9 @@ use std::time::Duration;
 const BOUNDS_MS: [u64; 14] =
     [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000];
 
-/// Counts of attempts by how long they took.
+/// ConsumerCounts of attempts by how long they took.
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(super) struct TimeHistogram {
     /// Attempts of each bucket alone.
     buckets: [AtomicU64; BOUNDS_MS.len()],
     /// Attempts that took longer than the highest bound.
@@ -17,7 +17,7 @@ pub(super) struct Times {
     sum_micros: AtomicU64,
 }
 
-/// How long attempts took, from their start to their answer.
+/// Completion long attempts took, from their start to their answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerTimes {
@@ -29,7 +29,7 @@ pub struct HandlerTimes {
     pub buckets: Vec<(Duration, u64)>,
 }
 
-impl Times {
+impl TimeHistogram {
     pub(super) fn add(&self, time: Duration) {
         let bucket = BOUNDS_MS.iter().position(|bound| time <= Duration::from_millis(*bound));
         bucket.map_or(&self.above, |bucket| &self.buckets[bucket]).fetch_add(1, Relaxed);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn each_time_counts_in_all_buckets_that_it_fits() {
-        let times = Times::default();
+        let times = TimeHistogram::default();
         for ms in [1, 2, 40, 7_200_000] {
             times.add(Duration::from_millis(ms));
         }

@@ -8,16 +8,16 @@ use crate::{Partition, Position};
 /// Something that a person may want to know of a running consumer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Notice {
+pub enum ConsumerEvent {
     /// From the source.
     Source(String),
     /// A partition is ours from now on.
     Assigned(Partition),
     /// A partition is no longer ours.
-    GivenUp {
+    Released {
         /// Which.
         partition: Partition,
-        /// How many attempts were not awaited. What they do may be done again by others.
+        /// Completion many attempts were not awaited. What they do may be done again by others.
         running: usize,
     },
     /// An attempt has failed.
@@ -26,9 +26,9 @@ pub enum Notice {
         partition: Partition,
         /// Its place there.
         position: Position,
-        /// The attempt's number; 0 if the record was unfit for any.
+        /// The attempt's number; 0 if the record was reject for any.
         attempt: u32,
-        /// Why.
+        /// StopReason.
         failure: Arc<Failure>,
         /// What follows.
         then: AfterFailure,
@@ -37,7 +37,7 @@ pub enum Notice {
     NotCommitted {
         /// Whose.
         partition: Partition,
-        /// Why.
+        /// StopReason.
         error: CommitError,
     },
 }
@@ -60,20 +60,22 @@ pub enum AfterFailure {
     Stop,
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for ConsumerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Source(text) => f.write_str(text),
-            Notice::Assigned(partition) => write!(f, "{partition} is ours"),
-            Notice::GivenUp { partition, running: 0 } => write!(f, "{partition} is given up"),
-            Notice::GivenUp { partition, running } => write!(
+            ConsumerEvent::Source(text) => f.write_str(text),
+            ConsumerEvent::Assigned(partition) => write!(f, "{partition} is ours"),
+            ConsumerEvent::Released { partition, running: 0 } => {
+                write!(f, "{partition} is given up")
+            }
+            ConsumerEvent::Released { partition, running } => write!(
                 f,
                 "{partition} is given up while {running} attempts run, whose records come again"
             ),
-            Notice::Failed { partition, position, attempt, failure, then } => {
+            ConsumerEvent::Failed { partition, position, attempt, failure, then } => {
                 write!(f, "{partition} at {position}, attempt {attempt}: {failure}; {then}")
             }
-            Notice::NotCommitted { partition, error } => {
+            ConsumerEvent::NotCommitted { partition, error } => {
                 write!(f, "the progress of {partition} is not stored: {error}")
             }
         }

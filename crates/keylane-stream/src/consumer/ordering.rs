@@ -9,7 +9,7 @@ use crate::{Delivered, Record};
 
 /// What order is kept for.
 #[derive(Clone)]
-pub(super) enum Order {
+pub(super) enum OrderBy {
     /// The record's own key.
     Key,
     /// What a function says.
@@ -24,7 +24,7 @@ type KeyOf = dyn Fn(&Record) -> Option<Vec<u8>> + Send + Sync;
 
 /// What becomes of records without a key, where order is kept by key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NoKey {
+pub enum UnkeyedPolicy {
     /// Those of a partition are handled one after another, as if they had a key in common, which no
     /// other record has.
     #[default]
@@ -41,73 +41,78 @@ pub enum NoKey {
 /// A partition keeps its slot in every stretch of owning it, so records that come again wait for what
 /// still runs of an earlier stretch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum LaneId {
     Key {
         slot: usize,
         key: LaneKey,
     },
-    NoKey {
+    Unkeyed {
         slot: usize,
     },
     Partition {
         slot: usize,
     },
     /// A line with one record in it; the number is used once.
-    Free {
+    Single {
         number: u64,
     },
 }
 
-impl Hash for Lane {
+impl Hash for LaneId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
-            Lane::Key { slot, key } => {
+            LaneId::Key { slot, key } => {
                 state.write_usize(*slot);
                 key.as_bytes().hash(state);
             }
-            Lane::NoKey { slot } | Lane::Partition { slot } => state.write_usize(*slot),
-            Lane::Free { number } => state.write_u64(*number),
+            LaneId::Unkeyed { slot } | LaneId::Partition { slot } => state.write_usize(*slot),
+            LaneId::Single { number } => state.write_u64(*number),
         }
     }
 }
 
 /// Where a record is to stand.
-pub(super) enum Place {
-    In(Lane),
+pub(super) enum LaneOf {
+    Lane(LaneId),
     Unordered,
     /// It cannot be handled.
-    Unfit(Failure),
+    Rejected(Failure),
 }
 
-impl Order {
-    pub(super) fn place(&self, delivered: &Delivered, slot: usize, no_key: NoKey) -> Place {
+impl OrderBy {
+    pub(super) fn lane_of(
+        &self,
+        delivered: &Delivered,
+        slot: usize,
+        unkeyed: UnkeyedPolicy,
+    ) -> LaneOf {
         let key = match self {
-            Order::Key => delivered.record.key.as_deref().map(LaneKey::from),
-            Order::By(key_of) => {
+            OrderBy::Key => delivered.record.key.as_deref().map(LaneKey::from),
+            OrderBy::By(key_of) => {
                 match catch_unwind(AssertUnwindSafe(|| key_of(&delivered.record))) {
                     Ok(key) => key.as_deref().map(LaneKey::from),
-                    Err(payload) => return Place::Unfit(Failure::panicked(&*payload)),
+                    Err(payload) => return LaneOf::Rejected(Failure::panicked(&*payload)),
                 }
             }
-            Order::Partition => return Place::In(Lane::Partition { slot }),
-            Order::None => return Place::Unordered,
+            OrderBy::Partition => return LaneOf::Lane(LaneId::Partition { slot }),
+            OrderBy::None => return LaneOf::Unordered,
         };
-        match (key, no_key) {
-            (Some(key), _) => Place::In(Lane::Key { slot, key }),
-            (None, NoKey::OneByOne) => Place::In(Lane::NoKey { slot }),
-            (None, NoKey::Unordered) => Place::Unordered,
-            (None, NoKey::Reject) => Place::Unfit(Failure::NoKey),
+        match (key, unkeyed) {
+            (Some(key), _) => LaneOf::Lane(LaneId::Key { slot, key }),
+            (None, UnkeyedPolicy::OneByOne) => LaneOf::Lane(LaneId::Unkeyed { slot }),
+            (None, UnkeyedPolicy::Unordered) => LaneOf::Unordered,
+            (None, UnkeyedPolicy::Reject) => LaneOf::Rejected(Failure::NoKey),
         }
     }
 }
 
-impl fmt::Debug for Order {
+impl fmt::Debug for OrderBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Order::Key => "Key",
-            Order::By(_) => "By",
-            Order::Partition => "Partition",
-            Order::None => "None",
+            OrderBy::Key => "Key",
+            OrderBy::By(_) => "By",
+            OrderBy::Partition => "Partition",
+            OrderBy::None => "None",
         })
     }
 }

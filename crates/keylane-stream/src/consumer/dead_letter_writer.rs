@@ -1,0 +1,258 @@
+//! The one thread that writes dead letters. A record is done when its letter is acknowledged, and not
+//! before: while nobody takes the letter, the record keeps its key, and the letter is tried again. Others
+//! do not wait for that.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::assignment::RunningAttempt;
+use super::attempt::InFlight;
+use super::failure::Failure;
+use super::shared::ConsumerShared;
+use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
+use crate::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
+use crate::retry::Backoff;
+
+/// Completion many letters are written at a time at most.
+const MAX_LETTERS_PER_WRITE: usize = 256;
+
+/// The waits between attempts to write: there is no last one.
+const RETRY_BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    factor: 2,
+    max: Duration::from_secs(10),
+    jitter: crate::retry::Jitter::Equal,
+};
+
+/// A record whose last attempt has failed.
+#[derive(Debug)]
+pub(super) struct DeadLetterRequest {
+    pub(super) in_flight: InFlight,
+    pub(super) running: RunningAttempt,
+    pub(super) attempt: u32,
+    pub(super) failure: Arc<Failure>,
+    pub(super) failed_at: SystemTime,
+}
+
+/// Records whose letters are to be written.
+#[derive(Debug, Default)]
+pub(super) struct DeadLetterQueue {
+    state: Mutex<DeadLetterQueueState>,
+    /// Notified when one has come, or it is stopped.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct DeadLetterQueueState {
+    requests: VecDeque<DeadLetterRequest>,
+    /// Some of those that were taken out may have been given up since.
+    fenced: bool,
+    stopped: bool,
+}
+
+/// Those whose letters were not taken.
+#[derive(Debug, Default)]
+struct RefusedLetters {
+    requests: Vec<DeadLetterRequest>,
+    /// Completion often in a row some were not.
+    attempts: u32,
+    /// When they are tried again, if there are any.
+    due: Option<Instant>,
+}
+
+impl DeadLetterQueue {
+    /// No section unwinds.
+    fn state(&self) -> MutexGuard<'_, DeadLetterQueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a record into the requests. One that comes after the stop is dropped: it is not done.
+    pub(super) fn push(&self, request: DeadLetterRequest) {
+        let mut state = self.state();
+        if state.stopped {
+            drop(state);
+            return drop(request);
+        }
+        state.requests.push_back(request);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Ends [`run`](Self::run) after the letter that is being written.
+    pub(super) fn stop(&self) {
+        let mut state = self.state();
+        state.stopped = true;
+        let requests = std::mem::take(&mut state.requests);
+        drop(state);
+        self.changed.notify_one();
+        drop(requests);
+    }
+
+    /// Partitions have been fenced: whatever is kept of them is let go.
+    pub(super) fn purge_fenced(&self) {
+        self.state().fenced = true;
+        self.changed.notify_one();
+    }
+
+    /// Writes letters until it is stopped.
+    pub(super) fn run(shared: &ConsumerShared, letters: &mut dyn DeadLetters) {
+        let mut refused = RefusedLetters::default();
+        while let Some(came) = shared.dead_letters.next(refused.due) {
+            shared.write_due(came, &mut refused, letters);
+        }
+    }
+
+    /// Waits until some have come, some were given up, or others are due; none once it is stopped.
+    fn next(&self, due: Option<Instant>) -> Option<Vec<DeadLetterRequest>> {
+        let mut state = self.state();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let fenced = std::mem::take(&mut state.fenced);
+            if fenced || !state.requests.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                let count = state.requests.len().min(MAX_LETTERS_PER_WRITE);
+                return Some(state.requests.drain(..count).collect());
+            }
+            state = match left {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+impl RefusedLetters {
+    fn add(&mut self, requests: Vec<DeadLetterRequest>) {
+        if requests.is_empty() {
+            return;
+        }
+        self.requests.extend(requests);
+        if self.due.is_none() {
+            self.attempts += 1;
+            let random = (self.requests.len() as u64 ^ u64::from(self.attempts))
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            self.due = Some(Instant::now() + RETRY_BACKOFF.wait(self.attempts, random));
+        }
+    }
+
+    /// Takes out all, if it is time for them.
+    fn take_due(&mut self) -> Vec<DeadLetterRequest> {
+        if self.due.is_none_or(|due| due > Instant::now()) {
+            return Vec::new();
+        }
+        self.due = None;
+        std::mem::take(&mut self.requests)
+    }
+}
+
+impl ConsumerShared {
+    /// Writes the letters of those who came, and of those who are due.
+    fn write_due(
+        &self,
+        came: Vec<DeadLetterRequest>,
+        refused: &mut RefusedLetters,
+        letters: &mut dyn DeadLetters,
+    ) {
+        refused.requests = self.without_fenced(std::mem::take(&mut refused.requests));
+        for requests in [came, refused.take_due()] {
+            refused.add(self.write_all(self.without_fenced(requests), letters));
+        }
+        if refused.requests.is_empty() {
+            *refused = RefusedLetters::default();
+        }
+    }
+
+    /// MixedBatches, or, if they are not taken, one by one, so that one that nobody takes keeps no other back. Returns
+    /// those that were not.
+    fn write_all(
+        &self,
+        requests: Vec<DeadLetterRequest>,
+        letters: &mut dyn DeadLetters,
+    ) -> Vec<DeadLetterRequest> {
+        if requests.is_empty() {
+            return requests;
+        }
+        match write(&requests, letters) {
+            Ok(()) => requests.into_iter().for_each(|request| self.written(request)),
+            Err(error) if requests.len() == 1 => return self.refused(requests, &error),
+            Err(_) => return self.write_singly(requests, letters),
+        }
+        Vec::new()
+    }
+
+    fn write_singly(
+        &self,
+        requests: Vec<DeadLetterRequest>,
+        letters: &mut dyn DeadLetters,
+    ) -> Vec<DeadLetterRequest> {
+        let mut left = Vec::new();
+        for request in requests {
+            let one = vec![request];
+            match write(&one, letters) {
+                Ok(()) => one.into_iter().for_each(|request| self.written(request)),
+                Err(error) => left.extend(self.refused(one, &error)),
+            }
+        }
+        left
+    }
+
+    /// Those whose partition is still ours, or may be.
+    fn without_fenced(&self, requests: Vec<DeadLetterRequest>) -> Vec<DeadLetterRequest> {
+        let (gone, left): (Vec<_>, _) = requests
+            .into_iter()
+            .partition(|request| request.in_flight.context.assignment.is_fenced());
+        for DeadLetterRequest { in_flight, running, .. } in gone {
+            running.end(&self.mailbox);
+            drop(in_flight);
+        }
+        left
+    }
+
+    fn written(&self, request: DeadLetterRequest) {
+        self.ended(request.in_flight, request.running, Completion::DeadLettered);
+    }
+
+    fn refused(
+        &self,
+        requests: Vec<DeadLetterRequest>,
+        error: &DeadLetterError,
+    ) -> Vec<DeadLetterRequest> {
+        for request in &requests {
+            self.mailbox.push(WorkerEvent::Failed(Box::new(FailedAttempt {
+                context: request.in_flight.context.clone(),
+                attempt: request.attempt,
+                failure: request.failure.clone(),
+                then: FailureAction::DeadLetterRefused(error.to_string()),
+            })));
+        }
+        requests
+    }
+}
+
+fn write(
+    requests: &[DeadLetterRequest],
+    letters: &mut dyn DeadLetters,
+) -> Result<(), DeadLetterError> {
+    let letter = |request: &DeadLetterRequest| {
+        let context = &request.in_flight.context;
+        DeadLetter {
+            partition: context.assignment.partition.clone(),
+            position: context.delivered.position,
+            written: context.delivered.written,
+            record: context.delivered.record.clone(),
+            failure: request.failure.to_string(),
+            attempts: request.attempt,
+            failed_at: request.failed_at,
+        }
+    };
+    let written: Vec<_> = requests.iter().map(letter).collect();
+    catch_unwind(AssertUnwindSafe(|| letters.write(&written)))
+        .unwrap_or_else(|_| Err(DeadLetterError::new("the dead letters have panicked")))
+}

@@ -1,0 +1,106 @@
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::failure::Failure;
+use crate::retry::{Attempts, OnExhausted, RetryDecision, RetryPolicy};
+
+/// What is done about failures: a policy, and what sorts failures into its classes.
+pub(super) struct FailurePolicy {
+    policy: Box<dyn ErasedPolicy>,
+    /// ConsumerCounts the random numbers.
+    drawn: AtomicU64,
+    seed: foldhash::quality::RandomState,
+}
+
+/// A policy whose classes only it knows.
+trait ErasedPolicy: Send + Sync {
+    fn failed(
+        &self,
+        attempts: &mut Attempts,
+        failure: &Failure,
+        now: Instant,
+        random: &dyn Fn() -> u64,
+    ) -> RetryDecision;
+
+    fn on_exhausted(&self, failure: &Failure) -> OnExhausted;
+
+    fn uses_dead_letters(&self) -> bool;
+}
+
+struct ClassifiedPolicy<C, F> {
+    policy: RetryPolicy<C>,
+    classify: F,
+}
+
+impl<C, F> ErasedPolicy for ClassifiedPolicy<C, F>
+where
+    C: Eq + Hash + Send + Sync,
+    F: Fn(&Failure) -> C + Send + Sync,
+{
+    fn failed(
+        &self,
+        attempts: &mut Attempts,
+        failure: &Failure,
+        now: Instant,
+        random: &dyn Fn() -> u64,
+    ) -> RetryDecision {
+        self.policy.failed(attempts, &(self.classify)(failure), now, random)
+    }
+
+    fn on_exhausted(&self, failure: &Failure) -> OnExhausted {
+        self.policy.rule(&(self.classify)(failure)).on_exhausted
+    }
+
+    fn uses_dead_letters(&self) -> bool {
+        self.policy.rules().any(|rule| rule.on_exhausted == OnExhausted::DeadLetter)
+    }
+}
+
+impl FailurePolicy {
+    pub(super) fn new<C, F>(policy: RetryPolicy<C>, classify: F) -> Self
+    where
+        C: Eq + Hash + Send + Sync + 'static,
+        F: Fn(&Failure) -> C + Send + Sync + 'static,
+    {
+        let policy = Box::new(ClassifiedPolicy { policy, classify });
+        FailurePolicy {
+            policy,
+            drawn: AtomicU64::new(0),
+            seed: foldhash::quality::RandomState::default(),
+        }
+    }
+
+    /// Notes that an attempt has failed, and decides what is next.
+    pub(super) fn failed(
+        &self,
+        attempts: &mut Attempts,
+        failure: &Failure,
+        now: Instant,
+    ) -> RetryDecision {
+        // Nobody must be kept from guessing it: it only spreads attempts.
+        let random = || self.seed.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed));
+        let next = || self.policy.failed(attempts, failure, now, &random);
+        // The user's function has panicked: nobody can say what to do, so nothing is lost.
+        catch_unwind(AssertUnwindSafe(next)).unwrap_or(RetryDecision::Exhausted(OnExhausted::Stop))
+    }
+
+    /// What is done after the last attempt.
+    pub(super) fn on_exhausted(&self, failure: &Failure) -> OnExhausted {
+        catch_unwind(AssertUnwindSafe(|| self.policy.on_exhausted(failure)))
+            .unwrap_or(OnExhausted::Stop)
+    }
+
+    /// Whether any rule asks for dead letters.
+    pub(super) fn uses_dead_letters(&self) -> bool {
+        self.policy.uses_dead_letters()
+    }
+}
+
+impl fmt::Debug for FailurePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FailurePolicy").finish_non_exhaustive()
+    }
+}

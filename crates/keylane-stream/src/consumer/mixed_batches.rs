@@ -1,0 +1,168 @@
+//! X
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use keylane::TurnKeeper;
+
+use super::attempt::{Ack, Attempt, InFlight};
+use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
+use super::failure::Failure;
+use super::handler::RecordHandler;
+use super::ordering::LaneId;
+use super::shared::ConsumerShared;
+
+/// The handler of a consumer with mixed batches: it only puts records into the queue.
+pub(super) struct MixedBatches(Arc<BatchQueue>);
+
+/// Records that are to be handled, in the order in which they got their turns.
+struct BatchQueue {
+    batch: BatchConfig,
+    state: Mutex<BatchQueueState>,
+    /// Notified when the queue has got its first, is long enough, or is closed.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct BatchQueueState {
+    queue: VecDeque<QueuedRecord>,
+    /// Nobody comes any more.
+    closed: bool,
+}
+
+struct QueuedRecord {
+    attempt: Attempt,
+    ack: Ack,
+    /// Until when it waits for others at the longest; none if without end.
+    due: Option<Instant>,
+}
+
+impl MixedBatches {
+    /// Starts the threads that handle batches. They end when this is gone, and the queue is empty.
+    pub(super) fn start(
+        batch: BatchConfig,
+        threads: usize,
+        handler: &Arc<BatchFn>,
+    ) -> std::io::Result<Self> {
+        let batch = BatchConfig { max_records: batch.max_records.max(1), ..batch };
+        let queue = BatchQueue { batch, state: Mutex::default(), changed: Condvar::new() };
+        let batches = MixedBatches(Arc::new(queue));
+        for number in 0..threads {
+            let (queue, handler) = (batches.0.clone(), handler.clone());
+            thread::Builder::new()
+                .name(format!("keylane-batch-{number}"))
+                .spawn(move || queue.run(&*handler))?;
+        }
+        Ok(batches)
+    }
+}
+
+impl RecordHandler for MixedBatches {
+    fn handle_record(
+        &self,
+        shared: &Arc<ConsumerShared>,
+        _: &LaneId,
+        mut in_flight: InFlight,
+        turn: TurnKeeper<'_>,
+    ) {
+        let Some(running) = in_flight.begin() else { return };
+        in_flight.keep(turn);
+        let attempt = in_flight.attempt();
+        let ack = Ack::new(shared.clone(), in_flight, running);
+        let due = Instant::now().checked_add(self.0.batch.linger);
+        self.0.push(QueuedRecord { attempt, ack, due });
+    }
+}
+
+impl Drop for MixedBatches {
+    fn drop(&mut self) {
+        self.0.state().closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl BatchQueue {
+    /// No section unwinds.
+    fn state(&self) -> MutexGuard<'_, BatchQueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, entry: QueuedRecord) {
+        let mut state = self.state();
+        state.queue.push_back(entry);
+        let count = state.queue.len();
+        drop(state);
+        if count == 1 || count >= self.batch.max_records {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run(&self, handler: &BatchFn) {
+        while let Some(entries) = self.next() {
+            self.handle(entries, handler);
+        }
+    }
+
+    /// Waits for a batch; none once the queue is closed and empty.
+    fn next(&self) -> Option<Vec<QueuedRecord>> {
+        let mut state = self.state();
+        loop {
+            let due = state.queue.front().and_then(|first| first.due);
+            let now = Instant::now();
+            let is_due = due.is_some_and(|at| at <= now);
+            if is_due || state.queue.len() >= self.batch.max_records || state.closed {
+                break;
+            }
+            state = match due {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(at) => {
+                    let waited = self.changed.wait_timeout(state, at - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        let count = state.queue.len().min(self.batch.max_records);
+        let batch: Vec<_> = state.queue.drain(..count).collect();
+        let is_left = !state.queue.is_empty();
+        drop(state);
+        if is_left {
+            // Others wait, perhaps without a time, for what is first now.
+            self.changed.notify_one();
+        }
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    fn handle(&self, mut entries: Vec<QueuedRecord>, handler: &BatchFn) {
+        let attempts: Vec<_> = entries.iter().map(|entry| entry.attempt.clone()).collect();
+        let result = call(handler, &attempts);
+        drop(attempts);
+        match result {
+            Err(failure) if FailedAt::in_batch(&failure, entries.len()).is_some() => {
+                self.failed_at(entries, &failure);
+            }
+            Err(_) if self.batch.split && entries.len() > 1 => {
+                for QueuedRecord { attempt, ack, .. } in entries {
+                    ack.answer(call_alone(handler, &attempt));
+                }
+            }
+            result => entries.drain(..).for_each(|entry| entry.ack.answer(result.clone())),
+        }
+    }
+
+    /// Those before the one that has failed are done; those behind it go first next time.
+    fn failed_at(&self, mut done: Vec<QueuedRecord>, failure: &Failure) {
+        let Some((index, why)) = FailedAt::in_batch(failure, done.len()) else { return };
+        let mut failed = done.split_off(index);
+        let others = failed.split_off(1);
+        done.into_iter().for_each(|entry| entry.ack.done());
+        let now = Instant::now();
+        let mut state = self.state();
+        let others = others.into_iter().rev();
+        // They have waited.
+        others.for_each(|other| state.queue.push_front(QueuedRecord { due: Some(now), ..other }));
+        drop(state);
+        failed.into_iter().for_each(|entry| entry.ack.failed(why.clone()));
+    }
+}

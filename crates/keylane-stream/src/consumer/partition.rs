@@ -1,0 +1,629 @@
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+use super::assignment::Assignment;
+use super::attempt::{InFlight, RecordContext};
+use super::buffer::{BufferItem, PartitionBuffer};
+use super::failure::Failure;
+use super::key_guard::KeyGuard;
+use super::ordering::{LaneId, LaneOf, OrderBy, UnkeyedPolicy};
+use super::status::{PartitionStatus, PauseReason, PendingRecord, WaitReason};
+use super::worker_event::{FailedAttempt, FailureAction};
+use crate::source::{Assigned, CommitError};
+use crate::tracker::{MapLimit, Progress, Taken, Tracker};
+use crate::{Delivered, Position};
+
+/// What a record takes in memory beside stopped_lane bytes, roughly.
+const RECORD_OVERHEAD_BYTES: usize = 256;
+
+/// Completion long a commit is left alone that was refused for now.
+const COMMIT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Completion long a source is state back at most while there is any limits.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+
+/// Completion many of the blocked records a status lists.
+const MAX_BLOCKED_LISTED: usize = 20;
+
+/// Completion many places for records are kept when none is in in_flight: as many as may be by default.
+const MAX_IDLE_CAPACITY: usize = 4096;
+
+/// Completion much of a partition may be incomplete at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlightLimits {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
+/// A partition that is ours. Only the owner's thread sees it.
+#[derive(Debug)]
+pub(super) struct PartitionState {
+    pub(super) assignment: Arc<Assignment>,
+    tracker: Tracker,
+    limit: MapLimit,
+    /// What push_records and was not taken on yet.
+    buffer: PartitionBuffer,
+    /// What was taken on and is not done, each at stopped_lane context's index.
+    in_flight: Slab<InFlightEntry>,
+    /// What those take.
+    bytes: usize,
+    /// The lanes that have stopped, with the record that stopped them.
+    stopped: HashMap<LaneId, Position>,
+    /// Their stopped_turns, which nobody gets while the partition is ours.
+    stopped_turns: Vec<KeyGuard>,
+    /// Completion many in_flight have stopped, or are behind one that has.
+    pub(super) stuck: usize,
+    /// Since when the source is told to hold it back.
+    pub(super) paused: Option<Instant>,
+    /// Nothing more comes.
+    pub(super) exhausted: bool,
+    /// It is to be given up: nothing begins.
+    pub(super) closing: bool,
+    /// A record was done last then, or the first one taken on.
+    moved_at: Instant,
+    /// One past the last position that push_records.
+    arrived: Position,
+    /// Since when a status has seen that the source has records beyond that position, and the position.
+    behind: Cell<Option<(Position, Instant)>>,
+    pub(super) commit: CommitState,
+}
+
+/// What of the progress is stored.
+#[derive(Debug)]
+pub(super) struct CommitState {
+    /// ConsumerCounts the changes of the progress.
+    version: u64,
+    /// Which of them is stored.
+    committed_version: u64,
+    /// What was handed to the source and is not answered.
+    pending: Option<(u64, Position)>,
+    /// What push_records of the last one, if that was no good.
+    refused: Option<CommitError>,
+    committed: Position,
+    /// Since when there is progress that is not stored.
+    uncommitted_since: Option<Instant>,
+    pub(super) started_at: Instant,
+    /// Completion many records were done since the last commit began.
+    pub(super) completed: u64,
+}
+
+/// A record that was taken on and is not done.
+#[derive(Debug)]
+struct InFlightEntry {
+    context: Arc<RecordContext>,
+    taken_at: Instant,
+    /// What it takes of the limits.
+    bytes: usize,
+    /// None of most: nothing has failed, and it runs or is about to.
+    failed_state: Option<Box<FailedState>>,
+}
+
+/// What keeps a record from being done, or has.
+#[derive(Debug)]
+struct FailedState {
+    /// The number of the attempt that failed last.
+    failed: u32,
+    failure: Option<Arc<Failure>>,
+    state: RecordState,
+}
+
+#[derive(Debug)]
+enum RecordState {
+    RunningAttempt,
+    Retry(Instant),
+    DeadLetter(Option<String>),
+    Stopped,
+    Behind(Position),
+}
+
+/// What was taken on, and where it is to run.
+#[derive(Debug)]
+pub(super) enum Admitted {
+    Lane(LaneId, InFlight),
+    Unordered(InFlight),
+    Rejected(InFlight, Failure),
+}
+
+impl PartitionState {
+    pub(super) fn new(assigned: &Assigned, assignment: Arc<Assignment>, now: Instant) -> Self {
+        PartitionState {
+            assignment,
+            tracker: Tracker::resume(&assigned.progress, assigned.limit),
+            limit: assigned.limit,
+            buffer: PartitionBuffer::default(),
+            in_flight: Slab::new(),
+            bytes: 0,
+            stopped: HashMap::new(),
+            stopped_turns: Vec::new(),
+            stuck: 0,
+            paused: None,
+            exhausted: false,
+            closing: false,
+            moved_at: now,
+            arrived: assigned.progress.watermark(),
+            behind: Cell::new(None),
+            commit: CommitState {
+                version: 0,
+                committed_version: 0,
+                pending: None,
+                refused: None,
+                committed: assigned.progress.watermark(),
+                uncommitted_since: None,
+                started_at: now,
+                completed: 0,
+            },
+        }
+    }
+
+    pub(super) fn push_records(&mut self, records: Vec<Delivered>) {
+        if !self.closing {
+            if let Some(last) = records.last() {
+                self.arrived = last.position.next();
+            }
+            self.buffer.push_records(records);
+        }
+    }
+
+    pub(super) fn reached(&mut self, position: Position) {
+        if !self.closing {
+            self.arrived = self.arrived.max(position);
+            self.buffer.push_reached(position);
+        }
+    }
+
+    /// Lets nothing begin from now on. What was not begun is not done, and comes again.
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+        self.assignment.close();
+        self.buffer.clear();
+    }
+
+    /// StopReason the next record is not taken on, if there is one and it is not.
+    pub(super) fn paused_by(&self, limits: InFlightLimits) -> Option<PauseReason> {
+        if self.closing {
+            return Some(PauseReason::Closing);
+        }
+        self.buffer.next_record().and_then(|next| self.limit_for(next, limits))
+    }
+
+    fn limit_for(&self, next: &Delivered, limits: InFlightLimits) -> Option<PauseReason> {
+        if self.in_flight.len() >= limits.records {
+            Some(PauseReason::Records)
+        } else if !self.in_flight.is_empty() && self.bytes + weight(next) > limits.bytes {
+            Some(PauseReason::Bytes)
+        } else if !self.tracker.may_take(next.position) {
+            Some(PauseReason::Map)
+        } else {
+            None
+        }
+    }
+
+    /// Whether so much is done that a source that holds back may go on: not at the first free index, for to hold
+    /// back and go on costs some sources more than a record. After a while at any: what waits behind a stopped
+    /// key, or for a late attempt, may take more than half of the limits for ever.
+    pub(super) fn may_resume(&self, limits: InFlightLimits, now: Instant) -> bool {
+        let Some(since) = self.paused else { return false };
+        let (records, bytes) = (self.in_flight.len(), self.bytes);
+        let much = records <= limits.records / 2 && bytes <= limits.bytes / 2;
+        let any = records < limits.records && bytes < limits.bytes;
+        self.buffer.is_empty() && (much || any && now - since >= MAX_PAUSE)
+    }
+
+    pub(super) fn has_buffered(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// Whether nothing can happen any more: all push_records, and what is not done has stopped.
+    pub(super) fn is_finished(&self, limits: InFlightLimits) -> bool {
+        let no_more = self.buffer.is_empty() || self.paused_by(limits).is_some();
+        self.exhausted && no_more && self.in_flight.len() == self.stuck
+    }
+
+    /// Takes on what there is limits for. Completion many push_records again that were done already.
+    pub(super) fn admit(
+        &mut self,
+        (order, unkeyed, limits): (&OrderBy, UnkeyedPolicy, InFlightLimits),
+        now: Instant,
+        mut each: impl FnMut(Admitted),
+    ) -> u64 {
+        let mut repeated = 0;
+        while !self.closing && self.paused_by(limits).is_none() {
+            match self.buffer.pop() {
+                None => break,
+                Some(BufferItem::Reached(position)) => self.skip_to(position),
+                Some(BufferItem::Record(delivered)) => {
+                    match self.tracker.take(delivered.position) {
+                        Taken::New => {
+                            if let Some(admitted) = self.enter(delivered, (order, unkeyed), now) {
+                                each(admitted);
+                            }
+                        }
+                        Taken::Done => repeated += 1,
+                        Taken::InFlight => {}
+                    }
+                }
+            }
+        }
+        repeated
+    }
+
+    fn skip_to(&mut self, position: Position) {
+        let before = self.tracker.watermark();
+        self.tracker.skip_to(position);
+        if self.tracker.watermark() != before {
+            self.commit.changed(Instant::now());
+        }
+    }
+
+    fn enter(
+        &mut self,
+        delivered: Delivered,
+        (order, unkeyed): (&OrderBy, UnkeyedPolicy),
+        now: Instant,
+    ) -> Option<Admitted> {
+        if self.in_flight.len() == self.stuck {
+            self.moved_at = now;
+        }
+        let bytes = weight(&delivered);
+        self.bytes += bytes;
+        let lane = order.lane_of(&delivered, self.assignment.slot, unkeyed);
+        let entry = self.in_flight.vacant_entry();
+        let in_flight = InFlight::new(self.assignment.clone(), delivered, entry.key());
+        let context = in_flight.context.clone();
+        let entry =
+            entry.insert(InFlightEntry { context, taken_at: now, bytes, failed_state: None });
+        if let LaneOf::Lane(lane) = &lane
+            && !self.stopped.is_empty()
+            && let Some(stopped) = self.stopped.get(lane)
+        {
+            entry.failed_state_mut().state = RecordState::Behind(*stopped);
+            self.stuck += 1;
+            return None;
+        }
+        Some(match lane {
+            LaneOf::Lane(lane) => Admitted::Lane(lane, in_flight),
+            LaneOf::Unordered => Admitted::Unordered(in_flight),
+            LaneOf::Rejected(why) => Admitted::Rejected(in_flight, why),
+        })
+    }
+
+    /// Notes that a record is done. False if that is known: nothing has changed then.
+    pub(super) fn completed(&mut self, position: Position, index: usize, now: Instant) -> bool {
+        // Its index may be another's if it is done. A position is taken on once while the partition is ours, so
+        // it says whose the entry is.
+        if self.in_flight.get(index).is_none_or(|entry| entry.position() != position) {
+            return false;
+        }
+        let done = self.tracker.complete(position);
+        debug_assert!(done.is_ok(), "what has an entry was taken on and is not done");
+        let entry = self.in_flight.remove(index);
+        self.bytes -= entry.bytes;
+        if self.in_flight.is_empty() && self.in_flight.capacity() > MAX_IDLE_CAPACITY {
+            // A burst's memory is given back.
+            self.in_flight = Slab::new();
+        }
+        self.moved_at = now;
+        self.commit.changed(now);
+        self.commit.completed += 1;
+        true
+    }
+
+    /// Notes that an attempt has failed.
+    pub(super) fn failed(&mut self, failed: FailedAttempt, order: (&OrderBy, UnkeyedPolicy)) {
+        // Its index may be another's if it is done.
+        let entry = self.in_flight.get_mut(failed.context.index);
+        let entry = entry.filter(|entry| Arc::ptr_eq(&entry.context, &failed.context));
+        let Some(entry) = entry else { return };
+        let (state, turn) = match failed.then {
+            FailureAction::Retry(at) => (RecordState::Retry(at), None),
+            // Its end is the next report.
+            FailureAction::Skip => (RecordState::RunningAttempt, None),
+            FailureAction::DeadLetter => (RecordState::DeadLetter(None), None),
+            FailureAction::DeadLetterRefused(why) => (RecordState::DeadLetter(Some(why)), None),
+            FailureAction::StopKey(turn) | FailureAction::StopAll(turn) => {
+                (RecordState::Stopped, turn)
+            }
+        };
+        let stopped = matches!(state, RecordState::Stopped);
+        let failure = Some(failed.failure);
+        entry.failed_state = Some(Box::new(FailedState { failed: failed.attempt, failure, state }));
+        self.stopped_turns.extend(turn);
+        if stopped {
+            self.stuck += 1;
+            self.stop_lane(&failed.context, order);
+        }
+    }
+
+    /// What is behind a record that has stopped does not run.
+    fn stop_lane(&mut self, stopped: &RecordContext, (order, unkeyed): (&OrderBy, UnkeyedPolicy)) {
+        let slot = self.assignment.slot;
+        let lane = |context: &RecordContext| match order.lane_of(&context.delivered, slot, unkeyed)
+        {
+            LaneOf::Lane(lane) => Some(lane),
+            LaneOf::Unordered | LaneOf::Rejected(_) => None,
+        };
+        let Some(stopped_lane) = lane(stopped) else { return };
+        let position = stopped.delivered.position;
+        for (_, entry) in &mut self.in_flight {
+            let is_behind = entry.context.delivered.position > position;
+            if is_behind && lane(&entry.context).as_ref() == Some(&stopped_lane) {
+                entry.failed_state_mut().state = RecordState::Behind(position);
+                self.stuck += 1;
+            }
+        }
+        self.stopped.insert(stopped_lane, position);
+    }
+
+    /// What is to be stored.
+    fn progress(&self) -> Progress {
+        self.tracker.progress().shortened(self.limit)
+    }
+
+    /// From when on the progress can be stored; none if it is stored, or another is on stopped_lane way, or that is
+    /// hopeless.
+    pub(super) fn committable_at(&self) -> Option<Instant> {
+        if self.is_committing() || !self.has_uncommitted() {
+            return None;
+        }
+        let started_at = self.commit.started_at;
+        match self.commit.refused {
+            Some(CommitError::NotOurs) => None,
+            Some(CommitError::Later(_)) => Some(started_at + COMMIT_RETRY_INTERVAL),
+            Some(CommitError::TooLong) | None => Some(started_at),
+        }
+    }
+
+    /// When it is to be stored, which it can be then: so long after the last time, or at once after so many
+    /// records. None if it cannot be, or no clock will reach that time.
+    pub(super) fn commit_due_at(&self, every: Duration, after_records: u64) -> Option<Instant> {
+        let CommitState { started_at, completed, .. } = self.commit;
+        let committable_at = self.committable_at()?;
+        let enough = completed >= after_records;
+        let wanted_at = if enough { started_at } else { started_at.checked_add(every)? };
+        Some(wanted_at.max(committable_at))
+    }
+
+    /// Begins to store the progress, unless that is stored, or another is on stopped_lane way, or has just been
+    /// refused.
+    pub(super) fn start_commit(&mut self, now: Instant) -> Option<Progress> {
+        if self.committable_at().is_none_or(|at| now < at) {
+            return None;
+        }
+        let progress = self.progress();
+        self.commit.pending = Some((self.commit.version, progress.watermark()));
+        self.commit.started_at = now;
+        self.commit.completed = 0;
+        Some(progress)
+    }
+
+    /// Notes what push_records of it.
+    pub(super) fn committed(&mut self, result: &Result<(), CommitError>) {
+        let Some((version, watermark)) = self.commit.pending.take() else { return };
+        self.commit.refused = result.clone().err();
+        match result {
+            Ok(()) => {
+                self.commit.committed_version = version;
+                let is_saved = version == self.commit.version;
+                self.commit.uncommitted_since = (!is_saved).then_some(self.commit.started_at);
+                self.commit.committed = watermark;
+            }
+            Err(CommitError::TooLong) => self.shorten_map(),
+            Err(_) => {}
+        }
+    }
+
+    /// Whether a commit would change nothing, or is hopeless.
+    pub(super) fn has_nothing_to_commit(&self) -> bool {
+        !self.is_committing() && self.committable_at().is_none()
+    }
+
+    pub(super) fn has_uncommitted(&self) -> bool {
+        self.commit.version != self.commit.committed_version
+    }
+
+    pub(super) fn is_committing(&self) -> bool {
+        self.commit.pending.is_some()
+    }
+
+    /// Whether the ends of what is in in_flight can make a commit due.
+    pub(super) fn can_reach_commit(&self, after_records: u64) -> bool {
+        let can_end = self.in_flight.len() as u64;
+        !self.is_committing() && self.commit.completed.saturating_add(can_end) >= after_records
+    }
+
+    /// The map was too long for where it is stored: makes do with half of it.
+    fn shorten_map(&mut self) {
+        let half = (self.limit.get() / 2).max(MapLimit::LEAST);
+        self.limit = MapLimit::characters(half).unwrap_or(self.limit);
+        self.tracker.set_limit(self.limit);
+    }
+
+    pub(super) fn status(
+        &self,
+        limits: InFlightLimits,
+        end: Option<Position>,
+        now: Instant,
+    ) -> PartitionStatus {
+        let moving = self.in_flight.len() - self.stuck > 0 || self.has_buffered();
+        let (mut blocked, mut oldest) = (Vec::new(), None);
+        for entry in self.entries() {
+            if entry.is_blocked() {
+                blocked.push(entry);
+            }
+            if entry.position() == self.tracker.watermark() {
+                oldest = Some(entry);
+            }
+        }
+        blocked.sort_unstable_by_key(|entry| entry.position());
+        let blocked_count = blocked.len();
+        let listed = blocked.into_iter().take(MAX_BLOCKED_LISTED);
+        let without_progress = if moving {
+            now.saturating_duration_since(self.moved_at)
+        } else {
+            self.waits_for_source(end, now)
+        };
+        let uncommitted_since = self.commit.uncommitted_since;
+        PartitionStatus {
+            partition: self.assignment.partition.clone(),
+            epoch: self.assignment.epoch,
+            committed: self.commit.committed,
+            watermark: self.tracker.watermark(),
+            highest_done: self.tracker.end(),
+            end,
+            in_flight: self.in_flight.len(),
+            running: self.assignment.running(),
+            bytes: self.bytes,
+            buffered: self.buffer.records(),
+            paused_by: self.paused_by(limits),
+            oldest: oldest.map(|entry| entry.status(now)),
+            blocked: listed.map(|entry| entry.status(now)).collect(),
+            blocked_count,
+            without_progress,
+            uncommitted: uncommitted_since
+                .map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+        }
+    }
+
+    /// Completion long surveys have seen that the source has more than has come, though nothing is state back.
+    fn waits_for_source(&self, end: Option<Position>, now: Instant) -> Duration {
+        let is_behind = end.is_some_and(|end| end > self.arrived) && self.paused.is_none();
+        let same = self.behind.get().filter(|(arrived, _)| *arrived == self.arrived);
+        let behind = (is_behind && !self.closing).then(|| same.unwrap_or((self.arrived, now)));
+        self.behind.set(behind);
+        behind.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since))
+    }
+
+    /// Those with which a key has stopped.
+    pub(super) fn stopped(&self, now: Instant) -> impl Iterator<Item = PendingRecord> {
+        let stopped = |entry: &&InFlightEntry| matches!(entry.state(), RecordState::Stopped);
+        self.entries().filter(stopped).map(move |entry| entry.status(now))
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &InFlightEntry> {
+        self.in_flight.iter().map(|(_, entry)| entry)
+    }
+}
+
+impl CommitState {
+    /// Notes that there is more to be stored.
+    fn changed(&mut self, now: Instant) {
+        self.version += 1;
+        self.uncommitted_since.get_or_insert(now);
+    }
+}
+
+impl InFlightEntry {
+    fn position(&self) -> Position {
+        self.context.delivered.position
+    }
+
+    fn state(&self) -> &RecordState {
+        self.failed_state
+            .as_ref()
+            .map_or(&RecordState::RunningAttempt, |failed_state| &failed_state.state)
+    }
+
+    fn is_blocked(&self) -> bool {
+        !matches!(self.state(), RecordState::RunningAttempt)
+    }
+
+    fn failed_state_mut(&mut self) -> &mut FailedState {
+        let none = || {
+            Box::new(FailedState { failed: 0, failure: None, state: RecordState::RunningAttempt })
+        };
+        self.failed_state.get_or_insert_with(none)
+    }
+
+    fn status(&self, now: Instant) -> PendingRecord {
+        let failure =
+            self.failed_state.as_ref().and_then(|failed_state| failed_state.failure.as_ref());
+        PendingRecord {
+            position: self.position(),
+            key: self.context.delivered.record.key.clone(),
+            age: now.saturating_duration_since(self.taken_at),
+            failed_attempts: self
+                .failed_state
+                .as_ref()
+                .map_or(0, |failed_state| failed_state.failed),
+            failure: failure.map(ToString::to_string),
+            reason: match self.state() {
+                RecordState::Retry(at) if *at > now => WaitReason::Retry { within: *at - now },
+                RecordState::RunningAttempt | RecordState::Retry(_) => WaitReason::RunningAttempt,
+                RecordState::DeadLetter(refused) => {
+                    WaitReason::DeadLetter { refused: refused.clone() }
+                }
+                RecordState::Stopped => WaitReason::Stopped,
+                RecordState::Behind(position) => WaitReason::BehindStopped(*position),
+            },
+        }
+    }
+}
+
+fn weight(delivered: &Delivered) -> usize {
+    RECORD_OVERHEAD_BYTES + delivered.record.weight()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::{Partition, Record};
+
+    const LIMITS: InFlightLimits = InFlightLimits { records: 10, bytes: usize::MAX };
+
+    fn admit(state: &mut PartitionState, offset: u64) -> InFlight {
+        let record = Record::new("ann", "x");
+        let position = Position::new(offset);
+        state.push_records(vec![Delivered { position, written: SystemTime::UNIX_EPOCH, record }]);
+        let mut taken = None;
+        state.admit(
+            (&OrderBy::Key, UnkeyedPolicy::default(), LIMITS),
+            Instant::now(),
+            |admitted| {
+                let (Admitted::Lane(_, in_flight)
+                | Admitted::Unordered(in_flight)
+                | Admitted::Rejected(in_flight, _)) = admitted;
+                taken = Some(in_flight);
+            },
+        );
+        taken.unwrap()
+    }
+
+    #[test]
+    fn late_reports_of_a_record_are_not_those_of_who_has_its_place_now() {
+        let partition = Partition::new("t", 0);
+        let progress = Progress::up_to(Position::ZERO);
+        let limit = MapLimit::characters(4096).unwrap();
+        let assigned = Assigned { partition: partition.clone(), progress, limit };
+        let now = Instant::now();
+        let mut state = PartitionState::new(&assigned, Assignment::new(partition, 0, 1), now);
+        let first = admit(&mut state, 0);
+        let (position, index) = (first.context.delivered.position, first.context.index);
+        assert!(state.completed(position, index, now));
+        let second = admit(&mut state, 1);
+        assert_eq!(second.context.index, index, "the index is used again");
+        let before = (state.progress().watermark(), state.bytes, state.commit.version);
+
+        let failure = Arc::new(Failure::from("late"));
+        let (context, then) = (first.context.clone(), FailureAction::StopKey(None));
+        state.failed(
+            FailedAttempt { context, attempt: 1, failure, then },
+            (&OrderBy::Key, UnkeyedPolicy::default()),
+        );
+        assert!(!state.completed(position, index, now));
+        assert_eq!((state.progress().watermark(), state.bytes, state.commit.version), before);
+        let status = state.status(LIMITS, None, now);
+        assert_eq!((status.in_flight, status.blocked_count, state.stuck), (1, 0, 0));
+        assert_eq!(status.oldest.unwrap().position, second.context.delivered.position);
+
+        assert!(state.completed(second.context.delivered.position, index, now));
+        // Nobody has the index.
+        assert!(!state.completed(second.context.delivered.position, index, now));
+        assert_eq!(state.bytes, 0);
+    }
+}
