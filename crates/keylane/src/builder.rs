@@ -11,7 +11,7 @@ use crate::admit::ByteBound;
 use crate::allocate::{Order, default_workers};
 #[cfg(feature = "tokio")]
 use crate::complete::MAX_FUTURES;
-use crate::engine::{Engine, Execute, JobRules, Key, OnFailure, Settings};
+use crate::engine::{Engine, EngineSettings, Execute, JobRules, Key, OnFailure};
 use crate::error::BuildError;
 use crate::handler::{HandlerPool, Messages};
 use crate::observe::Statistics;
@@ -97,7 +97,7 @@ impl fmt::Debug for KeyHash {
 /// ```
 #[must_use = "a builder builds nothing until `build` is called"]
 pub struct Builder<K, S = KeyHasher> {
-    settings: Settings,
+    settings: EngineSettings,
     hasher: S,
     keys: PhantomData<fn(K)>,
 }
@@ -105,7 +105,7 @@ pub struct Builder<K, S = KeyHasher> {
 impl<K> Default for Builder<K> {
     fn default() -> Self {
         Builder {
-            settings: Settings {
+            settings: EngineSettings {
                 workers: default_workers(),
                 capacity: 65_536,
                 per_key: None,
@@ -595,7 +595,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self,
         executor: impl FnOnce(Option<Arc<ByteBound>>) -> X,
     ) -> Result<Arc<Engine<K, X, S>>, BuildError> {
-        let Settings { workers, capacity, per_key, bytes, quantum_tasks, .. } = self.settings;
+        let EngineSettings { workers, capacity, per_key, bytes, quantum_tasks, .. } = self.settings;
         if !(1..=MAX_WORKERS).contains(&workers) {
             return Err(BuildError::Workers(workers));
         }

@@ -6,24 +6,24 @@
 
 mod admit;
 mod batch;
-mod behind;
 mod bounds;
-mod conduct;
 mod controls;
-mod described;
-mod enter;
+mod deadlock;
+mod enqueue;
 mod explain;
+mod failure_policy;
+mod jobs;
 mod latest;
-mod measure;
 #[cfg(all(test, loom))]
 mod models;
 mod poison;
+mod predicate;
 mod rates;
 mod resize;
-mod serve;
-mod share;
+mod snapshot;
+mod step;
 mod stop;
-mod survey;
+mod timing;
 mod trace;
 
 use std::any::Any;
@@ -44,15 +44,16 @@ use crate::order::{
 use crate::run::{Crew, Fate, Homes, Idle, ManualClock, Placement, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 
-pub(crate) use share::{
-    Back, Crowd, Desk, Given, JobRules, Office, Sat, Sharing, Site, WeakOffice,
+pub(crate) use jobs::{
+    Assignment, BatchReport, CurrentJob, JobControl, JobRules, JobRunner, JobSharing,
+    WeakJobControl, WorkerCtx, WorkerReport,
 };
 
-pub(crate) use self::bounds::{Bounds, Toll};
-pub use self::conduct::OnFailure;
-pub(crate) use self::latest::{Latest, Superseded};
+pub(crate) use self::bounds::{AdmissionTicket, Bounds};
+pub use self::failure_policy::OnFailure;
+pub(crate) use self::latest::{LatestResult, Superseded};
 use self::rates::Rates;
-pub(crate) use self::trace::Traced;
+pub(crate) use self::trace::TraceInfo;
 
 /// What the tasks of an engine are, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
@@ -98,7 +99,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Key for K {}
 pub(crate) type PanicHook = dyn Fn(&(dyn Any + Send)) + Send + Sync;
 
 /// What can be chosen when an engine is built. Every field has been validated.
-pub(crate) struct Settings {
+pub(crate) struct EngineSettings {
     pub(crate) workers: usize,
     /// Accepted and unfinished tasks, at the most.
     pub(crate) capacity: usize,
@@ -141,9 +142,9 @@ pub(crate) struct Settings {
     pub(crate) concurrency: usize,
 }
 
-impl std::fmt::Debug for Settings {
+impl std::fmt::Debug for EngineSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("EngineSettings")
             .field("workers", &self.workers)
             .field("capacity", &self.capacity)
             .field("max_waiting_per_key", &self.per_key)
@@ -164,7 +165,7 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     shards: Box<[Shard<K, X::Work>]>,
     /// The unfinished tasks that have a descriptor, each in one lock of a few words but for the look-ups.
     /// Innermost: taken by submitters while they have inboxes, and by whoever ends such a task.
-    registry: Mutex<Circles<K, X::Work>>,
+    registry: Mutex<ConflictIndexes<K, X::Work>>,
     /// Hashes keys; half of a hash chooses the shard, half the place in its table.
     hasher: S,
     /// A slot for each accepted and unfinished task.
@@ -176,7 +177,7 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Which shards have something to offer.
     pub(crate) ready_shards: ReadyBitmap,
     /// The jobs, and who is to serve them.
-    pub(crate) sharing: Sharing<K, X::Work>,
+    pub(crate) sharing: JobSharing<K, X::Work>,
     /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
     /// Which worker is at home where, if keys are to return to theirs. Never changed.
@@ -186,7 +187,7 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Runs a task.
     executor: X,
     /// As the engine was built; the number of workers and the capacity may have changed since.
-    pub(crate) settings: Settings,
+    pub(crate) settings: EngineSettings,
     /// Gives labels their time.
     pub(crate) clock: Clock,
     /// What is counted by nobody else.
@@ -230,7 +231,7 @@ struct Shard<K, W> {
 
 /// What a worker wants of a shard after a task has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct StepRequest {
     /// It goes on with the lane of the ended task, if that has a next one.
     pub(crate) go_on: bool,
     /// It wants another task of this shard.
@@ -244,7 +245,7 @@ pub(crate) struct Wish {
 }
 
 /// What a worker does next.
-pub(crate) struct Next<K, W> {
+pub(crate) struct StepResult<K, W> {
     /// What the task in the worker's hand holds.
     pub(crate) held: Held<K, W>,
     /// It is the next of the lane whose task has just ended, in the same turn.
@@ -259,8 +260,8 @@ pub(crate) struct Next<K, W> {
 
 /// Work that is made at the last moment, at the place where it will stay, so that it is not copied
 /// on the way there.
-pub(crate) trait Make<W> {
-    fn make(self) -> W;
+pub(crate) trait IntoWork<W> {
+    fn into_work(self) -> W;
 
     /// The work, if it is there already.
     fn peek(&self) -> Option<&W> {
@@ -269,11 +270,11 @@ pub(crate) trait Make<W> {
 }
 
 /// Work that is there already.
-pub(crate) struct Made<W>(pub(crate) W);
+pub(crate) struct ReadyWork<W>(pub(crate) W);
 
-impl<W> Make<W> for Made<W> {
+impl<W> IntoWork<W> for ReadyWork<W> {
     #[inline(always)]
-    fn make(self) -> W {
+    fn into_work(self) -> W {
         self.0
     }
 
@@ -283,13 +284,13 @@ impl<W> Make<W> for Made<W> {
 }
 
 /// A task that stands in several places.
-pub(crate) type Shared<K, W> = Arc<Rollup<K, W>>;
+pub(crate) type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 
 /// The tasks that have a descriptor.
-type Circles<K, W> = Registry<Shared<K, W>>;
+type ConflictIndexes<K, W> = Registry<SharedRollup<K, W>>;
 
 /// Which claims of a task, by their index, go to which shard.
-type Parts = Vec<(usize, usize)>;
+type ClaimShards = Vec<(usize, usize)>;
 
 /// Several inboxes, each with its shard, under their locks.
 type OpenInboxes<'a, K, W> = Vec<(usize, OpenInbox<'a, K, W>)>;
@@ -301,12 +302,12 @@ type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
 type OpenLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
 
 /// A task that was not accepted, and why.
-pub(crate) type Unaccepted<K, M> = (SubmitErrorKind, Claims<K>, M);
+pub(crate) type RejectedTask<K, M> = (SubmitErrorKind, Claims<K>, M);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// `bytes` is the bound on what the tasks weigh, which some executors share.
     pub(crate) fn new(
-        settings: Settings,
+        settings: EngineSettings,
         bytes: Option<Arc<ByteBound>>,
         hasher: S,
         executor: X,
@@ -330,7 +331,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             bounds,
             rates,
             ready_shards: ReadyBitmap::new(shards),
-            sharing: Sharing::new(),
+            sharing: JobSharing::new(),
             idle: Idle::new(),
             homes: (settings.placement == Placement::Sticky)
                 .then(|| Box::new(Homes::new(settings.workers))),
@@ -371,23 +372,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
 /// How long a submitter waits for room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     None,
     Until(Instant),
     Endless,
 }
 
-impl Patience {
+impl WaitLimit {
     /// Whether it waits at all.
     fn waits(self) -> bool {
-        !matches!(self, Patience::None)
+        !matches!(self, WaitLimit::None)
     }
 
     /// What a refusal means to somebody with this patience.
     pub(crate) fn explain(self, error: TryAcquireError) -> SubmitErrorKind {
         match (error, self) {
             (TryAcquireError::Closed, _) => SubmitErrorKind::Closed,
-            (TryAcquireError::Full, Patience::Until(_)) => SubmitErrorKind::TimedOut,
+            (TryAcquireError::Full, WaitLimit::Until(_)) => SubmitErrorKind::TimedOut,
             (TryAcquireError::Full, _) => SubmitErrorKind::Full,
         }
     }
@@ -395,13 +396,13 @@ impl Patience {
 
 impl From<TryAcquireError> for SubmitErrorKind {
     fn from(error: TryAcquireError) -> Self {
-        Patience::None.explain(error)
+        WaitLimit::None.explain(error)
     }
 }
 
 impl<K: Key, W> Shard<K, W> {
     /// `is_close` says that each step has more to do than to find the next task.
-    fn new(index: usize, settings: &Settings, is_close: bool) -> Self {
+    fn new(index: usize, settings: &EngineSettings, is_close: bool) -> Self {
         let every = settings.statistics == Statistics::Every;
         let mut inbox = Inbox::default();
         if settings.statistics != Statistics::Off {
@@ -427,7 +428,7 @@ const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// A power of two, so that a mask picks one. Turns go round the lanes of a shard, so where lanes are to get on evenly
 /// there is one shard, which slow tasks can afford.
-fn shard_count(settings: &Settings) -> usize {
+fn shard_count(settings: &EngineSettings) -> usize {
     if settings.strict_quantum {
         return 1;
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::admit::ByteBound;
 use crate::builder::KeyHasher;
-use crate::engine::{Engine, Execute, Key, Made, Patience, Toll};
+use crate::engine::{AdmissionTicket, Engine, Execute, Key, ReadyWork, WaitLimit};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, BuildError, DrainError, SubmitError};
@@ -116,7 +116,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// comes back in the error.
     #[inline]
     pub fn send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        self.send_patiently(key, message, Patience::Endless)
+        self.send_with(key, message, WaitLimit::Endless)
     }
 
     /// Sends a message if there is room and nobody waits for it.
@@ -128,7 +128,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// comes back.
     #[inline]
     pub fn try_send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        self.send_patiently(key, message, Patience::None)
+        self.send_with(key, message, WaitLimit::None)
     }
 
     /// Sends a message, waiting for room for at most `timeout`.
@@ -143,9 +143,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         message: M,
         timeout: Duration,
     ) -> Result<(), SubmitError<(K, M)>> {
-        let patience =
-            Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until);
-        self.send_patiently(key, message, patience)
+        let limit =
+            Instant::now().checked_add(timeout).map_or(WaitLimit::Endless, WaitLimit::Until);
+        self.send_with(key, message, limit)
     }
 
     /// Sends a message, waiting for room without blocking the thread, in one line with the threads
@@ -161,7 +161,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         let weight = self.engine.executor().weigh(&message);
         let claims = Claims::exclusive(key);
         match self.engine.admit_async(&claims, weight).await {
-            Ok(toll) => self.enter(claims, message, toll),
+            Ok(ticket) => self.enter(claims, message, ticket),
             Err(why) => Err(SubmitError::new(why, keyed((claims, message)))),
         }
     }
@@ -181,31 +181,31 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         messages: impl IntoIterator<Item = (K, M)>,
     ) -> Result<usize, BatchError<usize, (K, M)>> {
         let batch =
-            messages.into_iter().map(|(key, message)| (Claims::exclusive(key), Made(message)));
-        self.engine.enter_many(batch).map_err(|(accepted, rejected, why)| {
+            messages.into_iter().map(|(key, message)| (Claims::exclusive(key), ReadyWork(message)));
+        self.engine.enqueue_many(batch).map_err(|(accepted, rejected, why)| {
             let rejected =
-                rejected.into_iter().map(|(claims, Made(message))| keyed((claims, message)));
+                rejected.into_iter().map(|(claims, ReadyWork(message))| keyed((claims, message)));
             BatchError::new(accepted, rejected.collect(), why)
         })
     }
 
     #[inline(always)]
-    fn send_patiently(
-        &self,
-        key: K,
-        message: M,
-        patience: Patience,
-    ) -> Result<(), SubmitError<(K, M)>> {
-        self.engine
-            .submit(Claims::exclusive(key), Made(message), patience)
-            .map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
+    fn send_with(&self, key: K, message: M, limit: WaitLimit) -> Result<(), SubmitError<(K, M)>> {
+        self.engine.submit(Claims::exclusive(key), ReadyWork(message), limit).map_err(
+            |(why, claims, ReadyWork(message))| SubmitError::new(why, keyed((claims, message))),
+        )
     }
 
     #[inline(always)]
-    fn enter(&self, claims: Claims<K>, message: M, toll: Toll) -> Result<(), SubmitError<(K, M)>> {
-        self.engine
-            .enter(claims, Made(message), toll)
-            .map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
+    fn enter(
+        &self,
+        claims: Claims<K>,
+        message: M,
+        ticket: AdmissionTicket,
+    ) -> Result<(), SubmitError<(K, M)>> {
+        self.engine.enqueue(claims, ReadyWork(message), ticket).map_err(
+            |(why, claims, ReadyWork(message))| SubmitError::new(why, keyed((claims, message))),
+        )
     }
 
     /// Refuses new messages from now on. What was accepted goes on, as long as the pool lives: dropping a closed
@@ -238,7 +238,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
 
     /// Looks at the running pool. As [`Pool::snapshot`](crate::Pool::snapshot).
     pub fn snapshot(&self, top: usize) -> Snapshot<K> {
-        self.engine.survey(top)
+        self.engine.snapshot(top)
     }
 
     /// Changes the number of workers. Surplus workers end after the message that they handle.

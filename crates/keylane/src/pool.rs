@@ -22,7 +22,7 @@ pub use self::unrun::UnrunTask;
 use crate::admit::Cost;
 use crate::builder::{Builder, KeyHasher};
 use crate::complete::Handle;
-use crate::engine::{Engine, Execute, Key, Patience};
+use crate::engine::{Engine, Execute, Key, WaitLimit};
 use crate::error::{BatchError, DrainError};
 use crate::job::Entry;
 use crate::observe::Snapshot;
@@ -138,7 +138,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Costs a pass over all unfinished tasks, unless `top` is 0; during that submissions and
     /// the end of tasks wait, in one shard of the keys at a time.
     pub fn snapshot(&self, top: usize) -> Snapshot<K> {
-        self.engine.survey(top)
+        self.engine.snapshot(top)
     }
 
     /// Changes the number of workers. Surplus workers end after the task that they run.
@@ -172,9 +172,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Pool<K, S> {
     }
 }
 
-impl Patience {
+impl WaitLimit {
     pub(crate) fn for_at_most(timeout: Duration) -> Self {
-        Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until)
+        Instant::now().checked_add(timeout).map_or(WaitLimit::Endless, WaitLimit::Until)
     }
 }
 

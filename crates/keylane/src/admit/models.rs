@@ -290,7 +290,7 @@ impl Shop {
         ended + std::mem::take(&mut *self.kept.lock()) as usize
     }
 
-    /// Leaves producers the slots of what has ended in the second shard, as `Engine::take_over` does.
+    /// Leaves producers the slots of what has ended in the second shard, as `Engine::drain_inbox` does.
     fn keep(&self) {
         let mut ended = self.ended[1].lock();
         let mut kept = self.kept.lock();

@@ -10,16 +10,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         claims: &Claims<K>,
         weight: usize,
-        patience: Patience,
-    ) -> Result<Toll, SubmitErrorKind> {
+        limit: WaitLimit,
+    ) -> Result<AdmissionTicket, SubmitErrorKind> {
         let mut admitted = match self.refuses_some() {
             // A submitter that has to wait looks at its keys before.
-            true => self.admit_if_room(claims, weight, Patience::None),
-            false => self.admit_if_room(claims, weight, patience),
+            true => self.admit_if_room(claims, weight, WaitLimit::None),
+            false => self.admit_if_room(claims, weight, limit),
         };
         if admitted.as_ref().is_err_and(|why| why.is_full()) && self.refuses_some() {
-            if patience.waits() && !self.refuses(claims) {
-                admitted = self.admit_if_room(claims, weight, patience);
+            if limit.waits() && !self.refuses(claims) {
+                admitted = self.admit_if_room(claims, weight, limit);
             }
             admitted = admitted.map_err(|why| self.why_full(why, claims));
         }
@@ -31,13 +31,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         claims: &Claims<K>,
         weight: usize,
-        patience: Patience,
-    ) -> Result<Toll, SubmitErrorKind> {
+        limit: WaitLimit,
+    ) -> Result<AdmissionTicket, SubmitErrorKind> {
         match &self.bounds {
-            Some(bounds) => self.admit_within(bounds, claims, claims.cost() + weight, patience),
-            None => match self.take_slot(patience) {
-                Ok(()) => Ok(Toll::none()),
-                Err(error) => Err(patience.explain(error)),
+            Some(bounds) => self.admit_within(bounds, claims, claims.cost() + weight, limit),
+            None => match self.take_slot(limit) {
+                Ok(()) => Ok(AdmissionTicket::none()),
+                Err(error) => Err(limit.explain(error)),
             },
         }
     }
@@ -83,9 +83,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         claims: &Claims<K>,
         weight: usize,
-    ) -> Result<Toll, SubmitErrorKind> {
+    ) -> Result<AdmissionTicket, SubmitErrorKind> {
         if self.refuses_some() {
-            match self.admit_if_room(claims, weight, Patience::None) {
+            match self.admit_if_room(claims, weight, WaitLimit::None) {
                 Err(why) if !why.is_full() => return Err(self.count_refused(why)),
                 Err(_) if self.refuses(claims) => return Err(SubmitErrorKind::KeyFinished),
                 Err(_) => {}
@@ -95,7 +95,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let admitted = match &self.bounds {
             Some(bounds) => self.admit_within_async(bounds, claims, claims.cost() + weight).await,
             None => match self.take_slot_async().await {
-                Ok(()) => Ok(Toll::none()),
+                Ok(()) => Ok(AdmissionTicket::none()),
                 Err(error) => Err(error.into()),
             },
         };
@@ -105,14 +105,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Takes a slot for a task. A task of this pool gets one whether there is room or not, for it
     /// might wait for room that only its own end can make.
     #[inline]
-    pub(crate) fn take_slot(&self, patience: Patience) -> Result<(), TryAcquireError> {
+    pub(crate) fn take_slot(&self, limit: WaitLimit) -> Result<(), TryAcquireError> {
         if self.is_inside() {
             return self.admission.force();
         }
-        match patience {
-            Patience::None => self.admission.try_acquire(|| self.collect()),
-            Patience::Until(deadline) => self.admission.acquire(Some(deadline), || self.collect()),
-            Patience::Endless => self.admission.acquire(None, || self.collect()),
+        match limit {
+            WaitLimit::None => self.admission.try_acquire(|| self.collect()),
+            WaitLimit::Until(deadline) => self.admission.acquire(Some(deadline), || self.collect()),
+            WaitLimit::Endless => self.admission.acquire(None, || self.collect()),
         }
     }
 
@@ -132,7 +132,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 Err(SubmitErrorKind::KeyFinished)
             }
             Err(TryAcquireError::Full) => {
-                self.take_slot(Patience::Endless)?;
+                self.take_slot(WaitLimit::Endless)?;
                 Ok(1)
             }
             settled => Ok(settled?),

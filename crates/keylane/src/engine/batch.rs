@@ -1,6 +1,6 @@
 //! Putting many tasks into their inboxes in one pass: those of one inbox under one lock.
 
-use super::enter::{inbox_of, pass_guard};
+use super::enqueue::{inbox_of, pass_guard};
 use super::*;
 
 /// The most tasks that are entered in one pass.
@@ -10,7 +10,7 @@ const BATCH: usize = 256;
 const END: u16 = u16::MAX;
 
 /// How many tasks of a batch were accepted, those that were not, and why the first of them was not.
-pub(crate) type Rest<K, M> = (usize, Vec<Incoming<K, M>>, SubmitErrorKind);
+pub(crate) type RejectedBatch<K, M> = (usize, Vec<Incoming<K, M>>, SubmitErrorKind);
 
 /// A task on its way in: its keys, and that of which its work is made.
 pub(crate) type Incoming<K, M> = (Claims<K>, M);
@@ -27,12 +27,12 @@ struct Staged<K, M> {
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Admits and enters many tasks, as many at a time as there is room for, until one is refused.
-    pub(crate) fn enter_many<M: Make<X::Work>>(
+    pub(crate) fn enqueue_many<M: IntoWork<X::Work>>(
         &self,
         mut tasks: impl Iterator<Item = Incoming<K, M>>,
-    ) -> Result<usize, Rest<K, M>> {
+    ) -> Result<usize, RejectedBatch<K, M>> {
         if self.bounds.as_ref().is_some_and(|bounds| bounds.restrict()) {
-            return self.enter_one_by_one(tasks);
+            return self.enqueue_one_by_one(tasks);
         }
         let mut accepted = 0;
         let mut piece = Vec::with_capacity(tasks.size_hint().0.min(BATCH));
@@ -41,7 +41,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if piece.is_empty() {
                 return Ok(accepted);
             }
-            let entered = self.enter_piece(&mut piece);
+            let entered = self.enqueue_piece(&mut piece);
             // What is refused, and all behind it, is still there.
             let rest = piece.iter().flatten().count();
             accepted += piece.len() - rest;
@@ -55,13 +55,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Each task of the batch goes through all bounds before the next does, as if it came alone.
-    fn enter_one_by_one<M: Make<X::Work>>(
+    fn enqueue_one_by_one<M: IntoWork<X::Work>>(
         &self,
         mut tasks: impl Iterator<Item = Incoming<K, M>>,
-    ) -> Result<usize, Rest<K, M>> {
+    ) -> Result<usize, RejectedBatch<K, M>> {
         let mut accepted = 0;
         while let Some((claims, task)) = tasks.next() {
-            if let Err((why, claims, task)) = self.submit_other(claims, task, Patience::Endless) {
+            if let Err((why, claims, task)) = self.submit_other(claims, task, WaitLimit::Endless) {
                 let rest = std::iter::once((claims, task)).chain(tasks).collect();
                 return Err((accepted, rest, why));
             }
@@ -81,7 +81,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Admits and enters the tasks of a piece of at most `BATCH`, until one is refused. That one and those
     /// behind it stay where they are.
-    fn enter_piece<M: Make<X::Work>>(
+    fn enqueue_piece<M: IntoWork<X::Work>>(
         &self,
         piece: &mut [Option<Staged<K, M>>],
     ) -> Result<(), SubmitErrorKind> {
@@ -89,8 +89,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         while start < piece.len() {
             let Some(first) = &piece[start] else { unreachable!("what was entered is before it") };
             let slots = self.take_slots(piece.len() - start, &first.claims)?;
-            let mut unused = Unused { admission: &self.admission, slots };
-            self.enter_admitted(&mut piece[start..start + slots], &mut unused)?;
+            let mut unused = UnusedSlots { admission: &self.admission, slots };
+            self.enqueue_admitted(&mut piece[start..start + slots], &mut unused)?;
             start += slots;
         }
         Ok(())
@@ -98,34 +98,34 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enters tasks that have been admitted, until one is refused: those with one key in rows, and each of
     /// the others after all that is before it, for it must come after that in all of its lanes.
-    fn enter_admitted<M: Make<X::Work>>(
+    fn enqueue_admitted<M: IntoWork<X::Work>>(
         &self,
         mut tasks: &mut [Option<Staged<K, M>>],
-        unused: &mut Unused<'_>,
+        unused: &mut UnusedSlots<'_>,
     ) -> Result<(), SubmitErrorKind> {
         while !tasks.is_empty() {
             let row = tasks.iter().position(|task| !has_one_key(task)).unwrap_or(tasks.len());
             let (singles, others) = tasks.split_at_mut(row);
             if !singles.is_empty() {
-                self.intact(|| self.enter_row(singles, unused))?;
+                self.intact(|| self.enqueue_row(singles, unused))?;
             }
             let [other, rest @ ..] = others else { break };
-            self.enter_staged(other, unused)?;
+            self.enqueue_staged(other, unused)?;
             tasks = rest;
         }
         Ok(())
     }
 
     /// Enters a task that is no single; it stays where it is if it is refused.
-    fn enter_staged<M: Make<X::Work>>(
+    fn enqueue_staged<M: IntoWork<X::Work>>(
         &self,
         place: &mut Option<Staged<K, M>>,
-        unused: &mut Unused<'_>,
+        unused: &mut UnusedSlots<'_>,
     ) -> Result<(), SubmitErrorKind> {
         let Some(Staged { claims, task, hash, next }) = place.take() else { return Ok(()) };
         // The code that enters it gives its slot back if it is refused.
         unused.slots -= 1;
-        self.enter(claims, task, Toll::none()).map_err(|(why, claims, task)| {
+        self.enqueue(claims, task, AdmissionTicket::none()).map_err(|(why, claims, task)| {
             *place = Some(Staged { claims, task, hash, next });
             why
         })
@@ -137,10 +137,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// unlocked when it has its tasks. So each two of the row have the same order as to whatever else is in
     /// both of their inboxes, as if they had come one by one: had a task of another submitter come between
     /// them in the wrong order, it would have had one of the inboxes while the row had all.
-    fn enter_row<M: Make<X::Work>>(
+    fn enqueue_row<M: IntoWork<X::Work>>(
         &self,
         row: &mut [Option<Staged<K, M>>],
-        unused: &mut Unused<'_>,
+        unused: &mut UnusedSlots<'_>,
     ) -> Result<(), SubmitErrorKind> {
         debug_assert!(row.len() <= BATCH);
         let mut first = [END; MAX_SHARDS];
@@ -166,30 +166,30 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let concerned = (0..self.shards.len()).filter(|&shard| first[shard] != END);
         inboxes.extend(concerned.map(|shard| (shard, self.shards[shard].inbox.lock())));
         if inboxes.iter().any(|(_, inbox)| inbox.guarded) {
-            return self.enter_guarded_row(inboxes, row, time, unused);
+            return self.enqueue_guarded_row(inboxes, row, time, unused);
         }
         let mut told = ShardSet::new();
         for (shard, mut inbox) in inboxes {
-            if self.enter_chain(shard, &mut inbox, row, first[shard], time, unused) {
+            if self.enqueue_chain(shard, &mut inbox, row, first[shard], time, unused) {
                 told.add(shard);
             }
         }
         // A worker is woken when nothing is locked any more.
-        told.shards().for_each(|shard| self.offer(shard));
+        told.shards().for_each(|shard| self.mark_ready(shard));
         Ok(())
     }
 
     /// Appends the tasks that are linked from `first` on to one inbox, and returns whether the workers
     /// must be told.
     #[inline]
-    fn enter_chain<M: Make<X::Work>>(
+    fn enqueue_chain<M: IntoWork<X::Work>>(
         &self,
         shard: usize,
         inbox: &mut Inbox<K, X::Work>,
         row: &mut [Option<Staged<K, M>>],
         first: u16,
         time: u32,
-        unused: &mut Unused<'_>,
+        unused: &mut UnusedSlots<'_>,
     ) -> bool {
         let mut tell = false;
         let mut index = first;
@@ -197,8 +197,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             && let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, next }) =
                 place.take()
         {
-            let time = self.stamp(shard, inbox, time);
-            tell |= inbox.push_single(hash as u32, time, claim, || task.make());
+            let time = self.record_submit_time(shard, inbox, time);
+            tell |= inbox.push_single(hash as u32, time, claim, || task.into_work());
             unused.slots -= 1;
             index = next;
         }
@@ -208,12 +208,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Enters a row where something about an inbox must be looked at for each task: in the order of the row,
     /// so that nothing behind a task that is refused is accepted.
     #[cold]
-    fn enter_guarded_row<M: Make<X::Work>>(
+    fn enqueue_guarded_row<M: IntoWork<X::Work>>(
         &self,
         mut inboxes: OpenInboxes<'_, K, X::Work>,
         row: &mut [Option<Staged<K, M>>],
         time: u32,
-        unused: &mut Unused<'_>,
+        unused: &mut UnusedSlots<'_>,
     ) -> Result<(), SubmitErrorKind> {
         let mut told = ShardSet::new();
         let mut entered = Ok(());
@@ -229,26 +229,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             if let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, .. }) = place.take()
             {
-                let time = self.stamp(shard, inbox, time);
-                if inbox.push_single(hash as u32, time, claim, || task.make()) {
+                let time = self.record_submit_time(shard, inbox, time);
+                if inbox.push_single(hash as u32, time, claim, || task.into_work()) {
                     told.add(shard);
                 }
                 unused.slots -= 1;
             }
         }
         drop(inboxes);
-        told.shards().for_each(|shard| self.offer(shard));
+        told.shards().for_each(|shard| self.mark_ready(shard));
         entered
     }
 }
 
 /// Slots of admitted tasks that are in no inbox yet. Dropped, it gives them back.
-struct Unused<'a> {
+struct UnusedSlots<'a> {
     admission: &'a Admission,
     slots: usize,
 }
 
-impl Drop for Unused<'_> {
+impl Drop for UnusedSlots<'_> {
     fn drop(&mut self) {
         if self.slots != 0 {
             self.admission.release(self.slots);

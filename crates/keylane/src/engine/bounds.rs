@@ -20,18 +20,18 @@ pub(crate) struct Bounds<K> {
 
 /// A task has been admitted: it has its slot, its permits, and these bytes.
 #[must_use = "who is admitted enters, or is retracted"]
-pub(crate) struct Toll(Option<Cost>);
+pub(crate) struct AdmissionTicket(Option<Cost>);
 
 /// Work that will have its cost with it.
-pub(super) struct Charged<M, W> {
+pub(super) struct WithCost<M, W> {
     pub(super) task: M,
     cost: Option<Cost>,
     charge: fn(W, Cost) -> W,
 }
 
-impl<M: Make<W>, W> Make<W> for Charged<M, W> {
-    fn make(self) -> W {
-        let work = self.task.make();
+impl<M: IntoWork<W>, W> IntoWork<W> for WithCost<M, W> {
+    fn into_work(self) -> W {
+        let work = self.task.into_work();
         match self.cost {
             None => work,
             Some(cost) => (self.charge)(work, cost),
@@ -83,10 +83,10 @@ impl<K: Key> Drop for KeyPermits<'_, K> {
     }
 }
 
-impl Toll {
+impl AdmissionTicket {
     /// For a task that has a slot and nothing else.
     pub(super) fn none() -> Self {
-        Toll(None)
+        AdmissionTicket(None)
     }
 
     pub(super) fn is_none(&self) -> bool {
@@ -94,8 +94,8 @@ impl Toll {
     }
 
     /// Has a task pay it.
-    pub(super) fn charge<M, K, X: Execute<K>>(self, task: M) -> Charged<M, X::Work> {
-        Charged { task, cost: self.0, charge: X::charge }
+    pub(super) fn charge<M, K, X: Execute<K>>(self, task: M) -> WithCost<M, X::Work> {
+        WithCost { task, cost: self.0, charge: X::charge }
     }
 }
 
@@ -107,16 +107,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         bounds: &Bounds<K>,
         claims: &Claims<K>,
         bytes: usize,
-        patience: Patience,
-    ) -> Result<Toll, SubmitErrorKind> {
+        limit: WaitLimit,
+    ) -> Result<AdmissionTicket, SubmitErrorKind> {
         let inside = self.is_inside();
         bounds.check(bytes)?;
         let key_refs = self.key_refs(bounds, claims);
-        let permits = self.intact(|| bounds.acquire_keys(&key_refs, patience, inside))?;
-        let cost = bounds.acquire_bytes(bytes, patience, inside)?;
-        self.take_slot(patience).map_err(|error| patience.explain(error))?;
+        let permits = self.intact(|| bounds.acquire_keys(&key_refs, limit, inside))?;
+        let cost = bounds.acquire_bytes(bytes, limit, inside)?;
+        self.take_slot(limit).map_err(|error| limit.explain(error))?;
         permits.keep();
-        Ok(Toll(cost))
+        Ok(AdmissionTicket(cost))
     }
 
     /// The same, without blocking the thread. Dropped before it is ready, it has taken nothing.
@@ -125,9 +125,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         bounds: &Bounds<K>,
         claims: &Claims<K>,
         bytes: usize,
-    ) -> Result<Toll, SubmitErrorKind> {
+    ) -> Result<AdmissionTicket, SubmitErrorKind> {
         if self.is_inside() {
-            return self.admit_within(bounds, claims, bytes, Patience::None);
+            return self.admit_within(bounds, claims, bytes, WaitLimit::None);
         }
         bounds.check(bytes)?;
         let key_refs = self.key_refs(bounds, claims);
@@ -142,20 +142,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         };
         self.take_slot_async().await?;
         permits.keep();
-        Ok(Toll(cost))
+        Ok(AdmissionTicket(cost))
     }
 
     /// Lets a subtask of an accepted job in, beyond the bounds if it must be: the job is bounded by how
     /// many of its subtasks stand in lanes.
-    pub(crate) fn admit_accepted(&self, claims: &Claims<K>) -> Toll {
+    pub(crate) fn admit_accepted(&self, claims: &Claims<K>) -> AdmissionTicket {
         self.admission.force_accepted();
-        let Some(bounds) = &self.bounds else { return Toll::none() };
+        let Some(bounds) = &self.bounds else { return AdmissionTicket::none() };
         if let Some(keys) = &bounds.keys {
             keys.force_accepted(&self.key_refs(bounds, claims));
         }
         let bytes = claims.cost();
         let all = bounds.bytes.as_ref().filter(|_| bytes != 0);
-        Toll(all.map(|all| all.force_accepted(bytes)))
+        AdmissionTicket(all.map(|all| all.force_accepted(bytes)))
     }
 
     /// An admitted task does not enter: it gives all back but its cost, which goes with its toll.
@@ -248,17 +248,17 @@ impl<K: Key> Bounds<K> {
     fn acquire_keys<'a>(
         &'a self,
         key_refs: &'a [KeyRef<'a, K>],
-        patience: Patience,
+        limit: WaitLimit,
         inside: bool,
     ) -> Result<KeyPermits<'a, K>, SubmitErrorKind> {
         if let Some(keys) = &self.keys {
-            match patience {
+            match limit {
                 _ if inside => keys.force(key_refs),
-                Patience::None => keys.try_acquire(key_refs),
-                Patience::Until(deadline) => keys.acquire(key_refs, Some(deadline)),
-                Patience::Endless => keys.acquire(key_refs, None),
+                WaitLimit::None => keys.try_acquire(key_refs),
+                WaitLimit::Until(deadline) => keys.acquire(key_refs, Some(deadline)),
+                WaitLimit::Endless => keys.acquire(key_refs, None),
             }
-            .map_err(|error| match patience.explain(error) {
+            .map_err(|error| match limit.explain(error) {
                 SubmitErrorKind::Full => SubmitErrorKind::KeyFull,
                 other => other,
             })?;
@@ -269,18 +269,18 @@ impl<K: Key> Bounds<K> {
     fn acquire_bytes(
         &self,
         bytes: usize,
-        patience: Patience,
+        limit: WaitLimit,
         inside: bool,
     ) -> Result<Option<Cost>, SubmitErrorKind> {
         let Some(all) = self.bytes.as_ref().filter(|_| bytes != 0) else { return Ok(None) };
-        match patience {
+        match limit {
             _ if inside => all.force(bytes),
-            Patience::None => all.try_acquire(bytes),
-            Patience::Until(deadline) => all.acquire(bytes, Some(deadline)),
-            Patience::Endless => all.acquire(bytes, None),
+            WaitLimit::None => all.try_acquire(bytes),
+            WaitLimit::Until(deadline) => all.acquire(bytes, Some(deadline)),
+            WaitLimit::Endless => all.acquire(bytes, None),
         }
         .map(Some)
-        .map_err(|error| patience.explain(error))
+        .map_err(|error| limit.explain(error))
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 //! Each is one section under the lock of the key's lanes, at no cost to other keys: see
 //! `../order/lanes/hold.rs`.
 
-use super::rates::Dues;
+use super::rates::PendingWakeups;
 use super::*;
 use crate::observe::{HeldKey, Hold};
 use crate::order::{Reasons, Stop, TakenKey, Unrun};
@@ -23,7 +23,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             lanes.check();
             (changes, recall)
         });
-        self.remind(shard, Dues::recall(recall));
+        self.set_timers(shard, PendingWakeups::recall(recall));
         changes
     }
 
@@ -35,14 +35,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let mut lanes = self.shards[shard].lanes.lock();
             let mut held = false;
             let left = lanes.let_go(hash, key, |reasons| held = reasons.resume());
-            self.absolve(&mut lanes, hash, key);
+            self.clear_failures(&mut lanes, hash, key);
             lanes.check();
             (held, left, lanes.has_offer())
         });
         // A key's own drop is user code.
         drop_catch_unwind(left);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
         held
     }
@@ -61,9 +61,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
         drop_catch_unwind(left);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
-        self.remind(shard, Dues::recall(recall));
+        self.set_timers(shard, PendingWakeups::recall(recall));
         if let Some(bounds) = &self.bounds {
             self.intact(|| self.forget(bounds, &taken));
         }
@@ -74,7 +74,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A task with one key whose turn is kept, and nothing of which has begun, goes back to the front of its
     /// line, as what `note` makes, if its key was paused or stopped. Returns whether it was. If its worker is not
     /// done with it yet it has been taken all the same.
-    pub(crate) fn stand_back(
+    pub(crate) fn requeue_if_paused(
         &self,
         shard: usize,
         turn: usize,
@@ -99,9 +99,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
-        self.remind(shard, Dues::recall(recall));
+        self.set_timers(shard, PendingWakeups::recall(recall));
         true
     }
 

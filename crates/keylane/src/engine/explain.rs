@@ -316,7 +316,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Why a job is where it is.
     pub(crate) fn explain_job(&self, id: JobId) -> JobState {
-        let jobs = self.survey_jobs();
+        let jobs = self.snapshot_jobs();
         let Some(place) = jobs.iter().position(|((its, _), _)| *its == id) else {
             return JobState::Over;
         };
@@ -355,8 +355,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Why the engine does not do more than it does.
     pub(crate) fn explain(&self) -> PoolExplanation {
-        let seen: Snapshot<K> = self.survey(0);
-        let jobs = self.survey_jobs();
+        let seen: Snapshot<K> = self.snapshot(0);
+        let jobs = self.snapshot_jobs();
         let mut reasons = Vec::new();
         if self.admission.is_closed() {
             reasons.push(PoolReason::Closed);

@@ -4,7 +4,7 @@
 //! submission that finds none changes nothing. Whether there is a task to replace is decided in one
 //! section of the inbox, into which everything of the key comes.
 
-use super::rates::Dues;
+use super::rates::PendingWakeups;
 use super::*;
 use crate::order::Replacement;
 
@@ -13,14 +13,14 @@ pub(crate) struct Superseded<K, W> {
     pub(crate) work: W,
     /// The later task. It begins after the engine was told that the captures of `work` are gone, if
     /// [`Execute::DROPS_REPLACED`].
-    pub(crate) by: Shared<K, W>,
+    pub(crate) by: SharedRollup<K, W>,
 }
 
 /// A latest task that is in, and what it has replaced; or what was not accepted.
-pub(crate) type Latest<K, W, M> = Result<Option<Superseded<K, W>>, Unaccepted<K, M>>;
+pub(crate) type LatestResult<K, W, M> = Result<Option<Superseded<K, W>>, RejectedTask<K, M>>;
 
 /// What came of a try to put a latest task into its inbox.
-enum Put<K, W> {
+enum PutResult<K, W> {
     /// It is in the place of this work, which will not run.
     Replaced(Superseded<K, W>),
     /// It is in, with the room that its submitter had brought.
@@ -33,12 +33,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Submits a task that replaces the latest of its key, if that waits. Returns the work that will not
     /// run, to be dropped by the caller, which then calls [`end_replacing`](Self::end_replacing) where
     /// [`Execute::DROPS_REPLACED`].
-    pub(crate) fn submit_latest<M: Make<X::Work>>(
+    pub(crate) fn submit_latest<M: IntoWork<X::Work>>(
         &self,
         key: K,
         task: M,
-        patience: Patience,
-    ) -> Latest<K, X::Work, M> {
+        limit: WaitLimit,
+    ) -> LatestResult<K, X::Work, M> {
         let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
@@ -46,19 +46,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Ok(replaced) => return Ok(replaced),
             Err(why) => return Err((why, claims, unmade(task))),
         }
-        match self.admit(&claims, weight, patience) {
-            Ok(toll) => self.enter_latest(claims, unmade(task), toll),
+        match self.admit(&claims, weight, limit) {
+            Ok(ticket) => self.enqueue_latest(claims, unmade(task), ticket),
             Err(why) => Err((why, claims, unmade(task))),
         }
     }
 
     /// The same, waiting for room without blocking the thread. Dropped before it is ready, it has
     /// changed nothing.
-    pub(crate) async fn submit_latest_async<M: Make<X::Work>>(
+    pub(crate) async fn submit_latest_async<M: IntoWork<X::Work>>(
         &self,
         key: K,
         task: M,
-    ) -> Latest<K, X::Work, M> {
+    ) -> LatestResult<K, X::Work, M> {
         let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
@@ -67,19 +67,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Err(why) => return Err((why, claims, unmade(task))),
         }
         match self.admit_async(&claims, weight).await {
-            Ok(toll) => self.enter_latest(claims, unmade(task), toll),
+            Ok(ticket) => self.enqueue_latest(claims, unmade(task), ticket),
             Err(why) => Err((why, claims, unmade(task))),
         }
     }
 
     /// Submits the last task of a key's life.
-    pub(crate) fn submit_end<M: Make<X::Work>>(
+    pub(crate) fn submit_end<M: IntoWork<X::Work>>(
         &self,
         key: K,
         refuses: bool,
         task: M,
-        patience: Patience,
-    ) -> Result<(), Unaccepted<K, M>> {
+        limit: WaitLimit,
+    ) -> Result<(), RejectedTask<K, M>> {
         let claims = Claims::exclusive(key);
         let (hash, shard, key) = self.find_inbox(&claims);
         let inbox = self.shards[shard].inbox.lock();
@@ -89,22 +89,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((SubmitErrorKind::KeyFinished, claims, task));
         }
         drop(inbox);
-        match self.admit(&claims, self.weight_of(&task), patience) {
-            Ok(toll) => self.enter_end(claims, refuses, task, toll),
+        match self.admit(&claims, self.weight_of(&task), limit) {
+            Ok(ticket) => self.enqueue_end(claims, refuses, task, ticket),
             Err(why) => Err((why, claims, task)),
         }
     }
 
     /// Puts an admitted end into its inbox, unless the key has one.
-    pub(crate) fn enter_end<M: Make<X::Work>>(
+    pub(crate) fn enqueue_end<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         refuses: bool,
         task: M,
-        toll: Toll,
-    ) -> Result<(), Unaccepted<K, M>> {
+        ticket: AdmissionTicket,
+    ) -> Result<(), RejectedTask<K, M>> {
         let entered = self.hash_admitted(|_| self.find_inbox(&claims));
-        match self.intact(|| self.put_end(entered, refuses, task, toll)) {
+        match self.intact(|| self.put_end(entered, refuses, task, ticket)) {
             Ok(()) => Ok(()),
             Err((why, task)) => {
                 self.intact(|| self.retract(&claims));
@@ -114,12 +114,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// One section of the inbox.
-    fn put_end<M: Make<X::Work>>(
+    fn put_end<M: IntoWork<X::Work>>(
         &self,
         (hash, shard, key): (u64, usize, &K),
         refuses: bool,
         task: M,
-        toll: Toll,
+        ticket: AdmissionTicket,
     ) -> Result<(), (SubmitErrorKind, M)> {
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
@@ -129,7 +129,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((SubmitErrorKind::KeyFinished, task));
         }
         let freed = self.arrive(shard, hash, key);
-        let work = toll.charge::<M, K, X>(task).make();
+        let work = ticket.charge::<M, K, X>(task).into_work();
         let tell = inbox.push_end(hash, key, self.clock.now(), refuses, work);
         if refuses {
             self.refusing.fetch_add(1, Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         drop(inbox);
         drop(freed);
         if tell {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
         Ok(())
     }
@@ -171,13 +171,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards[self.shard_of(claims[0].0)].inbox.lock().unwatch(task);
     }
 
-    fn weight_of<M: Make<X::Work>>(&self, task: &M) -> usize {
+    fn weight_of<M: IntoWork<X::Work>>(&self, task: &M) -> usize {
         task.peek().map_or(0, |work| self.executor.weigh(work))
     }
 
     /// Replaces the latest task without any room, if there is one; but not if the new one weighs
     /// anything, for then it has to wait for bytes as others do.
-    fn replace_at_once<M: Make<X::Work>>(
+    fn replace_at_once<M: IntoWork<X::Work>>(
         &self,
         claims: &Claims<K>,
         task: &mut Option<M>,
@@ -190,26 +190,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let found = self.find_inbox(claims);
         let put = self.intact(|| self.put_latest(found, task, false));
         match put.map_err(|why| self.refusal(why))? {
-            Put::Replaced(replaced) => Ok(Some(self.unweighed(replaced))),
-            Put::Added | Put::NeedsRoom => Ok(None),
+            PutResult::Replaced(replaced) => Ok(Some(self.unweighed(replaced))),
+            PutResult::Added | PutResult::NeedsRoom => Ok(None),
         }
     }
 
     /// Puts an admitted latest task into its inbox. If another has waited meanwhile it needs no room.
-    fn enter_latest<M: Make<X::Work>>(
+    fn enqueue_latest<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
-        toll: Toll,
-    ) -> Latest<K, X::Work, M> {
-        let mut charged = Some(toll.charge::<M, K, X>(task));
+        ticket: AdmissionTicket,
+    ) -> LatestResult<K, X::Work, M> {
+        let mut charged = Some(ticket.charge::<M, K, X>(task));
         let found = self.hash_admitted(|_| self.find_inbox(&claims));
         match self.intact(|| self.put_latest(found, &mut charged, true)) {
-            Ok(Put::Replaced(replaced)) => {
+            Ok(PutResult::Replaced(replaced)) => {
                 self.retract(&claims);
                 Ok(Some(self.unweighed(replaced)))
             }
-            Ok(Put::Added | Put::NeedsRoom) => Ok(None),
+            Ok(PutResult::Added | PutResult::NeedsRoom) => Ok(None),
             Err(why) => {
                 self.retract(&claims);
                 Err((self.refusal(why), claims, unmade(charged).task))
@@ -228,7 +228,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// The captures of work that this task has replaced are gone.
-    pub(crate) fn end_replacing(&self, by: &Shared<K, X::Work>) {
+    pub(crate) fn end_replacing(&self, by: &SharedRollup<K, X::Work>) {
         let shard = self.first_shard(&by.scope);
         let mut lanes = self.shards[shard].lanes.lock();
         let recall = lanes.end_replacing(by);
@@ -236,20 +236,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
-        self.remind(shard, Dues::recall(recall));
+        self.set_timers(shard, PendingWakeups::recall(recall));
     }
 
     /// One section of the inbox. What is made of is taken if the task is in.
-    fn put_latest<M: Make<X::Work>>(
+    fn put_latest<M: IntoWork<X::Work>>(
         &self,
         (hash, shard, key): (u64, usize, &K),
         task: &mut Option<M>,
         has_room: bool,
-    ) -> Result<Put<K, X::Work>, SubmitErrorKind> {
+    ) -> Result<PutResult<K, X::Work>, SubmitErrorKind> {
         let time = self.clock.now();
-        let mut make = || task.take().expect("it is made once").make();
+        let mut make = || task.take().expect("it is made once").into_work();
         let mut inbox = self.shards[shard].inbox.lock();
         // Without a slot of its own the task has not been at the gate, which may be closed.
         if inbox.closed || !has_room && self.admission.is_closed() {
@@ -262,20 +262,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             match inbox.replace_latest(hash, key, time, X::DROPS_REPLACED, &mut make) {
                 Some(Replacement { work, task: by, appended }) => {
                     self.tally.count_superseded();
-                    (Put::Replaced(Superseded { work, by }), appended, None)
+                    (PutResult::Replaced(Superseded { work, by }), appended, None)
                 }
-                None if !has_room => return Ok(Put::NeedsRoom),
+                None if !has_room => return Ok(PutResult::NeedsRoom),
                 None => {
                     let freed = self.arrive(shard, hash, key);
-                    (Put::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
+                    (PutResult::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
                 }
             };
         drop(inbox);
         drop(freed);
         if appended == Some(true) {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
-        if let (Put::Replaced(_), Some(_)) = (&put, appended) {
+        if let (PutResult::Replaced(_), Some(_)) = (&put, appended) {
             self.pass_husks(shard, hash as u32, key);
         }
         Ok(put)
@@ -288,7 +288,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
     }
 

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 use std::time::Duration;
 
-use super::{Engine, Execute, Made, Next, Patience, Settings, Superseded, Wish};
+use super::{
+    Engine, EngineSettings, Execute, ReadyWork, StepRequest, StepResult, Superseded, WaitLimit,
+};
 use crate::allocate::ReadyBitmap;
 use crate::observe::Statistics;
 use crate::order::{Claims, Hand, Held, InHand};
@@ -44,7 +46,7 @@ impl Meeting {
 
 // Sleeping, on plain shards that hold a number of tasks.
 
-struct Desk {
+struct CurrentJob {
     idle: Idle,
     ready_shards: ReadyBitmap,
     /// How many tasks each shard has.
@@ -54,9 +56,9 @@ struct Desk {
     left: AtomicUsize,
 }
 
-impl Desk {
+impl CurrentJob {
     fn new(tasks: usize) -> Arc<Self> {
-        Arc::new(Desk {
+        Arc::new(CurrentJob {
             idle: Idle::new(),
             ready_shards: ReadyBitmap::new(1),
             shards: [Mutex::new(0), Mutex::new(0)],
@@ -134,7 +136,7 @@ impl Desk {
 #[test]
 fn no_offer_is_overlooked() {
     check(|| {
-        let desk = Desk::new(2);
+        let desk = CurrentJob::new(2);
         desk.idle.start_searching();
         let producers = [0, 1].map(|shard| {
             let desk = desk.clone();
@@ -154,7 +156,7 @@ fn no_offer_is_overlooked() {
 #[test]
 fn no_worker_sleeps_beside_a_task() {
     check(|| {
-        let desk = Desk::new(2);
+        let desk = CurrentJob::new(2);
         let meeting = Meeting::of(2);
         let workers = [0, 1].map(|_| {
             let (desk, meeting) = (desk.clone(), meeting.clone());
@@ -174,7 +176,7 @@ fn no_worker_sleeps_beside_a_task() {
 #[test]
 fn whoever_sleeps_learns_of_the_end() {
     check(|| {
-        let desk = Desk::new(1);
+        let desk = CurrentJob::new(1);
         let workers = [0, 1].map(|_| {
             let desk = desk.clone();
             desk.idle.start_searching();
@@ -236,7 +238,7 @@ impl Hasher for Number {
 }
 
 /// A worker's hold on the task that it has run last.
-type OnTask = Next<u64, Work>;
+type OnTask = StepResult<u64, Work>;
 
 /// An engine whose workers end when so many tasks have ended.
 pub(super) struct Shift {
@@ -245,8 +247,8 @@ pub(super) struct Shift {
 }
 
 /// With one shard or two.
-pub(super) fn settings(shards: usize) -> Settings {
-    Settings {
+pub(super) fn settings(shards: usize) -> EngineSettings {
+    EngineSettings {
         workers: shards,
         capacity: 16,
         per_key: None,
@@ -278,7 +280,7 @@ impl Shift {
         shift
     }
 
-    pub(super) fn of(settings: Settings, tasks: usize) -> Arc<Self> {
+    pub(super) fn of(settings: EngineSettings, tasks: usize) -> Arc<Self> {
         let engine = Engine::new(settings, None, Plainly, Closures);
         Arc::new(Shift { engine, left: AtomicUsize::new(tasks) })
     }
@@ -297,7 +299,7 @@ impl Shift {
                 shift.engine.idle.wake_all();
             }
         };
-        self.engine.submit(claims, Made(Box::new(work) as Work), Patience::None).is_ok()
+        self.engine.submit(claims, ReadyWork(Box::new(work) as Work), WaitLimit::None).is_ok()
     }
 
     /// So many tasks will not run.
@@ -332,14 +334,14 @@ impl Shift {
         let mut hand = Hand::default();
         let mut ended = None;
         loop {
-            let wish = Wish {
+            let request = StepRequest {
                 go_on: !engine.stopping(),
                 stay: !engine.stopping(),
                 quantum_left: true,
                 while_longer: false,
                 ran: 1,
             };
-            let Some(next) = engine.step(shard, ended.take(), wish, &mut hand) else { return };
+            let Some(next) = engine.step(shard, ended.take(), request, &mut hand) else { return };
             if std::mem::take(searching) {
                 engine.idle.found(|| engine.offers_more(shard));
             }
@@ -354,10 +356,11 @@ impl Shift {
 
     /// A single step of a worker in a shard, and the body of the task that it has found.
     pub(super) fn step(&self, shard: usize, ended: Option<OnTask>, stay: bool) -> Option<OnTask> {
-        let wish = Wish { go_on: stay, stay, quantum_left: true, while_longer: false, ran: 1 };
+        let request =
+            StepRequest { go_on: stay, stay, quantum_left: true, while_longer: false, ran: 1 };
         let mut hand = Hand::default();
         let ended = ended.map(|on| on.held);
-        let next = self.engine.step(shard, ended, wish, &mut hand);
+        let next = self.engine.step(shard, ended, request, &mut hand);
         if next.is_some() {
             hand.take()();
         }
@@ -622,7 +625,7 @@ fn a_drained_engine_has_run_everything() {
 /// A stop while tasks are submitted and run: each of them ran, came back, or was refused, and just
 /// one of these.
 ///
-/// Caught: `enter_single` that does not look at `closed`; `Rollup::grant` that says of every part
+/// Caught: `enqueue_single` that does not look at `closed`; `Rollup::grant` that says of every part
 /// that it is the last.
 #[test]
 fn a_stopped_task_ran_or_came_back_or_was_refused() {
@@ -746,10 +749,10 @@ fn the_latest_runs_or_is_replaced() {
                 });
                 shift.discount(1);
             };
-            Made(Box::new(run) as Work)
+            ReadyWork(Box::new(run) as Work)
         };
         let submit = |shift: &Arc<Shift>, task| {
-            let replaced = shift.engine.submit_latest(0, task, Patience::None).ok();
+            let replaced = shift.engine.submit_latest(0, task, WaitLimit::None).ok();
             let Some(Superseded { work, by }) = replaced.expect("there is room") else { return };
             drop(work);
             shift.engine.end_replacing(&by);
@@ -785,8 +788,8 @@ fn nothing_comes_after_the_end_of_a_key() {
         });
         let (seen, look) = (at_the_end.clone(), ran.clone());
         let end = move || seen.store(look.load(StdOrdering::Relaxed), StdOrdering::Relaxed);
-        let end = Made(Box::new(end) as Work);
-        assert!(shift.engine.submit_end(0, true, end, Patience::None).is_ok());
+        let end = ReadyWork(Box::new(end) as Work);
+        assert!(shift.engine.submit_end(0, true, end, WaitLimit::None).is_ok());
         let accepted = producer.join().unwrap();
         shift.engine.idle.start_searching();
         shift.serve(0, &mut true);

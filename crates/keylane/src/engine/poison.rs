@@ -35,7 +35,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// locks. If it unwinds the engine is poisoned. All locks must be taken inside.
     #[inline(always)]
     pub(crate) fn intact<R>(&self, part: impl FnOnce() -> R) -> R {
-        let unwinds = Unwinds(self);
+        let unwinds = PoisonOnDrop(self);
         let result = part();
         // Costs nothing where nothing unwinds.
         std::mem::forget(unwinds);
@@ -51,7 +51,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// gives its slot back.
     #[inline(always)]
     pub(super) fn hash_admitted<R>(&self, hash: impl FnOnce(&S) -> R) -> R {
-        let leaves = Leaves(&self.admission);
+        let leaves = ReleaseOnDrop(&self.admission);
         let result = hash(&self.hasher);
         std::mem::forget(leaves);
         result
@@ -91,18 +91,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 /// Poisons the engine when it is dropped: a part of a call unwinds.
-struct Unwinds<'a, K: Key, X: Execute<K>, S: BuildHasher>(&'a Engine<K, X, S>);
+struct PoisonOnDrop<'a, K: Key, X: Execute<K>, S: BuildHasher>(&'a Engine<K, X, S>);
 
-impl<K: Key, X: Execute<K>, S: BuildHasher> Drop for Unwinds<'_, K, X, S> {
+impl<K: Key, X: Execute<K>, S: BuildHasher> Drop for PoisonOnDrop<'_, K, X, S> {
     fn drop(&mut self) {
         self.0.poison();
     }
 }
 
 /// Gives a slot back when it is dropped.
-struct Leaves<'a>(&'a Admission);
+struct ReleaseOnDrop<'a>(&'a Admission);
 
-impl Drop for Leaves<'_> {
+impl Drop for ReleaseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.release(1);
     }

@@ -38,7 +38,7 @@ const SWEEP_NANOS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Rates {
     time: Time,
-    timer: Timer<Alarm>,
+    timer: Timer<Wakeup>,
     /// What the tasks of all keys take their tokens from. Taken under the lock of a shard's lanes, and
     /// no other lock but the timer's is taken under it.
     pool: Mutex<PoolRate>,
@@ -57,7 +57,7 @@ struct PoolRate {
 
 /// What the timer's thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Alarm {
+enum Wakeup {
     /// Open the pool.
     Open,
     /// Look at a lane that is held.
@@ -68,20 +68,20 @@ enum Alarm {
 
 /// What the timer is to be told when the lanes are unlocked.
 #[derive(Debug, Default)]
-pub(super) struct Dues {
+pub(super) struct PendingWakeups {
     recall: Option<Recall>,
     sweep: Option<u64>,
 }
 
-impl Dues {
+impl PendingWakeups {
     /// A key is to be looked at, and nothing else.
     pub(super) fn recall(recall: Option<Recall>) -> Self {
-        Dues { recall, sweep: None }
+        PendingWakeups { recall, sweep: None }
     }
 }
 
 impl Rates {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &EngineSettings) -> Self {
         Rates {
             time: Time::new(settings.rate_clock.clone()),
             timer: Timer::new(),
@@ -98,7 +98,7 @@ impl Rates {
     }
 
     /// The same, read so that it is ordered with its lowering.
-    fn is_shut_for_certain(&self) -> bool {
+    fn is_shut_synced(&self) -> bool {
         self.shut.fetch_or(false, Ordering::AcqRel)
     }
 
@@ -128,7 +128,7 @@ impl Rates {
             return true;
         }
         if !self.shut.swap(true, Ordering::AcqRel) {
-            self.timer.set(None, Some(next), Alarm::Open);
+            self.timer.set(None, Some(next), Wakeup::Open);
         }
         false
     }
@@ -140,7 +140,7 @@ impl Rates {
             && next > self.time.now()
         {
             if self.is_shut() {
-                self.timer.set(None, Some(next), Alarm::Open);
+                self.timer.set(None, Some(next), Wakeup::Open);
             }
             return false;
         }
@@ -164,9 +164,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// The same for one that is about to fall asleep.
-    pub(crate) fn offers_for_certain(&self) -> bool {
-        !self.rates.is_shut_for_certain()
-            && (self.ready_shards.any_synced() || self.sharing.offers_for_certain())
+    pub(crate) fn offers_synced(&self) -> bool {
+        !self.rates.is_shut_synced()
+            && (self.ready_shards.any_synced() || self.sharing.offers_synced())
     }
 
     /// Takes what somebody needs to let a task begin, if it can be had now.
@@ -193,13 +193,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn open(&self, pool: MutexGuard<'_, PoolRate>) {
         let opened = self.rates.open(&pool);
         drop(pool);
-        if opened && (self.ready_shards.any_synced() || self.sharing.offers_for_certain()) {
+        if opened && (self.ready_shards.any_synced() || self.sharing.offers_synced()) {
             self.idle.offered();
         }
     }
 
     /// A token was taken for what has been found, if anything was.
-    pub(super) fn spend_token(&self, next: Option<&Next<K, X::Work>>, hand: &Hand<K, X::Work>) {
+    pub(super) fn spend_token(
+        &self,
+        next: Option<&StepResult<K, X::Work>>,
+        hand: &Hand<K, X::Work>,
+    ) {
         let Some(next) = next else { return self.return_token() };
         if self.rates.limits_pool() && !hand.peek().is_some_and(X::may_take) {
             // It stands in the lane for a subtask, which takes one when a worker comes for it.
@@ -213,9 +217,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// The task that is taken takes a token of its key.
-    pub(super) fn charge(&self, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>) -> Dues {
+    pub(super) fn charge(
+        &self,
+        lanes: &mut Lanes<K, X::Work>,
+        held: &Held<K, X::Work>,
+    ) -> PendingWakeups {
         if !lanes.is_metered() {
-            return Dues::default();
+            return PendingWakeups::default();
         }
         let now = self.rates.time.now();
         let recall = match held {
@@ -226,7 +234,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             Held::Free | Held::Rollup(_) => None,
         };
-        Dues { recall, sweep: lanes.wants_sweep(now, SWEEP_NANOS) }
+        PendingWakeups { recall, sweep: lanes.wants_sweep(now, SWEEP_NANOS) }
     }
 
     /// The same of a task with several keys, which holds all their lanes.
@@ -244,52 +252,52 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let sweep = lanes.wants_sweep(now, SWEEP_NANOS);
             lanes.check();
             drop(lanes);
-            self.remind(shard, Dues { recall, sweep });
+            self.set_timers(shard, PendingWakeups { recall, sweep });
         }
     }
 
     /// Tells the timer.
     #[inline]
-    pub(super) fn remind(&self, shard: usize, dues: Dues) {
-        if let Some(Recall { slot, was, until }) = dues.recall {
-            self.rates.timer.set(was, until, Alarm::Recall { shard, slot });
+    pub(super) fn set_timers(&self, shard: usize, wakeups: PendingWakeups) {
+        if let Some(Recall { slot, was, until }) = wakeups.recall {
+            self.rates.timer.set(was, until, Wakeup::Recall { shard, slot });
         }
-        if dues.sweep.is_some() {
-            self.rates.timer.set(None, dues.sweep, Alarm::Sweep { shard });
+        if wakeups.sweep.is_some() {
+            self.rates.timer.set(None, wakeups.sweep, Wakeup::Sweep { shard });
         }
     }
 
     /// What the timer's thread does.
-    fn fire(&self, alarm: Alarm) {
+    fn fire(&self, wakeup: Wakeup) {
         let now = self.rates.time.now();
-        match alarm {
-            Alarm::Open => self.open(self.rates.pool.lock()),
-            Alarm::Recall { shard, slot } => {
+        match wakeup {
+            Wakeup::Open => self.open(self.rates.pool.lock()),
+            Wakeup::Recall { shard, slot } => {
                 let mut lanes = self.shards[shard].lanes.lock();
                 let (recall, left) = lanes.recall_lane(slot, now);
                 lanes.check();
                 let offer = lanes.has_offer();
                 drop(lanes);
-                self.follow(shard, recall, left, offer);
+                self.after_change(shard, recall, left, offer);
             }
-            Alarm::Sweep { shard } => {
+            Wakeup::Sweep { shard } => {
                 let mut lanes = self.shards[shard].lanes.lock();
                 lanes.sweep_meter(now);
                 let sweep = lanes.wants_sweep(now, SWEEP_NANOS);
                 drop(lanes);
-                self.remind(shard, Dues { recall: None, sweep });
+                self.set_timers(shard, PendingWakeups { recall: None, sweep });
             }
         }
     }
 
     /// A key has been held or let go: what follows from it when its lanes are unlocked.
-    fn follow(&self, shard: usize, recall: Option<Recall>, left: Option<K>, offer: bool) {
+    fn after_change(&self, shard: usize, recall: Option<Recall>, left: Option<K>, offer: bool) {
         // A key's own drop is user code.
         drop_catch_unwind(left);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
-        self.remind(shard, Dues::recall(recall));
+        self.set_timers(shard, PendingWakeups::recall(recall));
     }
 }
 
@@ -299,8 +307,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     pub(crate) fn keep_rates(self: &Arc<Self>) -> Result<(), BuildError> {
         let engine = self.clone();
         let run = move || {
-            engine.rates.timer.run(&engine.rates.time, |alarm| {
-                engine.intact_quietly(|| engine.fire(alarm));
+            engine.rates.timer.run(&engine.rates.time, |wakeup| {
+                engine.intact_quietly(|| engine.fire(wakeup));
             })
         };
         let name = format!("{}-rates", self.settings.thread_name);
@@ -336,7 +344,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
                 (changes, lanes.has_offer())
             });
             for (recall, left) in changes {
-                self.follow(index, recall, left, offer);
+                self.after_change(index, recall, left, offer);
             }
         }
         Ok(())
@@ -356,7 +364,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
             lanes.check();
             (recall, left, lanes.has_offer())
         });
-        self.follow(shard, recall, left, offer);
+        self.after_change(shard, recall, left, offer);
         Ok(())
     }
 }

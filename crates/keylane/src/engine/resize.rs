@@ -19,7 +19,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
             homes.resize(workers);
         }
         Told::workers(&self.settings.thread_name, workers);
-        self.share_anew();
+        self.resync_worker_count();
         // Those who sleep learn only so that they are too many.
         self.idle.wake_all();
         self.fill_crew().map_err(BuildError::Thread)

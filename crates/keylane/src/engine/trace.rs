@@ -5,7 +5,7 @@ use crate::observe::{Recording, Slice, SliceEnd, Trace, TracedKey};
 use crate::order::{Mode, Scope};
 
 /// What is recorded of a task when it begins.
-pub(crate) struct Traced<K> {
+pub(crate) struct TraceInfo<K> {
     keys: Vec<TracedKey<K>>,
     is_barrier: bool,
     task: Option<u64>,
@@ -43,18 +43,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         held: &Held<K, X::Work>,
         seq: Option<u32>,
         wait: Option<Duration>,
-    ) -> Traced<K> {
+    ) -> TraceInfo<K> {
         let name = |shard: usize| Some((shard as u64) << 32 | u64::from(seq?));
         let task = name(shard);
         match held {
-            Held::Free => Traced { keys: Vec::new(), is_barrier: false, task, wait },
+            Held::Free => TraceInfo { keys: Vec::new(), is_barrier: false, task, wait },
             Held::Lane(slot) => {
                 let lanes = self.shards[shard].lanes.lock();
                 let key = lanes.key_at(*slot).cloned();
                 let is_shared = lanes.is_shared(*slot);
                 drop(lanes);
                 let keys = key.into_iter().map(|key| TracedKey::new(key, is_shared)).collect();
-                Traced { keys, is_barrier: false, task, wait }
+                TraceInfo { keys, is_barrier: false, task, wait }
             }
             Held::Rollup(rollup) => {
                 let task = name(self.first_shard(&rollup.scope));
@@ -62,14 +62,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Scope::Unkeyed { .. } => (Vec::new(), false),
                     Scope::Everything { .. } => (Vec::new(), true),
                     Scope::Keys(claims) => {
-                        let traced = claims.iter().map(|(_, Claim { key, mode })| match mode {
+                        let info = claims.iter().map(|(_, Claim { key, mode })| match mode {
                             Mode::Limited(most) => TracedKey::limited(key.clone(), *most),
                             mode => TracedKey::new(key.clone(), *mode == Mode::Shared),
                         });
-                        (traced.collect(), false)
+                        (info.collect(), false)
                     }
                 };
-                Traced { keys, is_barrier, task, wait }
+                TraceInfo { keys, is_barrier, task, wait }
             }
         }
     }
@@ -77,16 +77,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A task begins, in a pool that checks itself.
     pub(crate) fn check_begin(&self, shard: usize, held: &Held<K, X::Work>, seq: u32) {
         if let Some(checker) = &self.checker {
-            let traced = self.trace(shard, held, None, None);
-            checker.begins(&traced.keys, traced.is_barrier, seq);
+            let info = self.trace(shard, held, None, None);
+            checker.begins(&info.keys, info.is_barrier, seq);
         }
     }
 
     /// It is about to give back what it holds.
     pub(crate) fn check_end(&self, shard: usize, held: &Held<K, X::Work>) {
         if let Some(checker) = &self.checker {
-            let traced = self.trace(shard, held, None, None);
-            checker.ends(&traced.keys, traced.is_barrier);
+            let info = self.trace(shard, held, None, None);
+            checker.ends(&info.keys, info.is_barrier);
         }
     }
 
@@ -99,18 +99,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         since: u64,
     ) {
         let now = self.clock.nanos();
-        let traced = self.trace(shard, held, None, None);
+        let info = self.trace(shard, held, None, None);
         // A turn that was kept before the window began is seen from there on.
         let start = recording.time(since).unwrap_or_default();
         let duration = recording.time(now).unwrap_or_default().saturating_sub(start);
-        recording.kept().push(traced.into_slice(None, start, duration, SliceEnd::Done));
+        recording.kept().push(info.into_slice(None, start, duration, SliceEnd::Done));
     }
 }
 
-impl<K> Traced<K> {
+impl<K> TraceInfo<K> {
     /// A subtask of a job, without keys.
     pub(crate) fn subtask() -> Self {
-        Traced { keys: Vec::new(), is_barrier: false, task: None, wait: None }
+        TraceInfo { keys: Vec::new(), is_barrier: false, task: None, wait: None }
     }
 
     pub(crate) fn into_slice(
@@ -120,7 +120,7 @@ impl<K> Traced<K> {
         duration: Duration,
         end: SliceEnd,
     ) -> Slice<K> {
-        let Traced { keys, is_barrier, task, wait } = self;
+        let TraceInfo { keys, is_barrier, task, wait } = self;
         Slice { worker, keys, is_barrier, job: None, task, start, duration, wait, end }
     }
 }

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 
 use super::HandlerPool;
 use super::latest::refused;
-use crate::engine::{Key, Made, Patience};
+use crate::engine::{Key, ReadyWork, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
@@ -26,7 +26,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
         let refuses = after == AfterFinish::Refuse;
-        refused(self.engine.submit_end(key, refuses, Made(message), Patience::Endless))
+        refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::Endless))
     }
 
     /// The same if there is room and nobody waits for it.
@@ -42,7 +42,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
         let refuses = after == AfterFinish::Refuse;
-        refused(self.engine.submit_end(key, refuses, Made(message), Patience::None))
+        refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::None))
     }
 
     /// Lets messages of a key in again that were refused since its end, and says whether they were. As

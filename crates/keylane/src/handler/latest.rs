@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use super::{HandlerPool, keyed};
-use crate::engine::{Key, Made, Patience, Superseded, Unaccepted};
+use crate::engine::{Key, ReadyWork, RejectedTask, Superseded, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
@@ -33,7 +33,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge) or
     /// [`KeyFinished`](SubmitErrorKind::KeyFinished); the message comes back in the error.
     pub fn send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest(key, Made(message), Patience::Endless).map(message_of))
+        refused(
+            self.engine.submit_latest(key, ReadyWork(message), WaitLimit::Endless).map(message_of),
+        )
     }
 
     /// The same if there is room and nobody waits for it, or there is a message to replace.
@@ -43,7 +45,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// As for [`send_latest`](Self::send_latest), or [`Full`](SubmitErrorKind::Full) or
     /// [`KeyFull`](SubmitErrorKind::KeyFull).
     pub fn try_send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest(key, Made(message), Patience::None).map(message_of))
+        refused(self.engine.submit_latest(key, ReadyWork(message), WaitLimit::None).map(message_of))
     }
 
     /// The same, waiting for room for at most `timeout`.
@@ -57,9 +59,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         message: M,
         timeout: Duration,
     ) -> Result<Option<M>, SubmitError<(K, M)>> {
-        let patience =
-            Instant::now().checked_add(timeout).map_or(Patience::Endless, Patience::Until);
-        refused(self.engine.submit_latest(key, Made(message), patience).map(message_of))
+        let limit =
+            Instant::now().checked_add(timeout).map_or(WaitLimit::Endless, WaitLimit::Until);
+        refused(self.engine.submit_latest(key, ReadyWork(message), limit).map(message_of))
     }
 
     /// The same, waiting for room without blocking the thread. Needs no particular runtime.
@@ -74,7 +76,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         key: K,
         message: M,
     ) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest_async(key, Made(message)).await.map(message_of))
+        refused(self.engine.submit_latest_async(key, ReadyWork(message)).await.map(message_of))
     }
 }
 
@@ -84,7 +86,9 @@ fn message_of<K, M>(replaced: Option<Superseded<K, M>>) -> Option<M> {
 
 /// The message in the error.
 pub(super) fn refused<K: Key, M, T>(
-    result: Result<T, Unaccepted<K, Made<M>>>,
+    result: Result<T, RejectedTask<K, ReadyWork<M>>>,
 ) -> Result<T, SubmitError<(K, M)>> {
-    result.map_err(|(why, claims, Made(message))| SubmitError::new(why, keyed((claims, message))))
+    result.map_err(|(why, claims, ReadyWork(message))| {
+        SubmitError::new(why, keyed((claims, message)))
+    })
 }

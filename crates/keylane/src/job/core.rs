@@ -25,7 +25,7 @@ use super::source::{Numbered, Pieces, Pulled, Source};
 use super::work::Work;
 use crate::allocate::{End, JobId, Progress, Take};
 use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
-use crate::engine::{Crowd, Key, Office, Sat, Site, WeakOffice};
+use crate::engine::{BatchReport, JobControl, JobRunner, Key, WeakJobControl, WorkerCtx};
 use crate::order::Claims;
 use crate::run::{Body, Stage, Standing, Turn};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
@@ -35,7 +35,7 @@ pub(super) struct Core<K, I, F, T, E> {
     me: Weak<Self>,
     name: Arc<str>,
     on_error: OnError,
-    office: WeakOffice,
+    control: WeakJobControl,
     /// What the rules know it by. Written once, before any worker comes.
     id: Mutex<Option<JobId>>,
     /// Nothing begins any more. Set before anything is dropped, and read under the lock of each of the
@@ -51,13 +51,13 @@ pub(super) struct Core<K, I, F, T, E> {
     lots: Mutex<Vec<Arc<Lot<F>>>>,
     /// Granted subtasks that were taken out of a batch, and that the rules have not been told of yet.
     /// Raised under the lock of the batch; taken to nothing in the section that tells them.
-    untold: AtomicU64,
+    stolen: AtomicU64,
     sink: Arc<dyn Sink<T, E>>,
     /// Its futures.
     #[cfg(feature = "tokio")]
     afloat: Mutex<Afloat>,
     /// How many of its subtasks may wait.
-    most_waiting: u64,
+    max_waiting: u64,
     /// Why it ends, if it is not that all subtasks have ended. The first reason holds.
     ending: Mutex<Option<Ending>>,
     /// How far it was when it was over.
@@ -95,9 +95,9 @@ struct Granted<F> {
 pub(super) struct Parts<T, E> {
     pub(super) name: Arc<str>,
     pub(super) on_error: OnError,
-    pub(super) office: WeakOffice,
+    pub(super) control: WeakJobControl,
     pub(super) sink: Arc<dyn Sink<T, E>>,
-    pub(super) most_waiting: u64,
+    pub(super) max_waiting: u64,
 }
 
 impl<K, I, F, T, E> Core<K, I, F, T, E>
@@ -113,18 +113,18 @@ where
             me: me.clone(),
             name: parts.name,
             on_error: parts.on_error,
-            office: parts.office,
+            control: parts.control,
             id: Mutex::new(None),
             cancelled: Arc::new(AtomicBool::new(false)),
             source: Mutex::new(Spot::Here(source)),
             lined: Mutex::new(Slab::new()),
             granted: Mutex::new(VecDeque::new()),
             lots: Mutex::default(),
-            untold: AtomicU64::new(0),
+            stolen: AtomicU64::new(0),
             sink: parts.sink,
             #[cfg(feature = "tokio")]
             afloat: Mutex::default(),
-            most_waiting: parts.most_waiting,
+            max_waiting: parts.max_waiting,
             ending: Mutex::new(None),
             last: Mutex::new(None),
             results: PhantomData,
@@ -238,7 +238,7 @@ where
     }
 }
 
-impl<K, I, F, T, E> Crowd<K, Body> for Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobRunner<K, Body> for Core<K, I, F, T, E>
 where
     K: Key,
     I: Pieces<K, F>,
@@ -246,19 +246,24 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    fn sit(&self, take: Take, most: usize, site: &mut dyn Site<K, Body>) -> Option<Sat> {
+    fn run_batch(
+        &self,
+        take: Take,
+        most: usize,
+        ctx: &mut dyn WorkerCtx<K, Body>,
+    ) -> Option<BatchReport> {
         match take {
-            Take::Ready => self.run_granted(site),
-            Take::Split => self.split(most, site),
+            Take::Ready => self.run_granted(ctx),
+            Take::Split => self.split(most, ctx),
         }
     }
 
-    fn relieve(&self) -> usize {
+    fn release_batches(&self) -> usize {
         self.empty_lots()
     }
 
-    fn untold(&self) -> &AtomicU64 {
-        &self.untold
+    fn stolen(&self) -> &AtomicU64 {
+        &self.stolen
     }
 
     fn is_full(&self) -> bool {
@@ -280,8 +285,8 @@ where
         self.tell();
     }
 
-    fn most_waiting(&self) -> u64 {
-        self.most_waiting
+    fn max_waiting(&self) -> u64 {
+        self.max_waiting
     }
 
     fn name(&self) -> &Arc<str> {
@@ -311,8 +316,8 @@ where
         granted.push_back(Granted { subtask, place });
         drop(granted);
         let id = *self.id.lock();
-        if let (Some(office), Some(id)) = (self.office.upgrade(), id) {
-            office.ready(id);
+        if let (Some(control), Some(id)) = (self.control.upgrade(), id) {
+            control.ready(id);
         }
     }
 }
@@ -324,7 +329,7 @@ pub(super) trait Steer: Send + Sync {
     fn progress(&self) -> Progress;
     fn cancel(&self);
     /// False if it is over.
-    fn ask(&self, ask: &mut dyn FnMut(&dyn Office, JobId) -> bool) -> bool;
+    fn ask(&self, ask: &mut dyn FnMut(&dyn JobControl, JobId) -> bool) -> bool;
 }
 
 impl<K, I, F, T, E> Steer for Core<K, I, F, T, E>
@@ -349,8 +354,8 @@ where
                 return *last;
             }
             let mut progress = None;
-            self.ask(&mut |office, id| {
-                progress = office.progress_of(id);
+            self.ask(&mut |control, id| {
+                progress = control.progress_of(id);
                 true
             });
             // If it is over, whoever has ended it is about to write down how far it was.
@@ -366,17 +371,17 @@ where
             return;
         }
         self.end(Ending::Cancelled);
-        self.ask(&mut |office, id| {
-            office.cancel_job(id);
+        self.ask(&mut |control, id| {
+            control.cancel_job(id);
             true
         });
     }
 
-    fn ask(&self, ask: &mut dyn FnMut(&dyn Office, JobId) -> bool) -> bool {
+    fn ask(&self, ask: &mut dyn FnMut(&dyn JobControl, JobId) -> bool) -> bool {
         // Not under the lock: what follows may drop what is the user's.
         let id = *self.id.lock();
-        match (self.office.upgrade(), id) {
-            (Some(office), Some(id)) => ask(&*office, id),
+        match (self.control.upgrade(), id) {
+            (Some(control), Some(id)) => ask(&*control, id),
             _ => false,
         }
     }

@@ -133,18 +133,18 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     ///
     /// [`Pool::drain`](crate::Pool::drain) waits for a paused job as for any other.
     pub fn pause(&self) -> bool {
-        self.steer.ask(&mut |office, id| office.pause_job(id, true))
+        self.steer.ask(&mut |control, id| control.pause_job(id, true))
     }
 
     /// Undoes [`pause`](Self::pause).
     pub fn resume(&self) -> bool {
-        self.steer.ask(&mut |office, id| office.pause_job(id, false))
+        self.steer.ask(&mut |control, id| control.pause_job(id, false))
     }
 
     /// Changes its claim to spare workers: see [`JobBuilder::weight`](crate::JobBuilder::weight). Says
     /// whether the job was not over.
     pub fn set_weight(&self, weight: u32) -> bool {
-        self.steer.ask(&mut |office, id| office.weigh_job(id, weight))
+        self.steer.ask(&mut |control, id| control.set_job_weight(id, weight))
     }
 
     /// Inside a task of another pool, another worker of that takes the place of its own meanwhile.
@@ -160,7 +160,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     fn waits_for_ever(&self) -> bool {
-        !self.result.is_completed() && self.steer.ask(&mut |office, _| office.is_here())
+        !self.result.is_completed() && self.steer.ask(&mut |control, _| control.is_here())
     }
 }
 

@@ -16,7 +16,7 @@ use super::source::{Pieces, Source};
 use super::work::{Closure, Work};
 use crate::allocate::Supply;
 use crate::complete::{InfallibleFn, Outcome, TaskCell};
-use crate::engine::{Crowd, Engine, Key, Office, Patience, WeakOffice};
+use crate::engine::{Engine, JobControl, JobRunner, Key, WaitLimit, WeakJobControl};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
 use crate::pool::Closures;
@@ -67,7 +67,7 @@ struct Settings {
     /// Its subtasks need a runtime.
     #[cfg(feature = "tokio")]
     goes_on: bool,
-    most_waiting: u64,
+    max_waiting: u64,
 }
 
 /// Subtasks of a job that may wait for keys before its splitter is held back: enough that a worker that is
@@ -86,7 +86,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             within: None,
             #[cfg(feature = "tokio")]
             goes_on: false,
-            most_waiting: MOST_WAITING,
+            max_waiting: MOST_WAITING,
         };
         JobBuilder { engine, settings }
     }
@@ -263,7 +263,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     {
         let runtime = self.engine.settings.runtime.clone();
         self.settings.goes_on = true;
-        self.settings.most_waiting = MOST_WAITING.max(self.engine.settings.concurrency as u64);
+        self.settings.max_waiting = MOST_WAITING.max(self.engine.settings.concurrency as u64);
         self.plan(subtasks.into_iter().map(move |(keys, future)| {
             (keys.into_claims(), Later { future, runtime: runtime.clone() })
         }))
@@ -299,7 +299,7 @@ trait Plan<K, T, E>: Send {
 }
 
 /// A job, as the engine and as its handle see it.
-type Started<K> = (Arc<dyn Crowd<K, Body>>, Arc<dyn Steer>);
+type Started<K> = (Arc<dyn JobRunner<K, Body>>, Arc<dyn Steer>);
 
 impl<K, I, F, T, E> Plan<K, T, E> for Source<K, I, F>
 where
@@ -411,15 +411,15 @@ where
         if self.settings.goes_on && self.engine.settings.runtime.is_none() {
             return Err(SubmitErrorKind::NoRuntime);
         }
-        let patience = match self.settings.within {
-            None => Patience::Endless,
-            Some(Duration::ZERO) => Patience::None,
-            Some(timeout) => Patience::for_at_most(timeout),
+        let limit = match self.settings.within {
+            None => WaitLimit::Endless,
+            Some(Duration::ZERO) => WaitLimit::None,
+            Some(timeout) => WaitLimit::for_at_most(timeout),
         };
         // Asks the user's iterator, which may panic: before there is room to be given back.
         let supply = self.supply();
-        let refusal = |refused| self.engine.refusal(patience.explain(refused));
-        self.engine.take_slot(patience).map_err(refusal)?;
+        let refusal = |refused| self.engine.refusal(limit.explain(refused));
+        self.engine.take_slot(limit).map_err(refusal)?;
         Ok(supply)
     }
 
@@ -450,11 +450,11 @@ where
         result: Arc<Shared<R, E>>,
     ) -> Job<R, E> {
         let Subtasks { engine, settings, plan } = self;
-        let office: Arc<dyn Office> = engine.clone();
-        let office: WeakOffice = Arc::downgrade(&office);
-        let Settings { name, weight, on_error, most_waiting, .. } = settings;
-        let (crowd, steer) = plan.start(Parts { name, on_error, office, sink, most_waiting });
-        let id = engine.submit_job(crowd, supply, weight, |id| steer.named(id));
+        let control: Arc<dyn JobControl> = engine.clone();
+        let control: WeakJobControl = Arc::downgrade(&control);
+        let Settings { name, weight, on_error, max_waiting, .. } = settings;
+        let (runner, steer) = plan.start(Parts { name, on_error, control, sink, max_waiting });
+        let id = engine.submit_job(runner, supply, weight, |id| steer.named(id));
         Job::new(steer, result, id)
     }
 }

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use super::{Pool, Submission};
-use crate::engine::{Key, Make, Patience, Toll};
+use crate::engine::{AdmissionTicket, IntoWork, Key, WaitLimit};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, SubmitError};
@@ -21,9 +21,9 @@ impl<F: FnOnce() + Send + 'static> Run for Detached<F> {
     }
 }
 
-impl<F: FnOnce() + Send + 'static> Make<Body> for Detached<F> {
+impl<F: FnOnce() + Send + 'static> IntoWork<Body> for Detached<F> {
     #[inline(always)]
-    fn make(self) -> Body {
+    fn into_work(self) -> Body {
         Body::new(self)
     }
 }
@@ -44,7 +44,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.execute_patiently(keys.into_claims(), work, Patience::Endless)
+        self.execute_with(keys.into_claims(), work, WaitLimit::Endless)
     }
 
     /// Submits a task that nobody will wait for, if there is room and nobody waits for it.
@@ -63,7 +63,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.execute_patiently(keys.into_claims(), work, Patience::None)
+        self.execute_with(keys.into_claims(), work, WaitLimit::None)
     }
 
     /// Submits a task that nobody will wait for, waiting for room for at most `timeout`.
@@ -81,7 +81,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.execute_patiently(keys.into_claims(), work, Patience::for_at_most(timeout))
+        self.execute_with(keys.into_claims(), work, WaitLimit::for_at_most(timeout))
     }
 
     /// Submits a task that nobody will wait for, waiting for room as
@@ -101,7 +101,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let claims = keys.into_claims();
         match self.engine.admit_async(&claims, 0).await {
-            Ok(toll) => self.enter_detached(claims, work, toll),
+            Ok(ticket) => self.enter_detached(claims, work, ticket),
             Err(why) => Err(SubmitError::new(why, (claims, work))),
         }
     }
@@ -125,24 +125,24 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() + Send + 'static,
     {
         let batch = batch.into_iter().map(|(keys, work)| (keys.into_claims(), Detached(work)));
-        self.engine.enter_many(batch).map_err(|(accepted, rejected, why)| {
+        self.engine.enqueue_many(batch).map_err(|(accepted, rejected, why)| {
             let rejected = rejected.into_iter().map(|(claims, Detached(work))| (claims, work));
             BatchError::new(accepted, rejected.collect(), why)
         })
     }
 
     #[inline(always)]
-    fn execute_patiently<F>(
+    fn execute_with<F>(
         &self,
         claims: Claims<K>,
         work: F,
-        patience: Patience,
+        limit: WaitLimit,
     ) -> Result<(), SubmitError<Submission<K, F>>>
     where
         F: FnOnce() + Send + 'static,
     {
         self.engine
-            .submit(claims, Detached(work), patience)
+            .submit(claims, Detached(work), limit)
             .map_err(|(why, claims, Detached(work))| SubmitError::new(why, (claims, work)))
     }
 
@@ -151,13 +151,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         work: F,
-        toll: Toll,
+        ticket: AdmissionTicket,
     ) -> Result<(), SubmitError<Submission<K, F>>>
     where
         F: FnOnce() + Send + 'static,
     {
         self.engine
-            .enter(claims, Detached(work), toll)
+            .enqueue(claims, Detached(work), ticket)
             .map_err(|(why, claims, Detached(work))| SubmitError::new(why, (claims, work)))
     }
 }

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use super::Pool;
 use super::latest::{into_handle, new_latest_task};
 use crate::complete::Handle;
-use crate::engine::{Key, Patience};
+use crate::engine::{Key, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
@@ -66,7 +66,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.finish_patiently(key, after, work, Patience::Endless)
+        self.finish_with(key, after, work, WaitLimit::Endless)
     }
 
     /// The same if there is room and nobody waits for it.
@@ -85,7 +85,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.finish_patiently(key, after, work, Patience::None)
+        self.finish_with(key, after, work, WaitLimit::None)
     }
 
     /// Lets tasks of a key in again that were refused since its end, and says whether they were. Nothing
@@ -99,12 +99,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.engine.finished_keys()
     }
 
-    fn finish_patiently<T, F>(
+    fn finish_with<T, F>(
         &self,
         key: K,
         after: AfterFinish,
         work: F,
-        patience: Patience,
+        limit: WaitLimit,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
         T: Send + 'static,
@@ -112,7 +112,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let (slot, body) = new_latest_task(work);
         let refuses = after == AfterFinish::Refuse;
-        let result = self.engine.submit_end(key, refuses, body, patience);
+        let result = self.engine.submit_end(key, refuses, body, limit);
         into_handle(slot, result)
     }
 }

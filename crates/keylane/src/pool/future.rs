@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Pool, Submission};
 use crate::complete::{FutureTask, Handle};
-use crate::engine::{Key, Made, Patience, Toll};
+use crate::engine::{AdmissionTicket, Key, ReadyWork, WaitLimit};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
 use crate::run::Body;
@@ -41,7 +41,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        self.submit_future_patiently(keys.into_claims(), future, Patience::Endless)
+        self.submit_future_with(keys.into_claims(), future, WaitLimit::Endless)
     }
 
     /// Submits a future if there is room and nobody waits for it.
@@ -58,7 +58,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        self.submit_future_patiently(keys.into_claims(), future, Patience::None)
+        self.submit_future_with(keys.into_claims(), future, WaitLimit::None)
     }
 
     /// Submits a future, waiting for room as [`submit_async`](Self::submit_async) does. As cancel
@@ -78,23 +78,23 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let claims = keys.into_claims();
         match self.engine.admit_async(&claims, 0).await {
-            Ok(toll) => self.enter_future(claims, future, toll),
+            Ok(ticket) => self.enter_future(claims, future, ticket),
             Err(why) => Err(SubmitError::new(why, (claims, future))),
         }
     }
 
-    fn submit_future_patiently<T, F>(
+    fn submit_future_with<T, F>(
         &self,
         claims: Claims<K>,
         future: F,
-        patience: Patience,
+        limit: WaitLimit,
     ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        match self.engine.admit(&claims, 0, patience) {
-            Ok(toll) => self.enter_future(claims, future, toll),
+        match self.engine.admit(&claims, 0, limit) {
+            Ok(ticket) => self.enter_future(claims, future, ticket),
             Err(why) => Err(SubmitError::new(why, (claims, future))),
         }
     }
@@ -103,7 +103,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         future: F,
-        toll: Toll,
+        ticket: AdmissionTicket,
     ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
     where
         T: Send + 'static,
@@ -115,9 +115,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         };
         let task = Arc::new(FutureTask::new(future, runtime));
         let handle = Handle::new(task.clone());
-        match self.engine.enter(claims, Made(Body::shared(task.clone())), toll) {
+        match self.engine.enqueue(claims, ReadyWork(Body::shared(task.clone())), ticket) {
             Ok(()) => Ok(handle),
-            Err((why, claims, Made(body))) => {
+            Err((why, claims, ReadyWork(body))) => {
                 let future = task.take_future().expect("nobody else has seen the task");
                 drop(body);
                 Err(SubmitError::new(why, (claims, future)))

@@ -38,7 +38,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
 
     /// The jobs that are not over, those that wait to be admitted among them, the oldest first.
     pub fn jobs(&self) -> Vec<JobInfo> {
-        let jobs = self.engine.survey_jobs().into_iter();
+        let jobs = self.engine.snapshot_jobs().into_iter();
         jobs.map(|((id, job), progress)| JobInfo { id, name: job.name().clone(), progress })
             .collect()
     }

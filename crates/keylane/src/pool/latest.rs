@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::{Closures, Pool};
 use crate::complete::{Handle, InfallibleFn, TaskCell};
-use crate::engine::{Engine, Key, Latest, Made, Patience, Shared, Superseded, Unaccepted};
+use crate::engine::{
+    Engine, Key, LatestResult, ReadyWork, RejectedTask, SharedRollup, Superseded, WaitLimit,
+};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
@@ -14,12 +16,13 @@ use crate::run::{Body, EndTurn, Fate, Turn};
 use crate::unwind::call_catch_unwind;
 
 /// The body of a task with a handle, before it is a [`Body`].
-type LatestTask<T, F> = (Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>, Made<Body>);
+type LatestTask<T, F> =
+    (Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>, ReadyWork<Body>);
 
 /// Keeps a task from beginning until the captures of what it has replaced are gone.
 struct Replacing<K: Key, S> {
     engine: Arc<Engine<K, Closures, S>>,
-    by: Shared<K, Body>,
+    by: SharedRollup<K, Body>,
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for Replacing<K, S> {
@@ -63,7 +66,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_latest_patiently(key, work, Patience::Endless)
+        self.submit_latest_with(key, work, WaitLimit::Endless)
     }
 
     /// The same if there is room and nobody waits for it, or there is a task to replace.
@@ -77,7 +80,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_latest_patiently(key, work, Patience::None)
+        self.submit_latest_with(key, work, WaitLimit::None)
     }
 
     /// The same, waiting for room for at most `timeout`.
@@ -95,7 +98,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_latest_patiently(key, work, Patience::for_at_most(timeout))
+        self.submit_latest_with(key, work, WaitLimit::for_at_most(timeout))
     }
 
     /// The same, waiting for room without blocking the thread. Needs no particular runtime.
@@ -144,18 +147,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.try_submit_latest(key, work).map(drop)
     }
 
-    fn submit_latest_patiently<T, F>(
+    fn submit_latest_with<T, F>(
         &self,
         key: K,
         work: F,
-        patience: Patience,
+        limit: WaitLimit,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
         let (cell, body) = new_latest_task(work);
-        let result = self.engine.submit_latest(key, body, patience);
+        let result = self.engine.submit_latest(key, body, limit);
         self.into_handle(cell, result)
     }
 
@@ -164,7 +167,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     fn into_handle<T, F>(
         &self,
         cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
-        result: Latest<K, Body, Made<Body>>,
+        result: LatestResult<K, Body, ReadyWork<Body>>,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
         T: Send + 'static,
@@ -189,13 +192,13 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
-    (cell.clone(), Made(Body::shared(cell)))
+    (cell.clone(), ReadyWork(Body::shared(cell)))
 }
 
 /// The handle of a task that is in, or what was to be submitted.
 pub(super) fn into_handle<K: Key, T, F>(
     cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
-    result: Result<(), Unaccepted<K, Made<Body>>>,
+    result: Result<(), RejectedTask<K, ReadyWork<Body>>>,
 ) -> Result<Handle<T>, SubmitError<(K, F)>>
 where
     T: Send + 'static,
@@ -203,7 +206,7 @@ where
 {
     match result {
         Ok(()) => Ok(Handle::new(cell)),
-        Err((why, claims, Made(body))) => {
+        Err((why, claims, ReadyWork(body))) => {
             let InfallibleFn(work) = cell.take_body().expect("nobody else has seen the cell");
             drop(body);
             Err(SubmitError::new(why, (claims.into_only_key(), work)))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Pool, RestOfBatch, Submission};
 use crate::complete::{Handle, InfallibleFn, TaskCell, TaskFn};
-use crate::engine::{Key, Made, Patience, Toll, Unaccepted};
+use crate::engine::{AdmissionTicket, Key, ReadyWork, RejectedTask, WaitLimit};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, SubmitError};
@@ -41,7 +41,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_patiently(keys.into_claims(), work, Patience::Endless)
+        self.submit_with(keys.into_claims(), work, WaitLimit::Endless)
     }
 
     /// Submits a task if there is room and nobody waits for it.
@@ -60,7 +60,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_patiently(keys.into_claims(), work, Patience::None)
+        self.submit_with(keys.into_claims(), work, WaitLimit::None)
     }
 
     /// Submits a task, waiting for room for at most `timeout`.
@@ -79,7 +79,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_patiently(keys.into_claims(), work, Patience::for_at_most(timeout))
+        self.submit_with(keys.into_claims(), work, WaitLimit::for_at_most(timeout))
     }
 
     /// Submits a task, waiting for room without blocking the thread, in one line with the threads
@@ -102,7 +102,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let claims = keys.into_claims();
         match self.engine.admit_async(&claims, 0).await {
-            Ok(toll) => self.enter_with_handle(claims, work, toll),
+            Ok(ticket) => self.enter_with_handle(claims, work, ticket),
             Err(why) => Err(SubmitError::new(why, (claims, work))),
         }
     }
@@ -130,9 +130,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let bodies = batch.into_iter().map(|(keys, work)| {
             let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
             cells.push(cell.clone());
-            (keys.into_claims(), Made(Body::shared(cell)))
+            (keys.into_claims(), ReadyWork(Body::shared(cell)))
         });
-        let Err((accepted, rejected, why)) = self.engine.enter_many(bodies) else {
+        let Err((accepted, rejected, why)) = self.engine.enqueue_many(bodies) else {
             return Ok(cells.into_iter().map(Handle::new).collect());
         };
         let rest = cells.split_off(accepted);
@@ -162,26 +162,26 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() -> Result<T, E> + Send + 'static,
     {
         let claims = keys.into_claims();
-        let toll = match self.engine.admit(&claims, 0, Patience::Endless) {
-            Ok(toll) => toll,
+        let ticket = match self.engine.admit(&claims, 0, WaitLimit::Endless) {
+            Ok(ticket) => ticket,
             Err(why) => return Err(SubmitError::new(why, (claims, work))),
         };
-        self.enter_cell(claims, Arc::new(TaskCell::new(work)), toll)
+        self.enter_cell(claims, Arc::new(TaskCell::new(work)), ticket)
             .map_err(|(why, claims, work)| SubmitError::new(why, (claims, work)))
     }
 
-    fn submit_patiently<T, F>(
+    fn submit_with<T, F>(
         &self,
         claims: Claims<K>,
         work: F,
-        patience: Patience,
+        limit: WaitLimit,
     ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        match self.engine.admit(&claims, 0, patience) {
-            Ok(toll) => self.enter_with_handle(claims, work, toll),
+        match self.engine.admit(&claims, 0, limit) {
+            Ok(ticket) => self.enter_with_handle(claims, work, ticket),
             Err(why) => Err(SubmitError::new(why, (claims, work))),
         }
     }
@@ -190,14 +190,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         work: F,
-        toll: Toll,
+        ticket: AdmissionTicket,
     ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
         let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
-        self.enter_cell(claims, cell, toll)
+        self.enter_cell(claims, cell, ticket)
             .map_err(|(why, claims, InfallibleFn(work))| SubmitError::new(why, (claims, work)))
     }
 
@@ -205,17 +205,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         claims: Claims<K>,
         cell: Arc<TaskCell<T, E, F>>,
-        toll: Toll,
-    ) -> Result<Handle<T, E>, Unaccepted<K, F>>
+        ticket: AdmissionTicket,
+    ) -> Result<Handle<T, E>, RejectedTask<K, F>>
     where
         T: Send + 'static,
         E: Send + 'static,
         F: TaskFn<T, E> + Send + 'static,
     {
         let handle = Handle::new(cell.clone());
-        match self.engine.enter(claims, Made(Body::shared(cell.clone())), toll) {
+        match self.engine.enqueue(claims, ReadyWork(Body::shared(cell.clone())), ticket) {
             Ok(()) => Ok(handle),
-            Err((why, claims, Made(body))) => {
+            Err((why, claims, ReadyWork(body))) => {
                 let work = cell.take_body().expect("nobody else has seen the cell");
                 drop(body);
                 Err((why, claims, work))

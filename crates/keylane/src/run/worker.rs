@@ -1,7 +1,7 @@
 //! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
 
 mod sitting;
-mod traced;
+mod trace;
 
 use std::any::Any;
 use std::hash::BuildHasher;
@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use self::traced::Seat;
+use self::trace::Seat;
 use super::current::{self, Inside, Position};
 use super::{EndTurn, Fate, Pace, Stage, Turn, View};
 use crate::allocate::{Claimant, End, Take};
-use crate::engine::{Back, Desk, Engine, Execute, Key, Made, Next, Sat, Wish};
+use crate::engine::{
+    BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
+};
 use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
 use crate::order::{Hand, Held};
 use crate::sync::{spin_hint, yield_now};
@@ -48,7 +50,7 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     quantum_nanos: u64,
     hand: Hand<K, X::Work>,
     /// The job that it was last given to.
-    desk: Desk<K, X::Work>,
+    current_job: CurrentJob<K, X::Work>,
     /// How many subtasks of that it takes at once.
     stride: sitting::Stride,
     /// It has looked for long enough: it takes what there is, whoever is at home there.
@@ -122,7 +124,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 turn,
                 quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
                 hand,
-                desk: Desk::default(),
+                current_job: CurrentJob::default(),
                 stride: sitting::Stride::new(),
                 eager: false,
                 searching: true,
@@ -164,10 +166,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         drop_catch_unwind(std::mem::take(&mut self.hand));
         self.engine.poison();
         if let Some((who, take)) = self.sits.take() {
-            let back = Back { who, take, sat: Sat::ended(End::Failed) };
-            call_catch_unwind(|| _ = self.engine.share(Some(back), false, &mut self.desk));
+            let back = WorkerReport { who, take, report: BatchReport::ended(End::Failed) };
+            call_catch_unwind(|| {
+                _ = self.engine.next_assignment(Some(back), false, &mut self.current_job)
+            });
         }
-        self.desk.clear();
+        self.current_job.clear();
     }
 
     fn work(&mut self) {
@@ -191,7 +195,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if self.searching {
             self.engine.idle.stop_searching();
             // Whoever relied on this worker to find something needs another.
-            if self.engine.ready_shards.any_synced() || self.engine.sharing.offers_for_certain() {
+            if self.engine.ready_shards.any_synced() || self.engine.sharing.offers_synced() {
                 self.engine.idle.offered();
             }
         }
@@ -268,15 +272,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         loop {
             let stays = self.within_quantum() || self.overtime();
             let while_longer = stays && self.on_overtime && self.engine.settings.strict_quantum;
-            let wish = Wish {
+            let request = StepRequest {
                 go_on: stay || !self.must_leave(),
                 stay,
                 quantum_left: stays && !while_longer,
                 while_longer,
                 ran: self.turn.tasks,
             };
-            let next = self.engine.step(shard, ended.take(), wish, &mut self.hand);
-            let Some(Next { held, goes_on, in_place, passed, runs_dry }) = next else { break };
+            let next = self.engine.step(shard, ended.take(), request, &mut self.hand);
+            let Some(StepResult { held, goes_on, in_place, passed, runs_dry }) = next else {
+                break;
+            };
             if !in_place {
                 self.stand(shard, &held);
             }
@@ -304,7 +310,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.searching = false;
             self.tell_idle(false);
             let engine = &self.engine;
-            engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_for_certain());
+            engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_synced());
             self.join_trace();
             self.pace.restart(self.tally.now());
             self.tally.fell_busy(self.pace.now());
@@ -324,9 +330,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if let Some(seat) = &mut self.seat
             && self.pace.is_timing()
         {
-            let traced = self.engine.trace(shard, held, Some(label.seq), wait);
+            let info = self.engine.trace(shard, held, Some(label.seq), wait);
             let now = self.tally.now();
-            seat.begins(traced, now);
+            seat.begins(info, now);
             self.pace.begins(now);
         } else {
             self.pace.begins(now);
@@ -491,7 +497,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let before = self.tally.now();
         let engine = &self.engine;
         engine.idle.sleep(self.id, || {
-            engine.offers_for_certain() || engine.stopping() || engine.crew.has_surplus()
+            engine.offers_synced() || engine.stopping() || engine.crew.has_surplus()
         });
         self.tally.has_slept(self.tally.now().saturating_sub(before));
     }
@@ -617,7 +623,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
 
     fn block(&self) -> bool {
         self.0.crew.block();
-        self.0.share_anew();
+        self.0.resync_worker_count();
         if self.0.fill_crew().is_err() {
             // The next wait tries again, for this one as well.
             Told::thread_refused(&self.0.settings.thread_name);
@@ -632,7 +638,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
 
     fn unblock(&self) {
         self.0.crew.unblock();
-        self.0.share_anew();
+        self.0.resync_worker_count();
     }
 
     #[cfg(feature = "tokio")]

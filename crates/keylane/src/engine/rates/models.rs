@@ -30,7 +30,7 @@ fn run(shift: &Arc<Shift>, clock: &ManualClock, tasks: usize) {
         let shift = shift.clone();
         move || {
             let engine = &shift.engine;
-            engine.rates.timer.run(&engine.rates.time, |alarm| engine.fire(alarm));
+            engine.rates.timer.run(&engine.rates.time, |wakeup| engine.fire(wakeup));
         }
     });
     work(shift);
@@ -54,7 +54,7 @@ fn work(shift: &Shift) {
         if !std::mem::replace(&mut searching, true) {
             engine.idle.start_searching();
         }
-        engine.idle.sleep(0, || engine.offers_for_certain() || engine.stopping());
+        engine.idle.sleep(0, || engine.offers_synced() || engine.stopping());
     }
     if searching {
         engine.idle.stop_searching();
@@ -101,8 +101,8 @@ fn no_alarm_is_overlooked() {
             let (timer, time) = (timer.clone(), Time::new(Some(clock.clone())));
             let fired = fired.clone();
             move || {
-                timer.run(&time, |alarm: usize| {
-                    if fired.fetch_add(alarm, Ordering::Relaxed) + alarm == 11 {
+                timer.run(&time, |wakeup: usize| {
+                    if fired.fetch_add(wakeup, Ordering::Relaxed) + wakeup == 11 {
                         timer.end();
                     }
                 });

@@ -48,9 +48,9 @@ where
         (number, work): Numbered<F>,
         turn: Turn,
         standing: Standing,
-        site: &mut dyn Site<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, Body>,
     ) {
-        site.goes_on();
+        ctx.subtask_detached();
         let mut afloat = self.afloat.lock();
         if self.is_cancelled() {
             drop(afloat);
@@ -114,8 +114,8 @@ where
         let cancels =
             place.visit(|| self.deliver(&mut one, failed, &|payload| place.panicked(payload)));
         if cancels {
-            self.ask(&mut |office, id| {
-                office.cancel_job(id);
+            self.ask(&mut |control, id| {
+                control.cancel_job(id);
                 true
             });
         }
@@ -129,8 +129,8 @@ where
         if tells {
             return self.tell();
         }
-        self.ask(&mut |office, id| {
-            office.settled(id, failed);
+        self.ask(&mut |control, id| {
+            control.settled(id, failed);
             true
         });
     }

@@ -6,22 +6,22 @@
 //! are granted, for anybody.
 //!
 //! # Protocol
-//! 1. A lot that is *open* is counted in `Sharing::offers`, so that no worker falls asleep beside it.
+//! 1. A lot that is *open* is counted in `JobSharing::offers`, so that no worker falls asleep beside it.
 //!    Whoever takes out its last subtask closes it, and counts it out: its worker, one that relieves
 //!    it, or its worker at the end of the sitting.
 //! 2. The rules know nothing of a batch but that its worker is busy; so who relieves it tells them that
 //!    so many have been split off and are ready. Under the lock of the lot it first grants them and then
-//!    raises `untold`; it takes that to nothing in the section of the books that tells them.
+//!    raises `stolen`; it takes that to nothing in the section of the books that tells them.
 //! 3. Before its worker says that its sitting has ended, it looks whether the lot was relieved, under
-//!    the same lock, and then tells what is untold itself.
+//!    the same lock, and then tells what is stolen itself.
 //!
 //! # Why the rules hear of each subtask, once, while the job is there
-//! `untold` is taken by an exchange in a section, so nothing is told twice. What was relieved is either
-//! told by who did it, or was still untold when the lot's worker looked, which comes before that worker
+//! `stolen` is taken by an exchange in a section, so nothing is told twice. What was relieved is either
+//! told by who did it, or was still stolen when the lot's worker looked, which comes before that worker
 //! ends; in both cases the worker counts as running in that section, so the job is not over.
 //!
 //! # Why each is there when the rules give a worker for it
-//! Whoever takes `untold` has seen it raised, after the subtasks were granted. Were they granted when the
+//! Whoever takes `stolen` has seen it raised, after the subtasks were granted. Were they granted when the
 //! lock is released, the lot's worker could tell the rules in between, a worker could be given and find
 //! nothing, and say that what it was to run waits: it would never run.
 
@@ -34,7 +34,7 @@ pub(super) struct Lot<F> {
 struct State<F> {
     /// What has not begun, the next first.
     subtasks: VecDeque<Numbered<F>>,
-    /// It is counted in `Sharing::offers`. Then it has something, unless the job was cancelled.
+    /// It is counted in `JobSharing::offers`. Then it has something, unless the job was cancelled.
     is_open: bool,
     /// Others have taken something out.
     was_relieved: bool,
@@ -42,13 +42,13 @@ struct State<F> {
 
 impl<F> Lot<F> {
     /// The next subtask, for the lot's own worker.
-    pub(super) fn take_next<K>(&self, site: &mut dyn Site<K, Body>) -> Option<Numbered<F>> {
+    pub(super) fn take_next<K>(&self, ctx: &mut dyn WorkerCtx<K, Body>) -> Option<Numbered<F>> {
         let mut state = self.state.lock();
         let next = state.subtasks.pop_front();
         let closes = state.subtasks.is_empty() && std::mem::take(&mut state.is_open);
         drop(state);
         if closes {
-            site.close_lot();
+            ctx.close_batch();
         }
         next
     }
@@ -69,20 +69,20 @@ where
     E: Send + 'static,
 {
     /// Makes what its worker has not begun visible to others.
-    pub(super) fn open_lot(
+    pub(super) fn open_batch(
         &self,
         subtasks: VecDeque<Numbered<F>>,
-        site: &mut dyn Site<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, Body>,
     ) -> Arc<Lot<F>> {
         let state = State { subtasks, is_open: true, was_relieved: false };
         let lot = Arc::new(Lot { state: Mutex::new(state) });
         self.lots.lock().push(lot.clone());
-        site.open_lot();
+        ctx.open_batch();
         lot
     }
 
     /// The lot's worker is about to say that its sitting has ended.
-    pub(super) fn close_lot(&self, lot: &Arc<Lot<F>>, site: &mut dyn Site<K, Body>) {
+    pub(super) fn close_batch(&self, lot: &Arc<Lot<F>>, ctx: &mut dyn WorkerCtx<K, Body>) {
         let mut lots = self.lots.lock();
         lots.retain(|other| !Arc::ptr_eq(other, lot));
         drop(lots);
@@ -92,12 +92,12 @@ where
         let was_relieved = state.was_relieved;
         drop(state);
         if was_open {
-            site.close_lot();
+            ctx.close_batch();
         }
         if was_relieved {
-            site.tell_untold(&self.untold);
+            ctx.report_stolen(&self.stolen);
         }
-        self.leave(rest, site);
+        self.leave(rest, ctx);
     }
 
     /// Grants everything that waits behind another subtask in a batch. How many lots it has closed.
@@ -115,7 +115,7 @@ where
             let granted = self.try_grant(subtasks);
             if granted.is_ok() {
                 state.was_relieved = true;
-                self.untold.fetch_add(count, Ordering::AcqRel);
+                self.stolen.fetch_add(count, Ordering::AcqRel);
             }
             drop(state);
             granted.err().into_iter().flatten().for_each(drop_catch_unwind);

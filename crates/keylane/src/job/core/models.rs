@@ -20,9 +20,9 @@ struct Rules {
 }
 
 impl Rules {
-    fn tell(&self, untold: &AtomicU64) {
+    fn tell(&self, stolen: &AtomicU64) {
         let mut ready = self.ready.lock();
-        *ready += untold.swap(0, Ordering::AcqRel);
+        *ready += stolen.swap(0, Ordering::AcqRel);
     }
 
     /// Gives the caller, if any subtask is ready.
@@ -37,45 +37,45 @@ impl Rules {
 /// A worker.
 struct Bare<'a>(&'a Rules);
 
-impl Site<u64, Body> for Bare<'_> {
+impl WorkerCtx<u64, Body> for Bare<'_> {
     fn split(&mut self, _: bool) {}
 
-    fn waits(&mut self, _: bool) {
+    fn subtask_blocked(&mut self, _: bool) {
         unreachable!("no subtask has keys")
     }
 
-    fn enter(&mut self, _: Claims<u64>, _: Body) {
+    fn enqueue(&mut self, _: Claims<u64>, _: Body) {
         unreachable!("no subtask has keys")
     }
 
-    fn leave(&mut self, count: u64) {
+    fn publish_ready(&mut self, count: u64) {
         *self.0.ready.lock() += count;
     }
 
-    fn open_lot(&mut self) {
+    fn open_batch(&mut self) {
         *self.0.lots.lock() += 1;
     }
 
-    fn close_lot(&mut self) {
+    fn close_batch(&mut self) {
         *self.0.lots.lock() -= 1;
     }
 
-    fn tell_untold(&mut self, untold: &AtomicU64) {
-        self.0.tell(untold);
+    fn report_stolen(&mut self, stolen: &AtomicU64) {
+        self.0.tell(stolen);
     }
 
-    fn begin_free(&mut self) -> bool {
+    fn start_unkeyed(&mut self) -> bool {
         true
     }
 
-    fn end_free(&mut self) {}
+    fn end_unkeyed_run(&mut self) {}
 
-    fn is_disturbed(&self) -> bool {
+    fn is_interrupted(&self) -> bool {
         false
     }
 
-    fn begins_one(&mut self) {}
-    fn ran_one(&mut self) {}
+    fn subtask_starts(&mut self) {}
+    fn subtask_ran(&mut self) {}
     fn failed(&self) {}
     fn panicked(&self, _: &(dyn Any + Send)) {}
 }
@@ -97,10 +97,10 @@ impl Sink<(), ()> for Nowhere {
 }
 
 /// Works for the job as long as something is ready. What it is given for is there.
-fn work(job: &dyn Crowd<u64, Body>, rules: &Rules) {
+fn work(job: &dyn JobRunner<u64, Body>, rules: &Rules) {
     while rules.give() {
-        let sat = job.sit(Take::Ready, 1, &mut Bare(rules)).expect("it has no keys");
-        assert!(sat.end == End::Done, "a worker was given for a subtask that is not there");
+        let report = job.run_batch(Take::Ready, 1, &mut Bare(rules)).expect("it has no keys");
+        assert!(report.end == End::Done, "a worker was given for a subtask that is not there");
     }
 }
 
@@ -124,24 +124,24 @@ fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
         let parts = Parts {
             name: "batch".into(),
             on_error: OnError::FinishAll,
-            office:
+            control:
                 Weak::<crate::engine::Engine<u64, crate::pool::Closures, crate::KeyHasher>>::new(),
             sink: Arc::new(Nowhere),
-            most_waiting: 1,
+            max_waiting: 1,
         };
         let job = Core::new(Source::new(pieces.into_iter(), None), parts);
         let rules = Arc::new(Rules::default());
         let (theirs, told) = (job.clone(), rules.clone());
         let reliever = spawn(move || {
-            let closed = theirs.relieve();
+            let closed = theirs.release_batches();
             if closed != 0 {
-                told.tell(theirs.untold());
+                told.tell(theirs.stolen());
                 *told.lots.lock() -= 1;
             }
             work(&*theirs, &told);
         });
-        let sat = job.sit(Take::Split, 3, &mut Bare(&rules)).expect("it has no keys");
-        assert!(sat.end == End::Done);
+        let report = job.run_batch(Take::Split, 3, &mut Bare(&rules)).expect("it has no keys");
+        assert!(report.end == End::Done);
         work(&*job, &rules);
         reliever.join().unwrap();
         work(&*job, &rules);

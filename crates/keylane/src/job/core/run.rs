@@ -11,11 +11,15 @@ where
     E: Send + 'static,
 {
     /// Asks the splitter, and runs what it yields.
-    pub(super) fn split(&self, most: usize, site: &mut dyn Site<K, Body>) -> Option<Sat> {
+    pub(super) fn split(
+        &self,
+        most: usize,
+        ctx: &mut dyn WorkerCtx<K, Body>,
+    ) -> Option<BatchReport> {
         let Spot::Here(mut source) = std::mem::replace(&mut *self.source.lock(), Spot::Out) else {
             // Cancelled; what is said of a subtask then is forgotten.
             *self.source.lock() = Spot::Gone;
-            return Some(Sat::ended(End::Waits));
+            return Some(BatchReport::ended(End::Waits));
         };
         let asked = catch_unwind(AssertUnwindSafe(|| {
             let pulled = source.pull(most, F::GOES_ON);
@@ -24,25 +28,25 @@ where
         }));
         match asked {
             Err(payload) => {
-                site.panicked(&*payload);
+                ctx.panicked(&*payload);
                 *self.source.lock() = Spot::Gone;
                 drop_catch_unwind(source);
                 self.end(Ending::Panicked(PanicPayload::new(payload)));
-                Some(Sat { cancels: true, ..Sat::ended(End::Waits) })
+                Some(BatchReport { cancels: true, ..BatchReport::ended(End::Waits) })
             }
             Ok((Pulled::End, _)) => {
                 *self.source.lock() = Spot::Gone;
                 drop_catch_unwind(source);
-                Some(Sat::ended(End::Nothing))
+                Some(BatchReport::ended(End::Nothing))
             }
             Ok((Pulled::Keyed(claims, subtask), exhausted)) => {
                 self.put_back(source);
-                self.line_up(claims, subtask, exhausted, site)
+                self.line_up(claims, subtask, exhausted, ctx)
             }
             Ok((Pulled::Free(batch), exhausted)) => {
                 self.put_back(source);
-                site.split(exhausted);
-                self.run_free(batch, site)
+                ctx.split(exhausted);
+                self.run_free(batch, ctx)
             }
         }
     }
@@ -66,19 +70,19 @@ where
         claims: Claims<K>,
         subtask: Numbered<F>,
         exhausted: bool,
-        site: &mut dyn Site<K, Body>,
-    ) -> Option<Sat> {
+        ctx: &mut dyn WorkerCtx<K, Body>,
+    ) -> Option<BatchReport> {
         let mut lined = self.lined.lock();
         if self.is_cancelled() {
             drop(lined);
             drop_catch_unwind((claims, subtask));
-            return Some(Sat::ended(End::Waits));
+            return Some(BatchReport::ended(End::Waits));
         }
         let place = lined.insert(InLine::Waiting(subtask));
         drop(lined);
         let job = self.me.upgrade().expect("a job with a worker is alive");
-        site.enter(claims, Body::new(Entry { job, place, kept: None }));
-        site.waits(exhausted);
+        ctx.enqueue(claims, Body::new(Entry { job, place, kept: None }));
+        ctx.subtask_blocked(exhausted);
         None
     }
 
@@ -86,45 +90,45 @@ where
     fn run_free(
         &self,
         mut batch: VecDeque<Numbered<F>>,
-        site: &mut dyn Site<K, Body>,
-    ) -> Option<Sat> {
-        if !site.begin_free() {
+        ctx: &mut dyn WorkerCtx<K, Body>,
+    ) -> Option<BatchReport> {
+        if !ctx.start_unkeyed() {
             // Behind a barrier: each has to stand in line like any task.
             let first = batch.pop_front().expect("a batch has at least one");
-            self.leave(batch, site);
-            return self.line_up(Claims::none(), first, false, site);
+            self.leave(batch, ctx);
+            return self.line_up(Claims::none(), first, false, ctx);
         }
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut count = Count::default();
         let mut next = batch.pop_front();
-        let lot = (!batch.is_empty()).then(|| self.open_lot(batch, site));
+        let lot = (!batch.is_empty()).then(|| self.open_batch(batch, ctx));
         with_cancel_flag(self.cancelled.clone(), || {
             while let Some((number, work)) = next.take() {
-                site.begins_one();
-                let outcome = self.attempt(work, site);
-                site.ran_one();
+                ctx.subtask_starts();
+                let outcome = self.attempt(work, ctx);
+                ctx.subtask_ran();
                 count.add(&outcome);
                 outcomes.push((number, outcome));
                 let ends = count.failed != 0 && self.on_error == OnError::FailFast;
-                if !ends && !site.is_disturbed() && !self.is_cancelled() {
-                    next = lot.as_ref().and_then(|lot| lot.take_next(site));
+                if !ends && !ctx.is_interrupted() && !self.is_cancelled() {
+                    next = lot.as_ref().and_then(|lot| lot.take_next(ctx));
                 }
             }
         });
         let cancels = self
-            .deliver(&mut outcomes.drain(..), count.failed != 0, &|payload| site.panicked(payload));
-        site.end_free();
+            .deliver(&mut outcomes.drain(..), count.failed != 0, &|payload| ctx.panicked(payload));
+        ctx.end_unkeyed_run();
         if let Some(lot) = lot {
-            self.close_lot(&lot, site);
+            self.close_batch(&lot, ctx);
         }
-        Some(count.sat(cancels))
+        Some(count.report(cancels))
     }
 
     /// Leaves subtasks to whoever comes, unless nobody shall.
-    pub(super) fn leave(&self, batch: VecDeque<Numbered<F>>, site: &mut dyn Site<K, Body>) {
+    pub(super) fn leave(&self, batch: VecDeque<Numbered<F>>, ctx: &mut dyn WorkerCtx<K, Body>) {
         let count = batch.len() as u64;
         if count != 0 && self.grant(batch) {
-            site.leave(count);
+            ctx.publish_ready(count);
         }
     }
 
@@ -154,44 +158,44 @@ where
     }
 
     /// Runs a subtask that waited for a worker only.
-    pub(super) fn run_granted(&self, site: &mut dyn Site<K, Body>) -> Option<Sat> {
+    pub(super) fn run_granted(&self, ctx: &mut dyn WorkerCtx<K, Body>) -> Option<BatchReport> {
         let first = self.granted.lock().pop_front();
         let Some(Granted { subtask, place }) = first else {
             debug_assert!(self.is_cancelled(), "what the rules say is ready was granted");
-            return Some(Sat::ended(End::Waits));
+            return Some(BatchReport::ended(End::Waits));
         };
         let Some((turn, standing)) = place else {
-            return self.run_free(VecDeque::from([subtask]), site);
+            return self.run_free(VecDeque::from([subtask]), ctx);
         };
-        let (turn, subtask) = self.stand_back(turn, subtask, site)?;
+        let (turn, subtask) = self.requeue_if_paused(turn, subtask, ctx)?;
         #[cfg(feature = "tokio")]
         if F::GOES_ON {
-            self.launch(subtask, turn, standing, site);
+            self.launch(subtask, turn, standing, ctx);
             return None;
         }
         let (number, work) = subtask;
         let mut count = Count::default();
         // A fold stands where the subtask stood: its turn ends behind it.
         let cancels = standing.visit(|| {
-            let outcome = with_cancel_flag(self.cancelled.clone(), || self.attempt(work, site));
+            let outcome = with_cancel_flag(self.cancelled.clone(), || self.attempt(work, ctx));
             count.add(&outcome);
             let mut one = std::iter::once((number, outcome));
-            self.deliver(&mut one, count.failed != 0, &|payload| site.panicked(payload))
+            self.deliver(&mut one, count.failed != 0, &|payload| ctx.panicked(payload))
         });
         drop(turn);
-        Some(count.sat(cancels))
+        Some(count.report(cancels))
     }
 
     /// A subtask that is about to begin waits in its line again, if its key was paused or stopped since it was
     /// granted that: its job may have been paused in between, or no worker have had time for it.
-    fn stand_back(
+    fn requeue_if_paused(
         &self,
         turn: Turn,
         subtask: Numbered<F>,
-        site: &mut dyn Site<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, Body>,
     ) -> Option<(Turn, Numbered<F>)> {
         let (mut subtask, mut late) = (Some(subtask), None);
-        let stood_back = site.stand_back(turn, &mut |kept| {
+        let stood_back = ctx.requeue_if_paused(turn, &mut |kept| {
             let mut lined = self.lined.lock();
             let subtask = subtask.take().expect("it stands back once");
             let place = match self.is_cancelled() {
@@ -211,22 +215,22 @@ where
             if let Some((place, subtask)) = late {
                 self.drop_subtask(place, subtask);
             }
-            site.waits(false);
+            ctx.subtask_blocked(false);
         }
         turn.zip(subtask)
     }
 
-    fn attempt(&self, work: F, site: &mut dyn Site<K, Body>) -> Outcome<T, E> {
+    fn attempt(&self, work: F, ctx: &mut dyn WorkerCtx<K, Body>) -> Outcome<T, E> {
         let run = || work.run(|| unreachable!("what goes on is not attempted"));
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Some(Ok(value))) => Outcome::Done(value),
             Ok(Some(Err(error))) => {
-                site.failed();
+                ctx.failed();
                 Outcome::Failed(error)
             }
             Ok(None) => unreachable!("what goes on is not attempted"),
             Err(payload) => {
-                site.panicked(&*payload);
+                ctx.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))
             }
         }
@@ -264,12 +268,12 @@ impl Count {
     }
 
     /// The last one is what the worker was given for.
-    fn sat(self, cancels: bool) -> Sat {
+    fn report(self, cancels: bool) -> BatchReport {
         let Count { done, failed } = self;
         let (end, more_done, more_failed) = match done {
             0 => (End::Failed, 0, failed - 1),
             _ => (End::Done, done - 1, failed),
         };
-        Sat { end, more_done, more_failed, cancels }
+        BatchReport { end, more_done, more_failed, cancels }
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::*;
 use crate::allocate::JobId;
-use crate::engine::{Given, Site, Traced};
+use crate::engine::{Assignment, TraceInfo, WorkerCtx};
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
@@ -52,29 +52,29 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let asks = !self.must_end() && self.engine.take_token();
             // Before the worker is told that nobody else wants one.
             let changes = self.engine.sharing.changes();
-            let given = self.engine.share(back.take(), asks, &mut self.desk);
+            let given = self.engine.next_assignment(back.take(), asks, &mut self.current_job);
             // Who is alone with its job takes a batch of its own.
-            if !matches!(given, Given::Job { alone: true, .. })
-                && self.engine.sharing.has_lots()
-                && self.engine.relieve()
-                && given == Given::Nothing
+            if !matches!(given, Assignment::Job { alone: true, .. })
+                && self.engine.sharing.has_open_batches()
+                && self.engine.steal_batches()
+                && given == Assignment::Nothing
                 && asks
             {
                 self.engine.return_token();
                 continue;
             }
-            if asks && !matches!(given, Given::Job { .. }) {
+            if asks && !matches!(given, Assignment::Job { .. }) {
                 // Work outside of jobs has its own.
                 self.engine.return_token();
             }
             back = match given {
-                Given::Nothing => break,
-                Given::Loose => Some(self.sit_outside()),
-                Given::Job { take, alone } => self.sit_at_desk(take, alone, changes),
+                Assignment::Nothing => break,
+                Assignment::Loose => Some(self.sit_outside()),
+                Assignment::Job { take, alone } => self.sit_at_desk(take, alone, changes),
             };
             went = true;
         }
-        self.desk.clear();
+        self.current_job.clear();
         // While the number of workers changes, more may be about than the rules know of.
         if !went
             && !self.must_end()
@@ -87,7 +87,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     /// Serves work outside of jobs, for a slice.
-    fn sit_outside(&mut self) -> Back {
+    fn sit_outside(&mut self) -> WorkerReport {
         let before = self.tally.ran();
         match self.choose() {
             Some(shard) => self.serve(shard),
@@ -96,16 +96,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             None => self.eager = true,
         }
         let end = if self.tally.ran() == before { End::Nothing } else { End::Done };
-        Back { who: Claimant::Loose, take: Take::Ready, sat: Sat::ended(end) }
+        WorkerReport { who: Claimant::Loose, take: Take::Ready, report: BatchReport::ended(end) }
     }
 
-    fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<Back> {
+    fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<WorkerReport> {
         self.found_job();
         // The splitter may be asked, which stands nowhere.
         current::leave_rollup();
         self.tally.stand_free();
         self.join_trace();
-        let &(id, ref crowd) = self.desk.job().expect("the worker was given a job");
+        let &(id, ref runner) = self.current_job.job().expect("the worker was given a job");
         let alone = alone && !self.engine.rates.limits_pool();
         let most = if alone { self.stride.of(id) } else { 1 };
         let since = if alone { self.tally.now() } else { 0 };
@@ -114,7 +114,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             tally: &self.tally,
             pace: &mut self.pace,
             seat: self.seat.as_deref_mut(),
-            job: crowd.name(),
+            job: runner.name(),
             shard: self.round,
             id,
             take,
@@ -124,11 +124,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             ran: 0,
         };
         self.sits = Some((Claimant::Job(id), take));
-        let sat = crowd.sit(take, most, &mut scene);
+        let report = runner.run_batch(take, most, &mut scene);
         let (ran, waited) = (scene.ran, scene.waited);
         self.sits = None;
-        let began = match &sat {
-            Some(sat) => matches!(sat.end, End::Done | End::Failed),
+        let began = match &report {
+            Some(report) => matches!(report.end, End::Done | End::Failed),
             // A future was begun, if it was not put in line: that takes a token when its turn comes.
             None => take == Take::Ready && !waited,
         };
@@ -142,7 +142,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.stride.learn(ran, now - since);
             self.tally.looked(now);
         }
-        sat.map(|sat| Back { who: Claimant::Job(id), take, sat })
+        report.map(|report| WorkerReport { who: Claimant::Job(id), take, report })
     }
 
     fn found_job(&mut self) {
@@ -152,7 +152,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let engine = &self.engine;
             engine
                 .idle
-                .found(|| engine.sharing.offers_for_certain() || engine.ready_shards.any_synced());
+                .found(|| engine.sharing.offers_synced() || engine.ready_shards.any_synced());
             self.tally.fell_busy(self.tally.now());
         }
     }
@@ -172,7 +172,7 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     take: Take,
     /// It has the job's splitter.
     splits: bool,
-    /// What `Sharing::changes` was when the worker came.
+    /// What `JobSharing::changes` was when the worker came.
     changes: usize,
     /// The subtask for which the worker was given waits in a line.
     waited: bool,
@@ -180,7 +180,7 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
     ran: u64,
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::Work>
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K, X::Work>
     for Scene<'_, K, X, S>
 {
     fn split(&mut self, exhausted: bool) {
@@ -188,75 +188,75 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Site<K, X::W
         self.engine.split(self.id, exhausted);
     }
 
-    fn waits(&mut self, exhausted: bool) {
+    fn subtask_blocked(&mut self, exhausted: bool) {
         self.waited = true;
         let splits = std::mem::take(&mut self.splits);
-        self.engine.waits(self.id, self.take, splits.then_some(exhausted));
+        self.engine.subtask_blocked(self.id, self.take, splits.then_some(exhausted));
     }
 
     #[cfg(feature = "tokio")]
-    fn goes_on(&mut self) {
-        self.engine.goes_on(self.id, self.take);
+    fn subtask_detached(&mut self) {
+        self.engine.subtask_detached(self.id, self.take);
     }
 
-    fn enter(&mut self, claims: Claims<K>, work: X::Work) {
+    fn enqueue(&mut self, claims: Claims<K>, work: X::Work) {
         // The job has been accepted, and so have its subtasks.
-        let toll = self.engine.admit_accepted(&claims);
-        drop_catch_unwind(self.engine.enter(claims, Made(work), toll).err());
+        let ticket = self.engine.admit_accepted(&claims);
+        drop_catch_unwind(self.engine.enqueue(claims, ReadyWork(work), ticket).err());
     }
 
-    fn stand_back(
+    fn requeue_if_paused(
         &mut self,
         turn: Turn,
         note: &mut dyn FnMut(Option<KeptValue>) -> X::Work,
     ) -> Result<(), Turn> {
         let Some((shard, number)) = turn.place() else { return Err(turn) };
         let mut turn = Some(turn);
-        self.engine.stand_back(shard, number, || note(turn.take().and_then(Turn::forgo)));
+        self.engine.requeue_if_paused(shard, number, || note(turn.take().and_then(Turn::forgo)));
         turn.map_or(Ok(()), Err)
     }
 
-    fn leave(&mut self, count: u64) {
+    fn publish_ready(&mut self, count: u64) {
         self.engine.split_more(self.id, count);
     }
 
-    fn open_lot(&mut self) {
-        self.engine.open_lot();
+    fn open_batch(&mut self) {
+        self.engine.open_batch();
     }
 
-    fn close_lot(&mut self) {
-        self.engine.close_lots(1);
+    fn close_batch(&mut self) {
+        self.engine.close_batches(1);
     }
 
-    fn tell_untold(&mut self, untold: &AtomicU64) {
-        self.engine.tell_untold(self.id, untold);
+    fn report_stolen(&mut self, stolen: &AtomicU64) {
+        self.engine.report_stolen(self.id, stolen);
     }
 
-    fn begin_free(&mut self) -> bool {
+    fn start_unkeyed(&mut self) -> bool {
         current::stand_free();
         self.tally.stand_free();
-        self.engine.begin_free(self.shard)
+        self.engine.start_unkeyed(self.shard)
     }
 
-    fn end_free(&mut self) {
-        self.engine.end_free(self.shard);
+    fn end_unkeyed_run(&mut self) {
+        self.engine.end_unkeyed_run(self.shard);
     }
 
-    fn is_disturbed(&self) -> bool {
+    fn is_interrupted(&self) -> bool {
         self.engine.sharing.changes() != self.changes || self.engine.ready_shards.any()
     }
 
-    fn begins_one(&mut self) {
+    fn subtask_starts(&mut self) {
         if self.pace.is_timing() {
             let now = self.tally.now();
             self.pace.begins(now);
             if let Some(seat) = &mut self.seat {
-                seat.begins(Traced::subtask(), now);
+                seat.begins(TraceInfo::subtask(), now);
             }
         }
     }
 
-    fn ran_one(&mut self) {
+    fn subtask_ran(&mut self) {
         self.ran += 1;
         self.tally.ran_one();
         if self.pace.tick()

@@ -5,26 +5,26 @@ use super::*;
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Admits a task and puts it into its inbox, or inboxes.
     #[inline(always)]
-    pub(crate) fn submit<M: Make<X::Work>>(
+    pub(crate) fn submit<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
-        patience: Patience,
-    ) -> Result<(), Unaccepted<K, M>> {
+        limit: WaitLimit,
+    ) -> Result<(), RejectedTask<K, M>> {
         match claims.0 {
-            Repr::One(claim) if !self.is_inside() => self.submit_single(claim, task, patience),
-            other => self.submit_other(Claims(other), task, patience),
+            Repr::One(claim) if !self.is_inside() => self.submit_single(claim, task, limit),
+            other => self.submit_other(Claims(other), task, limit),
         }
     }
 
     /// A slot that the inbox keeps will do, unless somebody waits for one: then it is their turn.
     #[inline(always)]
-    fn submit_single<M: Make<X::Work>>(
+    fn submit_single<M: IntoWork<X::Work>>(
         &self,
         claim: Claim<K>,
         task: M,
-        patience: Patience,
-    ) -> Result<(), Unaccepted<K, M>> {
+        limit: WaitLimit,
+    ) -> Result<(), RejectedTask<K, M>> {
         let hash = self.hasher.hash_one(&claim.key);
         let time = self.clock.now();
         let shard = self.shard_of(hash);
@@ -34,40 +34,40 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 return Err((claim, task));
             }
             inbox.room -= 1;
-            let time = self.stamp(shard, &mut inbox, time);
-            Ok(inbox.push_single(hash as u32, time, claim, || task.make()))
+            let time = self.record_submit_time(shard, &mut inbox, time);
+            Ok(inbox.push_single(hash as u32, time, claim, || task.into_work()))
         });
         match kept {
             Ok(tell) => {
                 if tell {
-                    self.offer(shard);
+                    self.mark_ready(shard);
                 }
                 Ok(())
             }
             Err((claim, task)) => {
-                let rest = self.submit_other(Claims(Repr::One(claim)), task, patience);
-                self.restock(shard);
+                let rest = self.submit_other(Claims(Repr::One(claim)), task, limit);
+                self.refill_permits(shard);
                 rest
             }
         }
     }
 
     #[cold]
-    pub(super) fn submit_other<M: Make<X::Work>>(
+    pub(super) fn submit_other<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
-        patience: Patience,
-    ) -> Result<(), Unaccepted<K, M>> {
+        limit: WaitLimit,
+    ) -> Result<(), RejectedTask<K, M>> {
         let weight = task.peek().map_or(0, |work| self.executor.weigh(work));
-        match self.admit(&claims, weight, patience) {
-            Ok(toll) => self.enter(claims, task, toll),
+        match self.admit(&claims, weight, limit) {
+            Ok(ticket) => self.enqueue(claims, task, ticket),
             Err(why) => Err((why, claims, task)),
         }
     }
 
     /// Has an inbox that keeps no slots keep some for what comes next.
-    fn restock(&self, shard: usize) {
+    fn refill_permits(&self, shard: usize) {
         let reserved = self.admission.reserve();
         if reserved == 0 {
             return;
@@ -86,28 +86,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped, or one of
     /// its keys was finished, it comes back, and all that it had taken is given back.
     #[inline(always)]
-    pub(crate) fn enter<M: Make<X::Work>>(
+    pub(crate) fn enqueue<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
-        toll: Toll,
-    ) -> Result<(), Unaccepted<K, M>> {
+        ticket: AdmissionTicket,
+    ) -> Result<(), RejectedTask<K, M>> {
         let entered = match claims.0 {
-            Repr::One(claim) if toll.is_none() => self.enter_single(claim, task),
+            Repr::One(claim) if ticket.is_none() => self.enqueue_single(claim, task),
             // Whether it has a cost or not, so that there is one kind of these.
             other => self
-                .enter_other(other, toll.charge::<M, K, X>(task))
+                .enqueue_other(other, ticket.charge::<M, K, X>(task))
                 .map_err(|(why, claims, charged)| (why, claims, charged.task)),
         };
         entered.map_err(|(why, claims, task)| (self.refusal(why), claims, task))
     }
 
     #[inline(always)]
-    pub(super) fn enter_single<M: Make<X::Work>>(
+    pub(super) fn enqueue_single<M: IntoWork<X::Work>>(
         &self,
         claim: Claim<K>,
         task: M,
-    ) -> Result<(), Unaccepted<K, M>> {
+    ) -> Result<(), RejectedTask<K, M>> {
         let hash = self.hash_admitted(|hasher| hasher.hash_one(&claim.key));
         let time = self.clock.now();
         let shard = self.shard_of(hash);
@@ -120,8 +120,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 return Err((why, claim, task));
             }
             let freed = self.arrive(shard, hash, &claim.key);
-            let time = self.stamp(shard, &mut inbox, time);
-            let tell = inbox.push_single(hash as u32, time, claim, || task.make());
+            let time = self.record_submit_time(shard, &mut inbox, time);
+            let tell = inbox.push_single(hash as u32, time, claim, || task.into_work());
             drop(inbox);
             drop(freed);
             Ok(tell)
@@ -129,7 +129,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         match entered {
             Ok(tell) => {
                 if tell {
-                    self.offer(shard);
+                    self.mark_ready(shard);
                 }
                 Ok(())
             }
@@ -142,62 +142,65 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[cold]
-    pub(super) fn enter_other<M: Make<X::Work>>(
+    pub(super) fn enqueue_other<M: IntoWork<X::Work>>(
         &self,
         claims: Repr<K>,
         task: M,
-    ) -> Result<(), Unaccepted<K, M>> {
+    ) -> Result<(), RejectedTask<K, M>> {
         let entered = match claims {
-            Repr::One(claim) => return self.enter_single(claim, task),
+            Repr::One(claim) => return self.enqueue_single(claim, task),
             Repr::Weighed(weighed) => {
                 let Weighed { claims, bytes } = *weighed;
                 return self
-                    .enter_other(claims, task)
+                    .enqueue_other(claims, task)
                     .map_err(|(why, claims, task)| (why, claims.with_cost(bytes), task));
             }
             Repr::Described(descriptor, claims) => {
-                self.intact(|| self.enter_described(claims, descriptor, task))
+                self.intact(|| self.enqueue_described(claims, descriptor, task))
             }
-            Repr::None => self.enter_free(task),
-            Repr::Barrier => self.enter_barrier(task),
+            Repr::None => self.enqueue_free(task),
+            Repr::Barrier => self.enqueue_barrier(task),
             Repr::Many(claims) => {
                 let mut claims =
                     self.hash_admitted(|hasher| merge_claims(claims, |key| hasher.hash_one(key)));
                 match claims.len() {
-                    0 => self.enter_free(task),
+                    0 => self.enqueue_free(task),
                     1 if !claims[0].1.mode.is_limited() => {
-                        return self.enter_single(claims.remove(0).1, task);
+                        return self.enqueue_single(claims.remove(0).1, task);
                     }
-                    _ => self.intact(|| self.enter_rollup(claims, task)),
+                    _ => self.intact(|| self.enqueue_rollup(claims, task)),
                 }
             }
         };
         entered.inspect_err(|(_, claims, _)| self.retract(claims))
     }
 
-    pub(super) fn enter_free<M: Make<X::Work>>(&self, task: M) -> Result<(), Unaccepted<K, M>> {
+    pub(super) fn enqueue_free<M: IntoWork<X::Work>>(
+        &self,
+        task: M,
+    ) -> Result<(), RejectedTask<K, M>> {
         let shard = self.tally.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
             return Err((SubmitErrorKind::Closed, Claims::none(), task));
         }
-        let time = self.stamp(shard, &mut inbox, self.clock.now());
+        let time = self.record_submit_time(shard, &mut inbox, self.clock.now());
         let label = Label { hash: 0, seq: inbox.tick(), time };
-        let tell = inbox.push(Entry::Free { label, work: task.make() });
+        let tell = inbox.push(Entry::Free { label, work: task.into_work() });
         drop(inbox);
         if tell {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
         Ok(())
     }
 
     /// Enters all lanes in one step: all inboxes concerned are locked, in the order of the shards,
     /// so any two rollups stand in the same order wherever they meet.
-    pub(super) fn enter_rollup<M: Make<X::Work>>(
+    pub(super) fn enqueue_rollup<M: IntoWork<X::Work>>(
         &self,
         claims: Vec<(u64, Claim<K>)>,
         task: M,
-    ) -> Result<(), Unaccepted<K, M>> {
+    ) -> Result<(), RejectedTask<K, M>> {
         let (parts, mut inboxes) = self.open_inboxes(&claims);
         if let Err(why) = self.pass_guards(&mut inboxes, &claims, &task) {
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
@@ -205,7 +208,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let label = self.label_of_several(&mut inboxes);
         let scope = Scope::Keys(claims.into_boxed_slice());
-        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
+        let rollup = Arc::new(Rollup::new(scope, label, task.into_work()));
         self.push_parts(&rollup, parts, inboxes);
         Ok(())
     }
@@ -214,8 +217,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn open_inboxes(
         &self,
         claims: &[(u64, Claim<K>)],
-    ) -> (Parts, OpenInboxes<'_, K, X::Work>) {
-        let mut parts: Parts =
+    ) -> (ClaimShards, OpenInboxes<'_, K, X::Work>) {
+        let mut parts: ClaimShards =
             claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
         parts.sort_unstable();
         let mut inboxes: OpenInboxes<'_, K, X::Work> = Vec::new();
@@ -230,8 +233,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Puts each part of a rollup into its inbox, unlocks all, and tells the workers.
     pub(super) fn push_parts(
         &self,
-        rollup: &Shared<K, X::Work>,
-        parts: Parts,
+        rollup: &SharedRollup<K, X::Work>,
+        parts: ClaimShards,
         mut inboxes: OpenInboxes<'_, K, X::Work>,
     ) {
         // All inboxes are locked: who is let in now comes after this in each of them.
@@ -253,12 +256,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         drop(inboxes);
         drop(freed);
-        tell.into_iter().for_each(|shard| self.offer(shard));
+        tell.into_iter().for_each(|shard| self.mark_ready(shard));
     }
 
     /// Lets a task with these keys in, all of whose inboxes are locked, or refuses it.
     #[inline]
-    pub(super) fn pass_guards<M: Make<X::Work>>(
+    pub(super) fn pass_guards<M: IntoWork<X::Work>>(
         &self,
         inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
         claims: &[(u64, Claim<K>)],
@@ -294,8 +297,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// A barrier stands in every inbox.
-    pub(super) fn enter_barrier<M: Make<X::Work>>(&self, task: M) -> Result<(), Unaccepted<K, M>> {
-        // Before it is anywhere: see `begin_free`.
+    pub(super) fn enqueue_barrier<M: IntoWork<X::Work>>(
+        &self,
+        task: M,
+    ) -> Result<(), RejectedTask<K, M>> {
+        // Before it is anywhere: see `start_unkeyed`.
         self.sharing.barriers.fetch_add(1, Ordering::AcqRel);
         let mut inboxes: Vec<_> =
             self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
@@ -305,13 +311,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let label = self.label_of_several(&mut inboxes);
         let scope = Scope::Everything { shards: self.shards.len() };
-        let rollup = Arc::new(Rollup::new(scope, label, task.make()));
+        let rollup = Arc::new(Rollup::new(scope, label, task.into_work()));
         for (_, inbox) in &mut inboxes {
             inbox.pass_barrier();
             inbox.push(Entry::Fence { rollup: rollup.clone() });
         }
         drop(inboxes);
-        (0..self.shards.len()).for_each(|shard| self.offer(shard));
+        (0..self.shards.len()).for_each(|shard| self.mark_ready(shard));
         Ok(())
     }
 
@@ -321,7 +327,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let clock = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock);
         let (shard, first) = &mut inboxes[0];
-        let time = self.stamp(*shard, first, self.clock.now());
+        let time = self.record_submit_time(*shard, first, self.clock.now());
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock + 1);
         Label { hash: 0, seq: (clock + 1) as u32, time }
     }
@@ -334,7 +340,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Tells the workers that a shard has something for them.
     #[inline]
-    pub(crate) fn offer(&self, shard: usize) {
+    pub(crate) fn mark_ready(&self, shard: usize) {
         if self.ready_shards.set(shard) {
             match &self.homes {
                 None => self.idle.offered(),
@@ -372,7 +378,7 @@ pub(super) fn pass_guard<K: Key, W>(
 }
 
 /// Whether the end of a key concerns a task. A job's subtasks were accepted with their job.
-pub(super) fn is_bound<K, X: Execute<K>, M: Make<X::Work>>(task: &M) -> bool {
+pub(super) fn is_bound<K, X: Execute<K>, M: IntoWork<X::Work>>(task: &M) -> bool {
     task.peek().is_none_or(X::may_take)
 }
 

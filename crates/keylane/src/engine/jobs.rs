@@ -8,7 +8,7 @@
 //! 1. Everything that is told to the allocator, or asked of it, is one *section* under the lock of the
 //!    books. No user code runs in it, and no other lock is taken in it.
 //! 2. At its end, and still under the lock, a section writes down in `offers` whether the allocator
-//!    could give a worker to somebody. If that has just become so, it wakes a worker after the lock is
+//!    assignable give a worker to somebody. If that has just become so, it wakes a worker after the lock is
 //!    released, as whoever sets a bit on the ready bitmap does (`run/idle.rs`).
 //! 3. A worker that is given nothing falls asleep as ever, and reads `offers` with a read-modify-write
 //!    beside the ready bitmap when it is on the list of sleepers.
@@ -17,7 +17,7 @@
 //! 4. Jobs that a section has ended are finished after it: their handles are told without the lock.
 //!
 //! # Why no subtask is left while a worker sleeps
-//! Suppose that the allocator could give a worker to a job, and all workers without work are asleep for
+//! Suppose that the allocator assignable give a worker to a job, and all workers without work are asleep for
 //! good. The last section that ended has written `offers`, as true, for whether the allocator could
 //! decide changes in sections only. (What it knows of the work outside jobs may be out of date; that can
 //! make `offers` true for nothing, and the ready bitmap says the rest.) From there on it is the proof in
@@ -28,37 +28,40 @@
 //!
 //! # Barriers and subtasks without keys
 //! A subtask without keys runs without an entry in any inbox, unless a barrier is unfinished: see
-//! [`Engine::begin_free`].
+//! [`Engine::start_unkeyed`].
 
-mod books;
-mod crowd;
-#[cfg(test)]
-mod few;
+mod control;
 #[cfg(all(test, loom))]
 mod models;
-mod office;
+mod table;
+#[cfg(test)]
+mod test_job;
+mod traits;
 
 use crossbeam_utils::CachePadded;
 
 use super::*;
 use crate::allocate::{Claimant, End, JobId, Take};
 use crate::sync::AtomicU64;
-use books::Books;
+use table::JobTable;
 
-pub(crate) use books::JobRules;
-pub(crate) use crowd::{Back, Crowd, Desk, Given, Office, Sat, Seat, Site, WeakOffice};
+pub(crate) use table::JobRules;
+pub(crate) use traits::{
+    Assignment, BatchReport, CurrentJob, JobControl, JobRef, JobRunner, WeakJobControl, WorkerCtx,
+    WorkerReport,
+};
 
 /// A worker that asks may be given something.
-const COULD: usize = 1;
+const ASSIGNABLE: usize = 1;
 /// Added for each open lot.
-const LOT: usize = 2;
+const OPEN_BATCH: usize = 2;
 
 /// What an engine knows of jobs.
-pub(crate) struct Sharing<K, W> {
+pub(crate) struct JobSharing<K, W> {
     /// Jobs that are not over. Changed under `books`; read by workers, between slices, without it.
     jobs: CachePadded<AtomicUsize>,
-    /// What keeps a worker from falling asleep. `COULD` is set if one that asks may be given something:
-    /// written at the end of every section of `books`. `LOT` is added for each batch of a job from
+    /// What keeps a worker from falling asleep. `ASSIGNABLE` is set if one that asks may be given something:
+    /// written at the end of every section of `books`. `OPEN_BATCH` is added for each batch of a job from
     /// which others may take: by the worker that has it, and taken off by whoever empties it.
     offers: CachePadded<AtomicUsize>,
     /// Raised by each section that tells a worker in the middle of a batch to ask again. Read by those.
@@ -67,17 +70,17 @@ pub(crate) struct Sharing<K, W> {
     /// is down.
     pub(super) barriers: CachePadded<AtomicUsize>,
     /// Made for the first job. Innermost: no other lock is taken under it.
-    books: Mutex<Books<K, W>>,
+    table: Mutex<JobTable<K, W>>,
 }
 
-impl<K, W> Sharing<K, W> {
+impl<K, W> JobSharing<K, W> {
     pub(crate) fn new() -> Self {
-        Sharing {
+        JobSharing {
             jobs: CachePadded::new(AtomicUsize::new(0)),
             offers: CachePadded::new(AtomicUsize::new(0)),
             changes: CachePadded::new(AtomicUsize::new(0)),
             barriers: CachePadded::new(AtomicUsize::new(0)),
-            books: Mutex::new(Books::new()),
+            table: Mutex::new(JobTable::new()),
         }
     }
 
@@ -93,38 +96,38 @@ impl<K, W> Sharing<K, W> {
     }
 
     /// The same, read so that it is ordered with every section that sets it.
-    pub(crate) fn offers_for_certain(&self) -> bool {
+    pub(crate) fn offers_synced(&self) -> bool {
         self.offers.fetch_or(0, Ordering::AcqRel) != 0
     }
 
     /// Whether the last section said so. Under `books` it is exact.
-    fn could(&self) -> bool {
-        self.offers.load(Ordering::Relaxed) & COULD != 0
+    fn is_assignable(&self) -> bool {
+        self.offers.load(Ordering::Relaxed) & ASSIGNABLE != 0
     }
 
     /// Whether somebody has a batch from which others may take.
-    pub(crate) fn has_lots(&self) -> bool {
-        self.offers.load(Ordering::Relaxed) >= LOT
+    pub(crate) fn has_open_batches(&self) -> bool {
+        self.offers.load(Ordering::Relaxed) >= OPEN_BATCH
     }
 
-    /// What `is_disturbed` is to be asked with.
+    /// What `is_interrupted` is to be asked with.
     pub(crate) fn changes(&self) -> usize {
         self.changes.load(Ordering::Relaxed)
     }
 
-    fn disturb(&self) {
+    fn interrupt_batches(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A section of the books; what follows from it is done after the lock is released.
-    fn section<R>(&self, section: impl FnOnce(&mut Books<K, X::Work>, u64) -> R) -> R {
+    fn with_jobs<R>(&self, section: impl FnOnce(&mut JobTable<K, X::Work>, u64) -> R) -> R {
         let clock = self.clock.now();
-        let mut books = self.sharing.books.lock_politely();
-        let time = books.pass(clock);
-        let result = section(&mut books, time);
-        let (could, jobs) = match &books.allocator {
+        let mut table = self.sharing.table.lock_politely();
+        let time = table.advance_time(clock);
+        let result = section(&mut table, time);
+        let (assignable, jobs) = match &table.allocator {
             None => (false, 0),
             // Without jobs it is not asked.
             Some(allocator) => match allocator.unfinished() {
@@ -136,95 +139,104 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if self.sharing.jobs.load(Ordering::Relaxed) != jobs {
             self.sharing.jobs.store(jobs, Ordering::Relaxed);
         }
-        let changed = self.sharing.could() != could;
-        match could {
-            true if changed => self.sharing.offers.fetch_or(COULD, Ordering::AcqRel),
-            false if changed => self.sharing.offers.fetch_and(!COULD, Ordering::AcqRel),
+        let changed = self.sharing.is_assignable() != assignable;
+        match assignable {
+            true if changed => self.sharing.offers.fetch_or(ASSIGNABLE, Ordering::AcqRel),
+            false if changed => self.sharing.offers.fetch_and(!ASSIGNABLE, Ordering::AcqRel),
             _ => 0,
         };
-        let over = std::mem::take(&mut books.over);
-        drop(books);
-        if changed && could {
+        let over = std::mem::take(&mut table.finished);
+        drop(table);
+        if changed && assignable {
             self.idle.offered();
         }
-        for (crowd, last) in over {
-            crowd.finish(last);
+        for (runner, last) in over {
+            runner.finish(last);
             self.admission.release(1);
         }
         result
     }
 
     /// Takes a worker back from where it was, and says where it goes next, if it asks.
-    pub(crate) fn share(
+    pub(crate) fn next_assignment(
         &self,
-        back: Option<Back>,
+        back: Option<WorkerReport>,
         asks: bool,
-        desk: &mut Desk<K, X::Work>,
-    ) -> Given {
+        current_job: &mut CurrentJob<K, X::Work>,
+    ) -> Assignment {
         let loose = asks && self.ready_shards.any();
-        let (given, cancelled) = self.section(|books, _| {
-            let cancelled = back.is_some_and(|back| books.take_back(back));
-            let given = if asks { books.give(loose, desk) } else { Given::Nothing };
-            (given, cancelled)
+        let (assignment, cancelled) = self.with_jobs(|table, _| {
+            let cancelled = back.is_some_and(|back| table.record_report(back));
+            let assignment =
+                if asks { table.assign(loose, current_job) } else { Assignment::Nothing };
+            (assignment, cancelled)
         });
         if cancelled {
-            self.sharing.disturb();
+            self.sharing.interrupt_batches();
         }
-        given
+        assignment
     }
 
     /// A job's splitter may be asked by others.
     pub(crate) fn split(&self, id: JobId, exhausted: bool) {
-        self.section(|books, time| books.split(id, exhausted, time));
+        self.with_jobs(|table, time| table.split(id, exhausted, time));
     }
 
     /// The subtask that a worker was given for waits in the lanes. If it still has the splitter, it says whether
     /// that is exhausted, and others may ask it now.
-    pub(crate) fn waits(&self, id: JobId, take: Take, exhausted: Option<bool>) {
-        self.section(|books, time| {
-            books.take_back(Back { who: Claimant::Job(id), take, sat: Sat::ended(End::Waits) });
-            books.line_up(id);
+    pub(crate) fn subtask_blocked(&self, id: JobId, take: Take, exhausted: Option<bool>) {
+        self.with_jobs(|table, time| {
+            table.record_report(WorkerReport {
+                who: Claimant::Job(id),
+                take,
+                report: BatchReport::ended(End::Waits),
+            });
+            table.note_blocked(id);
             if let Some(exhausted) = exhausted {
-                books.split(id, exhausted, time);
+                table.split(id, exhausted, time);
             }
         });
     }
 
     /// The subtask that a worker was given for goes on without it, and will be settled.
     #[cfg(feature = "tokio")]
-    pub(crate) fn goes_on(&self, id: JobId, take: Take) {
-        self.section(|books, _| {
-            books.take_back(Back { who: Claimant::Job(id), take, sat: Sat::ended(End::Waits) })
+    pub(crate) fn subtask_detached(&self, id: JobId, take: Take) {
+        self.with_jobs(|table, _| {
+            table.record_report(WorkerReport {
+                who: Claimant::Job(id),
+                take,
+                report: BatchReport::ended(End::Waits),
+            })
         });
     }
 
     /// A worker that splits leaves so many subtasks to whoever comes.
     pub(crate) fn split_more(&self, id: JobId, count: u64) {
-        self.section(|books, time| {
-            if let Some(allocator) = &mut books.allocator {
+        self.with_jobs(|table, time| {
+            if let Some(allocator) = &mut table.allocator {
                 allocator.split_more(id, count, time);
             }
         });
     }
 
     /// A worker has a batch from which others may take.
-    pub(crate) fn open_lot(&self) {
-        self.sharing.offers.fetch_add(LOT, Ordering::AcqRel);
+    pub(crate) fn open_batch(&self) {
+        self.sharing.offers.fetch_add(OPEN_BATCH, Ordering::AcqRel);
         self.idle.offered();
     }
 
     /// Nothing is left in so many of them.
-    pub(crate) fn close_lots(&self, count: usize) {
-        self.sharing.offers.fetch_sub(count * LOT, Ordering::AcqRel);
+    pub(crate) fn close_batches(&self, count: usize) {
+        self.sharing.offers.fetch_sub(count * OPEN_BATCH, Ordering::AcqRel);
     }
 
     /// Tells the rules of subtasks that were taken out of a batch.
-    pub(crate) fn tell_untold(&self, id: JobId, untold: &AtomicU64) {
-        self.section(|books, time| {
+    pub(crate) fn report_stolen(&self, id: JobId, stolen: &AtomicU64) {
+        self.with_jobs(|table, time| {
             // In the section, so that whoever finds nothing knows that it was told.
-            let count = untold.swap(0, Ordering::AcqRel);
+            let count = stolen.swap(0, Ordering::AcqRel);
             if count != 0
-                && let Some(allocator) = &mut books.allocator
+                && let Some(allocator) = &mut table.allocator
             {
                 allocator.split_more(id, count, time);
             }
@@ -233,16 +245,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Lets anybody have what waits behind other subtasks in the batches of workers: `job/core/lot.rs`.
     /// False if there was nothing.
-    pub(crate) fn relieve(&self) -> bool {
-        let jobs: Vec<_> = self.section(|books, _| {
-            books.jobs.iter().flatten().map(|listed| (listed.id, listed.crowd.clone())).collect()
+    pub(crate) fn steal_batches(&self) -> bool {
+        let jobs: Vec<_> = self.with_jobs(|table, _| {
+            table.jobs.iter().flatten().map(|entry| (entry.id, entry.runner.clone())).collect()
         });
         let mut any = false;
-        for (id, crowd) in jobs {
-            let closed = crowd.relieve();
+        for (id, runner) in jobs {
+            let closed = runner.release_batches();
             if closed != 0 {
-                self.tell_untold(id, crowd.untold());
-                self.close_lots(closed);
+                self.report_stolen(id, runner.stolen());
+                self.close_batches(closed);
                 any = true;
             }
         }
@@ -251,11 +263,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// The workers are as many as the crew says. Read again after it was told: another may have told what it had
     /// read before.
-    pub(crate) fn share_anew(&self) {
+    pub(crate) fn resync_worker_count(&self) {
         loop {
             let workers = self.crew.size();
-            self.section(|books, time| {
-                if let Some(allocator) = &mut books.allocator
+            self.with_jobs(|table, time| {
+                if let Some(allocator) = &mut table.allocator
                     && allocator.workers() != workers
                 {
                     allocator.resize(workers, time);
@@ -265,7 +277,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 break;
             }
         }
-        self.sharing.disturb();
+        self.sharing.interrupt_batches();
     }
 
     /// Marks subtasks without keys as running, unless they must wait for a barrier: then they have to
@@ -275,25 +287,25 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// keys runs there. A mark is made under the lock of a shard's lanes, then the barriers are
     /// counted. If the fence came to these lanes before, the lock has shown us the count. If it comes
     /// later, it finds the mark.
-    pub(crate) fn begin_free(&self, shard: usize) -> bool {
+    pub(crate) fn start_unkeyed(&self, shard: usize) -> bool {
         let mut lanes = self.shards[shard].lanes.lock();
         lanes.begin_free();
         drop(lanes);
         let may = self.sharing.barriers.load(Ordering::Acquire) == 0;
         if !may {
-            self.end_free(shard);
+            self.end_unkeyed_run(shard);
         }
         may
     }
 
     /// Takes the mark back.
-    pub(crate) fn end_free(&self, shard: usize) {
+    pub(crate) fn end_unkeyed_run(&self, shard: usize) {
         let mut lanes = self.shards[shard].lanes.lock();
         drop(lanes.release(&Held::Free));
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
     }
 }

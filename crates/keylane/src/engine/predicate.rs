@@ -16,17 +16,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Enters a task that has a descriptor. It is seated while its inboxes are locked, so its place
     /// among the tasks of its circle is that in the inboxes. What it conflicts with is asked afterwards,
     /// when nothing is locked.
-    pub(super) fn enter_described<M: Make<X::Work>>(
+    pub(super) fn enqueue_described<M: IntoWork<X::Work>>(
         &self,
         claims: Option<Box<Repr<K>>>,
         descriptor: Descriptor,
         task: M,
-    ) -> Result<(), Unaccepted<K, M>> {
+    ) -> Result<(), RejectedTask<K, M>> {
         let claims = merge_claims(claims.map_or(Vec::new(), |claims| listed(*claims)), |key| {
             self.hasher.hash_one(key)
         });
         if claims.is_empty() {
-            return self.enter_unkeyed(descriptor, task);
+            return self.enqueue_unkeyed(descriptor, task);
         }
         let (parts, mut inboxes) = self.open_inboxes(&claims);
         if let Err(why) = self.pass_guards(&mut inboxes, &claims, &task) {
@@ -36,19 +36,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         let scope = Scope::Keys(claims.into_boxed_slice());
         let (first, inbox) = &mut inboxes[0];
-        let (rollup, place, inquiry) = self.seat(*first, inbox, after, scope, descriptor, task);
+        let (rollup, place, inquiry) = self.insert(*first, inbox, after, scope, descriptor, task);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = place);
         self.push_parts(&rollup, parts, inboxes);
-        self.inquire(&rollup, inquiry);
+        self.scan_conflicts(&rollup, inquiry);
         Ok(())
     }
 
     /// Without keys it stands in some shard all the same, for barriers and stops to find it there.
-    fn enter_unkeyed<M: Make<X::Work>>(
+    fn enqueue_unkeyed<M: IntoWork<X::Work>>(
         &self,
         descriptor: Descriptor,
         task: M,
-    ) -> Result<(), Unaccepted<K, M>> {
+    ) -> Result<(), RejectedTask<K, M>> {
         let shard = self.tally.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
@@ -56,21 +56,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let scope = Scope::Unkeyed { shard };
         let after = inbox.clock;
-        let (rollup, place, inquiry) = self.seat(shard, &mut inbox, after, scope, descriptor, task);
+        let (rollup, place, inquiry) =
+            self.insert(shard, &mut inbox, after, scope, descriptor, task);
         inbox.clock = place;
         let tell = inbox.push(Entry::Unkeyed { rollup: rollup.clone() });
         drop(inbox);
         if tell {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
-        self.inquire(&rollup, inquiry);
+        self.scan_conflicts(&rollup, inquiry);
         Ok(())
     }
 
     /// Gives a task its place: after those that its inboxes have reached, and in its circle. The inboxes
     /// are locked, and it is in none of them, so nothing that is released meanwhile makes it ready. The
     /// first of them says whether its wait is measured.
-    fn seat<M: Make<X::Work>>(
+    fn insert<M: IntoWork<X::Work>>(
         &self,
         first: usize,
         inbox: &mut Inbox<K, X::Work>,
@@ -78,7 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         scope: Scope<K>,
         descriptor: Descriptor,
         task: M,
-    ) -> (Shared<K, X::Work>, u64, Option<Inquiry>) {
+    ) -> (SharedRollup<K, X::Work>, u64, Option<Inquiry>) {
         let is_due = inbox.is_due();
         let time = self.clock.now() | if is_due { Label::MEASURED } else { 0 };
         let mut place = 0;
@@ -87,7 +88,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             place = seat.place;
             let label = Label { hash: 0, seq: place as u32, time };
             let member = Member { descriptor, seat };
-            Arc::new(Rollup::new(scope, label, task.make()).with_member(member))
+            Arc::new(Rollup::new(scope, label, task.into_work()).with_member(member))
         });
         // One more while it asks, so that nobody makes it ready meanwhile.
         task.expect(waits + usize::from(inquiry.is_some()));
@@ -99,7 +100,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Asks about all that a task may conflict with, and lets it wait for what it does.
-    fn inquire(&self, task: &Shared<K, X::Work>, inquiry: Option<Inquiry>) {
+    fn scan_conflicts(&self, task: &SharedRollup<K, X::Work>, inquiry: Option<Inquiry>) {
         let (Some(mut inquiry), Some(member)) = (inquiry, &task.member) else { return };
         loop {
             let mut registry = self.registry.lock();
@@ -111,7 +112,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 Round::Over => break,
                 Round::Singles(looks) => {
                     for look in looks {
-                        self.ask_singles(&mut inquiry, &member.descriptor, look);
+                        self.scan_page(&mut inquiry, &member.descriptor, look);
                     }
                 }
                 Round::Groups(asks) => {
@@ -127,7 +128,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Asks about the tasks of one page.
-    fn ask_singles(&self, inquiry: &mut Inquiry, asking: &Descriptor, mut look: Look) {
+    fn scan_page(&self, inquiry: &mut Inquiry, asking: &Descriptor, mut look: Look) {
         look.fetch();
         loop {
             inquiry.pass_implied(&mut look);
@@ -157,7 +158,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// One thing less that a task waits for. With the last it is ready, in the shard where it stands.
-    fn grant(&self, rollup: &Shared<K, X::Work>) {
+    fn grant(&self, rollup: &SharedRollup<K, X::Work>) {
         if !rollup.grant() {
             return;
         }
@@ -174,7 +175,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         lanes.make_ready(rollup);
         drop(lanes);
-        self.offer(shard);
+        self.mark_ready(shard);
     }
 
     /// A task without keys has ended in its shard.
@@ -184,12 +185,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
     }
 
     /// A task with a descriptor has ended.
-    pub(super) fn leave_circle(&self, member: &Member) {
+    pub(super) fn leave_index(&self, member: &Member) {
         let (released, ended) = self.registry.lock().end(member);
         released.into_iter().for_each(|rollup| self.grant(&rollup));
         // What it has is the user's, and is dropped now that nothing is locked.
@@ -197,7 +198,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Waits until all is known of what was submitted so far.
-    pub(super) fn await_inquiries(&self) {
+    pub(super) fn await_scans(&self) {
         let now = self.registry.lock().now();
         while self.registry.lock().asks_before(now) {
             yield_now();

@@ -12,7 +12,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The time in the label of the task that is about to be put into this inbox, with a mark if its
     /// wait is to be measured.
     #[inline(always)]
-    pub(super) fn stamp(&self, shard: usize, inbox: &mut Inbox<K, X::Work>, time: u32) -> u32 {
+    pub(super) fn record_submit_time(
+        &self,
+        shard: usize,
+        inbox: &mut Inbox<K, X::Work>,
+        time: u32,
+    ) -> u32 {
         if !inbox.is_due() {
             return time;
         }

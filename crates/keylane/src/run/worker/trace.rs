@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, Execute, Key, Traced};
+use crate::engine::{Engine, Execute, Key, TraceInfo};
 use crate::observe::{Recording, Ring, SliceEnd};
 use crate::run::current;
 
@@ -13,7 +13,7 @@ pub(super) struct Seat<K> {
     recording: Arc<Recording<K>>,
     ring: Arc<Ring<K>>,
     /// The task that runs, and when it began.
-    begun: Option<(Traced<K>, u64)>,
+    begun: Option<(TraceInfo<K>, u64)>,
 }
 
 impl<K: Key> Seat<K> {
@@ -34,21 +34,21 @@ impl<K: Key> Seat<K> {
         }
     }
 
-    pub(super) fn begins(&mut self, traced: Traced<K>, now: u64) {
+    pub(super) fn begins(&mut self, info: TraceInfo<K>, now: u64) {
         current::take_mishap();
-        self.begun = Some((traced, now));
+        self.begun = Some((info, now));
     }
 
     /// What was begun has ended; or, if `is_over` is not so, its turn was kept.
     pub(super) fn ends(&mut self, now: u64, is_over: bool, job: Option<&Arc<str>>) {
-        let Some((traced, began)) = self.begun.take() else { return };
+        let Some((info, began)) = self.begun.take() else { return };
         let Some(start) = self.recording.time(began) else { return };
         let end = match (is_over, current::take_mishap()) {
             (false, _) => SliceEnd::GoesOn,
             (true, mishap) => mishap.unwrap_or(SliceEnd::Done),
         };
         let duration = Duration::from_nanos(now.saturating_sub(began));
-        let mut slice = traced.into_slice(Some(self.worker), start, duration, end);
+        let mut slice = info.into_slice(Some(self.worker), start, duration, end);
         slice.job = job.cloned();
         self.ring.push(slice);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering as StdOrdering;
 
 use super::super::models::{Meeting, Shift, Work};
-use super::few::Few;
+use super::test_job::TestJob;
 use super::*;
 use crate::allocate::{Progress, Supply};
 use crate::sync::model::{Plain, check, spawn};
@@ -17,7 +17,7 @@ use crate::sync::yield_now;
 struct Pair {
     lot: Mutex<Lot>,
     granted: Mutex<usize>,
-    untold: AtomicU64,
+    stolen: AtomicU64,
     run: Box<dyn Fn() + Send + Sync>,
     name: Arc<str>,
 }
@@ -35,7 +35,7 @@ impl Pair {
         Arc::new(Pair {
             lot: Mutex::default(),
             granted: Mutex::new(0),
-            untold: AtomicU64::new(0),
+            stolen: AtomicU64::new(0),
             run: Box::new(run),
             name: "pair".into(),
         })
@@ -48,50 +48,55 @@ impl Pair {
         if relieves && left != 0 {
             lot.was_relieved = true;
             *self.granted.lock() += left;
-            self.untold.fetch_add(left as u64, Ordering::AcqRel);
+            self.stolen.fetch_add(left as u64, Ordering::AcqRel);
         }
         (left, std::mem::take(&mut lot.is_open))
     }
 }
 
-impl Crowd<u64, Work> for Pair {
-    fn sit(&self, take: Take, _: usize, site: &mut dyn Site<u64, Work>) -> Option<Sat> {
+impl JobRunner<u64, Work> for Pair {
+    fn run_batch(
+        &self,
+        take: Take,
+        _: usize,
+        ctx: &mut dyn WorkerCtx<u64, Work>,
+    ) -> Option<BatchReport> {
         if take == Take::Ready {
             let mut granted = self.granted.lock();
             *granted = granted.checked_sub(1).expect("what the rules say is ready was granted");
             drop(granted);
             (self.run)();
-            return Some(Sat::ended(End::Done));
+            return Some(BatchReport::ended(End::Done));
         }
-        site.split(true);
+        ctx.split(true);
         *self.lot.lock() = Lot { left: 1, is_open: true, was_relieved: false };
-        site.open_lot();
+        ctx.open_batch();
         (self.run)();
         let (left, closes) = self.empty(false);
         if closes {
-            site.close_lot();
+            ctx.close_batch();
         }
         (0..left).for_each(|_| (self.run)());
         if self.lot.lock().was_relieved {
-            site.tell_untold(&self.untold);
+            ctx.report_stolen(&self.stolen);
         }
-        Some(Sat { more_done: left as u64, ..Sat::ended(End::Done) })
+        Some(BatchReport { more_done: left as u64, ..BatchReport::ended(End::Done) })
     }
 
-    fn relieve(&self) -> usize {
+    fn release_batches(&self) -> usize {
         let (_, closes) = self.empty(true);
         usize::from(closes)
     }
 
-    fn untold(&self) -> &AtomicU64 {
-        &self.untold
+    fn stolen(&self) -> &AtomicU64 {
+        &self.stolen
     }
 
     fn is_full(&self) -> bool {
         false
     }
 
-    fn most_waiting(&self) -> u64 {
+    fn max_waiting(&self) -> u64 {
         1
     }
 
@@ -107,46 +112,46 @@ impl Crowd<u64, Work> for Pair {
 /// The worker of a model.
 struct Bare<'a>(&'a Shift, JobId);
 
-impl Site<u64, Work> for Bare<'_> {
+impl WorkerCtx<u64, Work> for Bare<'_> {
     fn split(&mut self, exhausted: bool) {
         self.0.engine.split(self.1, exhausted);
     }
 
-    fn waits(&mut self, _: bool) {}
-    fn enter(&mut self, _: Claims<u64>, _: Work) {}
-    fn leave(&mut self, _: u64) {}
+    fn subtask_blocked(&mut self, _: bool) {}
+    fn enqueue(&mut self, _: Claims<u64>, _: Work) {}
+    fn publish_ready(&mut self, _: u64) {}
 
-    fn open_lot(&mut self) {
-        self.0.engine.open_lot();
+    fn open_batch(&mut self) {
+        self.0.engine.open_batch();
     }
 
-    fn close_lot(&mut self) {
-        self.0.engine.close_lots(1);
+    fn close_batch(&mut self) {
+        self.0.engine.close_batches(1);
     }
 
-    fn tell_untold(&mut self, untold: &AtomicU64) {
-        self.0.engine.tell_untold(self.1, untold);
+    fn report_stolen(&mut self, stolen: &AtomicU64) {
+        self.0.engine.report_stolen(self.1, stolen);
     }
 
-    fn begin_free(&mut self) -> bool {
+    fn start_unkeyed(&mut self) -> bool {
         true
     }
 
-    fn end_free(&mut self) {}
+    fn end_unkeyed_run(&mut self) {}
 
-    fn is_disturbed(&self) -> bool {
+    fn is_interrupted(&self) -> bool {
         false
     }
 
-    fn begins_one(&mut self) {}
-    fn ran_one(&mut self) {}
+    fn subtask_starts(&mut self) {}
+    fn subtask_ran(&mut self) {}
     fn failed(&self) {}
     fn panicked(&self, _: &(dyn Any + Send)) {}
 }
 
 impl Shift {
     /// Submits a job as a pool does.
-    fn submit_job(&self, subtasks: u64, job: Arc<dyn Crowd<u64, Work>>) {
+    fn submit_job(&self, subtasks: u64, job: Arc<dyn JobRunner<u64, Work>>) {
         self.engine.admission.force_accepted();
         self.engine.submit_job(job, Supply::Split { expected: Some(subtasks) }, 1, |_| ());
     }
@@ -162,34 +167,33 @@ impl Shift {
     /// Does what a worker does while there are jobs. It is counted as searching.
     fn share(&self) {
         let engine = &self.engine;
-        let (mut searching, mut back, mut desk) = (true, None, Desk::default());
+        let (mut searching, mut back, mut current_job) = (true, None, CurrentJob::default());
         while !engine.stopping() {
-            match engine.share(back.take(), true, &mut desk) {
-                Given::Job { take, .. } => {
+            match engine.next_assignment(back.take(), true, &mut current_job) {
+                Assignment::Job { take, .. } => {
                     if std::mem::take(&mut searching) {
-                        engine.idle.found(|| engine.sharing.offers_for_certain());
+                        engine.idle.found(|| engine.sharing.offers_synced());
                     }
-                    let &(id, ref crowd) = desk.job().expect("a job was given");
-                    let sat = crowd.sit(take, 1, &mut Bare(self, id));
-                    back = sat.map(|sat| Back { who: Claimant::Job(id), take, sat });
+                    let &(id, ref runner) = current_job.job().expect("a job was assignment");
+                    let report = runner.run_batch(take, 1, &mut Bare(self, id));
+                    back =
+                        report.map(|report| WorkerReport { who: Claimant::Job(id), take, report });
                 }
-                Given::Loose => unreachable!("there is nothing outside of jobs"),
-                Given::Nothing if engine.sharing.has_lots() => {
-                    if !engine.relieve() {
+                Assignment::Loose => unreachable!("there is nothing outside of jobs"),
+                Assignment::Nothing if engine.sharing.has_open_batches() => {
+                    if !engine.steal_batches() {
                         yield_now();
                     }
                 }
-                Given::Nothing => {
+                Assignment::Nothing => {
                     if !std::mem::replace(&mut searching, true) {
                         engine.idle.start_searching();
                     }
-                    engine
-                        .idle
-                        .sleep(0, || engine.sharing.offers_for_certain() || engine.stopping());
+                    engine.idle.sleep(0, || engine.sharing.offers_synced() || engine.stopping());
                 }
             }
         }
-        engine.share(back, false, &mut desk);
+        engine.next_assignment(back, false, &mut current_job);
         if searching {
             engine.idle.stop_searching();
         }
@@ -216,7 +220,7 @@ fn no_subtask_is_left_while_a_worker_sleeps() {
                 meeting.attend();
                 counter.upgrade().expect("the shift goes on").count();
             };
-            submitter.submit_job(2, Few::new(2, subtask));
+            submitter.submit_job(2, TestJob::new(2, subtask));
         });
         shift.share();
         worker.join().unwrap();
@@ -247,7 +251,7 @@ fn no_subtask_is_left_in_a_batch_while_a_worker_sleeps() {
         shift.share();
         worker.join().unwrap();
         assert_eq!(shift.left.load(StdOrdering::Relaxed), 0);
-        assert!(!shift.engine.sharing.has_jobs() && !shift.engine.sharing.has_lots());
+        assert!(!shift.engine.sharing.has_jobs() && !shift.engine.sharing.has_open_batches());
     });
 }
 
@@ -263,9 +267,9 @@ fn a_subtask_and_a_barrier_are_never_at_the_same_time() {
         shift.engine.idle.start_searching();
         let (other, theirs) = (shift.clone(), place.clone());
         let subtask = spawn(move || {
-            if other.engine.begin_free(0) {
+            if other.engine.start_unkeyed(0) {
                 theirs.change(|value: &mut u32| *value += 1);
-                other.engine.end_free(0);
+                other.engine.end_unkeyed_run(0);
             }
         });
         let mine = place.clone();

@@ -5,7 +5,7 @@
 //! held before anything else of it could be taken. What has become of a task is noted on its thread, and
 //! only if it is not the usual; so where failures don't count nothing is asked.
 
-use super::rates::Dues;
+use super::rates::PendingWakeups;
 use super::*;
 use crate::order::Stop;
 use crate::run::{Fate, take_fate};
@@ -68,31 +68,31 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes: &mut Lanes<K, X::Work>,
         held: &Held<K, X::Work>,
         after: u32,
-    ) -> Dues {
-        if let (Some(failed), Held::Lane(slot)) = (self.verdict(), held) {
+    ) -> PendingWakeups {
+        if let (Some(failed), Held::Lane(slot)) = (self.take_failure(), held) {
             let (hash, key) = lanes.key_in(*slot);
             let key = key.clone();
             return self.count(lanes, hash, &key, failed, after);
         }
-        Dues::default()
+        PendingWakeups::default()
     }
 
     /// The same of a rollup.
     pub(super) fn judge_rollup(&self, rollup: &Rollup<K, X::Work>, after: u32) {
-        if let (Some(failed), Scope::Keys(claims)) = (self.verdict(), &rollup.scope) {
+        if let (Some(failed), Scope::Keys(claims)) = (self.take_failure(), &rollup.scope) {
             for (hash, claim) in claims {
                 let shard = self.shard_of(*hash);
                 let mut lanes = self.shards[shard].lanes.lock();
-                let dues = self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
+                let wakeups = self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
                 drop(lanes);
-                self.remind(shard, dues);
+                self.set_timers(shard, wakeups);
             }
         }
     }
 
     /// Whether the task that has ended on this thread has failed, if it makes a difference. Asked once
     /// for each task.
-    fn verdict(&self) -> Option<bool> {
+    fn take_failure(&self) -> Option<bool> {
         match take_fate() {
             Fate::Void => None,
             Fate::Failed => Some(true),
@@ -109,28 +109,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         key: &K,
         failed: bool,
         after: u32,
-    ) -> Dues {
+    ) -> PendingWakeups {
         if !failed {
-            self.absolve(lanes, hash, key);
-            return Dues::default();
+            self.clear_failures(lanes, hash, key);
+            return PendingWakeups::default();
         }
         let failures = lanes.count_failure(hash, key);
         if failures == 1 {
             self.failing.fetch_add(1, Ordering::Relaxed);
         }
         if failures >= after {
-            self.absolve(lanes, hash, key);
+            self.clear_failures(lanes, hash, key);
             let at = self.clock.now();
             let (reasons, recall) = lanes.hold(hash, key, at);
             reasons.stopped.get_or_insert(Stop { failures, at });
             lanes.check();
-            return Dues::recall(recall);
+            return PendingWakeups::recall(recall);
         }
-        Dues::default()
+        PendingWakeups::default()
     }
 
     /// The failures of a key so far are forgotten.
-    pub(super) fn absolve(&self, lanes: &mut Lanes<K, X::Work>, hash: u32, key: &K) {
+    pub(super) fn clear_failures(&self, lanes: &mut Lanes<K, X::Work>, hash: u32, key: &K) {
         if lanes.forget_failures(hash, key) {
             self.failing.fetch_sub(1, Ordering::Relaxed);
         }

@@ -2,39 +2,39 @@
 
 use std::sync::Arc;
 
-use super::{Crowd, Sat, Site};
+use super::{BatchReport, JobRunner, WorkerCtx};
 use crate::allocate::{End, Progress, Take};
 use crate::sync::{AtomicU64, Mutex};
 
 /// A job of so many subtasks, which are alike.
-pub(super) struct Few {
+pub(super) struct TestJob {
     left: Mutex<usize>,
     run: Box<dyn Fn() + Send + Sync>,
     name: Arc<str>,
 }
 
-impl Few {
+impl TestJob {
     pub(super) fn new(subtasks: usize, run: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Few { left: Mutex::new(subtasks), run: Box::new(run), name: "few".into() })
+        Arc::new(TestJob { left: Mutex::new(subtasks), run: Box::new(run), name: "test".into() })
     }
 }
 
-impl<W> Crowd<u64, W> for Few {
-    fn sit(&self, _: Take, _: usize, site: &mut dyn Site<u64, W>) -> Option<Sat> {
+impl<W> JobRunner<u64, W> for TestJob {
+    fn run_batch(&self, _: Take, _: usize, ctx: &mut dyn WorkerCtx<u64, W>) -> Option<BatchReport> {
         let mut left = self.left.lock();
         *left -= 1;
         let exhausted = *left == 0;
         drop(left);
-        site.split(exhausted);
+        ctx.split(exhausted);
         (self.run)();
-        Some(Sat::ended(End::Done))
+        Some(BatchReport::ended(End::Done))
     }
 
-    fn relieve(&self) -> usize {
+    fn release_batches(&self) -> usize {
         0
     }
 
-    fn untold(&self) -> &AtomicU64 {
+    fn stolen(&self) -> &AtomicU64 {
         unreachable!("there are no batches")
     }
 
@@ -42,7 +42,7 @@ impl<W> Crowd<u64, W> for Few {
         false
     }
 
-    fn most_waiting(&self) -> u64 {
+    fn max_waiting(&self) -> u64 {
         u64::MAX
     }
 

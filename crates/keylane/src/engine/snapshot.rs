@@ -8,7 +8,7 @@ use crate::observe::{Histogram, LaneSnapshot, Snapshot, WorkerSnapshot};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A snapshot with the `top` longest lanes, and as many of those that wait longest.
-    pub(crate) fn survey(&self, top: usize) -> Snapshot<K> {
+    pub(crate) fn snapshot(&self, top: usize) -> Snapshot<K> {
         let mut lanes = Vec::new();
         let (mut accepted, mut queued, mut blocked, mut ready, mut on_their_way) = (0, 0, 0, 0, 0);
         let mut metered_keys = 0;

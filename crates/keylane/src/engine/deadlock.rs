@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::{Engine, Execute, Key, Shared};
+use super::{Engine, Execute, Key, SharedRollup};
 use crate::order::{Lanes, Rollup, Scope};
 use crate::run::Position;
 use crate::sync::{LockGuard, Ordering, yield_now};
 
 /// A lane in which everything after a place is behind the caller.
-enum Front<K, W> {
+enum WaitFrontier<K, W> {
     /// After the task that holds it.
     Slot { shard: usize, slot: usize },
     /// After this rollup, which stands in the lane of its claim with this index.
@@ -33,7 +33,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         while self.ending_barriers.load(Ordering::Acquire) != 0 {
             yield_now();
         }
-        self.await_inquiries();
+        self.await_scans();
         self.is_behind_barrier(is_it) || self.is_behind_lanes(position, is_it)
     }
 
@@ -57,24 +57,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     fn is_behind_lanes(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
         let is_target = |work: &X::Work| X::name(work).is_some_and(is_it);
-        let mut fronts = self.fronts_of(position);
+        let mut frontiers = self.frontiers_of(position);
         // Kept, so that no other has the address of one of them.
         let mut seen = HashMap::new();
-        while let Some(front) = fronts.pop() {
-            let behind = match front {
-                Front::Slot { shard, slot } => self.entered(shard).behind_slot(slot, is_target),
-                Front::Rollup { rollup, claim } => {
+        while let Some(frontier) = frontiers.pop() {
+            let behind = match frontier {
+                WaitFrontier::Slot { shard, slot } => {
+                    self.entered(shard).behind_slot(slot, is_target)
+                }
+                WaitFrontier::Rollup { rollup, claim } => {
                     let Scope::Keys(claims) = &rollup.scope else { continue };
                     let shard = self.shard_of(claims[claim].0);
                     self.entered(shard).behind_rollup(&rollup, claim, is_target)
                 }
-                Front::Circle { rollup } => self.behind_in_circle(&rollup, is_target),
+                WaitFrontier::Circle { rollup } => self.behind_in_index(&rollup, is_target),
             };
             let Some(rollups) = behind else { return true };
             for rollup in rollups {
-                let new_fronts = fronts_of_rollup(&rollup);
+                let new_frontiers = frontiers_of_rollup(&rollup);
                 if seen.insert(Arc::as_ptr(&rollup), rollup).is_none() {
-                    fronts.extend(new_fronts);
+                    frontiers.extend(new_frontiers);
                 }
             }
         }
@@ -83,25 +85,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// The rollups that wait for this one because of what the descriptors say; or nothing, if the target
     /// does.
-    fn behind_in_circle(
+    fn behind_in_index(
         &self,
         rollup: &Rollup<K, X::Work>,
         is_target: impl Fn(&X::Work) -> bool,
-    ) -> Option<Vec<Shared<K, X::Work>>> {
+    ) -> Option<Vec<SharedRollup<K, X::Work>>> {
         let member = rollup.member.as_ref()?;
         let behind = self.registry.lock().behind(member);
-        let is_it =
-            |rollup: &Shared<K, X::Work>| rollup.with_work(|work| work.is_some_and(&is_target));
+        let is_it = |rollup: &SharedRollup<K, X::Work>| {
+            rollup.with_work(|work| work.is_some_and(&is_target))
+        };
         (!behind.iter().any(is_it)).then_some(behind)
     }
 
-    fn fronts_of(&self, position: &Position) -> Vec<Front<K, X::Work>> {
+    fn frontiers_of(&self, position: &Position) -> Vec<WaitFrontier<K, X::Work>> {
         match position {
             Position::Free => Vec::new(),
-            &Position::Lane { shard, slot } => vec![Front::Slot { shard, slot }],
+            &Position::Lane { shard, slot } => vec![WaitFrontier::Slot { shard, slot }],
             Position::Rollup(rollup) => {
                 let rollup = rollup.clone().downcast::<Rollup<K, X::Work>>();
-                fronts_of_rollup(&rollup.expect("a worker's tasks are of its own pool"))
+                frontiers_of_rollup(&rollup.expect("a worker's tasks are of its own pool"))
             }
         }
     }
@@ -115,18 +118,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             lanes.enter_all(X::WANTS_KEY);
         }
         if lanes.has_offer() {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
         lanes
     }
 }
 
-fn fronts_of_rollup<K: Key, W>(rollup: &Arc<Rollup<K, W>>) -> Vec<Front<K, W>> {
+fn frontiers_of_rollup<K: Key, W>(rollup: &Arc<Rollup<K, W>>) -> Vec<WaitFrontier<K, W>> {
     let claims = match &rollup.scope {
         Scope::Keys(claims) => claims.len(),
         Scope::Unkeyed { .. } | Scope::Everything { .. } => 0,
     };
-    let lanes = (0..claims).map(|claim| Front::Rollup { rollup: rollup.clone(), claim });
-    let circle = rollup.member.is_some().then(|| Front::Circle { rollup: rollup.clone() });
+    let lanes = (0..claims).map(|claim| WaitFrontier::Rollup { rollup: rollup.clone(), claim });
+    let circle = rollup.member.is_some().then(|| WaitFrontier::Circle { rollup: rollup.clone() });
     lanes.chain(circle).collect()
 }

@@ -1,6 +1,6 @@
 //! Between a worker and a shard: the end of one task and the next, in one critical section.
 
-use super::rates::Dues;
+use super::rates::PendingWakeups;
 use super::*;
 use crate::unwind::drop_catch_unwind;
 
@@ -11,59 +11,66 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         shard: usize,
         ended: Option<Held<K, X::Work>>,
-        wish: Wish,
+        request: StepRequest,
         hand: &mut Hand<K, X::Work>,
-    ) -> Option<Next<K, X::Work>> {
+    ) -> Option<StepResult<K, X::Work>> {
         let lanes = self.shards[shard].lanes.lock();
         if lanes.is_close {
-            return self.step_closely(shard, lanes, ended, wish, hand);
+            return self.step_checked(shard, lanes, ended, request, hand);
         }
-        self.step_on::<false>(shard, lanes, ended, wish, hand)
+        self.step_on::<false>(shard, lanes, ended, request, hand)
     }
 
-    /// `CLOSE` says that it may matter whose the next task is.
+    /// `CHECKED` says that it may matter whose the next task is.
     #[inline(always)]
-    fn step_on<const CLOSE: bool>(
+    fn step_on<const CHECKED: bool>(
         &self,
         shard: usize,
         mut lanes: OpenLanes<'_, K, X::Work>,
         ended: Option<Held<K, X::Work>>,
-        wish: Wish,
+        request: StepRequest,
         hand: &mut Hand<K, X::Work>,
-    ) -> Option<Next<K, X::Work>> {
+    ) -> Option<StepResult<K, X::Work>> {
         if let Some(Held::Lane(slot)) = ended
-            && wish.stay
-            && wish.quantum_left
+            && request.stay
+            && request.quantum_left
             && let Some(Replaced { goes_on, left }) = lanes.replace(slot, X::WANTS_KEY, hand)
         {
             // What is left to be found here was offered before the task that has ended began.
             lanes.count_ended();
             let held = Held::Lane(slot);
-            let dues = if CLOSE { self.charge(&mut lanes, &held) } else { Dues::default() };
-            self.unlock(lanes);
-            if CLOSE {
-                self.remind(shard, dues);
+            let wakeups =
+                if CHECKED { self.charge(&mut lanes, &held) } else { PendingWakeups::default() };
+            self.unlock_and_release(lanes);
+            if CHECKED {
+                self.set_timers(shard, wakeups);
             }
             // A key's own drop is user code.
             drop_catch_unwind(left);
-            return Some(Next { held, goes_on, in_place: true, passed: false, runs_dry: false });
+            return Some(StepResult {
+                held,
+                goes_on,
+                in_place: true,
+                passed: false,
+                runs_dry: false,
+            });
         }
-        self.step_slowly::<CLOSE>(shard, lanes, ended, wish, hand)
+        self.step_slow::<CHECKED>(shard, lanes, ended, request, hand)
     }
 
     /// The same where more is bounded than the tasks of all keys together, or failures count, or tasks may
     /// begin only so often.
     #[cold]
-    fn step_closely(
+    fn step_checked(
         &self,
         shard: usize,
         mut lanes: OpenLanes<'_, K, X::Work>,
         ended: Option<Held<K, X::Work>>,
-        mut wish: Wish,
+        mut request: StepRequest,
         hand: &mut Hand<K, X::Work>,
-    ) -> Option<Next<K, X::Work>> {
+    ) -> Option<StepResult<K, X::Work>> {
         let mut freed = None;
-        let mut judged = Dues::default();
+        let mut judged = PendingWakeups::default();
         if let Some(bounds) = &self.bounds {
             if let (Some(after), Some(ended)) = (bounds.stop_after, &ended) {
                 judged = self.judge(&mut lanes, ended, after);
@@ -73,13 +80,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 freed = bounds.end(KeyRef { part: shard, hash, key });
             }
         }
-        let takes = wish.go_on || wish.stay;
+        let takes = request.go_on || request.stay;
         let may_take = takes && self.take_token();
         if !may_take {
-            (wish.go_on, wish.stay) = (false, false);
+            (request.go_on, request.stay) = (false, false);
         }
-        let next = self.step_on::<true>(shard, lanes, ended, wish, hand);
-        self.remind(shard, judged);
+        let next = self.step_on::<true>(shard, lanes, ended, request, hand);
+        self.set_timers(shard, judged);
         // Told now that nothing is locked. What they submit comes after this task's end.
         drop_catch_unwind(freed);
         if may_take {
@@ -89,32 +96,32 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[inline(never)]
-    fn step_slowly<const CLOSE: bool>(
+    fn step_slow<const CHECKED: bool>(
         &self,
         shard: usize,
         mut lanes: OpenLanes<'_, K, X::Work>,
         ended: Option<Held<K, X::Work>>,
-        wish: Wish,
+        request: StepRequest,
         hand: &mut Hand<K, X::Work>,
-    ) -> Option<Next<K, X::Work>> {
+    ) -> Option<StepResult<K, X::Work>> {
         let mut left = None;
         let mut held = None;
         let mut goes_on = false;
         if let Some(ended) = ended {
             lanes.count_ended();
-            if wish.go_on && self.go_on(shard, &mut lanes, &ended, wish, hand) {
+            if request.go_on && self.go_on(shard, &mut lanes, &ended, request, hand) {
                 held = Some(ended);
                 goes_on = true;
             } else {
-                left = self.leave(shard, &mut lanes, &ended, wish);
+                left = self.leave(shard, &mut lanes, &ended, request);
             }
         }
-        if held.is_none() && wish.stay {
+        if held.is_none() && request.stay {
             held = self.find(shard, &mut lanes, hand);
         }
-        let dues = match &held {
-            Some(held) if CLOSE => self.charge(&mut lanes, held),
-            _ => Dues::default(),
+        let wakeups = match &held {
+            Some(held) if CHECKED => self.charge(&mut lanes, held),
+            _ => PendingWakeups::default(),
         };
         let offer = lanes.has_offer();
         let runs_dry = lanes.runs_dry();
@@ -123,22 +130,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if held.is_none() {
             self.ready_shards.set_load(shard, lanes.about_left());
         }
-        self.unlock(lanes);
+        self.unlock_and_release(lanes);
         // A key's own drop is user code.
         drop_catch_unwind(left);
-        if CLOSE {
-            self.remind(shard, dues);
+        if CHECKED {
+            self.set_timers(shard, wakeups);
         }
         if offer {
-            self.offer(shard);
+            self.mark_ready(shard);
         }
-        held.map(|held| Next { held, goes_on, in_place: false, passed, runs_dry })
+        held.map(|held| StepResult { held, goes_on, in_place: false, passed, runs_dry })
     }
 
     /// Ends a section in which a task may have ended. If somebody waits for slots they get what there
     /// is.
     #[inline(always)]
-    fn unlock(&self, mut lanes: OpenLanes<'_, K, X::Work>) {
+    fn unlock_and_release(&self, mut lanes: OpenLanes<'_, K, X::Work>) {
         let freed = if self.admission.has_waiters() { lanes.take_ended() } else { 0 };
         drop(lanes);
         if freed != 0 {
@@ -173,7 +180,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Takes over what the producers have left, and leaves them the slots of what has ended, if
     /// nobody waits for those.
-    fn take_over(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, lane: Option<usize>) {
+    fn drain_inbox(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, lane: Option<usize>) {
         let mut inbox = self.shards[shard].inbox.lock();
         lanes.refill(&mut inbox, lane);
         if self.admission.can_cache() {
@@ -189,15 +196,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         shard: usize,
         lanes: &mut Lanes<K, X::Work>,
         ended: &Held<K, X::Work>,
-        wish: Wish,
+        request: StepRequest,
         hand: &mut Hand<K, X::Work>,
     ) -> bool {
         let &Held::Lane(slot) = ended else { return false };
         // The shard's own bit counts, too: its inbox may have what was told, behind a backlog that is all
         // the lane's.
-        let quantum_left = wish.quantum_left
+        let quantum_left = request.quantum_left
             || !(lanes.others_wait() || self.ready_shards.any())
-            || wish.while_longer && lanes.is_longer_than_next(slot);
+            || request.while_longer && lanes.is_longer_than_next(slot);
         if lanes.next_in_lane(slot, quantum_left, hand) {
             // In the place of another lane it would have to answer for what the inbox has of that
             // one's, and of which nobody was told.
@@ -209,7 +216,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if !lanes.is_last(slot) {
             return false;
         }
-        self.take_over(shard, lanes, Some(slot));
+        self.drain_inbox(shard, lanes, Some(slot));
         lanes.next_in_lane(slot, quantum_left, hand)
     }
 
@@ -226,10 +233,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         loop {
             if let Some(held) = lanes.next_fresh(X::WANTS_KEY, hand) {
-                self.settle(shard, lanes, &held);
+                self.pin_lane(shard, lanes, &held);
                 return Some(held);
             }
-            if !self.refill(shard, lanes) {
+            if !self.refill_lanes(shard, lanes) {
                 break;
             }
         }
@@ -238,14 +245,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         // From here on a producer sets the bit again; what came before it did, we see below.
         self.ready_shards.clear(shard);
-        self.refill(shard, lanes);
+        self.refill_lanes(shard, lanes);
         lanes.next_fresh(X::WANTS_KEY, hand).or_else(|| lanes.next_ready(hand))
     }
 
     /// A lane that has just been opened, and has the next task as well, is likely to go on like this:
     /// its worker settles on it before more comes and wakes others for nothing.
     #[inline]
-    fn settle(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>) {
+    fn pin_lane(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>) {
         if let &Held::Lane(slot) = held
             && !lanes.has_resident()
             && lanes.is_next(slot)
@@ -255,9 +262,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Takes over what the producers have left, and says whether that was anything.
-    pub(super) fn refill(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) -> bool {
+    pub(super) fn refill_lanes(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) -> bool {
         lanes.wants_refill() && {
-            self.take_over(shard, lanes, None);
+            self.drain_inbox(shard, lanes, None);
             !lanes.wants_refill()
         }
     }
@@ -269,15 +276,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         shard: usize,
         lanes: &mut Lanes<K, X::Work>,
         held: &Held<K, X::Work>,
-        wish: Wish,
+        request: StepRequest,
     ) -> Option<K> {
         if let &Held::Lane(slot) = held {
             if lanes.is_resident(slot) && lanes.evict_resident(&mut self.shards[shard].inbox.lock())
             {
-                self.offer(shard);
+                self.mark_ready(shard);
             }
-            if !wish.quantum_left && (lanes.others_wait() || self.ready_shards.any()) {
-                lanes.yielded(wish.ran, self.settings.workers);
+            if !request.quantum_left && (lanes.others_wait() || self.ready_shards.any()) {
+                lanes.yielded(request.ran, self.settings.workers);
             }
         }
         lanes.release(held)
@@ -288,14 +295,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         match held {
             Held::Rollup(rollup) => self.end_rollup(&rollup),
             held => {
-                let wish = Wish {
+                let request = StepRequest {
                     go_on: false,
                     stay: false,
                     quantum_left: true,
                     while_longer: false,
                     ran: 0,
                 };
-                self.step(shard, Some(held), wish, &mut Hand::default());
+                self.step(shard, Some(held), request, &mut Hand::default());
             }
         }
     }
@@ -311,7 +318,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         self.end_parts(rollup);
         if let Some(member) = &rollup.member {
-            self.leave_circle(member);
+            self.leave_index(member);
         }
         if let Some(bounds) = &self.bounds {
             self.leave_scope(bounds, &rollup.scope);
@@ -326,7 +333,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 for (index, shard) in self.shards.iter().enumerate() {
                     shard.lanes.lock().lower_fence();
                     // Whatever has come meanwhile was told to nobody who could take it.
-                    self.offer(index);
+                    self.mark_ready(index);
                 }
                 self.ending_barriers.fetch_sub(1, Ordering::AcqRel);
                 self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
@@ -343,7 +350,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     drop(lanes);
                     drop_catch_unwind(left);
                     if offer {
-                        self.offer(shard);
+                        self.mark_ready(shard);
                     }
                 }
             }

@@ -1,99 +1,99 @@
 //! Jobs come, are looked at and steered, and are stopped.
 
-use super::books::Listed;
+use super::table::JobEntry;
 #[cfg(feature = "tokio")]
-use super::books::ended;
+use super::table::ended;
 use super::*;
 use crate::allocate::{Progress, Record, Supply};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Lets no more jobs in, and cancels those that are there.
     pub(crate) fn stop_jobs(&self) {
-        let jobs: Vec<_> = self.section(|books, _| {
-            books.closed = true;
-            books.jobs.iter().flatten().map(|listed| (listed.id, listed.crowd.clone())).collect()
+        let jobs: Vec<_> = self.with_jobs(|table, _| {
+            table.closed = true;
+            table.jobs.iter().flatten().map(|entry| (entry.id, entry.runner.clone())).collect()
         });
-        for (id, crowd) in jobs {
-            crowd.stop();
+        for (id, runner) in jobs {
+            runner.stop();
             self.cancel(id);
         }
     }
 
     fn cancel(&self, id: JobId) {
-        self.section(|books, time| {
-            let Some(allocator) = &mut books.allocator else { return };
+        self.with_jobs(|table, time| {
+            let Some(allocator) = &mut table.allocator else { return };
             let before = allocator.progress(id);
             allocator.cancel(id, time);
             if let Some(last) = before
                 && allocator.progress(id).is_none()
             {
-                books.strike(id, Progress { waiting: 0, ready: 0, to_come: Some(0), ..last });
+                table.remove(id, Progress { waiting: 0, ready: 0, to_come: Some(0), ..last });
             }
         });
-        self.sharing.disturb();
+        self.sharing.interrupt_batches();
     }
 
     /// Submits a job that has been admitted. If the pool is stopped, or it has no subtasks, it is over
     /// at once.
     pub(crate) fn submit_job(
         &self,
-        crowd: Arc<dyn Crowd<K, X::Work>>,
+        runner: Arc<dyn JobRunner<K, X::Work>>,
         supply: Supply,
         weight: u32,
         named: impl FnOnce(JobId),
     ) -> JobId {
         let workers = self.crew.size();
-        let (id, over) = self.section(|books, time| {
+        let (id, over) = self.with_jobs(|table, time| {
             let rules = &self.settings.jobs;
-            let record = books.record;
-            let allocator = books.allocator.get_or_insert_with(|| {
+            let record = table.record;
+            let allocator = table.allocator.get_or_insert_with(|| {
                 let mut allocator = Box::new(rules.allocator(workers));
                 if let Some(capacity) = record {
                     allocator.record(capacity);
                 }
                 allocator
             });
-            let supply = if books.closed { Supply::Ready(0) } else { supply };
+            let supply = if table.closed { Supply::Ready(0) } else { supply };
             let id = allocator.submit(supply, weight, time);
             named(id);
             if allocator.progress(id).is_none() {
                 return (id, true);
             }
-            if books.jobs.len() <= id.slot() {
-                books.jobs.resize_with(id.slot() + 1, || None);
+            if table.jobs.len() <= id.slot() {
+                table.jobs.resize_with(id.slot() + 1, || None);
             }
-            books.jobs[id.slot()] = Some(Listed {
+            table.jobs[id.slot()] = Some(JobEntry {
                 id,
-                crowd: crowd.clone(),
+                runner: runner.clone(),
                 splitting: false,
-                lined: 0,
+                blocked: 0,
                 early: 0,
-                held: false,
+                splitter_paused: false,
             });
             (id, false)
         });
-        self.sharing.disturb();
+        self.sharing.interrupt_batches();
         // Whoever has changed it since may have found no allocator.
         if self.crew.size() != workers {
-            self.share_anew();
+            self.resync_worker_count();
         }
         if over {
             if self.stopping() {
-                crowd.stop();
+                runner.stop();
             }
-            crowd.finish(Progress::none());
+            runner.finish(Progress::none());
             self.admission.release(1);
         }
         id
     }
 
     /// Every job that is not over.
-    pub(crate) fn survey_jobs(&self) -> Vec<(Seat<K, X::Work>, Progress)> {
-        self.section(|books, _| {
-            let Some(allocator) = &books.allocator else { return Vec::new() };
-            let jobs = books.jobs.iter().flatten();
+    pub(crate) fn snapshot_jobs(&self) -> Vec<(JobRef<K, X::Work>, Progress)> {
+        self.with_jobs(|table, _| {
+            let Some(allocator) = &table.allocator else { return Vec::new() };
+            let jobs = table.jobs.iter().flatten();
             let mut jobs: Vec<_> = jobs
-                .filter_map(|job| Some(((job.id, job.crowd.clone()), allocator.progress(job.id)?)))
+                .filter_map(|job| Some(((job.id, job.runner.clone()), allocator.progress(job.id)?)))
                 .collect();
             jobs.sort_by_key(|((id, _), _)| id.serial());
             jobs
@@ -102,37 +102,37 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Keeps the last `capacity` events from now on.
     pub(crate) fn record_jobs(&self, capacity: usize) {
-        self.section(|books, _| {
-            books.record = Some(capacity);
-            if let Some(allocator) = &mut books.allocator {
+        self.with_jobs(|table, _| {
+            table.record = Some(capacity);
+            if let Some(allocator) = &mut table.allocator {
                 allocator.record(capacity);
             }
         });
     }
 
     pub(crate) fn recorded_jobs(&self) -> Option<Record> {
-        self.section(|books, _| books.allocator.as_ref()?.recorded().cloned())
+        self.with_jobs(|table, _| table.allocator.as_ref()?.recorded().cloned())
     }
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Office for Engine<K, X, S> {
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> JobControl for Engine<K, X, S> {
     fn ready(&self, id: JobId) {
-        self.section(|books, _| books.ready(id));
-        self.sharing.disturb();
+        self.with_jobs(|table, _| table.ready(id));
+        self.sharing.interrupt_batches();
     }
 
     #[cfg(feature = "tokio")]
     fn settled(&self, id: JobId, failed: bool) {
-        self.section(|books, time| {
-            let Some(allocator) = &mut books.allocator else { return };
+        self.with_jobs(|table, time| {
+            let Some(allocator) = &mut table.allocator else { return };
             let before = allocator.progress(id);
             let live = allocator.settled(id, failed, time);
             match (before, allocator.progress(id)) {
                 (Some(last), None) if live => {
                     let end = if failed { End::Failed } else { End::Done };
-                    books.strike(id, Progress { waiting: 0, ..ended(last, end) });
+                    table.remove(id, Progress { waiting: 0, ..ended(last, end) });
                 }
-                _ => books.hold(id),
+                _ => table.update_splitter_pause(id),
             }
         });
     }
@@ -142,24 +142,24 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Office for E
     }
 
     fn pause_job(&self, id: JobId, paused: bool) -> bool {
-        let live = self.section(|books, time| {
-            books.allocator.as_mut().is_some_and(|allocator| match paused {
+        let live = self.with_jobs(|table, time| {
+            table.allocator.as_mut().is_some_and(|allocator| match paused {
                 true => allocator.pause(id, time),
                 false => allocator.resume(id, time),
             })
         });
-        self.sharing.disturb();
+        self.sharing.interrupt_batches();
         live
     }
 
-    fn weigh_job(&self, id: JobId, weight: u32) -> bool {
-        self.section(|books, time| {
-            books.allocator.as_mut().is_some_and(|a| a.set_weight(id, weight, time))
+    fn set_job_weight(&self, id: JobId, weight: u32) -> bool {
+        self.with_jobs(|table, time| {
+            table.allocator.as_mut().is_some_and(|a| a.set_weight(id, weight, time))
         })
     }
 
     fn progress_of(&self, id: JobId) -> Option<Progress> {
-        self.section(|books, _| books.allocator.as_ref()?.progress(id))
+        self.with_jobs(|table, _| table.allocator.as_ref()?.progress(id))
     }
 
     fn is_here(&self) -> bool {
