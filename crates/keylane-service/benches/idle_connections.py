@@ -3,18 +3,21 @@
 
     cargo build --profile dist -p keylane-cli
     python3 crates/keylane-service/benches/idle_connections.py target/dist/keylane idle 4000
+    python3 crates/keylane-service/benches/idle_connections.py target/dist/keylane idle-tls 2000
     python3 crates/keylane-service/benches/idle_connections.py target/dist/keylane followers 2000 100
 
 `idle` opens that many WebSockets, and then that many streams of `/v1/events`, and prints the resident memory that each
-takes. `followers` prints the latency of submissions at a rate per second, without and with that many streams of
-`/v1/events`, whose reader is a process of its own.
+takes; `idle-tls` does so over TLS, with the certificate of the tests. `followers` prints the latency of submissions at a
+rate per second, without and with that many streams of `/v1/events`, whose reader is a process of its own.
 """
 
+import functools
 import json
 import multiprocessing
 import os
 import selectors
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -27,9 +30,11 @@ WEBSOCKET = (
 )
 EVENTS = "GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
+PAPERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "papers")
+
 
 class Server:
-    def __init__(self, keylane, most):
+    def __init__(self, keylane, most, is_encrypted=False):
         self.folder = tempfile.TemporaryDirectory()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -39,7 +44,12 @@ class Server:
             file.write(
                 f'[server]\nlisten = "127.0.0.1:{self.port}"\nstore = "{self.folder.name}/store"\n'
                 f"most_connections = {most + 200}\nmost_websockets = {most}\nmax_event_streams = {most}\n"
-                "[kinds.wait]\nlease = \"30s\"\n"
+                + (
+                    f'tls_certificates = "{PAPERS}/own-cert.pem"\ntls_key = "{PAPERS}/own-key.pem"\n'
+                    if is_encrypted
+                    else ""
+                )
+                + "[kinds.wait]\nlease = \"30s\"\n"
             )
         self.process = subprocess.Popen([keylane, "serve", "--config", config], stderr=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL)
@@ -63,8 +73,10 @@ class Server:
         self.folder.cleanup()
 
 
-def open_one(port, request):
+def open_one(port, request, tls=None):
     stream = socket.create_connection(("127.0.0.1", port))
+    if tls is not None:
+        stream = tls.wrap_socket(stream)
     stream.sendall(request.encode())
     said = stream.recv(4096)
     if b" 101 " not in said and b" 200 " not in said:
@@ -72,14 +84,18 @@ def open_one(port, request):
     return stream
 
 
-def idle(keylane, count):
+def idle(keylane, count, is_encrypted=False):
+    tls = None
+    if is_encrypted:
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     for name, request in (("WebSocket", WEBSOCKET), ("event stream", EVENTS)):
-        server = Server(keylane, count + 100)
+        server = Server(keylane, count + 100, is_encrypted)
         # What the first connections need once is not theirs alone.
-        first = [open_one(server.port, request) for _ in range(100)]
+        first = [open_one(server.port, request, tls) for _ in range(100)]
         time.sleep(1)
         before = server.resident()
-        streams = [open_one(server.port, request) for _ in range(count)]
+        streams = [open_one(server.port, request, tls) for _ in range(count)]
         time.sleep(2)
         each = (server.resident() - before) / count
         print(f"{count} of {name}: {each / 1024:.1f} KiB resident each")
@@ -146,4 +162,5 @@ def followers(keylane, count, rate):
 
 if __name__ == "__main__":
     what, numbers = sys.argv[2], [int(number) for number in sys.argv[3:]]
-    {"idle": idle, "followers": followers}[what](sys.argv[1], *numbers)
+    idle_tls = functools.partial(idle, is_encrypted=True)
+    {"idle": idle, "idle-tls": idle_tls, "followers": followers}[what](sys.argv[1], *numbers)

@@ -1,9 +1,10 @@
 //! `/v1/events` and `/v1/jobs/{id}/events`: what happens, as it happens, by server-sent events.
 //!
-//! A stream is the body of its answer and nothing else: no task, no queue. The connection asks it for more when there is
-//! room for it, so a client that reads slowly holds back its own stream only; what it misses is in the ring of events,
-//! or it is told to ask again.
+//! A stream has no queue. Its connection asks it for more when there is room for it, so a client that reads slowly holds
+//! back its own stream only; what it misses is in the ring of events, or it is told to ask again. A stream
+//! takes its connection over from the HTTP library: see `takeover.rs`.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use super::extract::{Reader, query};
 use super::jobs::OfJob;
 use super::places::{self, Follows};
 use super::problem::Refusal;
+use super::takeover::{self, FirstPart};
 use crate::engine::{Core, Feed, Followed, Follower, Reader as FeedReader, Said, event, sse_text};
 use crate::wire::{Event, EventKind, Job};
 
@@ -77,7 +79,7 @@ async fn all(Shared(state): Shared<State>, _: Reader, parts: Parts) -> Result<Re
     let (follower, reset) = state.core.events.follow(after(&parts, asked.after).as_deref());
     let first = reset.map(|reset| told(&state.core, reset));
     let live = (summary || timeline).then(|| Box::new(Live::new(summary, timeline)));
-    Ok(answer(&state, place, Source::All { follower, live }, first.into_iter().collect()))
+    Ok(answer(&state, &parts, place, Source::All { follower, live }, first.into_iter().collect()))
 }
 
 async fn of_job(
@@ -102,7 +104,7 @@ async fn of_job(
     }
     first.push(of_now(&state.core, id, job));
     let reader = feed.reader();
-    Ok(answer(&state, place, Source::Job { _feed: feed, reader }, first))
+    Ok(answer(&state, &parts, place, Source::Job { _feed: feed, reader }, first))
 }
 
 fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
@@ -141,8 +143,8 @@ enum Source {
     },
 }
 
-/// A stream of events, as the body that sends it has it.
-struct Events {
+/// A stream of events.
+pub(super) struct Events {
     core: Arc<Core>,
     closing: CancellationToken,
     source: Source,
@@ -153,17 +155,26 @@ struct Events {
     _place: Follows,
 }
 
-fn answer(state: &State, place: Follows, source: Source, mut first: Vec<Bytes>) -> Response {
+fn answer(
+    state: &State,
+    parts: &Parts,
+    place: Follows,
+    source: Source,
+    mut first: Vec<Bytes>,
+) -> Response {
     first.insert(0, Bytes::from_static(b"retry: 2000\n: keylane\n\n"));
     first.reverse();
     let mut pings = interval_at(Instant::now() + PING, PING);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (core, closing) = (Arc::clone(&state.core), state.closing.clone());
     let events = Events { core, closing, source, first, pings, _place: place };
-    let stream = futures_util::stream::unfold(events, |mut events| async move {
-        events.next().await.map(|text| (Ok::<_, std::convert::Infallible>(text), events))
-    });
-    let mut response = Response::new(Body::from_stream(stream));
+    let body = match takeover::slot(parts) {
+        Some(slot) => Body::from_stream(FirstPart::new(slot, events)),
+        None => Body::from_stream(futures_util::stream::unfold(events, |mut events| async move {
+            events.next().await.map(|text| (Ok::<_, std::convert::Infallible>(text), events))
+        })),
+    };
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -171,11 +182,23 @@ fn answer(state: &State, place: Follows, source: Source, mut first: Vec<Bytes>) 
     response
 }
 
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
 impl Events {
-    /// What is sent next. None at the end of the server.
-    async fn next(&mut self) -> Option<Bytes> {
-        if let Some(first) = self.first.pop() {
-            self.first.shrink_to_fit();
+    /// What is sent before anything else, one after the other.
+    pub(super) fn take_first(&mut self) -> Option<Bytes> {
+        let first = self.first.pop();
+        self.first.shrink_to_fit();
+        first
+    }
+
+    /// What is sent next. None at the end of the server. Dropped while it waits, it loses nothing.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.take_first() {
             return Some(first);
         }
         let Events { core, closing, source, pings, .. } = self;

@@ -25,6 +25,7 @@ mod schedules;
 mod schemas;
 mod serve;
 mod server;
+mod takeover;
 mod tls;
 mod ui;
 mod unread;

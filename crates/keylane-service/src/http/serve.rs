@@ -1,9 +1,12 @@
 //! The server: connections are accepted, bounded, and ended well.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,12 +17,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::auth::{Current, Tokens};
+use super::events::Events;
 use super::places::{OfConnection, Place, Places};
+use super::takeover::{self, Slot, Watched};
 use super::tls::Tls;
 use super::unread::Unread;
 use super::{State, router};
@@ -282,15 +288,12 @@ async fn connection(
     let stream = Unread::new(stream, settings.body_timeout);
     // Each in a box of its own, so that a plain connection has no room for what encryption needs.
     match tls {
-        None => {
-            Box::pin(serve(TokioIo::new(stream), peer, place, routes, settings, stopping)).await
-        }
+        None => Box::pin(serve(stream, peer, place, routes, settings, stopping)).await,
         Some(tls) => {
             let shaken =
                 tokio::time::timeout(settings.head_timeout, Box::pin(tls.accept(stream))).await;
             if let Ok(Ok(stream)) = shaken {
-                Box::pin(serve(TokioIo::new(stream), peer, place, routes, settings, stopping))
-                    .await;
+                Box::pin(serve(stream, peer, place, routes, settings, stopping)).await;
             }
         }
     }
@@ -301,6 +304,7 @@ struct ForPeer {
     routes: TowerToHyperService<Router>,
     peer: SocketAddr,
     place: OfConnection,
+    slot: Slot,
 }
 
 impl hyper::service::Service<Request<Incoming>> for ForPeer {
@@ -314,19 +318,42 @@ impl hyper::service::Service<Request<Incoming>> for ForPeer {
         extensions.insert(ConnectInfo(self.peer));
         // A stream keeps it, wherever the connection goes.
         extensions.insert(self.place.clone());
+        extensions.insert(self.slot.clone());
         self.routes.call(request)
     }
 }
 
-async fn serve<I>(
-    io: I,
+/// Serves a connection: requests, and then the stream of events that has taken it over, if there is one.
+async fn serve<S>(
+    stream: S,
     peer: SocketAddr,
     place: Arc<Place>,
     routes: Router,
     settings: &Settings,
     stopping: CancellationToken,
 ) where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    // In a box of its own, which is gone when a stream goes on alone.
+    let requests = Box::pin(answer(stream, peer, Arc::clone(&place), routes, settings, stopping));
+    if let Some((stream, events, has_more)) = requests.await {
+        takeover::send(stream, events, has_more).await;
+    }
+    drop(place);
+}
+
+/// Answers requests. Returns what a stream of events goes on with: the transport, the stream, and whether something was read
+/// behind its request.
+async fn answer<S>(
+    stream: S,
+    peer: SocketAddr,
+    place: Arc<Place>,
+    routes: Router,
+    settings: &Settings,
+    stopping: CancellationToken,
+) -> Option<(S, Box<Events>, bool)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // HTTP/1 and nothing else: finding out which version a client speaks would wait for its first bytes
     // without end.
@@ -334,15 +361,30 @@ async fn serve<I>(
     builder.timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
     // One of the reserve answers one request.
     builder.keep_alive(!place.is_reserve);
-    let place = OfConnection(place);
-    let routes = ForPeer { routes: TowerToHyperService::new(routes), peer, place };
-    let connection = builder.serve_connection(io, routes);
-    let connection = connection.with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
-    }
-    // The one who waits for all connections has a bound on that.
-    let _ = connection.await;
+    let slot = Slot::default();
+    let stream = TokioIo::new(Watched::new(stream, slot.clone()));
+    let routes = TowerToHyperService::new(routes);
+    let routes = ForPeer { routes, peer, place: OfConnection(place), slot: slot.clone() };
+    let mut connection = builder.serve_connection(stream, routes).with_upgrades();
+    let mut is_stopping = false;
+    let events = loop {
+        let ended = poll_fn(|context| {
+            let ended = Pin::new(&mut connection).poll(context).map(|_| None);
+            if ended.is_pending() {
+                slot.take().map_or(Poll::Pending, |events| Poll::Ready(Some(events)))
+            } else {
+                ended
+            }
+        });
+        tokio::select! {
+            ended = ended => break ended?,
+            () = stopping.cancelled(), if !is_stopping => {
+                Pin::new(&mut connection).graceful_shutdown();
+                // The one who waits for all connections has a bound on that.
+                is_stopping = true;
+            }
+        }
+    };
+    let parts = connection.into_parts()?;
+    Some((parts.io.into_inner().into_inner(), events, !parts.read_buf.is_empty()))
 }

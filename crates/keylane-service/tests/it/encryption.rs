@@ -72,6 +72,27 @@ async fn jobs_come_in_over_tls_and_nothing_comes_in_without() {
     assert_eq!(client.get(url(&plain, "/livez")).send().await.unwrap().status(), 200);
 }
 
+/// A stream of events takes its connection over, encryption included.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_come_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let papers = Papers::of("own");
+    let service = builder(folder.path(), &Log::default()).start().await.unwrap();
+    let (server, plain) = serve_with(&service, settings(papers.tls())).await;
+    let client = papers.client(plain.address);
+    let mut events = client.get(url(&plain, "/v1/events")).send().await.unwrap();
+    let mut said = Vec::new();
+    for key in ["one", "two"] {
+        let paused = client.post(url(&plain, &format!("/v1/keys/{key}/pause"))).send().await;
+        assert_eq!(paused.unwrap().status(), 200);
+        while !String::from_utf8_lossy(&said).contains(&format!(r#""key":"{key}""#)) {
+            said.extend_from_slice(&events.chunk().await.unwrap().expect("it has not ended"));
+        }
+    }
+    server.stop(Duration::from_secs(30)).await;
+    while events.chunk().await.unwrap().is_some() {}
+}
+
 /// A connection takes one of `most_connections` places, handshake or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_never_shakes_hands_is_let_go() {

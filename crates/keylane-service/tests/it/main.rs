@@ -9,6 +9,7 @@ mod conformance;
 mod crash;
 mod disk_full;
 mod encryption;
+mod event_stream_connection;
 mod fairness;
 mod following;
 mod guards;
