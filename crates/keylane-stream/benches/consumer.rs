@@ -19,7 +19,7 @@ use keylane_stream::Record;
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
 use keylane_stream::journal::{Journal, JournalSource};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::source::{Event, Source};
+use keylane_stream::source::{Source, SourceEvent};
 
 fn main() {
     let which: Vec<String> =
@@ -204,7 +204,7 @@ fn bare_loop(mut source: impl Source) -> Duration {
     while seen < MANY {
         source.poll(Duration::from_millis(100), 1_024, &mut events).expect("it can be read");
         for event in events.drain(..) {
-            if let Event::Records { records, .. } = event {
+            if let SourceEvent::Records { records, .. } = event {
                 seen += records.len() as u64;
                 bytes += records.iter().map(|record| record.record.payload().len()).sum::<usize>();
             }

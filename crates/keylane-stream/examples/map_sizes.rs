@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use keylane_stream::Position;
-use keylane_stream::tracker::{MapLimit, Policy, Progress, Tracker, read};
+use keylane_stream::tracker::{MapLimit, MapPolicy, Progress, Tracker, decode};
 
 fn main() {
     println!("| incomplete | over | characters | written in µs | read in µs |");
@@ -22,7 +22,7 @@ fn main() {
         let text = progress.encode(b"a stream");
         let written = micros(|| drop(progress.encode(b"a stream")));
         let watermark = progress.watermark();
-        let readable = || read(watermark, &text, b"a stream", Policy::default());
+        let readable = || decode(watermark, &text, b"a stream", MapPolicy::default());
         assert_eq!(readable().map(|found| found.into_progress()), Ok(progress));
         let read = micros(|| drop(readable()));
         println!("| {count} | {span} | {} | {written:.1} | {read:.1} |", text.len());

@@ -11,20 +11,18 @@
 //! - [`memory`]: a source in memory, for tests of handlers.
 //! - [`source`]: what a consumer needs of the place where records come from.
 //! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one process.
-//! - [`ledger`]: what the journal is written with, for other stores of that kind.
+//! - [`sqlite`]: what the journal is written with, for other stores of that kind.
 //! - `kafka`: a member of a Kafka group as a source (feature `kafka`).
 //!
 //! Each is usable alone. What they promise, and how a source and a consumer fit around them, is in this
 //! crate's README.
 
-mod bell;
 pub mod consumer;
 pub mod dead_letters;
 pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod leb128;
-pub mod ledger;
 pub mod lines;
 pub mod memory;
 mod position;
@@ -32,6 +30,8 @@ mod record;
 pub mod retry;
 pub mod sink;
 pub mod source;
+pub mod sqlite;
+mod thread_notify;
 pub mod tracker;
 
 pub use position::Position;

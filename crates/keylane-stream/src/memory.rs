@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 
@@ -26,7 +26,7 @@ use crate::{Delivered, Partition, Position, Record};
 /// ```
 #[derive(Clone)]
 pub struct MemoryStream {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
 }
 
 /// A member of the group of a [`MemoryStream`]. It takes every partition that nobody has.
@@ -36,45 +36,45 @@ pub struct MemorySource {
     /// Its number among the members.
     member: usize,
     /// The partitions that it has been told to be its own.
-    ours: BTreeMap<u32, Cursor>,
+    assigned: BTreeMap<u32, MemoryCursor>,
     /// What it will be told.
-    events: Vec<Event>,
+    events: Vec<SourceEvent>,
 }
 
 #[derive(Debug)]
-struct Cursor {
+struct MemoryCursor {
     next: Position,
     paused: bool,
     /// It was told that nothing follows.
     ended: bool,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct MemoryShared {
+    state: Mutex<MemoryState>,
     /// Notified of every change.
     changed: Condvar,
 }
 
-struct State {
+struct MemoryState {
     name: Arc<str>,
-    partitions: Vec<Content>,
+    partitions: Vec<MemoryPartition>,
     limit: MapLimit,
     /// What commits are answered with, if not well.
     refusal: Option<CommitError>,
     /// Nothing will follow.
     exhausted: bool,
     /// For each member, whether its wait is to end.
-    rung: Vec<bool>,
+    notified: Vec<bool>,
 }
 
 #[derive(Debug)]
-struct Content {
+struct MemoryPartition {
     records: Vec<Delivered>,
     next: Position,
     committed: Progress,
     owner: Option<usize>,
     /// Whose it is to be, if that is not all the same.
-    wanted: Option<usize>,
+    target: Option<usize>,
     /// Its owner was told to give it back.
     revoked: bool,
 }
@@ -82,33 +82,33 @@ struct Content {
 impl MemoryStream {
     /// A stream with so many partitions, and nothing in them.
     pub fn new(name: impl Into<Arc<str>>, partitions: u32) -> Self {
-        let content = |_| Content {
+        let log = |_| MemoryPartition {
             records: Vec::new(),
             next: Position::ZERO,
             committed: Progress::up_to(Position::ZERO),
             owner: None,
-            wanted: None,
+            target: None,
             revoked: false,
         };
-        let state = State {
+        let state = MemoryState {
             name: name.into(),
-            partitions: (0..partitions).map(content).collect(),
+            partitions: (0..partitions).map(log).collect(),
             limit: MapLimit::KAFKA,
             refusal: None,
             exhausted: false,
-            rung: Vec::new(),
+            notified: Vec::new(),
         };
         MemoryStream {
-            shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() }),
+            shared: Arc::new(MemoryShared { state: Mutex::new(state), changed: Condvar::new() }),
         }
     }
 
     /// No section unwinds, but for a partition that is not there.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut MemoryState) -> T) -> T {
         let result = change(&mut self.state());
         self.shared.changed.notify_all();
         result
@@ -129,9 +129,9 @@ impl MemoryStream {
     pub fn push_all(&self, partition: u32, records: impl IntoIterator<Item = Record>) {
         let records: Vec<_> = records.into_iter().collect();
         self.change(|state| {
-            let content = &mut state.partitions[partition as usize];
+            let log = &mut state.partitions[partition as usize];
             for record in records {
-                content.push(record);
+                log.push(record);
             }
         });
     }
@@ -142,8 +142,8 @@ impl MemoryStream {
     /// If there is no such partition, or not so many positions.
     pub fn skip(&self, partition: u32, positions: u64) {
         self.change(|state| {
-            let content = &mut state.partitions[partition as usize];
-            content.next = content.next.after(positions).expect("there are not so many positions");
+            let log = &mut state.partitions[partition as usize];
+            log.next = log.next.after(positions).expect("there are not so many positions");
         });
     }
 
@@ -155,10 +155,10 @@ impl MemoryStream {
     /// A new member of the group; the first is number 0.
     pub fn source(&self) -> MemorySource {
         let member = self.change(|state| {
-            state.rung.push(false);
-            state.rung.len() - 1
+            state.notified.push(false);
+            state.notified.len() - 1
         });
-        MemorySource { stream: self.clone(), member, ours: BTreeMap::new(), events: Vec::new() }
+        MemorySource { stream: self.clone(), member, assigned: BTreeMap::new(), events: Vec::new() }
     }
 
     /// Wants a partition to be a certain member's: who has it is asked to give it back.
@@ -166,7 +166,7 @@ impl MemoryStream {
     /// # Panics
     /// If there is no such partition.
     pub fn move_to(&self, partition: u32, member: usize) {
-        self.change(|state| state.partitions[partition as usize].wanted = Some(member));
+        self.change(|state| state.partitions[partition as usize].target = Some(member));
     }
 
     /// Makes a partition a certain member's at once: who has it learns that it is lost.
@@ -175,10 +175,10 @@ impl MemoryStream {
     /// If there is no such partition.
     pub fn steal_for(&self, partition: u32, member: usize) {
         self.change(|state| {
-            let content = &mut state.partitions[partition as usize];
-            content.wanted = Some(member);
-            content.owner = None;
-            content.revoked = false;
+            let log = &mut state.partitions[partition as usize];
+            log.target = Some(member);
+            log.owner = None;
+            log.revoked = false;
         });
     }
 
@@ -212,7 +212,7 @@ impl MemoryStream {
     }
 }
 
-impl Content {
+impl MemoryPartition {
     fn push(&mut self, record: Record) -> Position {
         let position = self.next;
         self.next = position.next();
@@ -236,59 +236,59 @@ impl MemorySource {
     }
 
     /// What has happened since the last time.
-    fn collect(&mut self, state: &mut State, mut most: usize, events: &mut Vec<Event>) {
+    fn collect(&mut self, state: &mut MemoryState, mut most: usize, events: &mut Vec<SourceEvent>) {
         events.append(&mut self.events);
-        for (number, content) in (0..).zip(&mut state.partitions) {
+        for (number, log) in (0..).zip(&mut state.partitions) {
             let partition = Partition::new(state.name.clone(), number);
-            if content.owner != Some(self.member) && self.ours.remove(&number).is_some() {
-                events.push(Event::Lost(vec![partition.clone()]));
+            if log.owner != Some(self.member) && self.assigned.remove(&number).is_some() {
+                events.push(SourceEvent::Lost(vec![partition.clone()]));
             }
-            let for_us = content.wanted.is_none_or(|wanted| wanted == self.member);
-            if content.owner.is_none() && for_us {
-                content.owner = Some(self.member);
-                let next = content.committed.watermark();
-                self.ours.insert(number, Cursor { next, paused: false, ended: false });
-                events.push(Event::Assigned(Assigned {
+            let for_us = log.target.is_none_or(|target| target == self.member);
+            if log.owner.is_none() && for_us {
+                log.owner = Some(self.member);
+                let next = log.committed.watermark();
+                self.assigned.insert(number, MemoryCursor { next, paused: false, ended: false });
+                events.push(SourceEvent::Assigned(Assigned {
                     partition: partition.clone(),
-                    progress: content.committed.clone(),
+                    progress: log.committed.clone(),
                     limit: state.limit,
                 }));
             }
-            let Some(cursor) = self.ours.get_mut(&number) else { continue };
-            if !for_us && !content.revoked {
-                content.revoked = true;
-                events.push(Event::Revoked(vec![partition]));
-            } else if !content.revoked && !cursor.paused {
-                most -= cursor.deliver(partition, content, most, state.exhausted, events);
+            let Some(cursor) = self.assigned.get_mut(&number) else { continue };
+            if !for_us && !log.revoked {
+                log.revoked = true;
+                events.push(SourceEvent::Revoked(vec![partition]));
+            } else if !log.revoked && !cursor.paused {
+                most -= cursor.deliver(partition, log, most, state.exhausted, events);
             }
         }
     }
 }
 
-impl Cursor {
+impl MemoryCursor {
     /// How many records it has delivered.
     fn deliver(
         &mut self,
         partition: Partition,
-        content: &Content,
+        log: &MemoryPartition,
         most: usize,
         exhausted: bool,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> usize {
-        let records = content.from(self.next, most).to_vec();
+        let records = log.from(self.next, most).to_vec();
         let count = records.len();
         if let Some(last) = records.last() {
             self.next = last.position.next();
-            events.push(Event::Records { partition: partition.clone(), records });
+            events.push(SourceEvent::Records { partition: partition.clone(), records });
         }
-        let is_at_end = content.from(self.next, 1).is_empty();
-        if is_at_end && self.next < content.next {
-            self.next = content.next;
-            events.push(Event::Reached { partition: partition.clone(), position: self.next });
+        let is_at_end = log.from(self.next, 1).is_empty();
+        if is_at_end && self.next < log.next {
+            self.next = log.next;
+            events.push(SourceEvent::Reached { partition: partition.clone(), position: self.next });
         }
         if is_at_end && exhausted && !self.ended {
             self.ended = true;
-            events.push(Event::Exhausted(partition));
+            events.push(SourceEvent::Exhausted(partition));
         }
         count
     }
@@ -299,16 +299,16 @@ impl Source for MemorySource {
         &mut self,
         timeout: Duration,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let until = Instant::now() + timeout;
         let shared = self.stream.shared.clone();
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             self.collect(&mut state, most_records, events);
-            let rung = std::mem::take(&mut state.rung[self.member]);
+            let notified = std::mem::take(&mut state.notified[self.member]);
             let left = until.saturating_duration_since(Instant::now());
-            if rung || !events.is_empty() || left.is_zero() {
+            if notified || !events.is_empty() || left.is_zero() {
                 return Ok(());
             }
             let waited = shared.changed.wait_timeout(state, left);
@@ -320,27 +320,27 @@ impl Source for MemorySource {
         let mut state = self.stream.state();
         let refusal = state.refusal.clone();
         for Commit { partition, progress } in commits {
-            let content = &mut state.partitions[partition.number() as usize];
-            let result = if content.owner != Some(self.member) {
+            let log = &mut state.partitions[partition.number() as usize];
+            let result = if log.owner != Some(self.member) {
                 Err(CommitError::NotOurs)
             } else if let Some(refusal) = &refusal {
                 Err(refusal.clone())
             } else {
-                content.committed = progress;
+                log.committed = progress;
                 Ok(())
             };
-            self.events.push(Event::Committed { partition, result });
+            self.events.push(SourceEvent::Committed { partition, result });
         }
     }
 
     fn pause(&mut self, partition: &Partition) {
-        if let Some(cursor) = self.ours.get_mut(&partition.number()) {
+        if let Some(cursor) = self.assigned.get_mut(&partition.number()) {
             cursor.paused = true;
         }
     }
 
     fn resume(&mut self, partition: &Partition) {
-        if let Some(cursor) = self.ours.get_mut(&partition.number()) {
+        if let Some(cursor) = self.assigned.get_mut(&partition.number()) {
             cursor.paused = false;
         }
     }
@@ -349,11 +349,11 @@ impl Source for MemorySource {
         let stream = self.stream.clone();
         stream.change(|state| {
             for partition in partitions {
-                self.ours.remove(&partition.number());
-                let content = &mut state.partitions[partition.number() as usize];
-                if content.owner == Some(self.member) {
-                    content.owner = None;
-                    content.revoked = false;
+                self.assigned.remove(&partition.number());
+                let log = &mut state.partitions[partition.number() as usize];
+                if log.owner == Some(self.member) {
+                    log.owner = None;
+                    log.revoked = false;
                 }
             }
         });
@@ -361,14 +361,17 @@ impl Source for MemorySource {
 
     fn close(&mut self, _: Duration) -> Result<(), SourceError> {
         let name = self.stream.state().name.clone();
-        let ours = self.ours.keys().map(|number| Partition::new(name.clone(), *number));
-        let ours: Vec<_> = ours.collect();
-        self.release(&ours);
+        let assigned = self.assigned.keys().map(|number| Partition::new(name.clone(), *number));
+        let assigned: Vec<_> = assigned.collect();
+        self.release(&assigned);
         Ok(())
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(Waker::from(Arc::new(Ring { stream: self.stream.clone(), member: self.member })))
+        Some(Waker::from(Arc::new(MemberWaker {
+            stream: self.stream.clone(),
+            member: self.member,
+        })))
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {
@@ -377,18 +380,18 @@ impl Source for MemorySource {
 }
 
 /// Ends a member's wait.
-struct Ring {
+struct MemberWaker {
     stream: MemoryStream,
     member: usize,
 }
 
-impl Wake for Ring {
+impl Wake for MemberWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.stream.change(|state| state.rung[self.member] = true);
+        self.stream.change(|state| state.notified[self.member] = true);
     }
 }
 

@@ -8,12 +8,12 @@ use anyhow::{Context, anyhow, bail};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
-    Address, Client, KafkaDeadLetters, KafkaOutput, KafkaSink, KafkaSource, MapVersion, Protocol,
-    SendError, Settings, Start, Written, lag, topic_exists,
+    Address, ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSink, KafkaSource, MapVersion, Protocol,
+    SendError, KafkaSettings, StartFrom, Written, lag, topic_exists,
 };
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
-use keylane_stream::tracker::{Policy, Unreadable};
+use keylane_stream::tracker::{MapPolicy, UnreadableMapPolicy};
 
 use super::plan::Kafka;
 use super::settings::{ForeignProgress, KafkaProtocol, KafkaStart, OffsetMap};
@@ -34,10 +34,10 @@ pub(super) fn exactly_once(
     Ok((Box::new(source), Box::new(output)))
 }
 
-fn settings(kafka: &Kafka) -> anyhow::Result<Settings> {
+fn settings(kafka: &Kafka) -> anyhow::Result<KafkaSettings> {
     let (client, address) = client(&kafka.address, &kafka.client)?;
-    let settings = Settings::new(client, [address.topic], kafka.group.as_str());
-    Ok(Settings {
+    let settings = KafkaSettings::new(client, [address.topic], kafka.group.as_str());
+    Ok(KafkaSettings {
         protocol: match kafka.protocol {
             KafkaProtocol::Cooperative => Protocol::Cooperative,
             KafkaProtocol::Broker => Protocol::Broker,
@@ -45,12 +45,12 @@ fn settings(kafka: &Kafka) -> anyhow::Result<Settings> {
         member: kafka.member.clone(),
         start: start(kafka.start),
         out_of_range: start(kafka.out_of_range),
-        policy: Policy {
+        policy: MapPolicy {
             unreadable: match kafka.foreign_progress {
-                ForeignProgress::Refuse => Unreadable::Refuse,
-                ForeignProgress::Repeat => Unreadable::Repeat,
+                ForeignProgress::Refuse => UnreadableMapPolicy::Refuse,
+                ForeignProgress::Repeat => UnreadableMapPolicy::Repeat,
             },
-            ..Policy::default()
+            ..MapPolicy::default()
         },
         map_version: match kafka.offset_map {
             OffsetMap::Kl1 => MapVersion::One,
@@ -60,11 +60,11 @@ fn settings(kafka: &Kafka) -> anyhow::Result<Settings> {
     })
 }
 
-fn start(start: KafkaStart) -> Start {
+fn start(start: KafkaStart) -> StartFrom {
     match start {
-        KafkaStart::First => Start::First,
-        KafkaStart::Last => Start::Last,
-        KafkaStart::Refuse => Start::Refuse,
+        KafkaStart::First => StartFrom::First,
+        KafkaStart::Last => StartFrom::Last,
+        KafkaStart::Refuse => StartFrom::Refuse,
     }
 }
 
@@ -73,7 +73,7 @@ const TOPIC_WITHIN: Duration = Duration::from_secs(5);
 
 /// Checks that a topic exists that is written to later. Brokers that do not answer are no error: the source waits for
 /// them as well.
-fn check_topic(client: &Client, topic: &str) -> anyhow::Result<()> {
+fn check_topic(client: &ClientSettings, topic: &str) -> anyhow::Result<()> {
     if topic_exists(client, topic, TOPIC_WITHIN)? == Some(false) {
         bail!("there is no topic {topic} at {}; make it first", client.brokers());
     }
@@ -121,9 +121,9 @@ pub(super) fn lags(address: &str, settings: &[String], group: &str) -> anyhow::R
 }
 
 /// The client's settings, each as `name=value`.
-fn client(address: &str, settings: &[String]) -> anyhow::Result<(Client, Address)> {
+fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings, Address)> {
     let address: Address = address.parse().with_context(|| format!("`{address}` is no topic"))?;
-    let mut client = Client::new(address.brokers.as_str());
+    let mut client = ClientSettings::new(address.brokers.as_str());
     for setting in settings {
         let (name, value) = setting
             .split_once('=')

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &LagArgs) -> anyhow::Result<Ending> {
 }
 
 fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<Lag>> {
-    let outline = Journal::outline(path)?;
+    let outline = Journal::info(path)?;
     let wanted = |name: &str| group.is_none_or(|group| group == name);
     let of = |(name, progress): (String, keylane_stream::tracker::Progress)| {
         let gaps = progress.incomplete().len() as u64;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 use keylane_stream::Record;
-use keylane_stream::journal::{Journal, Pending};
+use keylane_stream::journal::{Journal, PendingAppend};
 
 use super::kafka::Sends;
 use crate::exit::Ending;
@@ -103,7 +103,7 @@ fn append_all(
 /// Records on their way to the disk, which share its syncs.
 struct Appends {
     journal: Journal,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingAppend>,
     /// How many records were written.
     appended: u64,
     /// How many were written or refused.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{feed, finish, hears, subcommand};
 use keylane_stream::Record;
-use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Settings};
+use keylane_stream::kafka::{ClientSettings, KafkaSink, KafkaSource, KafkaSettings};
 use keylane_stream::source::{Commit, Event, Source};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Partition, Position};
@@ -144,7 +144,7 @@ fn handlers_get_all_parts_of_a_record_and_tombstones_stay_null() {
     let Some(broker) = broker() else { return };
     let topic = format!("kafka://{}/parts", broker.address());
     produce(&topic, "");
-    let client = Client::new(broker.address());
+    let client = ClientSettings::new(broker.address());
     let sink = KafkaSink::new(&client).unwrap();
     let header = |value: Option<&[u8]>| vec![("h".to_owned(), value.map(Vec::from))];
     let key = || Some(b"k".to_vec());
@@ -220,8 +220,8 @@ fn handlers_get_all_parts_of_a_record_and_tombstones_stay_null() {
 }
 
 /// The first records of a topic with one partition.
-fn read(client: &Client, topic: &str, count: usize) -> Vec<Record> {
-    let settings = Settings::new(client.clone(), [topic], format!("reads-{topic}"));
+fn read(client: &ClientSettings, topic: &str, count: usize) -> Vec<Record> {
+    let settings = KafkaSettings::new(client.clone(), [topic], format!("reads-{topic}"));
     let mut source = KafkaSource::join(settings).unwrap();
     let mut found = Vec::new();
     until("they are read", || {
@@ -262,7 +262,7 @@ fn a_group_beyond_the_end_stops_with_the_remedy_which_works() {
     let topic = format!("kafka://{}/beyond", broker.address());
     produce(&topic, "1\n2\n3\n");
     let mut source =
-        KafkaSource::join(Settings::new(Client::new(broker.address()), ["beyond"], "g")).unwrap();
+        KafkaSource::join(KafkaSettings::new(ClientSettings::new(broker.address()), ["beyond"], "g")).unwrap();
     let partition = Partition::new("beyond", 0);
     let mut stored = false;
     let mut is_sent = false;

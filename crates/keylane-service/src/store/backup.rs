@@ -2,7 +2,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use keylane_stream::ledger;
+use keylane_stream::sqlite;
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
@@ -18,7 +18,7 @@ impl Store {
     /// # Errors
     /// If there is such a file already, or it cannot be written. What there is of it is removed.
     pub fn backup(&self, to: impl AsRef<Path>) -> Result<(), BackupError> {
-        let to = ledger::resolved(to.as_ref()).map_err(io("find the copy's folder"))?;
+        let to = sqlite::resolved(to.as_ref()).map_err(io("find the copy's folder"))?;
         if fs::symlink_metadata(&to).is_ok() {
             return Err(BackupError::Exists { path: to });
         }
@@ -27,12 +27,12 @@ impl Store {
         let part = Part(part.into());
         part.remove();
         // For its owner alone, as the store is.
-        ledger::create_new(&part.0).map_err(io("make the copy"))?;
+        sqlite::create_new(&part.0).map_err(io("make the copy"))?;
         self.copy(&part.0)?;
         let file = File::options().write(true).open(&part.0).map_err(io("open the copy"))?;
         file.sync_all().map_err(io("sync the copy"))?;
         part.rename(&to)?;
-        ledger::sync_folder(&to).map_err(io("sync the copy's folder"))
+        sqlite::sync_folder(&to).map_err(io("sync the copy's folder"))
     }
 
     fn copy(&self, part: &Path) -> Result<(), BackupError> {

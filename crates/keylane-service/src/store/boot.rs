@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use keylane_stream::ledger;
+use keylane_stream::sqlite;
 
 /// The binary digits of a fence that count the starts of one number.
 pub(crate) const FENCE_BITS: u32 = 21;
@@ -70,7 +70,7 @@ const FILE_BYTES: usize = 16;
 
 impl Highest {
     pub(super) fn open(store: &Path) -> Highest {
-        let mut file = ledger::open(&ledger::beside(store, "-boot")).ok();
+        let mut file = sqlite::open(&sqlite::beside(store, "-boot")).ok();
         let number = file.as_mut().and_then(|file| {
             let mut bytes = Vec::new();
             file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;

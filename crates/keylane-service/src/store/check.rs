@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keylane_stream::ledger::{self, Lock};
+use keylane_stream::sqlite::{self, Lock};
 use rusqlite::Connection;
 use serde::Deserialize;
 
@@ -42,7 +42,7 @@ impl Store {
         let path = path.as_ref().canonicalize().map_err(OpenError::io("find the store"))?;
         let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let reading = OpenError::reading(&path);
-        let connection = ledger::reader(&path).map_err(|error| reading(error.into()))?;
+        let connection = sqlite::reader(&path).map_err(|error| reading(error.into()))?;
         LAYOUT.preview(&connection).map_err(|error| reading(error.into()))?;
         examine(&connection, &path)?;
         let mut report = check_all(&connection).map_err(&reading)?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use keylane_stream::ledger::Trouble;
+use keylane_stream::sqlite::SqliteError;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::alias;
@@ -65,7 +65,7 @@ impl<'a> Draft<'a> {
         mut self,
         requests: &[Request],
         sweep: Option<JobNumber>,
-    ) -> Result<Written, Trouble> {
+    ) -> Result<Written, SqliteError> {
         let mut answers = Vec::with_capacity(requests.len());
         let commit = self.state.meta.commits + 1;
         for request in requests {
@@ -92,7 +92,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Why these cannot be done, if so. Looked at before any of them is, so that none is if one cannot be.
-    fn refusal(&mut self, changes: &[Change]) -> Result<Option<WriteError>, Trouble> {
+    fn refusal(&mut self, changes: &[Change]) -> Result<Option<WriteError>, SqliteError> {
         // A job that these reopen takes outcomes, whatever it was before.
         let mut reopened = None;
         let aside = changes.iter().find_map(|change| match change {
@@ -163,7 +163,7 @@ impl<'a> Draft<'a> {
         job: JobNumber,
         number: Option<u32>,
         even_if_over: bool,
-    ) -> Result<Option<WriteError>, Trouble> {
+    ) -> Result<Option<WriteError>, SqliteError> {
         Ok(match self.state.job(self.connection, job)? {
             None => Some(WriteError::NoSuchJob { job }),
             Some(Known { state, .. }) if state.is_final() && !even_if_over => {
@@ -179,7 +179,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn refuses(&mut self, accept: &Accept) -> Result<Option<WriteError>, Trouble> {
+    fn refuses(&mut self, accept: &Accept) -> Result<Option<WriteError>, SqliteError> {
         if let Some(failed) = accept.upload.failure() {
             return Ok(Some(failed));
         }
@@ -198,7 +198,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The job's place in the order, if one enters it.
-    fn do_all(&mut self, changes: &[Change]) -> Result<Option<u64>, Trouble> {
+    fn do_all(&mut self, changes: &[Change]) -> Result<Option<u64>, SqliteError> {
         let mut entered = None;
         for change in changes {
             match change {
@@ -286,7 +286,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Subtasks of a job that was accepted before enter the order now, perhaps more than it had.
-    fn enter(&mut self, job: JobNumber, total: Option<u32>) -> Result<u64, Trouble> {
+    fn enter(&mut self, job: JobNumber, total: Option<u32>) -> Result<u64, SqliteError> {
         let entered = self.state.enter();
         tables::reform(self.connection, job, |fixed| {
             fixed.entered = entered;

@@ -2,7 +2,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use keylane_stream::ledger::{self, LockError, MarkError, Refusal};
+use keylane_stream::sqlite::{self, HighWaterMarkError, LockError, WriteRefused};
 use rusqlite::types::FromSqlError;
 
 use super::outcome::OutcomePlace;
@@ -155,12 +155,12 @@ pub enum WriteError {
     },
 }
 
-impl From<&Refusal> for WriteError {
-    fn from(refusal: &Refusal) -> Self {
-        match refusal {
-            Refusal::Full => WriteError::Full,
-            Refusal::Busy => WriteError::Busy,
-            Refusal::Failed(cause) => WriteError::Failed { cause: Arc::clone(cause) },
+impl From<&WriteRefused> for WriteError {
+    fn from(refused: &WriteRefused) -> Self {
+        match refused {
+            WriteRefused::Full => WriteError::Full,
+            WriteRefused::Busy => WriteError::Busy,
+            WriteRefused::Failed(cause) => WriteError::Failed { cause: Arc::clone(cause) },
         }
     }
 }
@@ -516,7 +516,7 @@ pub enum ImportError {
 
 impl From<rusqlite::Error> for ReadError {
     fn from(error: rusqlite::Error) -> Self {
-        match ledger::failure(&error) {
+        match sqlite::failure(&error) {
             (true, why) => ReadError::Damaged(Damage::File { why }),
             (false, why) => ReadError::Sqlite { why: why.into() },
         }
@@ -553,11 +553,11 @@ impl OpenError {
     }
 }
 
-impl From<MarkError> for OpenError {
-    fn from(error: MarkError) -> Self {
+impl From<HighWaterMarkError> for OpenError {
+    fn from(error: HighWaterMarkError) -> Self {
         match error {
-            MarkError::Damaged(path) => OpenError::Damaged(Damage::Mark { path }),
-            MarkError::Io { doing, source } => OpenError::Io { doing, source },
+            HighWaterMarkError::Damaged(path) => OpenError::Damaged(Damage::Mark { path }),
+            HighWaterMarkError::Io { doing, source } => OpenError::Io { doing, source },
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use keylane::admit::OwnedPermit;
-use keylane_stream::ledger::{self, LayoutError, Lock, Mark, Readers};
+use keylane_stream::sqlite::{self, HighWaterMark, LayoutError, Lock, ReaderPool};
 use rusqlite::{Connection, ErrorCode};
 
 use super::boot::{self, Highest};
@@ -87,7 +87,7 @@ struct Core {
     shared: Arc<Shared>,
     cache: Cache,
     ended: EndedCache,
-    readers: Arc<Readers>,
+    readers: Arc<ReaderPool>,
     /// Whether there was no room, when it was opened, to write that it is open.
     opened_full: bool,
     /// Until it is joined.
@@ -190,7 +190,7 @@ impl Store {
         settings: &Settings,
     ) -> Result<(Store, Recovered), OpenError> {
         let path =
-            ledger::resolved(path.as_ref()).map_err(OpenError::io("find the store's folder"))?;
+            sqlite::resolved(path.as_ref()).map_err(OpenError::io("find the store's folder"))?;
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
@@ -216,7 +216,7 @@ impl Store {
             }
             _ => {}
         }
-        ledger::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
+        sqlite::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
 
         let opened = Opened { boot: meta.boot, unfinished: count };
         let state = State::load(&connection, opened).map_err(&reading)?;
@@ -240,7 +240,7 @@ impl Store {
             loose,
             resting: false,
             opened,
-            readers: Arc::new(Readers::new(&path)),
+            readers: Arc::new(ReaderPool::new(&path)),
             path: path.clone(),
             most_bytes: settings.most_bytes,
             is_log_stale: false,
@@ -392,7 +392,7 @@ impl Store {
     /// How many bytes it has on the disk: its file, and SQLite's log beside it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        ledger::bytes_on_disk(&self.core.path)
+        sqlite::bytes_on_disk(&self.core.path)
     }
 
     /// Whether others than the owner may read its file.
@@ -486,7 +486,7 @@ const MOST_STATEMENTS: usize = 64;
 
 /// The file, and what it knows of itself from the last time.
 fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), OpenError> {
-    let mut connection = ledger::writer(path, settings.most_bytes).map_err(sqlite(path))?;
+    let mut connection = sqlite::writer(path, settings.most_bytes).map_err(sqlite(path))?;
     connection.set_prepared_statement_cache_capacity(MOST_STATEMENTS);
     LAYOUT.prepare(&mut connection).map_err(sqlite(path))?;
     examine(&connection, path)?;
@@ -552,15 +552,15 @@ fn unfinished(
 /// The mark's file begins with this.
 const MARK: [u8; 4] = *b"KLM2";
 
-fn open_mark(path: &Path, was: &Meta) -> Result<Mark, OpenError> {
-    let (mark, acknowledged) = Mark::open(path, MARK, was.id)?;
+fn open_mark(path: &Path, was: &Meta) -> Result<HighWaterMark, OpenError> {
+    let (mark, acknowledged) = HighWaterMark::open(path, MARK, was.id)?;
     all_there(was, acknowledged, mark.path())?;
     Ok(mark)
 }
 
 /// As opening the store does, without a change.
 pub(super) fn look_at_mark(path: &Path, was: &Meta) -> Result<(), OpenError> {
-    let (mark, acknowledged) = Mark::look(path, MARK, was.id)?;
+    let (mark, acknowledged) = HighWaterMark::look(path, MARK, was.id)?;
     all_there(was, acknowledged, &mark)
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use keylane_stream::ledger::{self, Lock};
+use keylane_stream::sqlite::{self, Lock};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
@@ -65,17 +65,17 @@ impl Store {
         let from = from.as_ref().canonicalize().map_err(OpenError::io("find the store"))?;
         let _lock = Lock::take(&from).map_err(OpenError::locked(&from))?;
         let reading = OpenError::reading(&from);
-        let source = ledger::reader(&from).map_err(|error| reading(error.into()))?;
+        let source = sqlite::reader(&from).map_err(|error| reading(error.into()))?;
         LAYOUT.preview(&source).map_err(|error| reading(error.into()))?;
         examine(&source, &from)?;
         let to =
-            ledger::resolved(to.as_ref()).map_err(OpenError::io("find the new store's folder"))?;
+            sqlite::resolved(to.as_ref()).map_err(OpenError::io("find the new store's folder"))?;
         if fs::symlink_metadata(&to).is_ok() {
             return Err(SalvageError::Exists { path: to });
         }
-        let part = Part(ledger::beside(&to, "-part"));
+        let part = Part(sqlite::beside(&to, "-part"));
         part.remove();
-        let file = ledger::create_new(&part.0).map_err(OpenError::io("make the new store"))?;
+        let file = sqlite::create_new(&part.0).map_err(OpenError::io("make the new store"))?;
         let salvaged = {
             let target = new_store(&part.0)?;
             Salvage::new(&source, &target).all(now_ms)?
@@ -83,7 +83,7 @@ impl Store {
         file.sync_all().map_err(OpenError::io("sync the new store"))?;
         drop(file);
         part.rename(&to)?;
-        ledger::sync_folder(&to).map_err(OpenError::io("sync the new store's folder"))?;
+        sqlite::sync_folder(&to).map_err(OpenError::io("sync the new store's folder"))?;
         Ok(salvaged)
     }
 }

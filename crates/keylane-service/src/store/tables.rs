@@ -1,6 +1,6 @@
 //! The tables, and the rows that more than one part of the store reads or writes.
 
-use keylane_stream::ledger::{Layout, Trouble};
+use keylane_stream::sqlite::{Layout, SqliteError};
 use rusqlite::{Connection, Row, params};
 
 use super::change::Accept;
@@ -289,14 +289,14 @@ pub(super) fn reform(
     connection: &Connection,
     job: JobNumber,
     change: impl FnOnce(&mut Fixed),
-) -> Result<(), Trouble> {
+) -> Result<(), SqliteError> {
     let number = job.0.cast_signed();
     let mut find =
         connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
     let mut rows = find.query([number])?;
     let Some(row) = rows.next()? else { return Ok(()) };
     let (_, mut fixed, _, mut has_chunk) =
-        job_of(row).map_err(|error| Trouble::Broken(error.to_string().into()))?;
+        job_of(row).map_err(|error| SqliteError::Broken(error.to_string().into()))?;
     drop(rows);
     let had = fixed.total;
     change(&mut fixed);

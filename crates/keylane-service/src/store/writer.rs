@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use keylane_stream::ledger::{self, Carry, Ledger, Lock, Mark, Readers, Refusal, Trouble};
+use keylane_stream::sqlite::{
+    self, Checkpoint, GroupCommit, HighWaterMark, Lock, ReaderPool, SqliteError, WriteRefused,
+};
 use rusqlite::Connection;
 
 use super::boot::Highest;
@@ -22,7 +24,7 @@ const MAX_LOG_BEYOND: u64 = 16 * 1024 * 1024;
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) state: State,
-    pub(super) mark: Mark,
+    pub(super) mark: HighWaterMark,
     pub(super) highest_boot: Highest,
     pub(super) shared: Arc<Shared>,
     /// Jobs whose parts are to be removed, a few in each transaction.
@@ -32,7 +34,7 @@ pub(super) struct Writer {
     /// What was to be said in the file when it was opened.
     pub(super) opened: Opened,
     /// Paused while the log is reset.
-    pub(super) readers: Arc<Readers>,
+    pub(super) readers: Arc<ReaderPool>,
     /// The file, and how large it and its log may become together.
     pub(super) path: PathBuf,
     pub(super) most_bytes: Option<u64>,
@@ -59,7 +61,7 @@ impl Writer {
     pub(super) fn run(mut self) {
         let farewell = Farewell(Arc::clone(&self.shared));
         self.shared.queue.is_mine();
-        ledger::run(&mut self);
+        sqlite::run(&mut self);
         if self.shared.failure().is_none() {
             self.close();
         }
@@ -76,34 +78,34 @@ impl Writer {
         meta.clean = self.shared.goes_on.load(Ordering::Relaxed);
         meta.numbers = self.shared.next_number();
         meta.entered = self.state.next_entered;
-        let said = ledger::begin(&self.connection).and_then(|()| {
+        let said = sqlite::begin(&self.connection).and_then(|()| {
             meta.put(&self.connection)?;
             Ok(self.connection.execute_batch("COMMIT")?)
         });
         if said.is_ok() {
-            let _ = ledger::checkpoint(&self.connection, Carry::All);
+            let _ = sqlite::checkpoint(&self.connection, Checkpoint::Full);
         }
     }
 
     /// The file and its log are to stay within their bound together. SQLite sees to it that the file alone does, so with
     /// an empty log they do.
-    fn keep_to_bound(&mut self) -> Result<(), Trouble> {
+    fn keep_to_bound(&mut self) -> Result<(), SqliteError> {
         let Some(most) = self.most_bytes else { return Ok(()) };
-        if ledger::bytes_on_disk(&self.path) <= most {
+        if sqlite::bytes_on_disk(&self.path) <= most {
             return Ok(());
         }
-        self.checkpoint(Carry::Reset)?;
-        match ledger::bytes_on_disk(&self.path) <= most.saturating_add(MAX_LOG_BEYOND) {
+        self.checkpoint(Checkpoint::Reset)?;
+        match sqlite::bytes_on_disk(&self.path) <= most.saturating_add(MAX_LOG_BEYOND) {
             true => Ok(()),
-            false => Err(Trouble::Full),
+            false => Err(SqliteError::Full),
         }
     }
 
     /// Takes back what was not committed, and what was to be known of it.
-    fn take_back(&mut self) -> Result<(), Trouble> {
-        ledger::roll_back(&self.connection)?;
+    fn take_back(&mut self) -> Result<(), SqliteError> {
+        sqlite::roll_back(&self.connection)?;
         self.state = State::load(&self.connection, self.opened)
-            .map_err(|error| Trouble::Broken(error.to_string().into()))?;
+            .map_err(|error| SqliteError::Broken(error.to_string().into()))?;
         Ok(())
     }
 
@@ -122,7 +124,7 @@ impl Writer {
     }
 }
 
-impl Ledger for Writer {
+impl GroupCommit for Writer {
     type Request = Request;
     type Answers = Written;
 
@@ -140,15 +142,15 @@ impl Ledger for Writer {
         request.changes.iter().map(Change::bytes).sum()
     }
 
-    fn write(&mut self, requests: &[Request]) -> Result<Written, Trouble> {
+    fn write(&mut self, requests: &[Request]) -> Result<Written, SqliteError> {
         self.keep_to_bound()?;
-        ledger::begin(&self.connection)?;
+        sqlite::begin(&self.connection)?;
         let sweep = self.loose.front().copied().filter(|_| !self.resting);
         match Draft::new(&self.connection, &mut self.state).write_all(requests, sweep) {
             Ok(written) => Ok(written),
-            Err(trouble) => {
+            Err(error) => {
                 self.take_back()?;
-                Err(trouble)
+                Err(error)
             }
         }
     }
@@ -179,9 +181,9 @@ impl Ledger for Writer {
         self.shared.after_commit.call();
     }
 
-    fn refuse(&mut self, requests: Vec<Request>, refusal: &Refusal) {
+    fn refuse(&mut self, requests: Vec<Request>, refused: &WriteRefused) {
         self.resting = true;
-        let error = WriteError::from(refusal);
+        let error = WriteError::from(refused);
         for request in requests {
             self.abandon(&request.changes);
             for change in &request.changes {
@@ -203,13 +205,13 @@ impl Ledger for Writer {
 
     fn log_bytes(&self) -> u64 {
         // What cannot be looked at is noticed by the next transaction.
-        ledger::log_bytes(&self.connection).unwrap_or(0)
+        sqlite::log_bytes(&self.connection).unwrap_or(0)
     }
 
-    fn checkpoint(&mut self, carry: Carry) -> Result<(), Trouble> {
-        let _pause = (carry == Carry::Reset).then(|| self.readers.pause());
-        self.is_log_stale &= carry == Carry::Some;
-        Ok(ledger::checkpoint(&self.connection, carry)?)
+    fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
+        let _pause = (mode == Checkpoint::Reset).then(|| self.readers.pause());
+        self.is_log_stale &= mode == Checkpoint::Passive;
+        Ok(sqlite::checkpoint(&self.connection, mode)?)
     }
 
     fn is_log_stale(&self) -> bool {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use keylane_stream::Record;
 use keylane_stream::consumer::{Builder, Consumer, StartError};
-use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Settings};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSink, KafkaSource};
 use keylane_testkit::Broker;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -61,7 +61,7 @@ impl Stage {
     /// Makes a topic and fills it with records that have these keys, their numbers as payload.
     pub(crate) fn fill(&self, topic: &str, partitions: i32, keys: impl Iterator<Item = u64>) {
         self.create(topic, partitions);
-        let sink = KafkaSink::new(&Client::new(&*self.brokers)).unwrap();
+        let sink = KafkaSink::new(&ClientSettings::new(&*self.brokers)).unwrap();
         let records: Vec<_> = (0..)
             .zip(keys)
             .map(|(number, key): (u64, _)| Record::new(key.to_string(), number.to_string()))
@@ -72,8 +72,8 @@ impl Stage {
     }
 
     pub(crate) fn source(&self, topic: &str) -> KafkaSource {
-        let client = Client::new(&*self.brokers);
-        KafkaSource::join(Settings::new(client, [topic], self.new_group())).unwrap()
+        let client = ClientSettings::new(&*self.brokers);
+        KafkaSource::join(KafkaSettings::new(client, [topic], self.new_group())).unwrap()
     }
 
     /// Has a consumer handle all records of a topic, so many at a time.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use keylane_stream::Record;
 use keylane_stream::consumer::{Attempt, Consumer, Failure};
-use keylane_stream::kafka::{Client, KafkaSink};
+use keylane_stream::kafka::{ClientSettings, KafkaSink};
 
 use crate::stage::{Stage, random};
 
@@ -94,7 +94,7 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Waited>, Durat
         thread::sleep(Duration::from_millis(5));
     }
     let before = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let sink = KafkaSink::new(&Client::new(&*stage.brokers).set("linger.ms", "1")).unwrap();
+    let sink = KafkaSink::new(&ClientSettings::new(&*stage.brokers).set("linger.ms", "1")).unwrap();
     let sent = send(&sink, &topic, seconds, begin);
     let after = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     free.store(true, Ordering::Release);

@@ -17,7 +17,7 @@ use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus};
 use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
 use super::{Pool, ShutdownReport, StopReason, StoppedKey};
-use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
 use crate::{Partition, Position};
 
 /// The longest that the source is left alone: it has to keep in touch with a broker.
@@ -88,7 +88,7 @@ pub(super) struct Coordinator {
     /// Before that no transaction is cut again that could not be.
     begin_commit_after: Instant,
     polled_at: Instant,
-    events: Vec<Event>,
+    events: Vec<SourceEvent>,
     /// Empty but while it is read.
     worker_events: Vec<WorkerEvent>,
     /// Empty but while records are taken on.
@@ -315,7 +315,7 @@ impl Coordinator {
 
     fn commit_due(&mut self) {
         let now = Instant::now();
-        if self.source.commits_together() {
+        if self.source.is_transactional() {
             return self.commit_transaction(now);
         }
         let CoordinatorConfig { commit_every, commit_after, .. } = self.config;
@@ -341,7 +341,7 @@ impl Coordinator {
         if self.next_transaction().is_none_or(|due| now < due) {
             return;
         }
-        if !self.source.cut() {
+        if !self.source.begin_commit() {
             self.begin_commit_after = now + BEGIN_COMMIT_RETRY_INTERVAL;
             return;
         }
@@ -349,7 +349,7 @@ impl Coordinator {
         self.read_events();
         if self.tainted {
             self.aborting = true;
-            return self.source.abort();
+            return self.source.abort_transaction();
         }
         let state = self.slots.iter_mut().flatten();
         let commits = state.filter_map(|state| {
@@ -363,7 +363,7 @@ impl Coordinator {
     /// When progress is stored next, if nothing happens before. What waits for the answer to another commit has
     /// no such time, for the answer is an event.
     fn next_commit(&self) -> Option<Instant> {
-        if self.source.commits_together() {
+        if self.source.is_transactional() {
             return self.next_transaction();
         }
         self.partitions().filter_map(|state| self.commit_due_at(state)).min()
@@ -464,7 +464,7 @@ impl Coordinator {
                 now
             }
             // The cut has its own time.
-            RevocationStage::Committing { deadline } if self.source.commits_together() => deadline,
+            RevocationStage::Committing { deadline } if self.source.is_transactional() => deadline,
             RevocationStage::Committing { deadline } => self
                 .of(revocation)
                 .filter_map(PartitionState::committable_at)
@@ -508,7 +508,7 @@ impl Coordinator {
 
     /// Whether their last progress is stored; sees to it that it becomes so.
     fn is_committed(&mut self, slots: &[usize], now: Instant) -> bool {
-        let together = self.source.commits_together();
+        let together = self.source.is_transactional();
         let mut commits = Vec::new();
         let mut saved = true;
         for slot in slots {
@@ -605,31 +605,34 @@ impl Coordinator {
 
     fn handle_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
-        let moves = |event: &Event| {
-            matches!(event, Event::Assigned(_) | Event::Revoked(_) | Event::Lost(_))
+        let moves = |event: &SourceEvent| {
+            matches!(
+                event,
+                SourceEvent::Assigned(_) | SourceEvent::Revoked(_) | SourceEvent::Lost(_)
+            )
         };
         self.counts.rebalances += u64::from(events.iter().any(moves));
         for event in events.drain(..) {
             match event {
-                Event::Assigned(assigned) => self.assigned(&assigned),
-                Event::Records { partition, records } => {
+                SourceEvent::Assigned(assigned) => self.assigned(&assigned),
+                SourceEvent::Records { partition, records } => {
                     self.with(&partition, |state| state.push_records(records));
                 }
-                Event::Reached { partition, position } => {
+                SourceEvent::Reached { partition, position } => {
                     self.with(&partition, |state| state.reached(position));
                 }
-                Event::Missed { positions, .. } => self.counts.missed += positions,
-                Event::Exhausted(partition) => {
+                SourceEvent::Missed { positions, .. } => self.counts.missed += positions,
+                SourceEvent::Exhausted(partition) => {
                     self.with(&partition, |state| state.exhausted = true);
                 }
-                Event::Committed { partition, result } => self.committed(&partition, result),
-                Event::Revoked(partitions) => self.revoked(partitions),
-                Event::Lost(partitions) => self.lost(&partitions),
-                Event::Aborted => {
+                SourceEvent::Committed { partition, result } => self.committed(&partition, result),
+                SourceEvent::Revoked(partitions) => self.revoked(partitions),
+                SourceEvent::Lost(partitions) => self.lost(&partitions),
+                SourceEvent::Aborted => {
                     self.tainted = false;
                     self.aborting = false;
                 }
-                Event::Notice(text) => self.emit(&ConsumerEvent::Source(text)),
+                SourceEvent::Notice(text) => self.emit(&ConsumerEvent::Source(text)),
             }
         }
         self.events = events;

@@ -58,7 +58,7 @@ pub struct StoppedKey {
 pub enum StopReason {
     /// Somebody has asked for it.
     Asked,
-    /// All partitions have [ended](crate::source::Event::Exhausted), and all that could be done is done.
+    /// All partitions have [ended](crate::source::SourceEvent::Exhausted), and all that could be done is done.
     Exhausted,
     /// A record's last attempt has failed, and the policy says that everything stops.
     Failed {

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use super::attempt::Ack;
 use crate::Record;
-use crate::sink::{self, OutputOwner, Sink, SinkError};
+use crate::sink::{self, OutputCallback, Sink, SinkError};
 
 /// From how many records on no others join those that are written together.
 const WRITE_BATCH_RECORDS: usize = 4096;
@@ -88,12 +88,12 @@ struct PendingOutput {
 }
 
 impl PendingOutput {
-    fn into_sink(self) -> sink::Output {
-        sink::Output::new(self.records, self.ack)
+    fn into_sink(self) -> sink::HandlerOutput {
+        sink::HandlerOutput::new(self.records, self.ack)
     }
 }
 
-impl OutputOwner for Ack {
+impl OutputCallback for Ack {
     fn is_wanted(&self) -> bool {
         self.is_current()
     }

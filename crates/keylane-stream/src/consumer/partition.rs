@@ -14,7 +14,7 @@ use super::ordering::{LaneId, LaneOf, OrderBy, UnkeyedPolicy};
 use super::status::{PartitionStatus, PauseReason, PendingRecord, WaitReason};
 use super::worker_event::{FailedAttempt, FailureAction};
 use crate::source::{Assigned, CommitError};
-use crate::tracker::{MapLimit, Progress, Taken, Tracker};
+use crate::tracker::{MapLimit, Progress, TakeOutcome, Tracker};
 use crate::{Delivered, Position};
 
 /// What a record takes in memory beside stopped_lane bytes, roughly.
@@ -237,13 +237,13 @@ impl PartitionState {
                 Some(BufferItem::Reached(position)) => self.skip_to(position),
                 Some(BufferItem::Record(delivered)) => {
                     match self.tracker.take(delivered.position) {
-                        Taken::New => {
+                        TakeOutcome::New => {
                             if let Some(admitted) = self.enter(delivered, (order, unkeyed), now) {
                                 each(admitted);
                             }
                         }
-                        Taken::Done => repeated += 1,
-                        Taken::InFlight => {}
+                        TakeOutcome::Done => repeated += 1,
+                        TakeOutcome::InFlight => {}
                     }
                 }
             }
@@ -437,7 +437,7 @@ impl PartitionState {
 
     /// The map was too long for where it is stored: makes do with half of it.
     fn shorten_map(&mut self) {
-        let half = (self.limit.get() / 2).max(MapLimit::LEAST);
+        let half = (self.limit.get() / 2).max(MapLimit::MIN_CHARACTERS);
         self.limit = MapLimit::characters(half).unwrap_or(self.limit);
         self.tracker.set_limit(self.limit);
     }

@@ -19,10 +19,10 @@ use std::time::{Duration, SystemTime};
 use crate::{Delivered, Position, Record, leb128};
 
 /// How many records a chunk has at most: a read of one record reads its chunk.
-pub(super) const MOST_RECORDS: usize = 1024;
+pub(super) const MAX_RECORDS: usize = 1024;
 
 /// At how many bytes a chunk is full. One larger record is a chunk of its own.
-pub(super) const FULL_BYTES: usize = 256 * 1024;
+pub(super) const TARGET_BYTES: usize = 256 * 1024;
 
 /// The length of a value that is null: no value has as many bytes.
 const NULL: u64 = i64::MAX as u64;
@@ -37,8 +37,8 @@ pub(super) struct Segment {
 impl Segment {
     /// Whether this many more records and bytes belong in the next chunk.
     pub(super) fn is_full_for(&self, count: u64, bytes: usize) -> bool {
-        let crowded = self.count + count > MOST_RECORDS as u64;
-        self.count > 0 && (crowded || self.bytes.len() + bytes > FULL_BYTES)
+        let crowded = self.count + count > MAX_RECORDS as u64;
+        self.count > 0 && (crowded || self.bytes.len() + bytes > TARGET_BYTES)
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
         let small = vec![Record::new("a", "b"); 2500];
         let counts: Vec<_> = segments(&small).iter().map(|segment| segment.count).collect();
         assert_eq!(counts, [1024, 1024, 452]);
-        let large = Record::without_key(vec![0; FULL_BYTES + 1]);
+        let large = Record::without_key(vec![0; TARGET_BYTES + 1]);
         let mixed = [small[0].clone(), large, small[1].clone()];
         assert_eq!(
             segments(&mixed).iter().map(|segment| segment.count).collect::<Vec<_>>(),

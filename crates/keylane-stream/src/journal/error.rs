@@ -3,12 +3,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Position;
-use crate::ledger::{self, LockError, MarkError};
+use crate::sqlite::{self, HighWaterMarkError, LockError};
 
 /// Why a journal was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum JournalOpenError {
     /// It is open already, here or in another process. In one process it is shared by cloning.
     #[error("{} is in use{}", path.display(), by.map(|by| format!(" by process {by}")).unwrap_or_default())]
     InUse {
@@ -69,7 +69,7 @@ pub enum WriteError {
         "the disk, or the size that the journal may have, is full; make room, and go on from here"
     )]
     Full,
-    /// The records of one call take more than [`Journal::MOST_BYTES`](super::Journal::MOST_BYTES).
+    /// The records of one call take more than [`Journal::MAX_BYTES`](super::Journal::MAX_BYTES).
     #[error("{bytes} bytes at once are more than a journal takes")]
     TooLarge {
         /// How many bytes they take.
@@ -177,28 +177,28 @@ impl std::fmt::Display for Damage {
 
 impl From<rusqlite::Error> for ReadError {
     fn from(error: rusqlite::Error) -> Self {
-        match ledger::failure(&error) {
+        match sqlite::failure(&error) {
             (true, why) => ReadError::Damaged(Damage::File { why }),
             (false, why) => ReadError::Sqlite { why: why.into() },
         }
     }
 }
 
-impl OpenError {
+impl JournalOpenError {
     /// Why a journal was not locked.
-    pub(super) fn locked(path: &Path) -> impl FnOnce(LockError) -> OpenError {
+    pub(super) fn locked(path: &Path) -> impl FnOnce(LockError) -> JournalOpenError {
         move |error| match error {
-            LockError::InUse(by) => OpenError::InUse { path: path.to_owned(), by },
-            LockError::Io { doing, source } => OpenError::Io { doing, source },
+            LockError::InUse(by) => JournalOpenError::InUse { path: path.to_owned(), by },
+            LockError::Io { doing, source } => JournalOpenError::Io { doing, source },
         }
     }
 }
 
-impl From<MarkError> for OpenError {
-    fn from(error: MarkError) -> Self {
+impl From<HighWaterMarkError> for JournalOpenError {
+    fn from(error: HighWaterMarkError) -> Self {
         match error {
-            MarkError::Damaged(path) => OpenError::Damaged(Damage::Mark { path }),
-            MarkError::Io { doing, source } => OpenError::Io { doing, source },
+            HighWaterMarkError::Damaged(path) => JournalOpenError::Damaged(Damage::Mark { path }),
+            HighWaterMarkError::Io { doing, source } => JournalOpenError::Io { doing, source },
         }
     }
 }

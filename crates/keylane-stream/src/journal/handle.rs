@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 use rusqlite::Connection;
 
 use super::chunk;
-use super::error::{OpenError, ReadError, WriteError};
+use super::error::{JournalOpenError, ReadError, WriteError};
 use super::read;
-use super::store::{Done, Store, Work};
-use super::writer::{Request, Shared, Writer};
-use super::{Outline, Report, Retain, Settings};
-use crate::ledger::{self, Lock, Mark, Readers};
+use super::store::{JournalStore, WriteOp, WriteResult};
+use super::writer::{JournalRequest, JournalShared, JournalWriter};
+use super::{CheckReport, JournalInfo, JournalSettings, Retain};
+use crate::sqlite::{self, HighWaterMark, Lock, ReaderPool};
 use crate::tracker::Progress;
 use crate::{Delivered, Position, Record};
 
@@ -33,7 +33,7 @@ use crate::{Delivered, Position, Record};
 /// # Examples
 /// ```
 /// use keylane_stream::journal::Journal;
-/// use keylane_stream::tracker::{MapLimit, Taken, Tracker};
+/// use keylane_stream::tracker::{MapLimit, TakeOutcome, Tracker};
 /// use keylane_stream::{Position, Record};
 ///
 /// let folder = tempfile::tempdir()?;
@@ -46,7 +46,7 @@ use crate::{Delivered, Position, Record};
 ///     None => Tracker::new(journal.begin()?, MapLimit::JOURNAL),
 /// };
 /// for delivered in journal.read(tracker.watermark(), 100)? {
-///     if tracker.take(delivered.position) == Taken::New {
+///     if tracker.take(delivered.position) == TakeOutcome::New {
 ///         // … handle it …
 ///         tracker.complete(delivered.position)?;
 ///     }
@@ -57,14 +57,14 @@ use crate::{Delivered, Position, Record};
 /// ```
 #[derive(Clone)]
 pub struct Journal {
-    core: Arc<Core>,
+    inner: Arc<JournalInner>,
 }
 
-struct Core {
+struct JournalInner {
     path: PathBuf,
     id: [u8; 16],
-    shared: Arc<Shared>,
-    readers: Arc<Readers>,
+    shared: Arc<JournalShared>,
+    readers: Arc<ReaderPool>,
     /// Until it is joined.
     writer: Option<JoinHandle<()>>,
 }
@@ -74,14 +74,14 @@ struct Core {
 /// Dropped, it takes nothing back: they are written all the same.
 #[derive(Debug)]
 #[must_use = "only when it says so are the records on the disk"]
-pub struct Pending {
-    reply: mpsc::Receiver<Result<Done, WriteError>>,
-    shared: Arc<Shared>,
+pub struct PendingAppend {
+    reply: mpsc::Receiver<Result<WriteResult, WriteError>>,
+    shared: Arc<JournalShared>,
 }
 
 impl Journal {
     /// How many bytes one call may append, and so how large a record may be.
-    pub const MOST_BYTES: usize = 64 * 1024 * 1024;
+    pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 
     /// Opens a journal, and makes it if there is none.
     ///
@@ -92,30 +92,33 @@ impl Journal {
     /// # Errors
     /// If it is open already, is no journal, is damaged where it begins or ends, lacks records that
     /// were acknowledged, or cannot be opened.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        Self::open_with(path, &Settings::default())
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, JournalOpenError> {
+        Self::open_with(path, &JournalSettings::default())
     }
 
     /// As [`open`](Self::open), with settings.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_with(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, OpenError> {
-        let io = |doing| move |source| OpenError::Io { doing, source };
-        let path = ledger::resolved(path.as_ref()).map_err(io("find the journal's folder"))?;
-        let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
-        let store = Store::open(&path, settings)?;
-        let (mut mark, acknowledged) = Mark::open(&path, *b"KLM1", store.id())?;
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        settings: &JournalSettings,
+    ) -> Result<Self, JournalOpenError> {
+        let io = |doing| move |source| JournalOpenError::Io { doing, source };
+        let path = sqlite::resolved(path.as_ref()).map_err(io("find the journal's folder"))?;
+        let lock = Lock::take(&path).map_err(JournalOpenError::locked(&path))?;
+        let store = JournalStore::open(&path, settings)?;
+        let (mut mark, acknowledged) = HighWaterMark::open(&path, *b"KLM1", store.id())?;
         if let Some(acknowledged) = acknowledged.filter(|number| *number > store.next().get()) {
             let acknowledged = Position::new(acknowledged.min(Position::END.get()));
             let (from, mark) = (store.next(), mark.path().to_owned());
-            return Err(OpenError::Lost { from, acknowledged, mark });
+            return Err(JournalOpenError::Lost { from, acknowledged, mark });
         }
         mark.set(store.next().get()).map_err(io("write the mark"))?;
-        ledger::sync_folder(&path).map_err(io("sync the folder"))?;
-        let (id, shared) = (store.id(), Arc::new(Shared::new(store.next())));
-        let readers = Arc::new(Readers::new(&path));
-        let writer = Writer {
+        sqlite::sync_folder(&path).map_err(io("sync the folder"))?;
+        let (id, shared) = (store.id(), Arc::new(JournalShared::new(store.next())));
+        let readers = Arc::new(ReaderPool::new(&path));
+        let writer = JournalWriter {
             store,
             mark,
             shared: Arc::clone(&shared),
@@ -126,7 +129,9 @@ impl Journal {
             .name("keylane-journal".into())
             .spawn(move || writer.run())
             .map_err(io("start the writer"))?;
-        Ok(Journal { core: Arc::new(Core { path, id, shared, readers, writer: Some(writer) }) })
+        Ok(Journal {
+            inner: Arc::new(JournalInner { path, id, shared, readers, writer: Some(writer) }),
+        })
     }
 
     /// Appends a record, and returns its position when it is on the disk.
@@ -153,12 +158,12 @@ impl Journal {
     ///
     /// # Errors
     /// If they are too many at once, or the journal has failed.
-    pub fn append_later(&self, records: &[Record]) -> Result<Pending, WriteError> {
+    pub fn append_later(&self, records: &[Record]) -> Result<PendingAppend, WriteError> {
         let bytes = records.iter().map(chunk::length).sum();
-        if bytes > Self::MOST_BYTES {
+        if bytes > Self::MAX_BYTES {
             return Err(WriteError::TooLarge { bytes });
         }
-        self.submit(Work::Append(chunk::segments(records)))
+        self.submit(WriteOp::Append(chunk::segments(records)))
     }
 
     /// Commits the progress of a consumer group, and returns when it is on the disk.
@@ -167,9 +172,9 @@ impl Journal {
     /// If the group has committed a higher watermark, if it is about records that do not exist, or if
     /// it was not written.
     pub fn commit(&self, group: &str, progress: &Progress) -> Result<(), WriteError> {
-        let map = progress.encode(&read::stream(&self.core.id, group));
+        let map = progress.encode(&read::stream(&self.inner.id, group));
         let (watermark, end) = (progress.watermark(), progress.end());
-        let work = Work::Commit { group: group.to_owned(), watermark, end, map };
+        let work = WriteOp::Commit { group: group.to_owned(), watermark, end, map };
         self.submit(work)?.answer().map(drop)
     }
 
@@ -179,8 +184,8 @@ impl Journal {
     /// # Errors
     /// If that was not written.
     pub fn forget(&self, group: &str) -> Result<bool, WriteError> {
-        let answer = self.submit(Work::Forget { group: group.to_owned() })?.answer()?;
-        Ok(answer == Done::Forgotten(true))
+        let answer = self.submit(WriteOp::Forget { group: group.to_owned() })?.answer()?;
+        Ok(answer == WriteResult::Forgotten(true))
     }
 
     /// Removes the oldest records as far as is wanted, and returns where the journal begins then. It
@@ -198,20 +203,20 @@ impl Journal {
             other => other,
         };
         loop {
-            match self.submit(Work::Retain(what))?.answer()? {
-                Done::Retained(begin, false) => return Ok(begin),
-                Done::Retained(_, true) => {}
+            match self.submit(WriteOp::Retain(what))?.answer()? {
+                WriteResult::Retained(begin, false) => return Ok(begin),
+                WriteResult::Retained(_, true) => {}
                 other => unreachable!("a retention was answered with {other:?}"),
             }
         }
     }
 
-    fn submit(&self, work: Work) -> Result<Pending, WriteError> {
+    fn submit(&self, work: WriteOp) -> Result<PendingAppend, WriteError> {
         let (reply, answer) = mpsc::channel();
-        let shared = &self.core.shared;
+        let shared = &self.inner.shared;
         // It is closed while there are handles only if the writer has ended.
-        shared.queue.push(Request { work, reply }).map_err(|_| ended(shared))?;
-        Ok(Pending { reply: answer, shared: Arc::clone(shared) })
+        shared.queue.push(JournalRequest { work, reply }).map_err(|_| ended(shared))?;
+        Ok(PendingAppend { reply: answer, shared: Arc::clone(shared) })
     }
 
     /// Reads up to `most` records from a position on, and at least one if there is one. Large records
@@ -233,7 +238,7 @@ impl Journal {
     /// # Errors
     /// If it is not what was written.
     pub fn committed(&self, group: &str) -> Result<Option<Progress>, ReadError> {
-        self.with_reader(|reader| read::committed(reader, &self.core.id, group))
+        self.with_reader(|reader| read::committed(reader, &self.inner.id, group))
     }
 
     /// The first position that there is, or will be.
@@ -247,22 +252,22 @@ impl Journal {
     /// One past the last record that is on the disk.
     #[must_use]
     pub fn end(&self) -> Position {
-        self.core.shared.durable()
+        self.inner.shared.durable()
     }
 
     /// Waits until there is a record at `position`, or the time is up, or the journal has failed, and
     /// returns the [`end`](Self::end).
     pub fn wait_for(&self, position: Position, timeout: Duration) -> Position {
-        self.core.shared.wait_for(position, timeout)
+        self.inner.shared.wait_for(position, timeout)
     }
 
     /// Reads everything, and reports what is not what was written. Others go on meanwhile.
     ///
     /// # Errors
     /// If it cannot be read to its end.
-    pub fn check(&self) -> Result<Report, ReadError> {
+    pub fn check(&self) -> Result<CheckReport, ReadError> {
         let durable = self.end();
-        self.with_reader(|reader| read::check(reader, &self.core.id, Some(durable)))
+        self.with_reader(|reader| read::check(reader, &self.inner.id, Some(durable)))
     }
 
     /// As [`check`](Self::check), of a journal that nobody has open and that is perhaps too damaged to
@@ -270,10 +275,11 @@ impl Journal {
     ///
     /// # Errors
     /// If it is open, is no journal, or cannot be read to its end.
-    pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
+    pub fn inspect(path: impl AsRef<Path>) -> Result<CheckReport, JournalOpenError> {
         let path = path.as_ref().canonicalize();
-        let path = path.map_err(|source| OpenError::Io { doing: "find the journal", source })?;
-        let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
+        let path =
+            path.map_err(|source| JournalOpenError::Io { doing: "find the journal", source })?;
+        let _lock = Lock::take(&path).map_err(JournalOpenError::locked(&path))?;
         read::inspect(&path)
     }
 
@@ -282,20 +288,21 @@ impl Journal {
     ///
     /// # Errors
     /// If it is no journal, or what is looked at is not what was written.
-    pub fn outline(path: impl AsRef<Path>) -> Result<Outline, OpenError> {
+    pub fn info(path: impl AsRef<Path>) -> Result<JournalInfo, JournalOpenError> {
         let path = path.as_ref().canonicalize();
-        let path = path.map_err(|source| OpenError::Io { doing: "find the journal", source })?;
-        read::outline(&path)
+        let path =
+            path.map_err(|source| JournalOpenError::Io { doing: "find the journal", source })?;
+        read::info(&path)
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.core.shared
+    pub(super) fn shared(&self) -> &Arc<JournalShared> {
+        &self.inner.shared
     }
 
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.core.path
+        &self.inner.path
     }
 
     /// With a connection of its own, so that readers don't wait for each other.
@@ -303,14 +310,14 @@ impl Journal {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        self.core.readers.read(read)
+        self.inner.readers.read(read)
     }
 }
 
-impl Drop for Core {
+impl Drop for JournalInner {
     fn drop(&mut self) {
         self.shared.queue.close();
-        // Readers would keep the writer from carrying its log over to the end.
+        // ReaderPool would keep the writer from carrying its log over to the end.
         self.readers.close();
         if let Some(writer) = self.writer.take() {
             // If it has panicked, everybody who waited has been told.
@@ -321,28 +328,28 @@ impl Drop for Core {
 
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("path", &self.core.path).field("end", &self.end()).finish()
+        f.debug_struct("Journal").field("path", &self.inner.path).field("end", &self.end()).finish()
     }
 }
 
-fn ended(shared: &Shared) -> WriteError {
+fn ended(shared: &JournalShared) -> WriteError {
     let unknown = || WriteError::Failed { cause: "the writer has ended".into() };
     shared.failure().unwrap_or_else(unknown)
 }
 
-impl Pending {
+impl PendingAppend {
     /// Waits until the records are on the disk, and returns their positions.
     ///
     /// # Errors
     /// If they were not written; see [`WriteError`].
     pub fn wait(self) -> Result<Range<Position>, WriteError> {
         match self.answer()? {
-            Done::Appended(from, until) => Ok(from..until),
+            WriteResult::Appended(from, until) => Ok(from..until),
             other => unreachable!("an append was answered with {other:?}"),
         }
     }
 
-    fn answer(self) -> Result<Done, WriteError> {
+    fn answer(self) -> Result<WriteResult, WriteError> {
         self.reply.recv().unwrap_or_else(|_| Err(ended(&self.shared)))
     }
 }

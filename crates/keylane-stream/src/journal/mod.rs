@@ -14,7 +14,7 @@ mod source;
 mod store;
 mod writer;
 
-pub use error::{Damage, OpenError, ReadError, WriteError};
-pub use handle::{Journal, Pending};
-pub use settings::{Outline, Report, Retain, Settings};
+pub use error::{Damage, JournalOpenError, ReadError, WriteError};
+pub use handle::{Journal, PendingAppend};
+pub use settings::{CheckReport, JournalInfo, JournalSettings, Retain};
 pub use source::JournalSource;

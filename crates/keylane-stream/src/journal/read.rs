@@ -4,15 +4,15 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::error::{Damage, OpenError, ReadError};
+use super::error::{Damage, JournalOpenError, ReadError};
 use super::store;
-use super::{Outline, Report};
-use crate::ledger;
-use crate::tracker::{self, Foreign, Policy, Progress, Unreadable};
+use super::{CheckReport, JournalInfo};
+use crate::sqlite;
+use crate::tracker::{self, ForeignMapPolicy, MapPolicy, Progress, UnreadableMapPolicy};
 use crate::{Delivered, Position};
 
 /// After how many bytes of chunks a read ends, so that its memory has a bound.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MAX_READ_BYTES: usize = 8 * 1024 * 1024;
 
 const CHUNKS_FROM: &str = "SELECT first, count, written_ms, crc, body FROM chunk
     WHERE first >= coalesce((SELECT max(first) FROM chunk WHERE first <= ?1), ?1) ORDER BY first";
@@ -38,7 +38,7 @@ pub(super) fn read(
     let mut bytes = 0;
     let mut statement = snapshot.prepare_cached(CHUNKS_FROM)?;
     let mut rows = statement.query([from.signed()])?;
-    while expected < durable && records.len() < most && bytes < MOST_BYTES {
+    while expected < durable && records.len() < most && bytes < MAX_READ_BYTES {
         let delivered = rows.next().map_err(ReadError::from).and_then(|row| {
             let Some(row) = row else {
                 let missing = Damage::Missing { from: expected, until: durable };
@@ -82,8 +82,10 @@ pub(super) fn head(connection: &Connection) -> Result<Position, ReadError> {
 }
 
 /// Ours alone, and nothing but the whole truth: nobody else writes here.
-const POLICY: Policy =
-    Policy { parallel_consumer: Foreign::Distrust, unreadable: Unreadable::Refuse };
+const MAP_POLICY: MapPolicy = MapPolicy {
+    parallel_consumer: ForeignMapPolicy::Distrust,
+    unreadable: UnreadableMapPolicy::Refuse,
+};
 
 /// What a group has committed.
 pub(super) fn committed(
@@ -101,7 +103,7 @@ pub(super) fn committed(
     if map.is_empty() {
         return Err(damaged());
     }
-    let found = tracker::read(watermark, &map, &stream(id, group), POLICY);
+    let found = tracker::decode(watermark, &map, &stream(id, group), MAP_POLICY);
     Ok(Some(found.map_err(|_| damaged())?.into_progress()))
 }
 
@@ -115,10 +117,10 @@ pub(super) fn check(
     connection: &Connection,
     id: &[u8; 16],
     durable: Option<Position>,
-) -> Result<Report, ReadError> {
+) -> Result<CheckReport, ReadError> {
     let snapshot = connection.unchecked_transaction()?;
     let head = head(&snapshot)?;
-    let mut report = Report { begin: head, end: head, ..Report::default() };
+    let mut report = CheckReport { begin: head, end: head, ..CheckReport::default() };
     check_chunks(&snapshot, &mut report)?;
     if let Some(durable) = durable.filter(|durable| report.end < *durable) {
         report.damage.push(Damage::Missing { from: report.end, until: durable });
@@ -135,7 +137,7 @@ pub(super) fn check(
     Ok(report)
 }
 
-fn check_chunks(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+fn check_chunks(connection: &Connection, report: &mut CheckReport) -> Result<(), ReadError> {
     let all = "SELECT first, count, written_ms, crc, body FROM chunk ORDER BY first";
     let mut statement = connection.prepare(all)?;
     let mut rows = statement.query([])?;
@@ -177,25 +179,25 @@ fn names(connection: &Connection) -> Result<Vec<String>, ReadError> {
 }
 
 /// How far a journal reaches and its groups are.
-pub(super) fn outline(path: &Path) -> Result<Outline, OpenError> {
+pub(super) fn info(path: &Path) -> Result<JournalInfo, JournalOpenError> {
     let failed = |error: ReadError| match error {
-        ReadError::Damaged(damage) => OpenError::Damaged(damage),
-        error => OpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
+        ReadError::Damaged(damage) => JournalOpenError::Damaged(damage),
+        error => JournalOpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
     };
-    let connection = ledger::reader(path).map_err(|error| failed(error.into()))?;
+    let connection = sqlite::reader(path).map_err(|error| failed(error.into()))?;
     let snapshot = connection.unchecked_transaction().map_err(|error| failed(error.into()))?;
     let (id, end) = store::examine(&snapshot, path)?;
-    let mut outline = Outline { begin: head(&snapshot).map_err(failed)?, end, groups: Vec::new() };
+    let mut info = JournalInfo { begin: head(&snapshot).map_err(failed)?, end, groups: Vec::new() };
     for name in names(&snapshot).map_err(failed)? {
         if let Some(progress) = committed(&snapshot, &id, &name).map_err(failed)? {
-            outline.groups.push((name, progress));
+            info.groups.push((name, progress));
         }
     }
-    Ok(outline)
+    Ok(info)
 }
 
 /// SQLite's own check, of what lies around the chunks.
-fn check_file(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<(), ReadError> {
     let mut statement = connection.prepare("PRAGMA quick_check(100)")?;
     for line in statement.query_map([], |row| row.get::<_, String>(0))? {
         let why = line?;
@@ -207,22 +209,22 @@ fn check_file(connection: &Connection, report: &mut Report) -> Result<(), ReadEr
 }
 
 /// Looks at everything there is in a journal that may be too damaged to be opened.
-pub(super) fn inspect(path: &Path) -> Result<Report, OpenError> {
-    let failed = |error: rusqlite::Error| OpenError::Sqlite {
+pub(super) fn inspect(path: &Path) -> Result<CheckReport, JournalOpenError> {
+    let failed = |error: rusqlite::Error| JournalOpenError::Sqlite {
         path: path.to_owned(),
         why: error.to_string().into(),
     };
-    let connection = ledger::reader(path).map_err(failed)?;
+    let connection = sqlite::reader(path).map_err(failed)?;
     let id = match store::examine(&connection, path) {
         Ok((id, _)) => id,
         // Of this the report is to speak.
-        Err(OpenError::Damaged(_)) => {
+        Err(JournalOpenError::Damaged(_)) => {
             connection.query_row("SELECT id FROM journal", [], |row| row.get(0)).map_err(failed)?
         }
         Err(error) => return Err(error),
     };
     check(&connection, &id, None).map_err(|error| match error {
-        ReadError::Damaged(damage) => OpenError::Damaged(damage),
-        error => OpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
+        ReadError::Damaged(damage) => JournalOpenError::Damaged(damage),
+        error => JournalOpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
     })
 }

@@ -6,10 +6,10 @@ use crate::tracker::Progress;
 
 /// How a journal is opened.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct JournalSettings {
     /// How large the file may become; none for no bound but the disk's. Beside it there is a log of
     /// SQLite's, of some 16 MiB and a transaction. Default: none.
-    pub most_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
 }
 
 /// What a journal is to keep; what is older than all of that can go.
@@ -31,7 +31,7 @@ pub enum Retain {
 /// What a journal has, and what of it is damaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct CheckReport {
     /// The first position, or where the first record will be.
     pub begin: Position,
     /// One past the last record that could be read.
@@ -49,7 +49,7 @@ pub struct Report {
 /// How far a journal reaches, and its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Outline {
+pub struct JournalInfo {
     /// The first position, or where the first record will be.
     pub begin: Position,
     /// One past the last record.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::Journal;
 use super::error::{ReadError, WriteError};
-use super::writer::Shared;
-use crate::bell::Bell;
-use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use super::writer::JournalShared;
+use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
+use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Partition, Position};
 
@@ -38,20 +38,20 @@ use crate::{Partition, Position};
 #[derive(Debug)]
 pub struct JournalSource {
     group: Arc<str>,
-    followed: Vec<Followed>,
+    followed: Vec<FollowedJournal>,
     /// Rung when a journal has grown or failed, a group was given up, or the consumer wants to go on.
-    bell: Arc<Bell>,
+    wakeup: Arc<ThreadNotify>,
     ends: bool,
     /// What is to be said of commits.
-    answers: VecDeque<Event>,
+    pending_events: VecDeque<SourceEvent>,
 }
 
 #[derive(Debug)]
-struct Followed {
+struct FollowedJournal {
     journal: Journal,
     partition: Partition,
     /// Once the group is ours there.
-    claim: Option<Claim>,
+    claim: Option<GroupClaim>,
     next: Position,
     paused: bool,
     /// It was said that nothing follows.
@@ -60,8 +60,8 @@ struct Followed {
 
 /// A group that is ours until this is dropped.
 #[derive(Debug)]
-struct Claim {
-    shared: Arc<Shared>,
+struct GroupClaim {
+    shared: Arc<JournalShared>,
     group: Arc<str>,
 }
 
@@ -71,9 +71,9 @@ impl JournalSource {
         let source = JournalSource {
             group: group.into(),
             followed: Vec::new(),
-            bell: Arc::default(),
+            wakeup: Arc::default(),
             ends: false,
-            answers: VecDeque::new(),
+            pending_events: VecDeque::new(),
         };
         source.and(journal)
     }
@@ -81,8 +81,8 @@ impl JournalSource {
     /// And those of another journal, which is another partition.
     #[must_use]
     pub fn and(mut self, journal: Journal) -> Self {
-        journal.shared().add_bell(&self.bell);
-        self.followed.push(Followed {
+        journal.shared().add_listener(&self.wakeup);
+        self.followed.push(FollowedJournal {
             partition: Partition::new(journal.path().display().to_string(), 0),
             journal,
             claim: None,
@@ -100,19 +100,19 @@ impl JournalSource {
         self
     }
 
-    fn of(&mut self, partition: &Partition) -> Option<&mut Followed> {
+    fn of(&mut self, partition: &Partition) -> Option<&mut FollowedJournal> {
         self.followed.iter_mut().find(|followed| followed.partition == *partition)
     }
 }
 
-impl Followed {
+impl FollowedJournal {
     /// What has happened since the last time.
     fn collect(
         &mut self,
         group: &Arc<str>,
         most: usize,
         ends: bool,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<usize, SourceError> {
         if let Some(failure) = self.journal.shared().failure() {
             return Err(SourceError::because(self.cannot("write"), failure));
@@ -126,18 +126,22 @@ impl Followed {
         let delivered = self.deliver(most, events)?;
         if ends && !self.ended && self.next == self.journal.end() {
             self.ended = true;
-            events.push(Event::Exhausted(self.partition.clone()));
+            events.push(SourceEvent::Exhausted(self.partition.clone()));
         }
         Ok(delivered)
     }
 
     /// Takes the group, if nobody has it.
-    fn claim(&mut self, group: &Arc<str>, events: &mut Vec<Event>) -> Result<bool, SourceError> {
+    fn claim(
+        &mut self,
+        group: &Arc<str>,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<bool, SourceError> {
         let shared = self.journal.shared();
-        if !shared.claim(group) {
+        if !shared.try_claim(group) {
             return Ok(false);
         }
-        let claim = Claim { shared: shared.clone(), group: group.clone() };
+        let claim = GroupClaim { shared: shared.clone(), group: group.clone() };
         let failed = |error| SourceError::because(self.cannot("read"), error);
         let progress = match self.journal.committed(group).map_err(failed)? {
             Some(progress) => progress,
@@ -147,11 +151,19 @@ impl Followed {
         self.next = progress.watermark();
         (self.paused, self.ended) = (false, false);
         let partition = self.partition.clone();
-        events.push(Event::Assigned(Assigned { partition, progress, limit: MapLimit::JOURNAL }));
+        events.push(SourceEvent::Assigned(Assigned {
+            partition,
+            progress,
+            limit: MapLimit::JOURNAL,
+        }));
         Ok(true)
     }
 
-    fn deliver(&mut self, most: usize, events: &mut Vec<Event>) -> Result<usize, SourceError> {
+    fn deliver(
+        &mut self,
+        most: usize,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<usize, SourceError> {
         if self.next >= self.journal.end() {
             return Ok(0);
         }
@@ -162,9 +174,12 @@ impl Followed {
                     "{} begins at position {head}: those from {} on were removed unread",
                     self.partition, self.next
                 );
-                events.push(Event::Notice(gone));
+                events.push(SourceEvent::Notice(gone));
                 self.next = head;
-                events.push(Event::Reached { partition: self.partition.clone(), position: head });
+                events.push(SourceEvent::Reached {
+                    partition: self.partition.clone(),
+                    position: head,
+                });
                 return Ok(0);
             }
             Err(error) => return Err(SourceError::because(self.cannot("read"), error)),
@@ -172,7 +187,7 @@ impl Followed {
         let count = records.len();
         if let Some(last) = records.last() {
             self.next = last.position.next();
-            events.push(Event::Records { partition: self.partition.clone(), records });
+            events.push(SourceEvent::Records { partition: self.partition.clone(), records });
         }
         Ok(count)
     }
@@ -187,11 +202,11 @@ impl Source for JournalSource {
         &mut self,
         timeout: Duration,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let mut waited = false;
         loop {
-            events.extend(self.answers.drain(..));
+            events.extend(self.pending_events.drain(..));
             let mut left = most_records;
             for followed in &mut self.followed {
                 left -= followed.collect(&self.group, left, self.ends, events)?;
@@ -203,7 +218,7 @@ impl Source for JournalSource {
             if waited || !events.is_empty() {
                 return Ok(());
             }
-            self.bell.wait(timeout);
+            self.wakeup.wait(timeout);
             waited = true;
         }
     }
@@ -217,7 +232,7 @@ impl Source for JournalSource {
                 Err(WriteError::Stale { .. }) => Err(CommitError::NotOurs),
                 Err(error) => Err(CommitError::Later(error.to_string())),
             };
-            self.answers.push_back(Event::Committed { partition, result });
+            self.pending_events.push_back(SourceEvent::Committed { partition, result });
         }
     }
 
@@ -244,7 +259,7 @@ impl Source for JournalSource {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(Waker::from(self.bell.clone()))
+        Some(Waker::from(self.wakeup.clone()))
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {
@@ -253,8 +268,8 @@ impl Source for JournalSource {
     }
 }
 
-impl Drop for Claim {
+impl Drop for GroupClaim {
     fn drop(&mut self) {
-        self.shared.give_up(&self.group);
+        self.shared.release(&self.group);
     }
 }

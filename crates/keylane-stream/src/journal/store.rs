@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::chunk::{self, Chunk, Segment};
-use super::error::{Damage, OpenError, WriteError};
-use super::{Retain, Settings};
+use super::error::{Damage, JournalOpenError, WriteError};
+use super::{JournalSettings, Retain};
 use crate::Position;
-use crate::ledger::{self, Carry, Layout, LayoutError, Trouble};
+use crate::sqlite::{self, Checkpoint, Layout, LayoutError, SqliteError};
 
 /// `KLJ1`. A later version gets the next number and a way from here to there.
 const LAYOUT: Layout = Layout { application: 0x4b4c_4a31, tables: TABLES, migrations: &[] };
@@ -35,11 +35,11 @@ const TABLES: &str = "
 ";
 
 /// How many chunks go in one transaction of a retention, so that appends come between.
-const MOST_CHUNKS_REMOVED: i64 = 1024;
+const MAX_CHUNKS_PER_RETAIN: i64 = 1024;
 
 /// The one connection that writes.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct JournalStore {
     connection: Connection,
     id: [u8; 16],
     /// One past the last record.
@@ -50,7 +50,7 @@ pub(super) struct Store {
 
 /// What is to be written.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum WriteOp {
     Append(Vec<Segment>),
     Commit { group: String, watermark: Position, end: Position, map: String },
     Forget { group: String },
@@ -59,7 +59,7 @@ pub(super) enum Work {
 
 /// What was.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum WriteResult {
     Appended(Position, Position),
     Committed,
     Forgotten(bool),
@@ -67,15 +67,18 @@ pub(super) enum Done {
     Retained(Position, bool),
 }
 
-impl Store {
-    pub(super) fn open(path: &Path, settings: &Settings) -> Result<Store, OpenError> {
+impl JournalStore {
+    pub(super) fn open(
+        path: &Path,
+        settings: &JournalSettings,
+    ) -> Result<JournalStore, JournalOpenError> {
         let connection = Self::connect(path, settings).map_err(sqlite(path))?;
         let (id, next) = examine(&connection, path)?;
-        Ok(Store { connection, id, next, is_log_stale: false })
+        Ok(JournalStore { connection, id, next, is_log_stale: false })
     }
 
-    fn connect(path: &Path, settings: &Settings) -> rusqlite::Result<Connection> {
-        let mut connection = ledger::writer(path, settings.most_bytes)?;
+    fn connect(path: &Path, settings: &JournalSettings) -> rusqlite::Result<Connection> {
+        let mut connection = sqlite::writer(path, settings.max_bytes)?;
         LAYOUT.prepare(&mut connection)?;
         Ok(connection)
     }
@@ -92,20 +95,20 @@ impl Store {
     /// refused for what it asks changes nothing, and does not keep the others from being done.
     pub(super) fn write<'a>(
         &mut self,
-        works: impl Iterator<Item = &'a Work>,
-    ) -> Result<Vec<Result<Done, WriteError>>, Trouble> {
-        ledger::begin(&self.connection)?;
-        let mut draft = Draft::new(&self.connection, self.next);
+        works: impl Iterator<Item = &'a WriteOp>,
+    ) -> Result<Vec<Result<WriteResult, WriteError>>, SqliteError> {
+        sqlite::begin(&self.connection)?;
+        let mut draft = JournalTransaction::new(&self.connection, self.next);
         match draft.write_all(works) {
             Ok(answers) => {
                 self.next = draft.next;
                 self.is_log_stale |=
-                    answers.iter().any(|answer| matches!(answer, Ok(Done::Retained(..))));
+                    answers.iter().any(|answer| matches!(answer, Ok(WriteResult::Retained(..))));
                 Ok(answers)
             }
-            Err(trouble) => {
-                ledger::roll_back(&self.connection)?;
-                Err(trouble)
+            Err(error) => {
+                sqlite::roll_back(&self.connection)?;
+                Err(error)
             }
         }
     }
@@ -113,40 +116,40 @@ impl Store {
     /// How many bytes of the log are in use.
     pub(super) fn log_bytes(&self) -> u64 {
         // What cannot be looked at is noticed by the next transaction.
-        ledger::log_bytes(&self.connection).unwrap_or(0)
+        sqlite::log_bytes(&self.connection).unwrap_or(0)
     }
 
     /// Carries the log over into the file, so that the log can begin anew.
-    pub(super) fn checkpoint(&mut self, carry: Carry) -> Result<(), Trouble> {
-        self.is_log_stale &= carry == Carry::Some;
-        Ok(ledger::checkpoint(&self.connection, carry)?)
+    pub(super) fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
+        self.is_log_stale &= mode == Checkpoint::Passive;
+        Ok(sqlite::checkpoint(&self.connection, mode)?)
     }
 
     /// The same at the end, when nobody reads any more: afterwards the file has everything.
-    pub(super) fn close(self) -> Result<(), Trouble> {
-        Ok(ledger::checkpoint(&self.connection, Carry::All)?)
+    pub(super) fn close(self) -> Result<(), SqliteError> {
+        Ok(sqlite::checkpoint(&self.connection, Checkpoint::Full)?)
     }
 }
 
-fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
+fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> JournalOpenError {
     move |error| match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => not_a_journal(path, "it is no SQLite database"),
         Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
-            OpenError::Damaged(Damage::File { why: error.to_string() })
+            JournalOpenError::Damaged(Damage::File { why: error.to_string() })
         }
-        _ => OpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
+        _ => JournalOpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
     }
 }
 
-fn not_a_journal(path: &Path, why: impl Display) -> OpenError {
-    OpenError::NotAJournal { path: path.to_owned(), why: why.to_string() }
+fn not_a_journal(path: &Path, why: impl Display) -> JournalOpenError {
+    JournalOpenError::NotAJournal { path: path.to_owned(), why: why.to_string() }
 }
 
 /// Makes sure of what all else relies on: that it is a journal, and where it begins and ends.
 pub(super) fn examine(
     connection: &Connection,
     path: &Path,
-) -> Result<([u8; 16], Position), OpenError> {
+) -> Result<([u8; 16], Position), JournalOpenError> {
     match LAYOUT.examine(connection).map_err(sqlite(path))? {
         Ok(()) => {}
         Err(LayoutError::Later(version)) => {
@@ -159,11 +162,11 @@ pub(super) fn examine(
     let (id, head) = connection
         .query_row("SELECT id, head FROM journal", [], |row| Ok((row.get(0)?, row.get(1)?)))
         .map_err(sqlite(path))?;
-    let head = Position::checked(head).ok_or(OpenError::Damaged(Damage::Head))?;
+    let head = Position::checked(head).ok_or(JournalOpenError::Damaged(Damage::Head))?;
     let (begins, ends) = ends(connection).map_err(sqlite(path))?.unwrap_or((head, Ok(head)));
-    let next = ends.map_err(OpenError::Damaged)?;
+    let next = ends.map_err(JournalOpenError::Damaged)?;
     if begins != head {
-        return Err(OpenError::Damaged(Damage::Head));
+        return Err(JournalOpenError::Damaged(Damage::Head));
     }
     Ok((id, next))
 }
@@ -198,7 +201,7 @@ pub(super) fn chunk_of<'a>(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Optio
 }
 
 /// A transaction that is being written.
-struct Draft<'a> {
+struct JournalTransaction<'a> {
     connection: &'a Connection,
     next: Position,
     /// The records before `next` that are in no row yet.
@@ -206,34 +209,34 @@ struct Draft<'a> {
     written_ms: i64,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> JournalTransaction<'a> {
     fn new(connection: &'a Connection, next: Position) -> Self {
         let written_ms = chunk::millis(SystemTime::now());
-        Draft { connection, next, open: Segment::default(), written_ms }
+        JournalTransaction { connection, next, open: Segment::default(), written_ms }
     }
 
     fn write_all<'w>(
         &mut self,
-        works: impl Iterator<Item = &'w Work>,
-    ) -> Result<Vec<Result<Done, WriteError>>, Trouble> {
+        works: impl Iterator<Item = &'w WriteOp>,
+    ) -> Result<Vec<Result<WriteResult, WriteError>>, SqliteError> {
         let answers = works.map(|work| self.write(work)).collect::<Result<_, _>>()?;
         self.put_chunk()?;
         self.connection.execute_batch("COMMIT")?;
         Ok(answers)
     }
 
-    fn write(&mut self, work: &Work) -> Result<Result<Done, WriteError>, Trouble> {
+    fn write(&mut self, work: &WriteOp) -> Result<Result<WriteResult, WriteError>, SqliteError> {
         match work {
-            Work::Append(segments) => self.append(segments),
-            Work::Commit { group, watermark, end, map } => {
+            WriteOp::Append(segments) => self.append(segments),
+            WriteOp::Commit { group, watermark, end, map } => {
                 self.commit(group, *watermark, *end, map)
             }
-            Work::Forget { group } => {
+            WriteOp::Forget { group } => {
                 let mut forget =
                     self.connection.prepare_cached("DELETE FROM progress WHERE name = ?1")?;
-                Ok(Ok(Done::Forgotten(forget.execute([group])? > 0)))
+                Ok(Ok(WriteResult::Forgotten(forget.execute([group])? > 0)))
             }
-            Work::Retain(what) => {
+            WriteOp::Retain(what) => {
                 // What it looks at is in rows.
                 self.put_chunk()?;
                 self.retain(*what)
@@ -241,7 +244,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn append(&mut self, segments: &[Segment]) -> Result<Result<Done, WriteError>, Trouble> {
+    fn append(
+        &mut self,
+        segments: &[Segment],
+    ) -> Result<Result<WriteResult, WriteError>, SqliteError> {
         let from = self.next;
         if from.after(segments.iter().map(|segment| segment.count).sum()).is_none() {
             return Ok(Err(WriteError::Full));
@@ -254,7 +260,7 @@ impl<'a> Draft<'a> {
             self.open.bytes.extend(&segment.bytes);
             self.next = self.next.after(segment.count).expect("the sum was looked at above");
         }
-        Ok(Ok(Done::Appended(from, self.next)))
+        Ok(Ok(WriteResult::Appended(from, self.next)))
     }
 
     /// Writes the row of the records that have none.
@@ -279,7 +285,7 @@ impl<'a> Draft<'a> {
         watermark: Position,
         end: Position,
         map: &str,
-    ) -> Result<Result<Done, WriteError>, Trouble> {
+    ) -> Result<Result<WriteResult, WriteError>, SqliteError> {
         if end > self.next {
             return Ok(Err(WriteError::BeyondEnd { end: self.next }));
         }
@@ -293,10 +299,10 @@ impl<'a> Draft<'a> {
             let committed = Position::checked(committed).unwrap_or(Position::END);
             return Ok(Err(WriteError::Stale { committed }));
         }
-        Ok(Ok(Done::Committed))
+        Ok(Ok(WriteResult::Committed))
     }
 
-    fn retain(&mut self, what: Retain) -> Result<Result<Done, WriteError>, Trouble> {
+    fn retain(&mut self, what: Retain) -> Result<Result<WriteResult, WriteError>, SqliteError> {
         let head: i64 =
             self.connection.query_row("SELECT head FROM journal", [], |row| row.get(0))?;
         let wanted = self.begin_of(what)?.min(self.next);
@@ -308,12 +314,12 @@ impl<'a> Draft<'a> {
         // Not all at once: the first that stays this time.
         let nth = "SELECT first FROM chunk ORDER BY first LIMIT 1 OFFSET ?1";
         let nth =
-            self.connection.query_row(nth, [MOST_CHUNKS_REMOVED], |row| row.get(0)).optional()?;
+            self.connection.query_row(nth, [MAX_CHUNKS_PER_RETAIN], |row| row.get(0)).optional()?;
         let new_head = nth.unwrap_or(begin).min(begin).max(head);
         self.connection.execute("DELETE FROM chunk WHERE first < ?1", [new_head])?;
         self.connection.execute("UPDATE journal SET head = ?1", [new_head])?;
         let more = new_head < begin;
-        Ok(Ok(Done::Retained(Position::checked(new_head).unwrap_or(Position::END), more)))
+        Ok(Ok(WriteResult::Retained(Position::checked(new_head).unwrap_or(Position::END), more)))
     }
 
     /// The first record that is to stay.

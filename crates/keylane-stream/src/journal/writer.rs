@@ -9,94 +9,96 @@ use std::time::{Duration, Instant};
 use keylane::admit::FairQueue;
 
 use super::error::WriteError;
-use super::store::{Done, Store, Work};
+use super::store::{JournalStore, WriteOp, WriteResult};
 use crate::Position;
-use crate::bell::Bell;
-use crate::ledger::{self, Carry, Ledger, Lock, Mark, Readers, Refusal, Trouble};
+use crate::sqlite::{
+    self, Checkpoint, GroupCommit, HighWaterMark, Lock, ReaderPool, SqliteError, WriteRefused,
+};
+use crate::thread_notify::ThreadNotify;
 
 /// How many requests wait at most; who comes then waits for room, first come first served. Enough to
 /// fill a transaction while the one before is synced.
-pub(super) const MOST_WAITING: usize = 4096;
+pub(super) const MAX_QUEUED: usize = 4096;
 
 /// Something to be written, and where the answer goes.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) work: Work,
-    pub(super) reply: mpsc::Sender<Result<Done, WriteError>>,
+pub(super) struct JournalRequest {
+    pub(super) work: WriteOp,
+    pub(super) reply: mpsc::Sender<Result<WriteResult, WriteError>>,
 }
 
 /// What callers and the writer share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct JournalShared {
     /// From the callers to the writer. Closed when the last handle is gone.
-    pub(super) queue: FairQueue<Request>,
+    pub(super) queue: FairQueue<JournalRequest>,
     /// What is on the disk. Only the writer changes it.
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     /// Told of each change of `state`.
     changed: Condvar,
     /// Rung at each change of `state`, and when a group is given up. Those that are gone are removed at
     /// the next ring.
-    bells: Mutex<Vec<Weak<Bell>>>,
+    listeners: Mutex<Vec<Weak<ThreadNotify>>>,
     /// The groups that have a consumer in this process.
     groups: Mutex<HashSet<Arc<str>>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct JournalState {
     /// One past the last record that is on the disk. It never falls.
     durable: Position,
     /// Why nothing more is written, once that is so.
     failed: Option<Arc<str>>,
 }
 
-impl Shared {
+impl JournalShared {
     pub(super) fn new(durable: Position) -> Self {
-        Shared {
-            queue: FairQueue::new(MOST_WAITING).expect("it is between one and what a gate has"),
-            state: Mutex::new(State { durable, failed: None }),
+        JournalShared {
+            queue: FairQueue::new(MAX_QUEUED).expect("it is between one and what a gate has"),
+            state: Mutex::new(JournalState { durable, failed: None }),
             changed: Condvar::new(),
-            bells: Mutex::default(),
+            listeners: Mutex::default(),
             groups: Mutex::default(),
         }
     }
 
     /// Nothing under this lock unwinds.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_durable(&self, position: Position) {
         self.state().durable = position;
         self.changed.notify_all();
-        self.ring();
+        self.notify_listeners();
     }
 
     /// Tells a source of what changes, as long as it is there.
-    pub(super) fn add_bell(&self, bell: &Arc<Bell>) {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(bell));
+    pub(super) fn add_listener(&self, wakeup: &Arc<ThreadNotify>) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(wakeup));
     }
 
-    fn ring(&self) {
-        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
-        bells.retain(|bell| bell.upgrade().map(|bell| bell.ring()).is_some());
+    fn notify_listeners(&self) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|wakeup| wakeup.upgrade().map(|wakeup| wakeup.notify()).is_some());
     }
 
     /// Makes a group the caller's, if it is nobody's.
-    pub(super) fn claim(&self, group: &Arc<str>) -> bool {
+    pub(super) fn try_claim(&self, group: &Arc<str>) -> bool {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).insert(group.clone())
     }
 
     /// Gives it up, and tells those who may wait for it.
-    pub(super) fn give_up(&self, group: &str) {
+    pub(super) fn release(&self, group: &str) {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(group);
-        self.ring();
+        self.notify_listeners();
     }
 
     /// The first cause stays.
     fn fail(&self, cause: Arc<str>) {
         self.state().failed.get_or_insert(cause);
         self.changed.notify_all();
-        self.ring();
+        self.notify_listeners();
     }
 
     /// One past the last record that is on the disk.
@@ -126,20 +128,20 @@ impl Shared {
     }
 }
 
-pub(super) struct Writer {
-    pub(super) store: Store,
-    pub(super) mark: Mark,
-    pub(super) shared: Arc<Shared>,
+pub(super) struct JournalWriter {
+    pub(super) store: JournalStore,
+    pub(super) mark: HighWaterMark,
+    pub(super) shared: Arc<JournalShared>,
     /// Paused while the log is reset.
-    pub(super) readers: Arc<Readers>,
+    pub(super) readers: Arc<ReaderPool>,
     /// Given back when all is closed.
     pub(super) lock: Lock,
 }
 
 /// However the writer ends, nobody waits for it afterwards.
-struct Farewell(Arc<Shared>);
+struct CloseOnDrop(Arc<JournalShared>);
 
-impl Drop for Farewell {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.fail("the writer has ended".into());
         // With its request each one's sender is dropped, so its caller learns of it.
@@ -147,12 +149,12 @@ impl Drop for Farewell {
     }
 }
 
-impl Writer {
+impl JournalWriter {
     /// Writes until the queue is closed and empty.
     pub(super) fn run(mut self) {
-        let farewell = Farewell(Arc::clone(&self.shared));
-        ledger::run(&mut self);
-        let Writer { store, mark, shared, lock, readers: _ } = self;
+        let close_on_drop = CloseOnDrop(Arc::clone(&self.shared));
+        sqlite::run(&mut self);
+        let JournalWriter { store, mark, shared, lock, readers: _ } = self;
         if shared.failure().is_none() {
             // Everything is in the log already, so a failure here loses nothing.
             let _ = store.close();
@@ -160,32 +162,32 @@ impl Writer {
             drop(store);
         }
         // Only when the file is closed may others open it.
-        drop((mark, lock, farewell));
+        drop((mark, lock, close_on_drop));
     }
 }
 
-impl Ledger for Writer {
-    type Request = Request;
-    type Answers = Vec<Result<Done, WriteError>>;
+impl GroupCommit for JournalWriter {
+    type Request = JournalRequest;
+    type Answers = Vec<Result<WriteResult, WriteError>>;
 
-    fn next(&mut self) -> Option<Vec<Request>> {
-        self.shared.queue.pop_many(MOST_WAITING).ok()
+    fn next(&mut self) -> Option<Vec<JournalRequest>> {
+        self.shared.queue.pop_many(MAX_QUEUED).ok()
     }
 
-    fn bytes(request: &Request) -> usize {
+    fn bytes(request: &JournalRequest) -> usize {
         match &request.work {
-            Work::Append(segments) => segments.iter().map(|segment| segment.bytes.len()).sum(),
-            Work::Commit { map, .. } => map.len(),
-            Work::Forget { .. } | Work::Retain(_) => 0,
+            WriteOp::Append(segments) => segments.iter().map(|segment| segment.bytes.len()).sum(),
+            WriteOp::Commit { map, .. } => map.len(),
+            WriteOp::Forget { .. } | WriteOp::Retain(_) => 0,
         }
     }
 
-    fn write(&mut self, requests: &[Request]) -> Result<Self::Answers, Trouble> {
+    fn write(&mut self, requests: &[JournalRequest]) -> Result<Self::Answers, SqliteError> {
         self.store.write(requests.iter().map(|request| &request.work))
     }
 
     /// First the mark and then the answers: so the mark knows of all that anybody was told of.
-    fn acknowledge(&mut self, requests: Vec<Request>, answers: Self::Answers) {
+    fn acknowledge(&mut self, requests: Vec<JournalRequest>, answers: Self::Answers) {
         let durable = self.store.next();
         if self.shared.durable() != durable {
             let marked = self.mark.set(durable.get());
@@ -196,17 +198,17 @@ impl Ledger for Writer {
             }
         }
         for (request, answer) in requests.iter().zip(answers) {
-            tell(request, answer);
+            reply(request, answer);
         }
     }
 
-    fn refuse(&mut self, requests: Vec<Request>, refusal: &Refusal) {
-        let error = match refusal {
-            Refusal::Full => WriteError::Full,
-            Refusal::Busy => WriteError::Busy,
-            Refusal::Failed(cause) => WriteError::Failed { cause: Arc::clone(cause) },
+    fn refuse(&mut self, requests: Vec<JournalRequest>, refused: &WriteRefused) {
+        let error = match refused {
+            WriteRefused::Full => WriteError::Full,
+            WriteRefused::Busy => WriteError::Busy,
+            WriteRefused::Failed(cause) => WriteError::Failed { cause: Arc::clone(cause) },
         };
-        requests.iter().for_each(|request| tell(request, Err(error.clone())));
+        requests.iter().for_each(|request| reply(request, Err(error.clone())));
     }
 
     fn failure(&self) -> Option<Arc<str>> {
@@ -221,9 +223,9 @@ impl Ledger for Writer {
         self.store.log_bytes()
     }
 
-    fn checkpoint(&mut self, carry: Carry) -> Result<(), Trouble> {
-        let _pause = (carry == Carry::Reset).then(|| self.readers.pause());
-        self.store.checkpoint(carry)
+    fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
+        let _pause = (mode == Checkpoint::Reset).then(|| self.readers.pause());
+        self.store.checkpoint(mode)
     }
 
     fn is_log_stale(&self) -> bool {
@@ -235,7 +237,7 @@ impl Ledger for Writer {
     }
 }
 
-fn tell(request: &Request, answer: Result<Done, WriteError>) {
+fn reply(request: &JournalRequest, answer: Result<WriteResult, WriteError>) {
     // Who no longer waits doesn't want to know.
     let _ = request.reply.send(answer);
 }

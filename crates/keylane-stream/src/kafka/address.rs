@@ -39,7 +39,7 @@ pub enum AddressError {
 const SCHEME: &str = "kafka://";
 
 /// How long the name of a topic may be.
-const LONGEST_NAME: usize = 249;
+const MAX_TOPIC_LENGTH: usize = 249;
 
 impl FromStr for Address {
     type Err = AddressError;
@@ -69,7 +69,7 @@ fn is_broker(text: &str) -> bool {
 fn is_topic(name: &str) -> bool {
     let allowed =
         |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
-    (1..=LONGEST_NAME).contains(&name.len())
+    (1..=MAX_TOPIC_LENGTH).contains(&name.len())
         && name != "."
         && name != ".."
         && name.chars().all(allowed)

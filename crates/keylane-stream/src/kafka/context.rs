@@ -11,19 +11,19 @@ use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 
-use super::names::{Name, list, names};
-use crate::bell::Bell;
+use super::topic_partition::{TopicPartition, list, partitions_of};
+use crate::thread_notify::ThreadNotify;
 
 /// How many notices wait to be fetched at most: somebody who does not fetch them shall not run out of
 /// memory, and the first of a row say most.
-const MOST_NOTICES: usize = 64;
+const MAX_NOTICES: usize = 64;
 
-/// What the client calls back. It decides nothing: it writes down what happened, for the thread that
-/// polls, which called the client that calls this.
+/// What the client calls back. It decides nothing: it writes down what events, for the thread that
+/// polls, which count_call the client that calls this.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    /// What happened since the source looked last. Written during a poll, taken after it.
-    happened: Mutex<VecDeque<Happened>>,
+    /// What events since the source looked last. Written during a poll, taken after it.
+    events: Mutex<VecDeque<ClientEvent>>,
     /// What the client wrote into its log that a person may want to know. Written during a poll.
     notices: Mutex<VecDeque<String>>,
     /// The client's own words about its last error. Written just before a poll returns that error.
@@ -31,34 +31,34 @@ pub(super) struct Context {
     /// Since when no broker has been connected, if none is. Written about once a second, by the client's statistics.
     unreachable_since: Mutex<Option<Instant>>,
     /// Where each partition ends. Written about once a second, by the client's statistics.
-    ends: Mutex<HashMap<Name, i64>>,
-    /// How often the client has called back: a poll that returns nothing, and after which this has changed,
+    ends: Mutex<HashMap<TopicPartition, i64>>,
+    /// How often the client has count_call back: a poll that returns nothing, and after which this has changed,
     /// may have left something in the client's queue.
     calls: AtomicU64,
     /// Whether the consumer is being closed: then nobody is left to give partitions back in good order.
     closing: AtomicBool,
     /// Called by the client's threads when its queue is no longer empty, and by the source's waker.
-    pub(super) bell: Arc<Bell>,
+    pub(super) wakeup: Arc<ThreadNotify>,
 }
 
 /// What the client wants to be answered.
 #[derive(Debug)]
-pub(super) enum Happened {
+pub(super) enum ClientEvent {
     /// Partitions may be taken; the client waits until it is told that they are.
-    Assign(Vec<Name>),
+    Assign(Vec<TopicPartition>),
     /// Partitions are to be given up; the client waits until it is told that they are.
     Revoke {
-        partitions: Vec<Name>,
+        partitions: Vec<TopicPartition>,
         /// Whether somebody else may have them already.
         lost: bool,
     },
     /// What came of a commit: the place that was to be stored, and whether it was.
-    Committed(Vec<(Name, Option<i64>, Result<(), RDKafkaErrorCode>)>),
+    Committed(Vec<(TopicPartition, Option<i64>, Result<(), RDKafkaErrorCode>)>),
 }
 
 impl Context {
-    pub(super) fn take_happened(&self) -> Option<Happened> {
-        lock(&self.happened).pop_front()
+    pub(super) fn take_client_events(&self) -> Option<ClientEvent> {
+        lock(&self.events).pop_front()
     }
 
     pub(super) fn take_notices(&self) -> VecDeque<String> {
@@ -68,7 +68,7 @@ impl Context {
     pub(super) fn add_notice(&self, notice: String) {
         let mut notices = lock(&self.notices);
         // The same again says nothing new.
-        if notices.len() < MOST_NOTICES && notices.back() != Some(&notice) {
+        if notices.len() < MAX_NOTICES && notices.back() != Some(&notice) {
             notices.push_back(notice);
         }
     }
@@ -78,7 +78,7 @@ impl Context {
         lock(&self.reason).clone()
     }
 
-    pub(super) fn end(&self, name: &Name) -> Option<i64> {
+    pub(super) fn end(&self, name: &TopicPartition) -> Option<i64> {
         lock(&self.ends).get(name).copied()
     }
 
@@ -95,12 +95,12 @@ impl Context {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    fn called(&self) {
+    fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn happened(&self, what: Happened) {
-        lock(&self.happened).push_back(what);
+    fn push_event(&self, event: ClientEvent) {
+        lock(&self.events).push_back(event);
     }
 }
 
@@ -111,7 +111,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.called();
+        self.count_call();
         // The same settings go to consumers and producers, and each ignores those of the other.
         if facility == "CONFWARN" && message.contains(" property and will be ignored by ") {
             return;
@@ -130,7 +130,7 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        self.called();
+        self.count_call();
         let is_connected =
             statistics.brokers.values().any(|broker| matches!(&*broker.state, "UP" | "UPDATE"));
         let mut since = lock(&self.unreachable_since);
@@ -143,14 +143,14 @@ impl ClientContext for Context {
                 let stable = Some(partition.ls_offset).filter(|offset| *offset >= 0);
                 let end = stable.unwrap_or(partition.hi_offset);
                 if number >= 0 && end >= 0 {
-                    ends.insert(Name { topic: topic.topic.clone(), number }, end);
+                    ends.insert(TopicPartition { topic: topic.topic.clone(), number }, end);
                 }
             }
         }
     }
 
     fn error(&self, _error: KafkaError, reason: &str) {
-        self.called();
+        self.count_call();
         reason.clone_into(&mut lock(&self.reason));
     }
 }
@@ -162,34 +162,35 @@ impl ConsumerContext for Context {
         what: RDKafkaRespErr,
         partitions: &mut TopicPartitionList,
     ) {
-        self.called();
+        self.count_call();
         let assign = what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         if self.closing.load(Ordering::Relaxed) {
             // Nothing is taken any more; what is refused here is noticed when the client closes.
             let _ = if assign {
                 take(consumer, &TopicPartitionList::new())
             } else {
-                give_up(consumer, &names(partitions))
+                give_up(consumer, &partitions_of(partitions))
             };
             return;
         }
-        let partitions = names(partitions);
-        self.happened(if assign {
-            Happened::Assign(partitions)
+        let partitions = partitions_of(partitions);
+        self.push_event(if assign {
+            ClientEvent::Assign(partitions)
         } else {
-            Happened::Revoke { partitions, lost: consumer.assignment_lost() }
+            ClientEvent::Revoke { partitions, lost: consumer.assignment_lost() }
         });
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        self.called();
+        self.count_call();
         let whole = result.err().map(|error| code(&error));
         let outcomes = offsets.elements().into_iter().map(|element| {
-            let name = Name { topic: element.topic().to_owned(), number: element.partition() };
+            let name =
+                TopicPartition { topic: element.topic().to_owned(), number: element.partition() };
             let own = element.error().err().map(|error| code(&error));
             (name, element.offset().to_raw(), own.or(whole).map_or(Ok(()), Err))
         });
-        self.happened(Happened::Committed(outcomes.collect()));
+        self.push_event(ClientEvent::Committed(outcomes.collect()));
     }
 }
 
@@ -210,7 +211,10 @@ pub(super) fn take(
 }
 
 /// Tells the client that partitions are given up; in a group that is not cooperative, all are.
-pub(super) fn give_up(consumer: &BaseConsumer<Context>, partitions: &[Name]) -> KafkaResult<()> {
+pub(super) fn give_up(
+    consumer: &BaseConsumer<Context>,
+    partitions: &[TopicPartition],
+) -> KafkaResult<()> {
     if is_cooperative(consumer) {
         consumer.incremental_unassign(&list(partitions))
     } else {

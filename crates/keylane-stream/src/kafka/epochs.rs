@@ -56,7 +56,7 @@ impl Epochs {
         delivered.max(map)
     }
 
-    /// Forgets what no later question is about: all but the last run that begins below `watermark`.
+    /// Forgets what no later request is about: all but the last run that begins below `watermark`.
     pub(super) fn forget_below(&mut self, watermark: Position) {
         while self.runs.get(1).is_some_and(|(first, _)| *first < watermark) {
             self.runs.pop_front();

@@ -8,26 +8,26 @@ use std::sync::Arc;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::TopicPartitionList;
 
-use super::begin::{Begin, epochs_of};
-use super::lookup::{Committed, Question};
-use super::names::Name;
-use super::native;
-use super::owned::Owned;
-use super::settings::Settings;
+use super::ffi;
+use super::metadata_thread::{CommittedOffset, MetadataRequest};
+use super::partition::OwnedPartition;
+use super::settings::KafkaSettings;
 use super::source::KafkaSource;
-use super::transaction::{Outcome, TransactionalOutput, Transactions};
-use crate::source::{Assigned, Event, Partition, Source as _, SourceError};
+use super::start_offset::{StartAt, epochs_of};
+use super::topic_partition::TopicPartition;
+use super::transaction::{TransactionOutcome, TransactionalOutput, Transactions};
+use crate::source::{Assigned, Partition, Source as _, SourceError, SourceEvent};
 use crate::tracker::MapLimit;
 
 /// What is to be done about a transaction that was given up.
 #[derive(Debug)]
-pub(super) enum Aborted {
+pub(super) enum AbortState {
     /// There is none.
-    No,
+    None,
     /// The partitions are lost; what is stored of these is being looked up.
-    LookedUp(Vec<Name>),
+    Restoring(Vec<TopicPartition>),
     /// They are assigned again; the next transaction is opened when that was read.
-    Told,
+    Reported,
     /// There will be no other.
     Hopeless,
 }
@@ -56,9 +56,9 @@ impl KafkaSource {
     /// ```no_run
     /// use keylane_stream::Record;
     /// use keylane_stream::consumer::{Attempt, Consumer, Failure};
-    /// use keylane_stream::kafka::{Client, KafkaSource, Settings};
+    /// use keylane_stream::kafka::{ClientSettings, KafkaSource, KafkaSettings};
     ///
-    /// let settings = Settings::new(Client::new("localhost:9092"), ["orders"], "billing");
+    /// let settings = KafkaSettings::new(ClientSettings::new("localhost:9092"), ["orders"], "billing");
     /// let (orders, bills) = KafkaSource::join_exactly_once(settings, "bills")?;
     /// let consumer = Consumer::builder(orders).start_producing(bills, |order: &Attempt| {
     ///     let key = order.key().map(Vec::from);
@@ -68,7 +68,7 @@ impl KafkaSource {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn join_exactly_once(
-        settings: Settings,
+        settings: KafkaSettings,
         output: impl Into<String>,
     ) -> Result<(Self, TransactionalOutput), SourceError> {
         let client = settings.client.clone();
@@ -80,8 +80,8 @@ impl KafkaSource {
         let random = RandomState::new().build_hasher().finish();
         let name = format!("keylane-{}-{random:016x}", settings.group);
         let mut source = KafkaSource::join(settings)?;
-        let bell = Arc::clone(&source.context().bell);
-        let (transactions, output) = Transactions::start(&client, &name, output.into(), bell)?;
+        let wakeup = Arc::clone(&source.context().wakeup);
+        let (transactions, output) = Transactions::start(&client, &name, output.into(), wakeup)?;
         source.transactions = Some(transactions);
         Ok((source, output))
     }
@@ -89,24 +89,27 @@ impl KafkaSource {
     /// Commits these offsets and the output that goes with them, all of it or nothing.
     pub(super) fn commit_with_outputs(&mut self, offsets: TopicPartitionList, whose: &[Partition]) {
         let Some(transactions) = &self.transactions else { return };
-        let names: Vec<_> = whose.iter().map(Name::of).collect();
-        let place = |name: &Name| Some((name.clone(), self.owned.get(name)?.committing?));
-        let places: Vec<_> = names.iter().filter_map(place).collect();
-        let is_member = native::is_member(self.consumer.client());
-        let is_whole = places.len() == offsets.count() && self.pending.is_empty();
+        let names: Vec<_> = whose.iter().map(TopicPartition::of).collect();
+        let place = |name: &TopicPartition| Some((name.clone(), self.owned.get(name)?.committing?));
+        let watermarks: Vec<_> = names.iter().filter_map(place).collect();
+        let is_member = ffi::is_member(self.consumer.client());
+        let is_whole = watermarks.len() == offsets.count() && self.pending.is_empty();
         match self.consumer.group_metadata() {
             // The broker would take a client without a name for one that is in no group.
-            Some(member) if is_whole && (is_member || places.is_empty()) => {
-                transactions.commit(offsets, member, places);
+            Some(member) if is_whole && (is_member || watermarks.is_empty()) => {
+                transactions.commit(offsets, member, watermarks);
             }
             _ => transactions.abort(),
         }
     }
 
     /// What came of transactions.
-    pub(super) fn take_outcomes(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    pub(super) fn take_transaction_outcomes(
+        &mut self,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
         let Some(transactions) = &self.transactions else { return Ok(()) };
-        if matches!(self.aborted, Aborted::Hopeless) {
+        if matches!(self.aborted, AbortState::Hopeless) {
             return Err(SourceError::new("no transaction can be committed"));
         }
         for notice in transactions.take_notices() {
@@ -114,20 +117,20 @@ impl KafkaSource {
         }
         while let Some(outcome) = self.transactions.as_ref().and_then(Transactions::take_outcome) {
             match outcome {
-                Outcome::Committed(places) => {
-                    let places = places.into_iter();
-                    let committed = places.map(|(name, at)| (name, Some(at.signed()), Ok(())));
+                TransactionOutcome::Committed(watermarks) => {
+                    let watermarks = watermarks.into_iter();
+                    let committed = watermarks.map(|(name, at)| (name, Some(at.signed()), Ok(())));
                     self.committed(committed.collect(), events);
                 }
-                Outcome::GivenUp { map_too_long } => {
+                TransactionOutcome::Aborted { map_too_long } => {
                     if map_too_long {
-                        let half = (self.map_limit.get() / 2).max(MapLimit::LEAST);
+                        let half = (self.map_limit.get() / 2).max(MapLimit::MIN_CHARACTERS);
                         self.map_limit = MapLimit::characters(half).unwrap_or(self.map_limit);
                     }
-                    self.go_back(events);
+                    self.restore(events);
                 }
-                Outcome::Hopeless(error) => {
-                    self.aborted = Aborted::Hopeless;
+                TransactionOutcome::Hopeless(error) => {
+                    self.aborted = AbortState::Hopeless;
                     return Err(error);
                 }
             }
@@ -136,54 +139,54 @@ impl KafkaSource {
     }
 
     /// Gives everything up, and looks where it goes on.
-    fn go_back(&mut self, events: &mut Vec<Event>) {
-        self.pending.retain(|event| !matches!(event, Event::Committed { .. }));
+    fn restore(&mut self, events: &mut Vec<SourceEvent>) {
+        self.pending.retain(|event| !matches!(event, SourceEvent::Committed { .. }));
         let ours = self.owned.values().map(|owned| owned.partition.clone());
-        events.push(Event::Lost(ours.collect()));
+        events.push(SourceEvent::Lost(ours.collect()));
         // What was to be given back is given back as it is stored.
         for names in std::mem::take(&mut self.revoked) {
             names.iter().for_each(|name| drop(self.owned.remove(name)));
-            self.tell_given_up(&names);
+            self.confirm_revoked(&names);
         }
         let mut names = Vec::with_capacity(self.owned.len());
         for (name, owned) in &mut self.owned {
-            owned.asking = true;
+            owned.resolving = true;
             names.push(name.clone());
         }
-        self.aborted = Aborted::LookedUp(names.clone());
+        self.aborted = AbortState::Restoring(names.clone());
         if names.is_empty() {
-            self.all_are_back(events);
+            self.finish_restore(events);
         } else {
-            self.ask(Question::Committed(names));
+            self.ask(MetadataRequest::Committed(names));
         }
     }
 
-    pub(super) fn looks_back_for(&self, names: &[Name]) -> bool {
-        matches!(&self.aborted, Aborted::LookedUp(asked) if asked == names)
+    pub(super) fn is_restoring(&self, names: &[TopicPartition]) -> bool {
+        matches!(&self.aborted, AbortState::Restoring(asked) if asked == names)
     }
 
     /// What is stored of partitions that are still ours: they go on there.
-    pub(super) fn found_stored(
+    pub(super) fn restored(
         &mut self,
-        found: &[Committed],
-        events: &mut Vec<Event>,
+        found: &[CommittedOffset],
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         for committed in found {
             let name = &committed.name;
-            let decided = self.rules.begin(committed)?;
+            let decided = self.start_policy.start_at(committed)?;
             let Some(owned) = self.owned.get_mut(name) else { continue };
             let (progress, epochs) = match decided.what {
-                Begin::At(progress) => (progress, epochs_of(committed)),
+                StartAt::At(progress) => (progress, epochs_of(committed)),
                 // Nothing was ever stored, so it goes on where it began.
-                Begin::First | Begin::Last => (owned.begun.clone(), (None, None)),
+                StartAt::First | StartAt::Last => (owned.begun.clone(), (None, None)),
             };
             // Where the client was told to fetch nothing it has to be told to go on.
-            let was_stopped = owned.hold.stopped;
-            *owned = Owned::new(name, owned.id, &progress, epochs);
-            owned.hold.stopped = was_stopped;
+            let was_stopped = owned.pause_buffer.stopped;
+            *owned = OwnedPartition::new(name, owned.id, &progress, epochs);
+            owned.pause_buffer.stopped = was_stopped;
             let partition = owned.partition.clone();
             let limit = self.map_limit;
-            events.push(Event::Assigned(Assigned {
+            events.push(SourceEvent::Assigned(Assigned {
                 partition: partition.clone(),
                 progress,
                 limit,
@@ -191,19 +194,19 @@ impl KafkaSource {
             self.resume(&partition);
             self.seek(name);
         }
-        self.all_are_back(events);
+        self.finish_restore(events);
         Ok(())
     }
 
-    fn all_are_back(&mut self, events: &mut Vec<Event>) {
-        events.push(Event::Aborted);
-        self.aborted = Aborted::Told;
+    fn finish_restore(&mut self, events: &mut Vec<SourceEvent>) {
+        events.push(SourceEvent::Aborted);
+        self.aborted = AbortState::Reported;
     }
 
     /// Opens the next transaction, if the one before was given up and that was read: this is called by the poll after.
-    pub(super) fn open_if_all_is_read(&mut self, events: &[Event]) {
-        if matches!(self.aborted, Aborted::Told) && events.is_empty() {
-            self.aborted = Aborted::No;
+    pub(super) fn reopen_if_read(&mut self, events: &[SourceEvent]) {
+        if matches!(self.aborted, AbortState::Reported) && events.is_empty() {
+            self.aborted = AbortState::None;
             self.transactions.iter().for_each(Transactions::open);
         }
     }

@@ -9,46 +9,51 @@ use rdkafka::message::{BorrowedMessage, Headers as _};
 use rdkafka::topic_partition_list::Offset;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::failure::{is_lasting, is_out_of_range};
-use super::hold::{Item, weight};
-use super::lookup::Question;
-use super::names::{Name, list};
-use super::source::{ASK_AGAIN_AFTER, KafkaSource, SEEK_AGAIN_AFTER};
-use super::{context, native};
-use crate::source::{Event, Partition, SourceError};
+use super::error::{is_lasting, is_out_of_range};
+use super::metadata_thread::MetadataRequest;
+use super::pause_buffer::{FetchedItem, weight};
+use super::source::{KafkaSource, RETRY_INTERVAL, SEEK_RETRY_INTERVAL};
+use super::topic_partition::{TopicPartition, list};
+use super::{context, ffi};
+use crate::source::{Partition, SourceError, SourceEvent};
 use crate::{Delivered, Position, Record};
 
 /// How much a poll adds at most, in bytes, beside the record that goes beyond it.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_POLL_BYTES: usize = 4 * 1024 * 1024;
 
 /// Records that are collected for an event, and how many more may be.
 #[derive(Debug)]
-struct Batch {
+struct FetchedBatch {
     current: Option<(Partition, Vec<Delivered>)>,
     records_left: usize,
     bytes_left: usize,
 }
 
-impl Batch {
+impl FetchedBatch {
     fn new(most_records: usize) -> Self {
-        Batch { current: None, records_left: most_records, bytes_left: MOST_BYTES }
+        FetchedBatch { current: None, records_left: most_records, bytes_left: MAX_POLL_BYTES }
     }
 
     fn has_room(&self) -> bool {
         self.records_left > 0 && self.bytes_left > 0
     }
 
-    fn add(&mut self, partition: &Partition, item: Item, events: &mut Vec<Event>) {
+    fn add(&mut self, partition: &Partition, item: FetchedItem, events: &mut Vec<SourceEvent>) {
         match item {
-            Item::Record(delivered) => self.add_record(partition, delivered, events),
-            Item::Reached(position) => {
+            FetchedItem::Record(delivered) => self.add_record(partition, delivered, events),
+            FetchedItem::Reached(position) => {
                 self.flush(events);
-                events.push(Event::Reached { partition: partition.clone(), position });
+                events.push(SourceEvent::Reached { partition: partition.clone(), position });
             }
         }
     }
 
-    fn add_record(&mut self, partition: &Partition, delivered: Delivered, events: &mut Vec<Event>) {
+    fn add_record(
+        &mut self,
+        partition: &Partition,
+        delivered: Delivered,
+        events: &mut Vec<SourceEvent>,
+    ) {
         self.records_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(weight(&delivered));
         match &mut self.current {
@@ -60,9 +65,9 @@ impl Batch {
         }
     }
 
-    fn flush(&mut self, events: &mut Vec<Event>) {
+    fn flush(&mut self, events: &mut Vec<SourceEvent>) {
         if let Some((partition, records)) = self.current.take() {
-            events.push(Event::Records { partition, records });
+            events.push(SourceEvent::Records { partition, records });
         }
     }
 }
@@ -75,10 +80,10 @@ impl KafkaSource {
     pub(super) fn fetch(
         &mut self,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
-        let mut batch = Batch::new(most_records);
-        self.deliver_kept(&mut batch, events);
+        let mut batch = FetchedBatch::new(most_records);
+        self.deliver_paused(&mut batch, events);
         let consumer = self.consumer.share();
         while batch.has_room() || most_records == 0 {
             let calls = self.context().calls();
@@ -89,7 +94,7 @@ impl KafkaSource {
                 None if self.context().calls() == calls => break,
                 None => {
                     batch.flush(events);
-                    self.take_happened(events)?;
+                    self.take_client_events(events)?;
                 }
             }
         }
@@ -97,26 +102,26 @@ impl KafkaSource {
         Ok(())
     }
 
-    fn deliver_kept(&mut self, batch: &mut Batch, events: &mut Vec<Event>) {
+    fn deliver_paused(&mut self, batch: &mut FetchedBatch, events: &mut Vec<SourceEvent>) {
         while batch.has_room() {
             let Some(name) = self.ready.pop_front() else { return };
             let Some(owned) = self.owned.get_mut(&name) else { continue };
-            while batch.has_room() && owned.hold.is_ready() {
-                let item = owned.hold.take().expect("something is ready");
+            while batch.has_room() && owned.pause_buffer.is_ready() {
+                let item = owned.pause_buffer.pop().expect("something is ready");
                 batch.add(&owned.partition, item, events);
             }
-            if owned.hold.is_ready() {
+            if owned.pause_buffer.is_ready() {
                 self.ready.push_back(name);
-            } else if !owned.hold.paused {
-                self.let_fetch(&name);
+            } else if !owned.pause_buffer.paused {
+                self.resume_fetch(&name);
             }
         }
     }
 
     /// Has the client fetch a partition again, if it was told not to.
-    pub(super) fn let_fetch(&mut self, name: &Name) {
+    pub(super) fn resume_fetch(&mut self, name: &TopicPartition) {
         let Some(owned) = self.owned.get_mut(name) else { return };
-        if std::mem::take(&mut owned.hold.stopped)
+        if std::mem::take(&mut owned.pause_buffer.stopped)
             && let Err(error) = self.consumer.resume(&list(std::slice::from_ref(name)))
         {
             self.notice(format!("{} cannot be fetched: {error}", name.partition()));
@@ -126,47 +131,52 @@ impl KafkaSource {
     fn deliver(
         &mut self,
         message: &BorrowedMessage<'_>,
-        batch: &mut Batch,
-        events: &mut Vec<Event>,
+        batch: &mut FetchedBatch,
+        events: &mut Vec<SourceEvent>,
     ) {
         if self.name.topic != message.topic() {
             message.topic().clone_into(&mut self.name.topic);
         }
         self.name.number = message.partition();
         // Of a partition that was lost, or has to be looked at, what was on its way is dropped.
-        let Some(owned) = self.owned.get_mut(&self.name).filter(|owned| !owned.asking) else {
+        let Some(owned) = self.owned.get_mut(&self.name).filter(|owned| !owned.resolving) else {
             return;
         };
         let position = Position::checked(message.offset()).expect("offsets begin at 0");
-        if !owned.epochs.deliver(position, native::leader_epoch(message)) {
-            owned.cut = Some(position);
-            owned.asking = true;
-            self.ask(Question::Bounds(vec![self.name.clone()]));
+        if !owned.epochs.deliver(position, ffi::leader_epoch(message)) {
+            owned.truncated_at = Some(position);
+            owned.resolving = true;
+            self.ask(MetadataRequest::Bounds(vec![self.name.clone()]));
             return;
         }
         if position < owned.next {
-            owned.asking = true;
-            self.ask(Question::Bounds(vec![self.name.clone()]));
+            owned.resolving = true;
+            self.ask(MetadataRequest::Bounds(vec![self.name.clone()]));
             return;
         }
         owned.next = position.next();
-        let item = Item::Record(delivered(position, message));
-        self.keep_or_add(item, batch, events);
+        let item = FetchedItem::Record(delivered(position, message));
+        self.queue_or_add(item, batch, events);
     }
 
     /// Passes something of the partition `self.name` on, or keeps it while that is held back.
-    fn keep_or_add(&mut self, item: Item, batch: &mut Batch, events: &mut Vec<Event>) {
+    fn queue_or_add(
+        &mut self,
+        item: FetchedItem,
+        batch: &mut FetchedBatch,
+        events: &mut Vec<SourceEvent>,
+    ) {
         let owned = self.owned.get_mut(&self.name).expect("it was looked up by who calls this");
-        if !owned.hold.holds() {
+        if !owned.pause_buffer.must_queue() {
             if batch.has_room() {
                 batch.add(&owned.partition, item, events);
                 return;
             }
             self.ready.push_back(self.name.clone());
         }
-        owned.hold.keep(item);
-        if owned.hold.is_full() && !owned.hold.stopped {
-            owned.hold.stopped = true;
+        owned.pause_buffer.push(item);
+        if owned.pause_buffer.is_full() && !owned.pause_buffer.stopped {
+            owned.pause_buffer.stopped = true;
             let stopped = self.consumer.pause(&list(std::slice::from_ref(&self.name)));
             if let Err(error) = stopped {
                 let partition = self.name.partition();
@@ -178,8 +188,8 @@ impl KafkaSource {
     fn failed(
         &mut self,
         error: &KafkaError,
-        batch: &mut Batch,
-        events: &mut Vec<Event>,
+        batch: &mut FetchedBatch,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let reason = self.context().reason();
         if let KafkaError::PartitionEOF(number) = error {
@@ -191,14 +201,18 @@ impl KafkaSource {
             return Err(SourceError::because("the Kafka client has given up", reason));
         }
         if is_out_of_range(code) {
-            self.ask_where_all_go_on(&reason);
+            self.resolve_all(&reason);
             return Ok(());
         }
-        self.tell(code, &reason)
+        self.report_error(code, &reason)
     }
 
     /// Something that may pass is told. Before anything has worked, what will not is an error.
-    pub(super) fn tell(&self, code: RDKafkaErrorCode, reason: &str) -> Result<(), SourceError> {
+    pub(super) fn report_error(
+        &self,
+        code: RDKafkaErrorCode,
+        reason: &str,
+    ) -> Result<(), SourceError> {
         if is_lasting(code) && !self.has_worked {
             return Err(SourceError::because("the brokers refuse us", reason));
         }
@@ -208,57 +222,63 @@ impl KafkaSource {
 
     /// A partition with this number was read to where it ends for now. The client does not say of which
     /// topic, so it counts only if there is but one.
-    fn reached(&mut self, number: i32, reason: &str, batch: &mut Batch, events: &mut Vec<Event>) {
+    fn reached(
+        &mut self,
+        number: i32,
+        reason: &str,
+        batch: &mut FetchedBatch,
+        events: &mut Vec<SourceEvent>,
+    ) {
         let mut same = self.owned.iter_mut().filter(|(name, _)| name.number == number);
         let (Some((name, owned)), None) = (same.next(), same.next()) else { return };
-        let Some(position) = end_in(reason).filter(|end| *end >= owned.next && !owned.asking)
+        let Some(position) = end_in(reason).filter(|end| *end >= owned.next && !owned.resolving)
         else {
             return;
         };
         owned.next = position;
         self.name.clone_from(name);
-        self.keep_or_add(Item::Reached(position), batch, events);
+        self.queue_or_add(FetchedItem::Reached(position), batch, events);
     }
 
     /// A place does not exist, and the client does not say which: each is looked at.
-    fn ask_where_all_go_on(&mut self, reason: &str) {
-        let cut = cut_in(reason);
+    fn resolve_all(&mut self, reason: &str) {
+        let truncated_at = truncation_in(reason);
         let mut names = Vec::new();
         for (name, owned) in &mut self.owned {
-            // Several partitions may be at the same position, and are then taken to be cut as well: that repeats
+            // Several partitions may be at the same position, and are then taken to be truncated_at as well: that repeats
             // records, where the contrary would miss some.
-            if let Some((_, cut)) = cut.filter(|(at, _)| *at == owned.next) {
-                owned.cut = Some(cut);
+            if let Some((_, truncated_at)) = truncated_at.filter(|(at, _)| *at == owned.next) {
+                owned.truncated_at = Some(truncated_at);
             }
-            if !std::mem::replace(&mut owned.asking, true) {
+            if !std::mem::replace(&mut owned.resolving, true) {
                 names.push(name.clone());
             }
         }
         if !names.is_empty() {
-            self.later.push((Instant::now() + ASK_AGAIN_AFTER, Question::Bounds(names)));
+            self.retries.push((Instant::now() + RETRY_INTERVAL, MetadataRequest::Bounds(names)));
         }
     }
 
     /// Has the client continue at the partition's next position, and the broker check that the log still is the one
     /// that was read up to there. What is polled from now on comes from that position.
-    pub(super) fn seek(&mut self, name: &Name) {
+    pub(super) fn seek(&mut self, name: &TopicPartition) {
         let Some(owned) = self.owned.get_mut(name) else { return };
-        owned.asking = true;
+        owned.resolving = true;
         let epoch = owned.epochs.below(owned.next);
-        let again_after = match native::seek(&self.consumer, name, owned.next, epoch) {
-            Ok(()) => return owned.asking = false,
+        let again_after = match ffi::seek(&self.consumer, name, owned.next, epoch) {
+            Ok(()) => return owned.resolving = false,
             // The client does not fetch the partition at all, as after an error that ended its fetching.
             Err(RDKafkaErrorCode::State) => {
-                self.begin_to_fetch_again(name);
-                SEEK_AGAIN_AFTER
+                self.restart_fetch(name);
+                SEEK_RETRY_INTERVAL
             }
             Err(code) => {
                 self.notice(format!("{} cannot be fetched: {code}", name.partition()));
-                ASK_AGAIN_AFTER
+                RETRY_INTERVAL
             }
         };
-        let again = Question::Bounds(vec![name.clone()]);
-        self.later.push((Instant::now() + again_after, again));
+        let again = MetadataRequest::Bounds(vec![name.clone()]);
+        self.retries.push((Instant::now() + again_after, again));
     }
 
     /// Takes a partition again that the client has stopped fetching: it forgets one that is out of range, and has
@@ -268,15 +288,15 @@ impl KafkaSource {
     /// this is left for later if there is something to be answered. A request of which the client has not told yet
     /// may be answered too early by this all the same, in the moment since the last poll: then the group may give
     /// those partitions away before their records have ended, as after a session that is over.
-    fn begin_to_fetch_again(&mut self, name: &Name) {
-        let is_asked = !self.offers.is_empty() || !self.revoked.is_empty();
-        let begun = if is_asked { Ok(()) } else { self.take_again(name) };
+    fn restart_fetch(&mut self, name: &TopicPartition) {
+        let is_asked = !self.pending_assignments.is_empty() || !self.revoked.is_empty();
+        let begun = if is_asked { Ok(()) } else { self.reassign_to_client(name) };
         if let Err(error) = begun {
             self.notice(format!("{} cannot be fetched: {error}", name.partition()));
         }
     }
 
-    fn take_again(&mut self, name: &Name) -> KafkaResult<()> {
+    fn reassign_to_client(&mut self, name: &TopicPartition) -> KafkaResult<()> {
         let mut names = vec![name.clone()];
         if context::is_cooperative(&self.consumer) {
             context::give_up(&self.consumer, &names)?;
@@ -290,7 +310,7 @@ impl KafkaSource {
             places.set_partition_offset(&name.topic, name.number, at)?;
         }
         context::take(&self.consumer, &places)?;
-        let stopped = |name: &Name| self.owned[name].hold.stopped;
+        let stopped = |name: &TopicPartition| self.owned[name].pause_buffer.stopped;
         let stopped: Vec<_> = names.into_iter().filter(stopped).collect();
         self.consumer.pause(&list(&stopped))
     }
@@ -303,10 +323,10 @@ fn end_in(reason: &str) -> Option<Position> {
     Position::checked(digits.parse().ok()?)
 }
 
-/// Where a log was cut, in the client's words about one that was: the position that it was read to, and how far the
+/// Where a log was truncated_at, in the client's words about one that was: the position that it was read to, and how far the
 /// broker has the same log. "... truncation detected at offset 25 (leader epoch 1): broker end offset is 20 (...", or
 /// "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1 (...".
-fn cut_in(reason: &str) -> Option<(Position, Position)> {
+fn truncation_in(reason: &str) -> Option<(Position, Position)> {
     let number = |text: &str| {
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         Position::checked(text[..end].parse().ok()?)
@@ -349,12 +369,12 @@ mod tests {
 
     #[test]
     fn where_a_log_was_cut_is_read_from_the_clients_words() {
-        let cut = "Partition log truncation detected at offset 25 (leader epoch 1): broker end offset is 20 \
+        let truncated_at = "Partition log truncation detected at offset 25 (leader epoch 1): broker end offset is 20 \
                    (offset leader epoch 1). Reset to INVALID.: Local: Log truncation detected";
-        assert_eq!(cut_in(cut), Some((Position::new(25), Position::new(20))));
+        assert_eq!(truncation_in(truncated_at), Some((Position::new(25), Position::new(20))));
         let none = "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1 (offset \
                     leader epoch -1). Reset using configured policy.";
-        assert_eq!(cut_in(none), Some((Position::new(25), Position::ZERO)));
-        assert_eq!(cut_in("fetch failed due to requested offset not available"), None);
+        assert_eq!(truncation_in(none), Some((Position::new(25), Position::ZERO)));
+        assert_eq!(truncation_in("fetch failed due to requested offset not available"), None);
     }
 }

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 
-use super::begin::identity;
 use super::context::Context;
-use super::lookup::{self, Committed};
-use super::names::Name;
-use super::settings::Client;
-use super::source::ASK_AGAIN_AFTER;
+use super::metadata_thread::{self, CommittedOffset};
+use super::settings::ClientSettings;
+use super::source::RETRY_INTERVAL;
+use super::start_offset::identity;
+use super::topic_partition::TopicPartition;
 use crate::source::SourceError;
-use crate::tracker::{MapError, Policy, read};
+use crate::tracker::{MapError, MapPolicy, decode};
 use crate::{Partition, Position};
 
 /// How far behind a group is with a partition.
@@ -39,16 +39,16 @@ pub struct Lag {
 ///
 /// # Errors
 /// If a setting is wrong, there is no such topic, or the brokers do not answer.
-pub fn lag(client: &Client, group: &str, topic: &str) -> Result<Vec<Lag>, SourceError> {
+pub fn lag(client: &ClientSettings, group: &str, topic: &str) -> Result<Vec<Lag>, SourceError> {
     let config = client.config(&[], &[("group.id", group), ("enable.auto.commit", "false")])?;
     let consumer: BaseConsumer<Context> = config
         .create_with_context(Context::default())
         .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
     let cannot = |error| SourceError::because("the brokers do not answer", error);
     let names = partitions(&consumer, topic)?;
-    let committed = lookup::committed(&consumer, &names).map_err(cannot)?;
-    let bounds = lookup::bounds(&consumer, &names).map_err(cannot)?;
-    let mut bounds: HashMap<Name, (i64, i64)> =
+    let committed = metadata_thread::committed(&consumer, &names).map_err(cannot)?;
+    let bounds = metadata_thread::bounds(&consumer, &names).map_err(cannot)?;
+    let mut bounds: HashMap<TopicPartition, (i64, i64)> =
         bounds.into_iter().map(|bounds| (bounds.name, (bounds.first, bounds.end))).collect();
     let lags = committed.iter().filter_map(|committed| {
         let bounds = bounds.remove(&committed.name)?;
@@ -63,7 +63,7 @@ pub fn lag(client: &Client, group: &str, topic: &str) -> Result<Vec<Lag>, Source
 /// # Errors
 /// If a setting is wrong.
 pub fn topic_exists(
-    client: &Client,
+    client: &ClientSettings,
     topic: &str,
     timeout: Duration,
 ) -> Result<Option<bool>, SourceError> {
@@ -87,24 +87,30 @@ pub fn topic_exists(
         }
         if answer == Some(false) {
             // One that is being made takes a moment.
-            std::thread::sleep(ASK_AGAIN_AFTER.min(left));
+            std::thread::sleep(RETRY_INTERVAL.min(left));
         }
     }
     Ok(answer)
 }
 
-fn partitions(consumer: &BaseConsumer<Context>, topic: &str) -> Result<Vec<Name>, SourceError> {
-    const WITHIN: Duration = Duration::from_secs(10);
+fn partitions(
+    consumer: &BaseConsumer<Context>,
+    topic: &str,
+) -> Result<Vec<TopicPartition>, SourceError> {
+    const METADATA_TIMEOUT: Duration = Duration::from_secs(10);
     let failed = |error: KafkaError| SourceError::because("cannot ask about the topic", error);
-    let metadata = consumer.fetch_metadata(Some(topic), WITHIN).map_err(failed)?;
+    let metadata = consumer.fetch_metadata(Some(topic), METADATA_TIMEOUT).map_err(failed)?;
     let found = metadata.topics().first().filter(|topic| topic.error().is_none());
     let found = found.ok_or_else(|| SourceError::new(format!("there is no topic {topic}")))?;
     let mut numbers: Vec<i32> = found.partitions().iter().map(|partition| partition.id()).collect();
     numbers.sort_unstable();
-    Ok(numbers.into_iter().map(|number| Name { topic: topic.to_owned(), number }).collect())
+    Ok(numbers
+        .into_iter()
+        .map(|number| TopicPartition { topic: topic.to_owned(), number })
+        .collect())
 }
 
-fn of_partition(committed: &Committed, (first, end): (i64, i64)) -> Lag {
+fn of_partition(committed: &CommittedOffset, (first, end): (i64, i64)) -> Lag {
     let place = |offset| Position::checked(offset).unwrap_or_default();
     let (first, end) = (place(first), place(end));
     let mut lag = Lag {
@@ -121,7 +127,7 @@ fn of_partition(committed: &Committed, (first, end): (i64, i64)) -> Lag {
     let from = at.max(first);
     lag.open = end.get().saturating_sub(from.get());
     let stream = identity(&committed.name, committed.id);
-    match read(at, &committed.metadata, &stream, Policy::default()) {
+    match decode(at, &committed.metadata, &stream, MapPolicy::default()) {
         Ok(found) => {
             let progress = found.into_progress();
             lag.highest_done = Some(progress.end().max(progress.watermark()));
@@ -143,9 +149,9 @@ mod tests {
     use super::*;
     use crate::tracker::Progress;
 
-    fn committed(at: Option<i64>, metadata: &str) -> Committed {
-        let name = Name { topic: "orders".to_owned(), number: 1 };
-        Committed { name, id: None, at, metadata: metadata.to_owned(), epoch: None }
+    fn committed(at: Option<i64>, metadata: &str) -> CommittedOffset {
+        let name = TopicPartition { topic: "orders".to_owned(), number: 1 };
+        CommittedOffset { name, id: None, at, metadata: metadata.to_owned(), epoch: None }
     }
 
     #[test]

@@ -9,14 +9,14 @@ use rdkafka::consumer::BaseConsumer;
 use super::context::Context;
 
 /// A client that is a member of a group.
-pub(super) struct Member {
+pub(super) struct GroupMember {
     /// None only while this is dropped.
     consumer: Option<Arc<BaseConsumer<Context>>>,
 }
 
-impl Member {
+impl GroupMember {
     pub(super) fn new(consumer: Arc<BaseConsumer<Context>>) -> Self {
-        Member { consumer: Some(consumer) }
+        GroupMember { consumer: Some(consumer) }
     }
 
     /// The same client, for another user of it.
@@ -25,7 +25,7 @@ impl Member {
     }
 }
 
-impl Deref for Member {
+impl Deref for GroupMember {
     type Target = BaseConsumer<Context>;
 
     fn deref(&self) -> &Self::Target {
@@ -33,7 +33,7 @@ impl Deref for Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for GroupMember {
     fn drop(&mut self) {
         let Some(consumer) = self.consumer.take() else { return };
         if consumer.closed() {

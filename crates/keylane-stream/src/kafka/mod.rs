@@ -2,7 +2,7 @@
 //!
 //! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and says when the brokers have
 //! them; [`KafkaOutput`] is a topic for what handlers make of records, [`KafkaDeadLetters`] one for dead letters. All speak through librdkafka, whose settings a
-//! [`Client`] passes on; TLS and SCRAM take the feature `kafka-tls`.
+//! [`ClientSettings`] passes on; TLS and SCRAM take the feature `kafka-tls`.
 //!
 //! # What the source promises
 //! - **Nothing is lost.** What is committed for a partition is what the consumer says is done. Nothing is
@@ -16,10 +16,10 @@
 //! - **Holding back fetches nothing twice**, unless it lasts: about a thousand records of a partition that is
 //!   held back are kept.
 //! - **A topic that was deleted and made again** is told by its id, which is looked at every five seconds and
-//!   stands in the map beside each offset. It is read from its first record, or is an error: [`Renewed`].
+//!   stands in the map beside each offset. It is read from its first record, or is an error: [`RecreatedTopic`].
 //!   What was read of it before that is delivered again.
 //! - **A record that does not exist any more** before it was read ends the source with the remedy, unless
-//!   [`Settings::out_of_range`] says where to continue: retention has removed it, an administrator has, or brokers
+//!   [`KafkaSettings::out_of_range`] says where to continue: retention has removed it, an administrator has, or brokers
 //!   have lost it. What is passed over is counted. A log that lost its tail and grew again is told by leader epochs
 //!   (KIP-320), which stand in each commit and in the map.
 //!
@@ -37,18 +37,18 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use keylane_stream::kafka::{Client, KafkaSource, Settings};
-//! use keylane_stream::source::{Event, Source};
+//! use keylane_stream::kafka::{ClientSettings, KafkaSource, KafkaSettings};
+//! use keylane_stream::source::{SourceEvent, Source};
 //!
-//! let client = Client::new("localhost:9092");
-//! let mut source = KafkaSource::join(Settings::new(client, ["orders"], "billing"))?;
+//! let client = ClientSettings::new("localhost:9092");
+//! let mut source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))?;
 //! let mut events = Vec::new();
 //! loop {
 //!     source.poll(Duration::from_millis(100), 500, &mut events)?;
 //!     for event in events.drain(..) {
 //!         match event {
-//!             Event::Records { partition, records } => println!("{partition}: {}", records.len()),
-//!             Event::Revoked(partitions) => source.release(&partitions),
+//!             SourceEvent::Records { partition, records } => println!("{partition}: {}", records.len()),
+//!             SourceEvent::Revoked(partitions) => source.release(&partitions),
 //!             event => println!("{event:?}"),
 //!         }
 //!     }
@@ -58,32 +58,34 @@
 //! ```
 
 mod address;
-mod assign;
-mod begin;
 mod context;
+mod dead_letters;
 mod epochs;
+mod error;
 mod exactly_once;
-mod failure;
 mod fetch;
-mod hold;
+mod ffi;
 mod lag;
-mod letters;
-mod lookup;
 mod member;
-mod names;
-mod native;
+mod metadata_thread;
 mod output;
-mod owned;
+mod partition;
+mod pause_buffer;
+mod rebalance;
 mod settings;
 mod sink;
 mod source;
+mod start_offset;
+mod topic_partition;
 mod transaction;
 
 pub use address::{Address, AddressError};
+pub use dead_letters::KafkaDeadLetters;
 pub use lag::{Lag, lag, topic_exists};
-pub use letters::KafkaDeadLetters;
 pub use output::KafkaOutput;
-pub use settings::{Client, MapVersion, Protocol, Renewed, Settings, Start};
+pub use settings::{
+    ClientSettings, KafkaSettings, MapVersion, Protocol, RecreatedTopic, StartFrom,
+};
 pub use sink::{KafkaSink, SendError, Written};
 pub use source::KafkaSource;
 pub use transaction::TransactionalOutput;

@@ -1,10 +1,10 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use super::settings::Client;
+use super::settings::ClientSettings;
 use super::sink::{KafkaSink, SendError};
 use crate::Record;
-use crate::sink::{Output, Sink, SinkError};
+use crate::sink::{HandlerOutput, Sink, SinkError};
 use crate::source::SourceError;
 
 /// A topic as the place for what handlers make of records: each of these is done when the brokers have what came
@@ -27,11 +27,11 @@ use crate::source::SourceError;
 /// ```no_run
 /// use keylane_stream::Record;
 /// use keylane_stream::consumer::{Attempt, Consumer, Failure};
-/// use keylane_stream::kafka::{Client, KafkaOutput, KafkaSource, Settings};
+/// use keylane_stream::kafka::{ClientSettings, KafkaOutput, KafkaSource, KafkaSettings};
 ///
-/// let client = Client::new("localhost:9092");
+/// let client = ClientSettings::new("localhost:9092");
 /// let bills = KafkaOutput::new(&client, "bills")?;
-/// let source = KafkaSource::join(Settings::new(client, ["orders"], "billing"))?;
+/// let source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_producing(bills, |order: &Attempt| {
 ///     let key = order.key().map(Vec::from);
 ///     Ok::<_, Failure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: order.origin() }])
@@ -45,23 +45,23 @@ pub struct KafkaOutput {
 }
 
 /// What was made of one record, on its way.
-struct OnItsWay {
+struct InFlightOutput {
     /// How many of its records have not been reported.
     left: usize,
     /// Why the first one that was refused was not written.
     refused: Option<SendError>,
-    output: Output,
+    output: HandlerOutput,
 }
 
-/// Shared by the reports of the records; the last of them takes it out, and answers.
-type Shared = Arc<Mutex<Option<OnItsWay>>>;
+/// SharedOutput by the reports of the records; the last of them takes it out, and answers.
+type SharedOutput = Arc<Mutex<Option<InFlightOutput>>>;
 
 impl KafkaOutput {
     /// Writes to this topic. That the brokers can be reached turns out with the first record.
     ///
     /// # Errors
     /// If a setting is unknown, wrong, or one that Keylane relies on.
-    pub fn new(client: &Client, topic: impl Into<String>) -> Result<Self, SourceError> {
+    pub fn new(client: &ClientSettings, topic: impl Into<String>) -> Result<Self, SourceError> {
         Ok(KafkaOutput { sink: KafkaSink::patient(client)?, topic: topic.into() })
     }
 }
@@ -69,7 +69,7 @@ impl KafkaOutput {
 impl Sink for KafkaOutput {
     fn put(&mut self, records: &[Record]) -> Result<(), SinkError> {
         let (sender, answer) = mpsc::channel();
-        let output = Output::new(records.to_vec(), move |result| {
+        let output = HandlerOutput::new(records.to_vec(), move |result| {
             // Who waits for it is there until it comes.
             let _ = sender.send(result);
         });
@@ -77,35 +77,37 @@ impl Sink for KafkaOutput {
         answer.recv().unwrap_or_else(|_| Err(SinkError::new("nobody said what became of it")))
     }
 
-    fn put_each(&mut self, outputs: Vec<Output>) {
-        self.sink.replace_if_it_gave_up();
+    fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
+        self.sink.replace_if_fatal();
         for mut output in outputs {
             let records = output.take_records();
             if records.is_empty() {
                 output.answer(Ok(()));
                 continue;
             }
-            let on_its_way = OnItsWay { left: records.len(), refused: None, output };
-            let shared = Arc::new(Mutex::new(Some(on_its_way)));
+            let in_flight = InFlightOutput { left: records.len(), refused: None, output };
+            let shared = Arc::new(Mutex::new(Some(in_flight)));
             for record in &records {
                 let shared = shared.clone();
-                self.sink.send(&self.topic, record, move |result| told(&shared, result.err()));
+                self.sink.send(&self.topic, record, move |result| {
+                    record_reported(&shared, result.err())
+                });
             }
         }
     }
 }
 
-fn told(shared: &Shared, refused: Option<SendError>) {
+fn record_reported(shared: &SharedOutput, refused: Option<SendError>) {
     // It holds a plain value that is whole after any statement.
-    let mut on_its_way = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(OnItsWay { left, refused: first, .. }) = &mut *on_its_way else { return };
+    let mut in_flight = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(InFlightOutput { left, refused: first, .. }) = &mut *in_flight else { return };
     *left -= 1;
     if let Some(why) = refused {
         first.get_or_insert(why);
     }
-    let ended = on_its_way.take_if(|on_its_way| on_its_way.left == 0);
-    drop(on_its_way);
-    if let Some(OnItsWay { refused, output, .. }) = ended {
+    let ended = in_flight.take_if(|in_flight| in_flight.left == 0);
+    drop(in_flight);
+    if let Some(InFlightOutput { refused, output, .. }) = ended {
         output.answer(refused.map_or(Ok(()), |why| Err(SinkError::new(why))));
     }
 }

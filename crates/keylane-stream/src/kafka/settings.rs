@@ -5,20 +5,20 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
 use crate::source::SourceError;
-use crate::tracker::{MapLimit, Policy};
+use crate::tracker::{MapLimit, MapPolicy};
 
 /// How to reach a cluster: its brokers, and whatever else librdkafka is to be told.
 ///
-/// Settings have [librdkafka's names][names] and go to it untouched, so TLS and SASL work as they do
+/// KafkaSettings have [librdkafka's names][names] and go to it untouched, so TLS and SASL work as they do
 /// elsewhere. What does not begin with a setting of the user's has a default that suits slow handlers.
 ///
 /// [names]: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md
 ///
 /// # Examples
 /// ```
-/// use keylane_stream::kafka::Client;
+/// use keylane_stream::kafka::ClientSettings;
 ///
-/// let client = Client::new("broker-1:9093,broker-2:9093")
+/// let client = ClientSettings::new("broker-1:9093,broker-2:9093")
 ///     .set("security.protocol", "SASL_SSL")
 ///     .set("sasl.mechanisms", "SCRAM-SHA-512")
 ///     .set("sasl.username", "orders")
@@ -26,15 +26,15 @@ use crate::tracker::{MapLimit, Policy};
 /// assert!(!format!("{client:?}").contains("\"secret\""));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientSettings {
     settings: BTreeMap<String, String>,
 }
 
 /// Which groups, topics and rules a [`KafkaSource`](super::KafkaSource) is a member under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct KafkaSettings {
     /// How to reach the cluster.
-    pub client: Client,
+    pub client: ClientSettings,
     /// The topics that the group consumes; a name that begins with `^` is a regular expression.
     pub topics: Vec<String>,
     /// The group.
@@ -44,23 +44,23 @@ pub struct Settings {
     /// The member's own name, `group.instance.id`: a member that comes back under its name within the
     /// session's timeout gets its partitions back, and nobody else is disturbed. Default: none.
     pub member: Option<String>,
-    /// Where a group begins that has not committed anything yet. Default: [`Start::First`].
-    pub start: Start,
+    /// Where a group begins that has not committed anything yet. Default: [`StartFrom::First`].
+    pub start: StartFrom,
     /// Where a partition continues whose next record does not exist: retention has removed it, brokers have lost
-    /// it, or an administrator has moved the group beyond the end. Default: [`Start::Refuse`], an error that
+    /// it, or an administrator has moved the group beyond the end. Default: [`StartFrom::Refuse`], an error that
     /// names the remedy.
     ///
-    /// - [`Start::First`] continues at the first record that was not read: where the log begins now, or where a
+    /// - [`StartFrom::First`] continues at the first record that was not read: where the log begins now, or where a
     ///   log was cut.
-    /// - [`Start::Last`] continues behind the last record.
+    /// - [`StartFrom::Last`] continues behind the last record.
     ///
-    /// [`Event::Missed`](crate::source::Event::Missed) counts what is passed over.
-    pub out_of_range: Start,
+    /// [`SourceEvent::Missed`](crate::source::SourceEvent::Missed) counts what is passed over.
+    pub out_of_range: StartFrom,
     /// What is done with progress that another product wrote, or that is damaged. Default: the parallel
     /// consumer's is taken over, all else refused.
-    pub policy: Policy,
-    /// What is done about a topic that was deleted and made again. Default: [`Renewed::FromFirst`].
-    pub renewed: Renewed,
+    pub policy: MapPolicy,
+    /// What is done about a topic that was deleted and made again. Default: [`RecreatedTopic::FromFirst`].
+    pub recreated_topic: RecreatedTopic,
     /// How long the text beside a committed offset may be, in characters. Default: 4,096, which is the
     /// broker's own unless its `offset.metadata.max.bytes` says otherwise.
     pub map_limit: MapLimit,
@@ -94,10 +94,10 @@ pub enum Protocol {
     Broker,
 }
 
-/// Where reading begins: of a group that has not committed anything yet ([`Settings::start`]), or of a partition
-/// whose next record does not exist ([`Settings::out_of_range`]).
+/// Where reading begins: of a group that has not committed anything yet ([`KafkaSettings::start`]), or of a partition
+/// whose next record does not exist ([`KafkaSettings::out_of_range`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Start {
+pub enum StartFrom {
     /// At the first record that there is.
     #[default]
     First,
@@ -109,7 +109,7 @@ pub enum Start {
 
 /// What is done about a topic that was deleted and made again under its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Renewed {
+pub enum RecreatedTopic {
     /// What was done of the old one says nothing about the new one, which is read from its first record.
     #[default]
     FromFirst,
@@ -117,10 +117,10 @@ pub enum Renewed {
     Refuse,
 }
 
-impl Client {
+impl ClientSettings {
     /// The cluster that some of these brokers, `host:port` with commas between, belong to.
     pub fn new(brokers: impl Into<String>) -> Self {
-        Client { settings: BTreeMap::new() }.set("bootstrap.servers", brokers)
+        ClientSettings { settings: BTreeMap::new() }.set("bootstrap.servers", brokers)
     }
 
     /// With a setting of librdkafka's; the last of a name counts.
@@ -170,7 +170,7 @@ impl Client {
     }
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for ClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.settings.iter().map(|(name, value)| {
             (name, if is_secret(name) { "(not shown)" } else { value.as_str() })
@@ -207,23 +207,23 @@ const FIXED: [(&str, &str); 4] = [
     ("auto.offset.reset", "error"),
 ];
 
-impl Settings {
+impl KafkaSettings {
     /// The members of `group` share the partitions of `topics`.
     pub fn new<T: Into<String>>(
-        client: Client,
+        client: ClientSettings,
         topics: impl IntoIterator<Item = T>,
         group: impl Into<String>,
     ) -> Self {
-        Settings {
+        KafkaSettings {
             client,
             topics: topics.into_iter().map(Into::into).collect(),
             group: group.into(),
             protocol: Protocol::default(),
             member: None,
-            start: Start::default(),
-            out_of_range: Start::Refuse,
-            policy: Policy::default(),
-            renewed: Renewed::default(),
+            start: StartFrom::default(),
+            out_of_range: StartFrom::Refuse,
+            policy: MapPolicy::default(),
+            recreated_topic: RecreatedTopic::default(),
             map_limit: MapLimit::KAFKA,
             map_version: MapVersion::default(),
         }
@@ -264,13 +264,13 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn settings(client: Client) -> Settings {
-        Settings::new(client, ["orders"], "billing")
+    fn settings(client: ClientSettings) -> KafkaSettings {
+        KafkaSettings::new(client, ["orders"], "billing")
     }
 
     #[test]
     fn what_the_user_says_goes_to_librdkafka_untouched() {
-        let client = Client::new("here:9092")
+        let client = ClientSettings::new("here:9092")
             .set("sasl.mechanisms", "SCRAM-SHA-256")
             .set("queued.min.messages", "7");
         let config = settings(client).config().unwrap();
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn what_keylane_relies_on_cannot_be_changed() {
         for name in ["enable.auto.commit", "auto.offset.reset", "group.id", "group.protocol"] {
-            let client = Client::new("here:9092").set(name, "true");
+            let client = ClientSettings::new("here:9092").set(name, "true");
             let error = settings(client).config().unwrap_err().to_string();
             assert!(error.contains(name), "{error}");
         }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let client = Client::new("here:9092")
+        let client = ClientSettings::new("here:9092")
             .set("sasl.password", "open sesame")
             .set("ssl.key.pem", "open sesame")
             .set("sasl.username", "ali");

@@ -13,8 +13,8 @@ use rdkafka::producer::{
 };
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::names::Name;
-use super::settings::Client;
+use super::settings::ClientSettings;
+use super::topic_partition::TopicPartition;
 use crate::source::SourceError;
 use crate::{Partition, Position, Record};
 
@@ -34,12 +34,12 @@ use crate::{Partition, Position, Record};
 /// # Examples
 /// ```no_run
 /// use keylane_stream::consumer::{Consumer, Failure};
-/// use keylane_stream::kafka::{Client, KafkaSink, KafkaSource, Settings};
+/// use keylane_stream::kafka::{ClientSettings, KafkaSink, KafkaSource, KafkaSettings};
 /// use keylane_stream::Record;
 ///
-/// let client = Client::new("localhost:9092");
+/// let client = ClientSettings::new("localhost:9092");
 /// let sink = KafkaSink::new(&client)?;
-/// let source = KafkaSource::join(Settings::new(client, ["orders"], "billing"))?;
+/// let source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_with_acks(move |order, ack| {
 ///     let bill = Record { payload: Some(b"a bill".to_vec()), ..order.record().clone() };
 ///     sink.send("bills", &bill, |written| ack.answer(written.map(drop).map_err(Failure::from)));
@@ -49,7 +49,7 @@ use crate::{Partition, Position, Record};
 /// ```
 #[derive(Clone)]
 pub struct KafkaSink {
-    producer: Arc<ThreadedProducer<Deliveries>>,
+    producer: Arc<ThreadedProducer<DeliveryContext>>,
     /// What that was made with, for another like it.
     config: Arc<ClientConfig>,
 }
@@ -66,32 +66,35 @@ pub enum SendError {
     NotWritten(String),
     /// Neither this nor any other record can be written by this sink any more.
     #[error("the Kafka client has given up: {0}")]
-    GivenUp(String),
+    Fatal(String),
 }
 
 /// Where a record was written.
 pub type Written = (Partition, Position);
 
-type Tell = Box<dyn FnOnce(Result<Written, SendError>) + Send>;
+type DeliveryCallback = Box<dyn FnOnce(Result<Written, SendError>) + Send>;
 
 /// Passes on what became of records, on the thread that the producer polls with.
-struct Deliveries;
+struct DeliveryContext;
 
-impl ClientContext for Deliveries {
-    // What concerns a record is told with it; the rest is the client's business.
+impl ClientContext for DeliveryContext {
+    // What concerns a record is call with it; the rest is the client's business.
     fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
     fn error(&self, _error: KafkaError, _reason: &str) {}
     fn stats_raw(&self, _statistics: &[u8]) {}
 }
 
-impl ProducerContext for Deliveries {
+impl ProducerContext for DeliveryContext {
     /// A mutex only because the client asks for something that could be shared.
-    type DeliveryOpaque = Box<Mutex<Tell>>;
+    type DeliveryOpaque = Box<Mutex<DeliveryCallback>>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, tell: Self::DeliveryOpaque) {
+    fn delivery(&self, result: &DeliveryResult<'_>, callback: Self::DeliveryOpaque) {
         let result = match result {
             Ok(message) => {
-                let name = Name { topic: message.topic().to_owned(), number: message.partition() };
+                let name = TopicPartition {
+                    topic: message.topic().to_owned(),
+                    number: message.partition(),
+                };
                 let at = Position::checked(message.offset());
                 at.map(|at| (name.partition(), at))
                     .ok_or_else(|| SendError::NotWritten("the brokers did not say where".into()))
@@ -99,20 +102,20 @@ impl ProducerContext for Deliveries {
             Err((error, _)) => Err(SendError::of(error)),
         };
         // Unwinding would end the thread, and with it all reports.
-        let _ = catch_unwind(AssertUnwindSafe(|| told(tell, result)));
+        let _ = catch_unwind(AssertUnwindSafe(|| call(callback, result)));
     }
 }
 
 #[expect(clippy::boxed_local, reason = "it is how the client hands it back")]
-fn told(tell: Box<Mutex<Tell>>, result: Result<Written, SendError>) {
-    tell.into_inner().unwrap_or_else(PoisonError::into_inner)(result);
+fn call(callback: Box<Mutex<DeliveryCallback>>, result: Result<Written, SendError>) {
+    callback.into_inner().unwrap_or_else(PoisonError::into_inner)(result);
 }
 
 impl SendError {
     pub(super) fn of(error: &KafkaError) -> Self {
         match error.rdkafka_error_code() {
             Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => SendError::TooLarge,
-            Some(code @ Code::Fatal) => SendError::GivenUp(code.to_string()),
+            Some(code @ Code::Fatal) => SendError::Fatal(code.to_string()),
             Some(code) => SendError::NotWritten(code.to_string()),
             None => SendError::NotWritten(error.to_string()),
         }
@@ -120,7 +123,7 @@ impl SendError {
 }
 
 /// Keys go where Java's clients send them; a record that nobody takes is given back after half a minute.
-const DEFAULTS: [(&str, &str); 3] = [
+const SINK_DEFAULTS: [(&str, &str); 3] = [
     ("partitioner", "murmur2_random"),
     ("compression.type", "lz4"),
     ("delivery.timeout.ms", "30000"),
@@ -128,7 +131,7 @@ const DEFAULTS: [(&str, &str); 3] = [
 
 /// The same, but a record that nobody takes is kept and tried until somebody does, and what waits is bounded more
 /// tightly, for it can wait for long.
-const PATIENT: [(&str, &str); 4] = [
+const PATIENT_DEFAULTS: [(&str, &str); 4] = [
     ("partitioner", "murmur2_random"),
     ("compression.type", "lz4"),
     ("delivery.timeout.ms", "0"),
@@ -136,39 +139,39 @@ const PATIENT: [(&str, &str); 4] = [
 ];
 
 /// What the promises rest on.
-const FIXED: [(&str, &str); 2] = [("enable.idempotence", "true"), ("acks", "all")];
+const SINK_FIXED: [(&str, &str); 2] = [("enable.idempotence", "true"), ("acks", "all")];
 
 /// How long is waited between looks for room in the client's queue.
-const ROOM_WITHIN: Duration = Duration::from_millis(10);
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl KafkaSink {
     /// Writes to this cluster. That the brokers can be reached turns out with the first record.
     ///
     /// # Errors
     /// If a setting is unknown, wrong, or one that Keylane relies on.
-    pub fn new(client: &Client) -> Result<Self, SourceError> {
-        Self::with(client, &DEFAULTS)
+    pub fn new(client: &ClientSettings) -> Result<Self, SourceError> {
+        Self::with(client, &SINK_DEFAULTS)
     }
 
     /// The same, but brokers that are away are waited for without end.
-    pub(super) fn patient(client: &Client) -> Result<Self, SourceError> {
-        Self::with(client, &PATIENT)
+    pub(super) fn patient(client: &ClientSettings) -> Result<Self, SourceError> {
+        Self::with(client, &PATIENT_DEFAULTS)
     }
 
-    fn with(client: &Client, defaults: &[(&str, &str)]) -> Result<Self, SourceError> {
-        Self::start(Arc::new(client.config(defaults, &FIXED)?))
+    fn with(client: &ClientSettings, defaults: &[(&str, &str)]) -> Result<Self, SourceError> {
+        Self::start(Arc::new(client.config(defaults, &SINK_FIXED)?))
     }
 
     fn start(config: Arc<ClientConfig>) -> Result<Self, SourceError> {
         let producer = config
-            .create_with_context(Deliveries)
+            .create_with_context(DeliveryContext)
             .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
         Ok(KafkaSink { producer: Arc::new(producer), config })
     }
 
     /// Puts another client in the place of one that has given up, for those who write to the same place for
     /// ever. What that one had on its way has failed. If none can be had now, this is tried again the next time.
-    pub(super) fn replace_if_it_gave_up(&mut self) {
+    pub(super) fn replace_if_fatal(&mut self) {
         if self.producer.client().fatal_error().is_some()
             && let Ok(sink) = Self::start(self.config.clone())
         {
@@ -176,7 +179,7 @@ impl KafkaSink {
         }
     }
 
-    /// Hands a record over, and has `tell` called with what became of it, on another thread. It must not
+    /// Hands a record over, and has `callback` called with what became of it, on another thread. It must not
     /// take long; it may also be called before this returns.
     ///
     /// Waits while the client's queue is full (`queue.buffering.max.messages`, 100,000).
@@ -184,10 +187,10 @@ impl KafkaSink {
         &self,
         topic: &str,
         record: &Record,
-        tell: impl FnOnce(Result<Written, SendError>) + Send + 'static,
+        callback: impl FnOnce(Result<Written, SendError>) + Send + 'static,
     ) {
-        let tell: Box<Mutex<Tell>> = Box::new(Mutex::new(Box::new(tell)));
-        let mut message = BaseRecord::<[u8], [u8], _>::with_opaque_to(topic, tell);
+        let callback: Box<Mutex<DeliveryCallback>> = Box::new(Mutex::new(Box::new(callback)));
+        let mut message = BaseRecord::<[u8], [u8], _>::with_opaque_to(topic, callback);
         if let Some(payload) = &record.payload {
             message = message.payload(payload);
         }
@@ -202,11 +205,11 @@ impl KafkaSink {
                 Ok(()) => return,
                 Err((KafkaError::MessageProduction(Code::QueueFull), back)) => back,
                 Err((error, back)) => {
-                    told(back.delivery_opaque, Err(SendError::of(&error)));
+                    call(back.delivery_opaque, Err(SendError::of(&error)));
                     return;
                 }
             };
-            self.producer.poll(ROOM_WITHIN);
+            self.producer.poll(QUEUE_POLL_INTERVAL);
         }
     }
 
@@ -252,7 +255,7 @@ pub(super) fn headers(record: &Record) -> OwnedHeaders {
 
 impl fmt::Debug for KafkaSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let on_its_way = self.producer.in_flight_count();
-        f.debug_struct("KafkaSink").field("on_its_way", &on_its_way).finish()
+        let in_flight = self.producer.in_flight_count();
+        f.debug_struct("KafkaSink").field("in_flight", &in_flight).finish()
     }
 }

@@ -10,50 +10,50 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::assign::Offer;
-use super::begin::Rules;
 use super::context::Context;
-use super::exactly_once::Aborted;
-use super::failure::of_commit;
-use super::lookup::{Lookup, Question};
-use super::member::Member;
-use super::names::Name;
-use super::native::{self, TopicId};
-use super::owned::Owned;
-use super::settings::{MapVersion, Settings};
+use super::error::of_commit;
+use super::exactly_once::AbortState;
+use super::ffi::{self, TopicId};
+use super::member::GroupMember;
+use super::metadata_thread::{MetadataRequest, MetadataThread};
+use super::partition::OwnedPartition;
+use super::rebalance::PendingAssignment;
+use super::settings::{KafkaSettings, MapVersion};
+use super::start_offset::StartPolicy;
+use super::topic_partition::TopicPartition;
 use super::transaction::Transactions;
 use crate::Position;
-use crate::source::{Commit, CommitError, Event, Partition, Source, SourceError};
+use crate::source::{Commit, CommitError, Partition, Source, SourceError, SourceEvent};
 use crate::tracker::{MapLimit, Progress};
 
 /// How often the ids of the topics are looked at.
-const CHECK_EVERY: Duration = Duration::from_secs(5);
+const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long is waited before a question is asked again that was not answered.
-pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long is waited before a request is asked again that was not answered.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long after the client was told to fetch a partition again it is looked whether it does.
-pub(super) const SEEK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+pub(super) const SEEK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A member of a consumer group. See the [module](super) for what it promises.
 ///
 /// Dropped without [`close`](Source::close), or after one that took too long, it leaves the group on another thread,
 /// which ends when the group's broker has been told.
 pub struct KafkaSource {
-    pub(super) consumer: Member,
-    pub(super) lookup: Option<Lookup>,
-    pub(super) rules: Rules,
+    pub(super) consumer: GroupMember,
+    pub(super) metadata: Option<MetadataThread>,
+    pub(super) start_policy: StartPolicy,
     pub(super) map_limit: MapLimit,
     map_version: MapVersion,
-    pub(super) owned: HashMap<Name, Owned, RandomState>,
+    pub(super) owned: HashMap<TopicPartition, OwnedPartition, RandomState>,
     /// What the client waits for us to take, oldest first. The front is being looked up.
-    pub(super) offers: VecDeque<Offer>,
+    pub(super) pending_assignments: VecDeque<PendingAssignment>,
     /// What the client waits for us to give up, oldest first, and the consumer to release.
-    pub(super) revoked: VecDeque<Vec<Name>>,
+    pub(super) revoked: VecDeque<Vec<TopicPartition>>,
     /// Partitions that have something kept and may go on.
-    pub(super) ready: VecDeque<Name>,
+    pub(super) ready: VecDeque<TopicPartition>,
     /// Questions that are to be asked again, and when.
-    pub(super) later: Vec<(Instant, Question)>,
+    pub(super) retries: Vec<(Instant, MetadataRequest)>,
     /// The id that each topic had when a partition of it was taken last.
     pub(super) ids: HashMap<String, TopicId>,
     /// When the ids of the topics are looked at next.
@@ -63,13 +63,13 @@ pub struct KafkaSource {
     /// Whether partitions were ever taken: then the settings are right.
     pub(super) has_worked: bool,
     /// What is to be reported by the next poll.
-    pub(super) pending: Vec<Event>,
+    pub(super) pending: Vec<SourceEvent>,
     /// What carries what is made of records together with what is committed, if anything does.
     pub(super) transactions: Option<Transactions>,
     /// What came of a transaction that was given up.
-    pub(super) aborted: Aborted,
+    pub(super) aborted: AbortState,
     /// The name of the last record's partition, so that a record costs no new one.
-    pub(super) name: Name,
+    pub(super) name: TopicPartition,
 }
 
 impl KafkaSource {
@@ -77,41 +77,41 @@ impl KafkaSource {
     ///
     /// # Errors
     /// If a setting is unknown, wrong, or one that Keylane relies on.
-    pub fn join(settings: Settings) -> Result<Self, SourceError> {
+    pub fn join(settings: KafkaSettings) -> Result<Self, SourceError> {
         let config = settings.config()?;
         let cannot = |error| SourceError::because("cannot start the Kafka client", error);
         let context = Context::default();
         let mut consumer: BaseConsumer<Context> =
             config.create_with_context(context).map_err(cannot)?;
-        let bell = Arc::clone(&consumer.context().bell);
-        consumer.set_nonempty_callback(move || bell.ring());
+        let wakeup = Arc::clone(&consumer.context().wakeup);
+        consumer.set_nonempty_callback(move || wakeup.notify());
         let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(cannot)?;
         let consumer = Arc::new(consumer);
         Ok(KafkaSource {
-            lookup: Some(Lookup::new(Arc::clone(&consumer))),
-            consumer: Member::new(consumer),
-            rules: Rules {
+            metadata: Some(MetadataThread::new(Arc::clone(&consumer))),
+            consumer: GroupMember::new(consumer),
+            start_policy: StartPolicy {
                 start: settings.start,
                 out_of_range: settings.out_of_range,
                 policy: settings.policy,
-                renewed: settings.renewed,
+                recreated_topic: settings.recreated_topic,
             },
             map_limit: settings.map_limit,
             map_version: settings.map_version,
             owned: HashMap::default(),
-            offers: VecDeque::new(),
+            pending_assignments: VecDeque::new(),
             revoked: VecDeque::new(),
             ready: VecDeque::new(),
-            later: Vec::new(),
+            retries: Vec::new(),
             ids: HashMap::new(),
-            next_check: Instant::now() + CHECK_EVERY,
+            next_check: Instant::now() + TOPIC_CHECK_INTERVAL,
             has_joined: false,
             has_worked: false,
             pending: Vec::new(),
             transactions: None,
-            aborted: Aborted::No,
-            name: Name { topic: String::new(), number: -1 },
+            aborted: AbortState::None,
+            name: TopicPartition { topic: String::new(), number: -1 },
         })
     }
 
@@ -119,9 +119,9 @@ impl KafkaSource {
         self.consumer.context()
     }
 
-    pub(super) fn ask(&self, question: Question) {
-        if let Some(lookup) = &self.lookup {
-            lookup.ask(question);
+    pub(super) fn ask(&self, request: MetadataRequest) {
+        if let Some(metadata) = &self.metadata {
+            metadata.ask(request);
         }
     }
 
@@ -130,41 +130,45 @@ impl KafkaSource {
     }
 
     /// One round: everything that has happened so far, in its order.
-    fn look(&mut self, most_records: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
-        self.open_if_all_is_read(events);
+    fn poll_once(
+        &mut self,
+        most_records: usize,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
+        self.reopen_if_read(events);
         events.append(&mut self.pending);
         self.fetch(most_records, events)?;
-        self.take_happened(events)?;
-        self.take_outcomes(events)?;
-        self.take_answers(events)?;
-        self.ask_what_is_due();
+        self.take_client_events(events)?;
+        self.take_transaction_outcomes(events)?;
+        self.take_metadata(events)?;
+        self.send_due_requests();
         events.append(&mut self.pending);
-        events.extend(self.context().take_notices().into_iter().map(Event::Notice));
+        events.extend(self.context().take_notices().into_iter().map(SourceEvent::Notice));
         Ok(())
     }
 
-    fn ask_what_is_due(&mut self) {
+    fn send_due_requests(&mut self) {
         let now = Instant::now();
-        for (_, question) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
-            self.ask(question);
+        for (_, request) in self.retries.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            self.ask(request);
         }
         if now >= self.next_check {
-            self.next_check = now + CHECK_EVERY;
+            self.next_check = now + TOPIC_CHECK_INTERVAL;
             let mut topics: Vec<String> =
                 self.owned.keys().map(|name| name.topic.clone()).collect();
             topics.sort();
             topics.dedup();
             if !topics.is_empty() {
-                self.ask(Question::Ids(topics));
+                self.ask(MetadataRequest::Ids(topics));
             }
         }
     }
 
     /// Prepares one commit; or says why it is none.
-    fn commit_of(&mut self, commit: &Commit) -> Result<(Name, Place), CommitError> {
-        let name = Name::of(&commit.partition);
+    fn commit_of(&mut self, commit: &Commit) -> Result<(TopicPartition, CommitEntry), CommitError> {
+        let name = TopicPartition::of(&commit.partition);
         let owned = self.owned.get_mut(&name).ok_or(CommitError::NotOurs)?;
-        if owned.asking {
+        if owned.resolving {
             return Err(CommitError::Later("its topic is being looked at".to_owned()));
         }
         let (watermark, end) = (commit.progress.watermark(), commit.progress.end());
@@ -176,14 +180,14 @@ impl KafkaSource {
             MapVersion::Two => owned.epochs.below(end),
         };
         let text = encode(&commit.progress, &owned.identity, highest, self.map_limit);
-        Ok((name, Place { at: watermark, epoch, text }))
+        Ok((name, CommitEntry { at: watermark, epoch, text }))
     }
 
     /// What came of commits. Those of a stretch that is over, and of one before, concern nobody.
     pub(super) fn committed(
         &mut self,
-        outcomes: Vec<(Name, Option<i64>, Result<(), RDKafkaErrorCode>)>,
-        events: &mut Vec<Event>,
+        outcomes: Vec<(TopicPartition, Option<i64>, Result<(), RDKafkaErrorCode>)>,
+        events: &mut Vec<SourceEvent>,
     ) {
         for (name, at, outcome) in outcomes {
             let Some(owned) = self.owned.get_mut(&name) else { continue };
@@ -194,22 +198,22 @@ impl KafkaSource {
                 owned.stored = position;
             }
             let partition = owned.partition.clone();
-            events.push(Event::Committed { partition, result: outcome.map_err(of_commit) });
+            events.push(SourceEvent::Committed { partition, result: outcome.map_err(of_commit) });
         }
     }
 
     /// Answers whatever the client waits for, so that it can leave.
-    fn let_go(&mut self) {
+    fn abandon(&mut self) {
         self.context().close();
-        if let Some(lookup) = self.lookup.take() {
-            lookup.end();
+        if let Some(metadata) = self.metadata.take() {
+            metadata.close();
         }
-        self.give_up_everything();
+        self.revoke_all();
     }
 }
 
 /// What is committed of a partition.
-struct Place {
+struct CommitEntry {
     at: Position,
     /// The leader epoch of the record before it.
     epoch: Option<u32>,
@@ -237,15 +241,15 @@ impl Source for KafkaSource {
         &mut self,
         timeout: Duration,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let before = events.len();
-        self.look(most_records, events)?;
+        self.poll_once(most_records, events)?;
         if events.len() == before {
-            let due = self.later.iter().map(|(at, _)| *at).min();
+            let due = self.retries.iter().map(|(at, _)| *at).min();
             let due = due.map(|at| at.saturating_duration_since(Instant::now()));
-            self.context().bell.wait(due.map_or(timeout, |due| due.min(timeout)));
-            self.look(most_records, events)?;
+            self.context().wakeup.wait(due.map_or(timeout, |due| due.min(timeout)));
+            self.poll_once(most_records, events)?;
         }
         Ok(())
     }
@@ -256,7 +260,7 @@ impl Source for KafkaSource {
         let mut epochs = Vec::with_capacity(commits.len());
         for commit in commits {
             match self.commit_of(&commit) {
-                Ok((name, Place { at, epoch, text })) => {
+                Ok((name, CommitEntry { at, epoch, text })) => {
                     epochs.push(epoch);
                     let mut element = offsets.add_partition(&name.topic, name.number);
                     element.set_metadata(text);
@@ -268,16 +272,16 @@ impl Source for KafkaSource {
                 Err(error) => self.pending.push(answered(commit.partition, error)),
             }
         }
-        native::set_leader_epochs(&mut offsets, &epochs);
+        ffi::set_leader_epochs(&mut offsets, &epochs);
         if self.transactions.is_some() {
             return self.commit_with_outputs(offsets, &sent);
         }
         if sent.is_empty() {
             return;
         }
-        if let Err(code) = native::commit(self.consumer.client(), &offsets) {
+        if let Err(code) = ffi::commit(self.consumer.client(), &offsets) {
             for partition in sent {
-                if let Some(owned) = self.owned.get_mut(&Name::of(&partition)) {
+                if let Some(owned) = self.owned.get_mut(&TopicPartition::of(&partition)) {
                     owned.committing = None;
                 }
                 self.pending.push(answered(partition, of_commit(code)));
@@ -285,34 +289,34 @@ impl Source for KafkaSource {
         }
     }
 
-    fn commits_together(&self) -> bool {
+    fn is_transactional(&self) -> bool {
         self.transactions.is_some()
     }
 
-    fn cut(&mut self) -> bool {
-        self.transactions.as_ref().is_none_or(Transactions::cut)
+    fn begin_commit(&mut self) -> bool {
+        self.transactions.as_ref().is_none_or(Transactions::seal)
     }
 
-    fn abort(&mut self) {
+    fn abort_transaction(&mut self) {
         self.transactions.iter().for_each(Transactions::abort);
     }
 
     fn pause(&mut self, partition: &Partition) {
-        if let Some(owned) = self.owned.get_mut(&Name::of(partition)) {
-            owned.hold.paused = true;
+        if let Some(owned) = self.owned.get_mut(&TopicPartition::of(partition)) {
+            owned.pause_buffer.paused = true;
         }
     }
 
     fn resume(&mut self, partition: &Partition) {
-        let name = Name::of(partition);
+        let name = TopicPartition::of(partition);
         let Some(owned) = self.owned.get_mut(&name) else { return };
-        owned.hold.paused = false;
-        let is_ready = owned.hold.is_ready();
-        self.let_fetch(&name);
+        owned.pause_buffer.paused = false;
+        let is_ready = owned.pause_buffer.is_ready();
+        self.resume_fetch(&name);
         if is_ready {
             self.ready.push_back(name);
             // What is kept may be had without the client's having anything new.
-            self.context().bell.ring();
+            self.context().wakeup.notify();
         }
     }
 
@@ -328,7 +332,7 @@ impl Source for KafkaSource {
         {
             return Err(SourceError::new("the transaction's broker did not answer in time"));
         }
-        self.let_go();
+        self.abandon();
         let cannot = |error| SourceError::because("cannot leave the group", error);
         self.consumer.close_queue().map_err(cannot)?;
         while !self.consumer.closed() {
@@ -342,7 +346,7 @@ impl Source for KafkaSource {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(Waker::from(Arc::clone(&self.context().bell)))
+        Some(Waker::from(Arc::clone(&self.context().wakeup)))
     }
 
     fn is_ready(&self) -> bool {
@@ -354,7 +358,7 @@ impl Source for KafkaSource {
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {
-        self.context().end(&Name::of(partition)).and_then(Position::checked)
+        self.context().end(&TopicPartition::of(partition)).and_then(Position::checked)
     }
 }
 
@@ -368,13 +372,13 @@ fn dropped_within(what: impl Send + 'static, timeout: Duration) -> bool {
     dropping.is_ok() && ended.recv_timeout(timeout).is_ok()
 }
 
-fn answered(partition: Partition, error: CommitError) -> Event {
-    Event::Committed { partition, result: Err(error) }
+fn answered(partition: Partition, error: CommitError) -> SourceEvent {
+    SourceEvent::Committed { partition, result: Err(error) }
 }
 
 impl Drop for KafkaSource {
     fn drop(&mut self) {
-        self.let_go();
+        self.abandon();
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
-use super::split::{Read, read_line, without_return};
-use super::state::{Mark, State, StateFile};
-use crate::bell::Bell;
-use crate::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use super::line_reader::{LineRead, read_line, without_return};
+use super::state_file::{CheckedOffset, FileState, StateFile};
+use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
+use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 
@@ -52,21 +52,21 @@ pub struct FileSource {
     progress: Option<Progress>,
     next: Position,
     /// Where the next line begins.
-    read: Mark,
+    read: CheckedOffset,
     /// The ends of the lines that were delivered, from the one at `ends_from` on.
-    ends: VecDeque<Mark>,
+    ends: VecDeque<CheckedOffset>,
     ends_from: Position,
     /// Where the line at `ends_from` begins.
-    ends_begin: Mark,
+    ends_begin: CheckedOffset,
     /// Where the last line ends that an earlier process has done.
-    earlier_end: Mark,
+    resumed_end: CheckedOffset,
     /// Of the line that is being written, when the file is followed.
-    part: Vec<u8>,
+    partial_line: Vec<u8>,
     follows: bool,
     paused: bool,
     ended: bool,
-    bell: Arc<Bell>,
-    answers: VecDeque<Event>,
+    wakeup: Arc<ThreadNotify>,
+    answers: VecDeque<SourceEvent>,
 }
 
 impl FileSource {
@@ -87,8 +87,8 @@ impl FileSource {
             File::open(path).map_err(|error| SourceError::because(cannot("read", path), error))?;
         let mut input = BufReader::with_capacity(256 * 1024, file);
         let begin = match &known {
-            Some(known) => go_on(&mut input, known),
-            None => Ok(Mark::default()),
+            Some(known) => resume_at(&mut input, known),
+            None => Ok(CheckedOffset::default()),
         };
         let begin = begin.map_err(|error| {
             let what = format!(
@@ -98,7 +98,7 @@ impl FileSource {
             );
             SourceError::because(what, error)
         })?;
-        let earlier_end = known.as_ref().map_or(begin, |known| known.end);
+        let resumed_end = known.as_ref().map_or(begin, |known| known.end);
         let progress = known.map_or(Progress::up_to(Position::ZERO), |known| known.progress);
         let next = progress.watermark();
         Ok(FileSource {
@@ -112,12 +112,12 @@ impl FileSource {
             ends: VecDeque::new(),
             ends_from: next,
             ends_begin: begin,
-            earlier_end,
-            part: Vec::new(),
+            resumed_end,
+            partial_line: Vec::new(),
             follows: false,
             paused: false,
             ended: false,
-            bell: Arc::default(),
+            wakeup: Arc::default(),
             answers: VecDeque::new(),
         })
     }
@@ -129,12 +129,12 @@ impl FileSource {
         self
     }
 
-    fn collect(&mut self, most: usize, events: &mut Vec<Event>) -> io::Result<()> {
+    fn collect(&mut self, most: usize, events: &mut Vec<SourceEvent>) -> io::Result<()> {
         events.extend(self.answers.drain(..));
         let partition = self.partition.clone();
         if let Some(progress) = self.progress.take() {
             let limit = MapLimit::JOURNAL;
-            events.push(Event::Assigned(Assigned {
+            events.push(SourceEvent::Assigned(Assigned {
                 partition: partition.clone(),
                 progress,
                 limit,
@@ -146,28 +146,28 @@ impl FileSource {
         let mut records = Vec::new();
         let result = self.read_records(most, &mut records);
         if !records.is_empty() {
-            events.push(Event::Records { partition: partition.clone(), records });
+            events.push(SourceEvent::Records { partition: partition.clone(), records });
         }
         if self.ended {
-            events.push(Event::Exhausted(partition));
+            events.push(SourceEvent::Exhausted(partition));
         }
         result
     }
 
     fn read_records(&mut self, most: usize, records: &mut Vec<Delivered>) -> io::Result<()> {
         while records.len() < most && !self.ended {
-            let read = read_line(&mut self.input, &mut self.part)?;
+            let read = read_line(&mut self.input, &mut self.partial_line)?;
             match read {
-                Read::Line(_) => {}
-                Read::Part(_) | Read::End if self.follows => break,
-                Read::Part(_) => self.ended = true,
-                Read::End => {
+                LineRead::Line(_) => {}
+                LineRead::Part(_) | LineRead::End if self.follows => break,
+                LineRead::Part(_) => self.ended = true,
+                LineRead::End => {
                     self.ended = true;
                     break;
                 }
             }
-            let line = std::mem::take(&mut self.part);
-            self.read = self.read.after(&line, matches!(read, Read::Line(_)));
+            let line = std::mem::take(&mut self.partial_line);
+            self.read = self.read.after(&line, matches!(read, LineRead::Line(_)));
             self.ends.push_back(self.read);
             let position = self.next;
             self.next = position.next();
@@ -179,9 +179,9 @@ impl FileSource {
 
     /// Where a line begins that was delivered, or is next. One further on can only be the end of what
     /// an earlier process has done.
-    fn begin_of(&self, line: Position) -> Mark {
+    fn begin_of(&self, line: Position) -> CheckedOffset {
         if line > self.next {
-            return self.earlier_end;
+            return self.resumed_end;
         }
         match line.get() - self.ends_from.get() {
             0 => self.ends_begin,
@@ -192,7 +192,7 @@ impl FileSource {
     fn store(&mut self, progress: Progress) -> io::Result<()> {
         let (begin, end) = (self.begin_of(progress.watermark()), self.begin_of(progress.end()));
         let passed = progress.watermark().min(self.next);
-        self.state_file.save(&State { progress, offset: begin.offset, end })?;
+        self.state_file.save(&FileState { progress, offset: begin.offset, end })?;
         self.ends_begin = self.begin_of(passed);
         self.ends.drain(..(passed.get() - self.ends_from.get()) as usize);
         self.ends_from = passed;
@@ -202,27 +202,27 @@ impl FileSource {
 
 /// Makes sure that the file is still what it was, and goes to the first line that is not done. Returns
 /// what was before that.
-fn go_on(input: &mut BufReader<File>, known: &State) -> io::Result<Mark> {
+fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<CheckedOffset> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
-    let mut begin = Mark::default();
-    let mut mark = Mark::default();
+    let mut begin = CheckedOffset::default();
+    let mut checked = CheckedOffset::default();
     let mut last = None;
     let mut buffer = vec![0; 256 * 1024];
-    while mark.offset < known.end.offset {
+    while checked.offset < known.end.offset {
         // It stops where the first line begins that is not done, to know the checksum there.
-        let until = if mark.offset < known.offset { known.offset } else { known.end.offset };
-        let most = buffer.len().min(usize::try_from(until - mark.offset).unwrap_or(usize::MAX));
+        let until = if checked.offset < known.offset { known.offset } else { known.end.offset };
+        let most = buffer.len().min(usize::try_from(until - checked.offset).unwrap_or(usize::MAX));
         let read = input.read(&mut buffer[..most])?;
         if read == 0 {
             return Err(refused("it is shorter than when it was consumed"));
         }
-        mark = mark.after(&buffer[..read], false);
+        checked = checked.after(&buffer[..read], false);
         last = Some(buffer[read - 1]);
-        if mark.offset == known.offset {
-            begin = mark;
+        if checked.offset == known.offset {
+            begin = checked;
         }
     }
-    if mark != known.end {
+    if checked != known.end {
         return Err(refused("it is not what it was when it was consumed"));
     }
     let has_more = input.read(&mut buffer[..1])? > 0;
@@ -233,17 +233,17 @@ fn go_on(input: &mut BufReader<File>, known: &State) -> io::Result<Mark> {
     Ok(begin)
 }
 
-impl Mark {
+impl CheckedOffset {
     /// Behind these bytes, and a line end.
     fn after(self, bytes: &[u8], line_end: bool) -> Self {
-        let mut mark = Mark {
+        let mut checked = CheckedOffset {
             offset: self.offset + bytes.len() as u64,
             crc: crc32c::crc32c_append(self.crc, bytes),
         };
         if line_end {
-            mark = mark.after(b"\n", false);
+            checked = checked.after(b"\n", false);
         }
-        mark
+        checked
     }
 }
 
@@ -252,11 +252,11 @@ impl Source for FileSource {
         &mut self,
         timeout: Duration,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let mut result = self.collect(most_records, events);
         if events.is_empty() && result.is_ok() {
-            self.bell.wait(timeout);
+            self.wakeup.wait(timeout);
             result = self.collect(most_records, events);
         }
         result.map_err(|error| {
@@ -268,7 +268,7 @@ impl Source for FileSource {
         for Commit { partition, progress } in commits {
             let stored = self.store(progress);
             let result = stored.map_err(|error| CommitError::Later(error.to_string()));
-            self.answers.push_back(Event::Committed { partition, result });
+            self.answers.push_back(SourceEvent::Committed { partition, result });
         }
     }
 
@@ -287,6 +287,6 @@ impl Source for FileSource {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(Waker::from(self.bell.clone()))
+        Some(Waker::from(self.wakeup.clone()))
     }
 }

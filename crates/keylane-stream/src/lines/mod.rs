@@ -4,12 +4,12 @@
 //! to find. Its position is its number, from 0 on. The line end is no part of it.
 
 mod file;
+mod line_reader;
 mod pipe;
-mod split;
-mod state;
+mod state_file;
 
 pub use self::file::FileSource;
 pub use self::pipe::PipeSource;
 
 /// The longest line, in bytes: what one record may take.
-pub const LONGEST_LINE: usize = 64 * 1024 * 1024;
+pub const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;

@@ -7,14 +7,14 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::split::{Read, read_line, without_return};
-use crate::bell::Bell;
-use crate::source::{Assigned, Commit, Event, Source, SourceError};
+use super::line_reader::{LineRead, read_line, without_return};
+use crate::source::{Assigned, Commit, Source, SourceError, SourceEvent};
+use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 
 /// How many lines are read ahead of those who want them.
-const LINES_AHEAD: usize = 1024;
+const READ_AHEAD_LINES: usize = 1024;
 
 /// The lines of a pipe, a socket, or whatever can be read once.
 ///
@@ -41,14 +41,14 @@ pub struct PipeSource {
     partition: Partition,
     lines: Receiver<io::Result<Vec<u8>>>,
     /// Rung when there is a line, when there will be none any more, and when the consumer wants to go on.
-    bell: Arc<Bell>,
+    wakeup: Arc<ThreadNotify>,
     next: Position,
     assigned: bool,
     paused: bool,
     ended: bool,
     /// Why there is nothing more, until that was said.
     failure: Option<io::Error>,
-    answers: VecDeque<Event>,
+    answers: VecDeque<SourceEvent>,
 }
 
 impl PipeSource {
@@ -60,28 +60,28 @@ impl PipeSource {
         name: impl Into<Arc<str>>,
         input: impl io::Read + Send + 'static,
     ) -> Result<Self, SourceError> {
-        let (sender, lines) = sync_channel(LINES_AHEAD);
-        let bell = Arc::<Bell>::default();
-        let rings = bell.clone();
+        let (sender, lines) = sync_channel(READ_AHEAD_LINES);
+        let wakeup = Arc::<ThreadNotify>::default();
+        let notifies = wakeup.clone();
         thread::Builder::new()
             .name("keylane-lines".to_owned())
             .spawn(move || {
                 // It may take long to let go of: nobody waits for that.
                 let mut input = BufReader::new(input);
-                let all = AssertUnwindSafe(|| read_all(&mut input, &sender, &rings));
+                let all = AssertUnwindSafe(|| read_all(&mut input, &sender, &notifies));
                 if catch_unwind(all).is_err() {
                     // What follows is missing: that must not look like its end.
                     let _ = sender.send(Err(io::Error::other("its reader has panicked")));
                 }
-                // Nothing will come, which must be so when the bell says that something has changed.
+                // Nothing will come, which must be so when the wakeup says that something has changed.
                 drop(sender);
-                rings.ring();
+                notifies.notify();
             })
             .map_err(|error| SourceError::because("cannot start a thread that reads", error))?;
         Ok(PipeSource {
             partition: Partition::new(name, 0),
             lines,
-            bell,
+            wakeup,
             next: Position::ZERO,
             assigned: false,
             paused: false,
@@ -91,13 +91,13 @@ impl PipeSource {
         })
     }
 
-    fn collect(&mut self, most: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn collect(&mut self, most: usize, events: &mut Vec<SourceEvent>) -> Result<(), SourceError> {
         events.extend(self.answers.drain(..));
         let partition = self.partition.clone();
         if !std::mem::replace(&mut self.assigned, true) {
             let progress = Progress::up_to(Position::ZERO);
             let limit = MapLimit::JOURNAL;
-            events.push(Event::Assigned(Assigned {
+            events.push(SourceEvent::Assigned(Assigned {
                 partition: partition.clone(),
                 progress,
                 limit,
@@ -127,29 +127,33 @@ impl PipeSource {
             }
         }
         if !records.is_empty() {
-            events.push(Event::Records { partition: partition.clone(), records });
+            events.push(SourceEvent::Records { partition: partition.clone(), records });
         }
         if self.ended && self.failure.is_none() {
-            events.push(Event::Exhausted(partition));
+            events.push(SourceEvent::Exhausted(partition));
         }
         Ok(())
     }
 }
 
 /// Reads to the end, or until nobody wants more.
-fn read_all(input: &mut impl BufRead, lines: &SyncSender<io::Result<Vec<u8>>>, bell: &Bell) {
+fn read_all(
+    input: &mut impl BufRead,
+    lines: &SyncSender<io::Result<Vec<u8>>>,
+    wakeup: &ThreadNotify,
+) {
     loop {
         let mut line = Vec::new();
         let line = match read_line(input, &mut line) {
-            Ok(Read::End) => break,
-            Ok(Read::Line(_) | Read::Part(_)) => Ok(without_return(line)),
+            Ok(LineRead::End) => break,
+            Ok(LineRead::Line(_) | LineRead::Part(_)) => Ok(without_return(line)),
             Err(error) => Err(error),
         };
         let failed = line.is_err();
         if lines.send(line).is_err() || failed {
             break;
         }
-        bell.ring();
+        wakeup.notify();
     }
 }
 
@@ -158,18 +162,19 @@ impl Source for PipeSource {
         &mut self,
         timeout: Duration,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         self.collect(most_records, events)?;
         if events.is_empty() {
-            self.bell.wait(timeout);
+            self.wakeup.wait(timeout);
             self.collect(most_records, events)?;
         }
         Ok(())
     }
 
     fn commit(&mut self, commits: Vec<Commit>) {
-        let stored = |Commit { partition, .. }| Event::Committed { partition, result: Ok(()) };
+        let stored =
+            |Commit { partition, .. }| SourceEvent::Committed { partition, result: Ok(()) };
         self.answers.extend(commits.into_iter().map(stored));
     }
 
@@ -188,6 +193,6 @@ impl Source for PipeSource {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(Waker::from(self.bell.clone()))
+        Some(Waker::from(self.wakeup.clone()))
     }
 }

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::fmt;
 
 pub use self::journal::JournalSink;
-pub use self::output::{Output, OutputOwner};
+pub use self::output::{HandlerOutput, OutputCallback};
 use crate::Record;
 
 /// A place for records. It belongs to one thread.
@@ -32,7 +32,7 @@ pub trait Sink: Send {
     ///
     /// Unless a sink says otherwise, all are [put](Self::put) together; if that is refused, each by itself, so
     /// that one that is bad holds no other up.
-    fn put_each(&mut self, outputs: Vec<Output>) {
+    fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
         output::put_together_or_singly(self, outputs);
     }
 }
@@ -42,7 +42,7 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
         (**self).put(records)
     }
 
-    fn put_each(&mut self, outputs: Vec<Output>) {
+    fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
         (**self).put_each(outputs);
     }
 }

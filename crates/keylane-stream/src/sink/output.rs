@@ -8,13 +8,13 @@ use crate::Record;
 ///
 /// Dropped without an answer it counts as not written.
 #[must_use = "it is owed an answer"]
-pub struct Output {
+pub struct HandlerOutput {
     records: Vec<Record>,
-    owner: Box<dyn OutputOwner>,
+    callback: Box<dyn OutputCallback>,
 }
 
 /// Who is told what became of an output.
-pub trait OutputOwner: Send {
+pub trait OutputCallback: Send {
     /// Whether what is written counts. If not, the record that it was made of is somebody else's by now, and
     /// it need not be written.
     fn is_wanted(&self) -> bool {
@@ -30,16 +30,16 @@ pub trait OutputOwner: Send {
     }
 }
 
-impl<F: FnOnce(Result<(), SinkError>) + Send> OutputOwner for F {
+impl<F: FnOnce(Result<(), SinkError>) + Send> OutputCallback for F {
     fn answer(self: Box<Self>, result: Result<(), SinkError>) {
         self(result);
     }
 }
 
-impl Output {
-    /// These records; the owner, or a function, is told what became of them, on whatever thread.
-    pub fn new(records: Vec<Record>, owner: impl OutputOwner + 'static) -> Self {
-        Output { records, owner: Box::new(owner) }
+impl HandlerOutput {
+    /// These records; the callback, or a function, is told what became of them, on whatever thread.
+    pub fn new(records: Vec<Record>, callback: impl OutputCallback + 'static) -> Self {
+        HandlerOutput { records, callback: Box::new(callback) }
     }
 
     /// What is to be written.
@@ -56,37 +56,40 @@ impl Output {
     /// Whether what is written still counts.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.owner.is_wanted()
+        self.callback.is_wanted()
     }
 
     /// They are not written, for they are not [wanted](Self::is_wanted) any more.
     pub fn withdraw(self) {
-        self.owner.withdraw();
+        self.callback.withdraw();
     }
 
     /// All of them are written, or some are not, or perhaps not.
     pub fn answer(self, result: Result<(), SinkError>) {
-        self.owner.answer(result);
+        self.callback.answer(result);
     }
 }
 
 /// Writes outputs together, or else one by one, and answers for each.
-pub(super) fn put_together_or_singly<S: Sink + ?Sized>(sink: &mut S, outputs: Vec<Output>) {
+pub(super) fn put_together_or_singly<S: Sink + ?Sized>(sink: &mut S, outputs: Vec<HandlerOutput>) {
     let lengths: Vec<_> = outputs.iter().map(|output| output.records.len()).collect();
-    let (records, owners): (Vec<_>, Vec<_>) =
-        outputs.into_iter().map(|Output { records, owner }| (records, owner)).unzip();
+    let (records, callbacks): (Vec<_>, Vec<_>) =
+        outputs.into_iter().map(|HandlerOutput { records, callback }| (records, callback)).unzip();
     let records: Vec<_> = records.into_iter().flatten().collect();
     let mut rest = &records[..];
-    match (put(sink, &records), owners.len()) {
-        (Ok(()), _) => owners.into_iter().for_each(|owner| owner.answer(Ok(()))),
+    match (put(sink, &records), callbacks.len()) {
+        (Ok(()), _) => callbacks.into_iter().for_each(|callback| callback.answer(Ok(()))),
         (Err(error), 1) => {
-            owners.into_iter().zip([error]).for_each(|(owner, error)| owner.answer(Err(error)));
+            callbacks
+                .into_iter()
+                .zip([error])
+                .for_each(|(callback, error)| callback.answer(Err(error)));
         }
         (Err(_), _) => {
-            for (length, owner) in lengths.into_iter().zip(owners) {
+            for (length, callback) in lengths.into_iter().zip(callbacks) {
                 let (own, others) = rest.split_at(length);
                 rest = others;
-                owner.answer(put(sink, own));
+                callback.answer(put(sink, own));
             }
         }
     }
@@ -100,8 +103,10 @@ fn put<S: Sink + ?Sized>(sink: &mut S, records: &[Record]) -> Result<(), SinkErr
     put.unwrap_or_else(|_| Err(SinkError::new("the sink has panicked")))
 }
 
-impl fmt::Debug for Output {
+impl fmt::Debug for HandlerOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Output").field("records", &self.records.len()).finish_non_exhaustive()
+        f.debug_struct("HandlerOutput")
+            .field("records", &self.records.len())
+            .finish_non_exhaustive()
     }
 }

@@ -13,19 +13,19 @@
 //!     └─────────┴──────────────────────────────────────────┘
 //! ```
 //!
-//! 1. [`Event::Assigned`] says what is done already. It can wait until the source knows where the
+//! 1. [`SourceEvent::Assigned`] says what is done already. It can wait until the source knows where the
 //!    stream begins. Records with lower positions may come once more; they are not handled again.
-//! 2. [`Event::Records`] follow, their positions ascending. [`pause`](Source::pause) holds them back,
+//! 2. [`SourceEvent::Records`] follow, their positions ascending. [`pause`](Source::pause) holds them back,
 //!    for one partition alone.
 //! 3. [`commit`](Source::commit) is handed progress from time to time, for a partition only when the
-//!    one before was answered by [`Event::Committed`].
-//! 4. [`Event::Revoked`] asks for partitions back. What runs is awaited, up to a deadline, while
+//!    one before was answered by [`SourceEvent::Committed`].
+//! 4. [`SourceEvent::Revoked`] asks for partitions back. What runs is awaited, up to a deadline, while
 //!    others go on and `poll` is called as ever. Then the last progress is committed, and
 //!    [`release`](Source::release) gives all of them back; only then may somebody else have them.
-//!    [`Event::Lost`] says that they are somebody else's already: nothing is committed, or released.
+//!    [`SourceEvent::Lost`] says that they are somebody else's already: nothing is committed, or released.
 //! 5. A stream that is cut, or begins anew below what was delivered, is lost and assigned again, with
 //!    what is then done.
-//! 6. [`Event::Exhausted`] says of a partition that nothing will ever follow, as at the end of a file.
+//! 6. [`SourceEvent::Exhausted`] says of a partition that nothing will ever follow, as at the end of a file.
 
 mod error;
 
@@ -50,15 +50,15 @@ pub trait Source: Send {
     ///
     /// # Errors
     /// If there is no going on. What may pass, such as a broker that does not answer, is none: the
-    /// source tries again, and says so with [`Event::Notice`].
+    /// source tries again, and says so with [`SourceEvent::Notice`].
     fn poll(
         &mut self,
         timeout: Duration,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError>;
 
-    /// Begins to store progress, or stores it. For each partition [`Event::Committed`] says what came
+    /// Begins to store progress, or stores it. For each partition [`SourceEvent::Committed`] says what came
     /// of it, in a later `poll`; it may take as long as it likes for that.
     ///
     /// What it stores must be there before it says so. It may write less of a map than it is given (see
@@ -68,21 +68,21 @@ pub trait Source: Send {
     /// Whether the progress of all partitions is committed together, in a transaction with what was made of the
     /// records that it says are done.
     ///
-    /// Then nothing is committed before it was [cut](Self::cut), and nothing is committed in part: if it cannot be,
+    /// Then nothing is committed before it was [cut](Self::begin_commit), and nothing is committed in part: if it cannot be,
     /// all of it is given up, and each partition is lost and assigned again, with what is stored. An
-    /// [`Event::Aborted`] follows.
-    fn commits_together(&self) -> bool {
+    /// [`SourceEvent::Aborted`] follows.
+    fn is_transactional(&self) -> bool {
         false
     }
 
     /// Lets nothing more into the transaction until it is committed or aborted, and says whether that is so. All whose
     /// output is in it have been answered before. If not, it can be tried again soon.
-    fn cut(&mut self) -> bool {
+    fn begin_commit(&mut self) -> bool {
         true
     }
 
     /// Gives up a transaction that was cut.
-    fn abort(&mut self) {}
+    fn abort_transaction(&mut self) {}
 
     /// Holds back the records of a partition until it is resumed. What was fetched already should be
     /// kept for then, rather than fetched again.
@@ -91,7 +91,7 @@ pub trait Source: Send {
     /// Lets a paused partition go on, after the last record that it has delivered.
     fn resume(&mut self, partition: &Partition);
 
-    /// Gives up partitions: exactly those of one [`Event::Revoked`]. What this process does about their
+    /// Gives up partitions: exactly those of one [`SourceEvent::Revoked`]. What this process does about their
     /// records from now on is no longer committed.
     fn release(&mut self, partitions: &[Partition]);
 
@@ -129,7 +129,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
         &mut self,
         timeout: Duration,
         most_records: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         (**self).poll(timeout, most_records, events)
     }
@@ -138,16 +138,16 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).commit(commits);
     }
 
-    fn commits_together(&self) -> bool {
-        (**self).commits_together()
+    fn is_transactional(&self) -> bool {
+        (**self).is_transactional()
     }
 
-    fn cut(&mut self) -> bool {
-        (**self).cut()
+    fn begin_commit(&mut self) -> bool {
+        (**self).begin_commit()
     }
 
-    fn abort(&mut self) {
-        (**self).abort();
+    fn abort_transaction(&mut self) {
+        (**self).abort_transaction();
     }
 
     fn pause(&mut self, partition: &Partition) {
@@ -195,7 +195,7 @@ pub struct Partition {
 /// What a source reports.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Event {
+pub enum SourceEvent {
     /// A partition is ours from now on.
     Assigned(Assigned),
     /// Records of a partition that is ours; positions ascend, within the event and from event to

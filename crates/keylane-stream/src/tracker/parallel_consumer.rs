@@ -26,14 +26,14 @@ use crate::Position;
 
 /// The most incomplete positions, and bytes once decompressed, that are believed. A broker's 4,096
 /// characters carry maps of up to some hundred thousand positions unless they are nearly all alike.
-const MOST_INCOMPLETE: u64 = 1 << 20;
-const MOST_BYTES: u64 = 1 << 22;
+const MAX_INCOMPLETE: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 22;
 
 /// How far back a compressed map may point. What writes them asks for 2 MiB.
-const MOST_WINDOW: u64 = 1 << 23;
+const MAX_WINDOW: u64 = 1 << 23;
 
 #[derive(Clone, Copy)]
-enum Form {
+enum Encoding {
     BitSet,
     RunLengths,
 }
@@ -48,23 +48,23 @@ enum Width {
 pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, MapError> {
     let bytes = BASE64_STANDARD.decode(text).map_err(|_| MapError::Foreign)?;
     let (name, body) = bytes.split_first().ok_or(MapError::Foreign)?;
-    let (form, width, compressed) = match name {
-        b'l' => (Form::BitSet, Width::Two, false),
-        b'a' => (Form::BitSet, Width::Two, true),
-        b'o' => (Form::BitSet, Width::Four, false),
-        b's' => (Form::BitSet, Width::Four, true),
-        b'n' => (Form::RunLengths, Width::Two, false),
-        b'J' => (Form::RunLengths, Width::Two, true),
-        b'e' => (Form::RunLengths, Width::Four, false),
-        b'p' => (Form::RunLengths, Width::Four, true),
+    let (encoding, width, compressed) = match name {
+        b'l' => (Encoding::BitSet, Width::Two, false),
+        b'a' => (Encoding::BitSet, Width::Two, true),
+        b'o' => (Encoding::BitSet, Width::Four, false),
+        b's' => (Encoding::BitSet, Width::Four, true),
+        b'n' => (Encoding::RunLengths, Width::Two, false),
+        b'J' => (Encoding::RunLengths, Width::Two, true),
+        b'e' => (Encoding::RunLengths, Width::Four, false),
+        b'p' => (Encoding::RunLengths, Width::Four, true),
         1 | 2 => return Err(MapError::KafkaStreams),
         _ => return Err(MapError::Foreign),
     };
     let decompressed = if compressed { Some(decompress(body)?) } else { None };
     let body = decompressed.as_deref().unwrap_or(body);
-    let progress = match form {
-        Form::BitSet => bit_set(committed, body, width),
-        Form::RunLengths => run_lengths(committed, body, width),
+    let progress = match encoding {
+        Encoding::BitSet => bit_set(committed, body, width),
+        Encoding::RunLengths => run_lengths(committed, body, width),
     };
     progress.ok_or(MapError::Foreign)
 }
@@ -72,10 +72,10 @@ pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, MapErr
 fn decompress(body: &[u8]) -> Result<Vec<u8>, MapError> {
     let mut source = body;
     let mut bytes = Vec::new();
-    let decoder = StreamingDecoder::new_with_max_window_size(&mut source, MOST_WINDOW)
+    let decoder = StreamingDecoder::new_with_max_window_size(&mut source, MAX_WINDOW)
         .map_err(|_| MapError::Foreign)?;
-    decoder.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|_| MapError::Foreign)?;
-    let whole = bytes.len() as u64 <= MOST_BYTES && source.is_empty();
+    decoder.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|_| MapError::Foreign)?;
+    let whole = bytes.len() as u64 <= MAX_BYTES && source.is_empty();
     if whole { Ok(bytes) } else { Err(MapError::Foreign) }
 }
 
@@ -91,7 +91,7 @@ fn bit_set(committed: Position, mut body: &[u8], width: Width) -> Option<Progres
     }
     let mut incomplete = Vec::new();
     for i in (0..count).filter(|i| !is_set(*i)) {
-        if incomplete.len() as u64 == MOST_INCOMPLETE {
+        if incomplete.len() as u64 == MAX_INCOMPLETE {
             return None;
         }
         incomplete.push(committed.after(i)?);
@@ -110,7 +110,7 @@ fn run_lengths(committed: Position, mut body: &[u8], width: Width) -> Option<Pro
         }
         let after = end.after(run)?;
         if !done {
-            if incomplete.len() as u64 + run > MOST_INCOMPLETE {
+            if incomplete.len() as u64 + run > MAX_INCOMPLETE {
                 return None;
             }
             incomplete.extend((end.get()..after.get()).map(Position::new));

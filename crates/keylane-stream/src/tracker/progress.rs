@@ -1,5 +1,5 @@
 use super::MapLimit;
-use super::map;
+use super::completed_map;
 use crate::Position;
 
 /// What of a stream is done: everything below the watermark, and everything from there to `end` but
@@ -88,14 +88,14 @@ impl Progress {
     /// It takes time in proportion to the incomplete positions, however far apart they are.
     #[must_use]
     pub fn encode(&self, stream: &[u8]) -> String {
-        map::encode(self, stream, None)
+        completed_map::encode(self, stream, None)
     }
 
     /// The same with the highest leader epoch of the records below the [`end`](Self::end): version 2, which only
     /// readers that know it take.
     #[must_use]
     pub fn encode_with_epoch(&self, stream: &[u8], epoch: u32) -> String {
-        map::encode(self, stream, Some(epoch))
+        completed_map::encode(self, stream, Some(epoch))
     }
 
     /// The same with as much of the map as fits, from below. It says of less that it is done, never
@@ -106,7 +106,7 @@ impl Progress {
     #[must_use]
     pub fn shortened(&self, limit: MapLimit) -> Progress {
         let mut shorter = self.clone();
-        while map::length(&shorter) > limit.get() {
+        while completed_map::length(&shorter) > limit.get() {
             let Some(cut) = shorter.incomplete.pop() else { break };
             shorter.end = cut;
             shorter.drop_undone_top();

@@ -11,7 +11,7 @@ use keylane_stream::Record;
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
 use keylane_stream::lines::{FileSource, PipeSource};
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
-use keylane_stream::source::{Event, Source, SourceError};
+use keylane_stream::source::{Source, SourceError, SourceEvent};
 use tempfile::TempDir;
 
 fn place(text: &str) -> (TempDir, PathBuf, PathBuf) {
@@ -278,12 +278,12 @@ fn who_waits_for_a_pipe_learns_of_its_end_at_once() {
     let mut pipe = PipeSource::new("pipe", Lingering(door.clone())).unwrap();
     let mut events = Vec::new();
     pipe.poll(Duration::ZERO, 1, &mut events).unwrap();
-    assert!(matches!(events[0], Event::Assigned(_)), "{events:?}");
+    assert!(matches!(events[0], SourceEvent::Assigned(_)), "{events:?}");
     if events.len() == 1 {
         // Nothing but the bell ends such a wait.
         events.clear();
         pipe.poll(PATIENCE, 1, &mut events).unwrap();
     }
-    assert!(matches!(events.last(), Some(Event::Exhausted(_))), "{events:?}");
+    assert!(matches!(events.last(), Some(SourceEvent::Exhausted(_))), "{events:?}");
     door.open();
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::consuming::{Dice, keyed, number, quick};
 use keylane_stream::consumer::{Attempt, Consumer, Failure, ShutdownReport, StopReason};
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
-use keylane_stream::sink::{Output, Sink, SinkError};
-use keylane_stream::source::{Assigned, Commit, Event, Source, SourceError};
+use keylane_stream::sink::{HandlerOutput, Sink, SinkError};
+use keylane_stream::source::{Assigned, Commit, Source, SourceError, SourceEvent};
 use keylane_stream::tracker::{MapLimit, Progress};
 use keylane_stream::{Delivered, Partition, Position, Record};
 
@@ -62,7 +62,7 @@ impl Sink for Into {
         unreachable!("outputs are put one by one")
     }
 
-    fn put_each(&mut self, outputs: Vec<Output>) {
+    fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
         for mut output in outputs {
             let (lock, changed) = &*self.0.0;
             let ledger = lock.lock().unwrap();
@@ -97,7 +97,7 @@ struct Moving {
     ours: BTreeMap<u32, usize>,
     /// Asked for, and not given back yet.
     wanted: Option<u32>,
-    pending: Vec<Event>,
+    pending: Vec<SourceEvent>,
     /// The transaction was given up, and that was told by the poll before.
     told: bool,
 }
@@ -118,21 +118,21 @@ impl Moving {
         Moving { model, partitions, ours, wanted: None, pending: Vec::new(), told: false }
     }
 
-    fn assign(&mut self, number: u32, events: &mut Vec<Event>) {
+    fn assign(&mut self, number: u32, events: &mut Vec<SourceEvent>) {
         let progress = self.model.lock().progress[number as usize].clone();
         self.ours.insert(number, progress.watermark().get() as usize);
         let limit = MapLimit::KAFKA;
-        events.push(Event::Assigned(Assigned { partition: name(number), progress, limit }));
+        events.push(SourceEvent::Assigned(Assigned { partition: name(number), progress, limit }));
     }
 
     /// The output is gone, and all goes back to what is stored.
     fn give_up(&mut self) {
         self.model.lock().open.clear();
         let ours: Vec<_> = self.ours.keys().copied().collect();
-        let mut events = vec![Event::Lost(ours.iter().copied().map(name).collect())];
+        let mut events = vec![SourceEvent::Lost(ours.iter().copied().map(name).collect())];
         self.wanted = None;
         ours.into_iter().for_each(|number| self.assign(number, &mut events));
-        events.push(Event::Aborted);
+        events.push(SourceEvent::Aborted);
         self.pending.extend(events);
     }
 }
@@ -146,7 +146,7 @@ impl Source for Moving {
         &mut self,
         timeout: Duration,
         most: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         if std::mem::take(&mut self.told) {
             self.model.lock().is_open = true;
@@ -158,25 +158,25 @@ impl Source for Moving {
             return Ok(());
         }
         events.append(&mut self.pending);
-        self.told = events.iter().any(|event| matches!(event, Event::Aborted));
+        self.told = events.iter().any(|event| matches!(event, SourceEvent::Aborted));
         for number in 0..PARTITIONS {
             match (self.ours.get(&number).copied(), self.model.roll(100)) {
                 (None, 0..20) => self.assign(number, events),
                 (Some(_), 0) => {
                     self.ours.remove(&number);
                     self.wanted.take_if(|wanted| *wanted == number);
-                    events.push(Event::Lost(vec![name(number)]));
+                    events.push(SourceEvent::Lost(vec![name(number)]));
                 }
                 (Some(_), 1) if self.wanted.is_none() => {
                     self.wanted = Some(number);
-                    events.push(Event::Revoked(vec![name(number)]));
+                    events.push(SourceEvent::Revoked(vec![name(number)]));
                 }
                 (Some(next), 2..50) if self.wanted != Some(number) && next < EACH as usize => {
                     let end = EACH.min(next as u64 + 1 + self.model.roll(20)) as usize;
                     let end = end.min(next + most);
                     let records = self.partitions[number as usize][next..end].to_vec();
                     self.ours.insert(number, end);
-                    events.push(Event::Records { partition: name(number), records });
+                    events.push(SourceEvent::Records { partition: name(number), records });
                 }
                 _ => {}
             }
@@ -187,11 +187,11 @@ impl Source for Moving {
         Ok(())
     }
 
-    fn commits_together(&self) -> bool {
+    fn is_transactional(&self) -> bool {
         true
     }
 
-    fn cut(&mut self) -> bool {
+    fn begin_commit(&mut self) -> bool {
         let mut ledger = self.model.lock();
         let can = ledger.is_open && ledger.dice.roll(4) > 0;
         if can {
@@ -200,7 +200,7 @@ impl Source for Moving {
         can
     }
 
-    fn abort(&mut self) {
+    fn abort_transaction(&mut self) {
         self.give_up();
     }
 
@@ -215,7 +215,7 @@ impl Source for Moving {
         ledger.output.extend(open);
         for Commit { partition, progress } in commits {
             ledger.progress[partition.number() as usize] = progress;
-            self.pending.push(Event::Committed { partition, result: Ok(()) });
+            self.pending.push(SourceEvent::Committed { partition, result: Ok(()) });
         }
         ledger.is_open = true;
         self.model.0.1.notify_all();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::consuming::{Door, PATIENCE, Watched, eventually, keyed, status};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
-use keylane_stream::source::{Assigned, Commit, CommitError, Event, Source, SourceError};
+use keylane_stream::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
 use keylane_stream::tracker::{MapLimit, Progress};
 use keylane_stream::{Delivered, Partition, Position};
 
@@ -32,7 +32,7 @@ struct Shared {
 
 struct State {
     together: bool,
-    events: VecDeque<Event>,
+    events: VecDeque<SourceEvent>,
     /// How commits are answered; none: not yet.
     answer: Option<Result<(), CommitError>>,
     /// Whether anything was committed, or was to be.
@@ -86,14 +86,14 @@ impl Script {
         self.0.changed.notify_all();
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, event: SourceEvent) {
         self.change(|state| state.events.push_back(event));
     }
 
     fn assign(&self, number: u32) {
         let progress = Progress::up_to(Position::ZERO);
         let (partition, limit) = (name(number), MapLimit::KAFKA);
-        self.tell(Event::Assigned(Assigned { partition, progress, limit }));
+        self.tell(SourceEvent::Assigned(Assigned { partition, progress, limit }));
     }
 
     fn push(&self, number: u32, position: u64, key: &str) {
@@ -102,7 +102,7 @@ impl Script {
             written: SystemTime::UNIX_EPOCH,
             record: keyed(key, position),
         };
-        self.tell(Event::Records { partition: name(number), records: vec![delivered] });
+        self.tell(SourceEvent::Records { partition: name(number), records: vec![delivered] });
     }
 
     /// Answers commits from now on like this, those that wait for it first.
@@ -145,7 +145,7 @@ impl Script {
 impl State {
     fn answer(&mut self, answer: Result<(), CommitError>) {
         for partition in std::mem::take(&mut self.unanswered) {
-            self.events.push_back(Event::Committed { partition, result: answer.clone() });
+            self.events.push_back(SourceEvent::Committed { partition, result: answer.clone() });
         }
         self.answer = Some(answer);
     }
@@ -164,7 +164,7 @@ impl Source for Script {
         &mut self,
         timeout: Duration,
         _: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let until = Instant::now() + timeout;
         let mut state = self.state();
@@ -197,14 +197,16 @@ impl Source for Script {
             state.committed = true;
             for Commit { partition, .. } in commits {
                 match state.answer.clone() {
-                    Some(result) => state.events.push_back(Event::Committed { partition, result }),
+                    Some(result) => {
+                        state.events.push_back(SourceEvent::Committed { partition, result })
+                    }
                     None => state.unanswered.push(partition),
                 }
             }
         });
     }
 
-    fn commits_together(&self) -> bool {
+    fn is_transactional(&self) -> bool {
         let mut state = self.state();
         state.rounds += 1;
         state.together
@@ -293,7 +295,7 @@ fn for_the_loss_of_a_partition_that_is_somebody_elses() {
     let consumer = with_one_done(&script, Duration::ZERO);
     script.count_after_a_commit();
     script.expect_waits();
-    script.tell(Event::Lost(vec![name(0)]));
+    script.tell(SourceEvent::Lost(vec![name(0)]));
     eventually(|| status(&consumer).partitions.is_empty());
     assert_eq!(consumer.stop(PATIENCE).counts.failed_commits, 1);
 }

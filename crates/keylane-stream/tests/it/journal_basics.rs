@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use crate::common::{everything, place, record};
-use keylane_stream::journal::{Journal, OpenError, ReadError, Retain, WriteError};
-use keylane_stream::tracker::{MapLimit, Progress, Taken, Tracker};
+use keylane_stream::journal::{Journal, JournalOpenError, ReadError, Retain, WriteError};
+use keylane_stream::tracker::{MapLimit, Progress, TakeOutcome, Tracker};
 use keylane_stream::{Position, Record};
 
 fn at(number: u64) -> Position {
@@ -51,7 +51,7 @@ fn odd_records_come_back_as_they_were() {
     ];
     journal.append_all(&odd).unwrap();
     assert!(everything(&journal).into_iter().map(|delivered| delivered.record).eq(odd));
-    let huge = Record::without_key(vec![0; Journal::MOST_BYTES]);
+    let huge = Record::without_key(vec![0; Journal::MAX_BYTES]);
     assert!(matches!(journal.append(&huge), Err(WriteError::TooLarge { .. })));
     assert_eq!(journal.end(), at(5));
 }
@@ -158,7 +158,7 @@ fn progress_is_kept_for_each_group_and_does_not_go_back() {
     journal.append_all(&(0..100).map(record).collect::<Vec<_>>()).unwrap();
     let mut tracker = Tracker::new(at(0), MapLimit::JOURNAL);
     for number in 0..50 {
-        assert_eq!(tracker.take(at(number)), Taken::New);
+        assert_eq!(tracker.take(at(number)), TakeOutcome::New);
     }
     for number in (0..50).filter(|number| number % 3 != 2) {
         tracker.complete(at(number)).unwrap();
@@ -234,14 +234,14 @@ fn a_second_opening_is_refused_and_names_the_process() {
     let refused = Journal::open(&path);
     let me = std::process::id();
     assert!(
-        matches!(refused, Err(OpenError::InUse { by: Some(by), .. }) if by == me),
+        matches!(refused, Err(JournalOpenError::InUse { by: Some(by), .. }) if by == me),
         "{refused:?}"
     );
-    assert!(matches!(Journal::inspect(&path), Err(OpenError::InUse { .. })));
+    assert!(matches!(Journal::inspect(&path), Err(JournalOpenError::InUse { .. })));
     // A clone keeps it open; the last one closes it.
     let clone = journal.clone();
     drop(journal);
-    assert!(matches!(Journal::open(&path), Err(OpenError::InUse { .. })));
+    assert!(matches!(Journal::open(&path), Err(JournalOpenError::InUse { .. })));
     drop(clone);
     Journal::open(&path).unwrap();
 }
@@ -254,7 +254,7 @@ fn a_link_leads_to_the_same_journal_and_its_lock() {
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let refused = Journal::open(&link);
-    assert!(matches!(refused, Err(OpenError::InUse { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(JournalOpenError::InUse { .. })), "{refused:?}");
     journal.append(&record(0)).unwrap();
     drop(journal);
     assert_eq!(Journal::open(&link).unwrap().end(), at(1));
@@ -265,12 +265,12 @@ fn other_files_are_left_alone() {
     let (folder, path) = place();
     std::fs::write(&path, "not a database, but long enough to look like something").unwrap();
     let refused = Journal::open(&path);
-    assert!(matches!(refused, Err(OpenError::NotAJournal { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(JournalOpenError::NotAJournal { .. })), "{refused:?}");
     let other = folder.path().join("other.sqlite");
     let connection = rusqlite::Connection::open(&other).unwrap();
     connection.execute_batch("CREATE TABLE important (it TEXT)").unwrap();
     let refused = Journal::open(&other);
-    assert!(matches!(refused, Err(OpenError::NotAJournal { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(JournalOpenError::NotAJournal { .. })), "{refused:?}");
     drop(connection);
 
     let later = folder.path().join("later.journal");
@@ -279,7 +279,7 @@ fn other_files_are_left_alone() {
     connection.pragma_update(None, "user_version", 2).unwrap();
     drop(connection);
     let refused = Journal::open(&later);
-    assert!(matches!(refused, Err(OpenError::NotAJournal { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(JournalOpenError::NotAJournal { .. })), "{refused:?}");
     assert!(Journal::inspect(folder.path().join("absent")).is_err());
 }
 
@@ -304,15 +304,15 @@ fn an_outline_is_there_whoever_has_the_journal_open() {
     let progress = Progress::up_to(Position::new(3));
     journal.commit("b", &progress).unwrap();
     journal.commit("a", &Progress::up_to(Position::new(5))).unwrap();
-    let open = Journal::outline(&path).unwrap();
+    let open = Journal::info(&path).unwrap();
     drop(journal);
-    assert_eq!(Journal::outline(&path).unwrap(), open);
+    assert_eq!(Journal::info(&path).unwrap(), open);
     assert_eq!((open.begin, open.end), (Position::ZERO, Position::new(5)));
     let names: Vec<_> = open.groups.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(open.groups[1].1, progress);
     let other = path.with_file_name("no such journal");
-    assert!(Journal::outline(&other).is_err() && !other.exists());
+    assert!(Journal::info(&other).is_err() && !other.exists());
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn its_files_are_for_their_owner_and_open_once() {
     fs::remove_file(format!("{}-lock", path.display())).unwrap();
     for path in [&path, &linked] {
         let error = Journal::open(path).unwrap_err();
-        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+        assert!(matches!(error, JournalOpenError::InUse { .. }), "{error}");
     }
     assert_eq!(journal.append(&record(1)), Ok(at(1)));
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::common::{everything, place, record};
 use keylane_stream::Position;
-use keylane_stream::journal::{Journal, OpenError, Retain};
+use keylane_stream::journal::{Journal, JournalOpenError, Retain};
 use keylane_stream::tracker::{MapLimit, Tracker};
 
 /// Where the child finds its journal. Only a child has it.
@@ -62,7 +62,7 @@ fn consume(journal: &Journal) {
         for delivered in journal.read(next, 7).unwrap() {
             next = delivered.position.next();
             // One in five stays for ever, so that there is a map.
-            if tracker.take(delivered.position) == keylane_stream::tracker::Taken::New
+            if tracker.take(delivered.position) == keylane_stream::tracker::TakeOutcome::New
                 && !delivered.position.get().is_multiple_of(5)
             {
                 tracker.complete(delivered.position).unwrap();
@@ -167,7 +167,7 @@ fn a_killed_owner_leaves_no_lock_and_a_living_one_keeps_others_out() {
     let refused = Journal::open(&path);
     let by = child.id();
     assert!(
-        matches!(refused, Err(OpenError::InUse { by: Some(pid), .. }) if pid == by),
+        matches!(refused, Err(JournalOpenError::InUse { by: Some(pid), .. }) if pid == by),
         "{refused:?}"
     );
     child.kill().unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{copy_as_is, everything, place, record};
 use keylane_stream::Position;
-use keylane_stream::journal::{Damage, Journal, OpenError, ReadError};
+use keylane_stream::journal::{Damage, Journal, JournalOpenError, ReadError};
 use keylane_stream::tracker::Progress;
 use rusqlite::Connection;
 
@@ -123,13 +123,16 @@ fn a_damaged_beginning_or_end_is_not_opened_and_can_be_inspected() {
     change(&path, "UPDATE chunk SET count = 11 WHERE first = 90");
     let refused = Journal::open(&path);
     let damage = Damage::Chunk { first: at(90) };
-    assert!(matches!(&refused, Err(OpenError::Damaged(found)) if *found == damage), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(JournalOpenError::Damaged(found)) if *found == damage),
+        "{refused:?}"
+    );
     assert_eq!(Journal::inspect(&path).unwrap().damage, [damage]);
 
     let (_folder, path) = ten_chunks();
     change(&path, "DELETE FROM chunk WHERE first = 0");
     let refused = Journal::open(&path);
-    assert!(matches!(refused, Err(OpenError::Damaged(Damage::Head))), "{refused:?}");
+    assert!(matches!(refused, Err(JournalOpenError::Damaged(Damage::Head))), "{refused:?}");
     let missing = Damage::Missing { from: at(0), until: at(10) };
     assert_eq!(Journal::inspect(&path).unwrap().damage, [missing]);
 }
@@ -139,8 +142,8 @@ fn lost_records_at_the_end_are_noticed() {
     let (_folder, path) = ten_chunks();
     change(&path, "DELETE FROM chunk WHERE first >= 80");
     let refused = Journal::open(&path);
-    let lost = |refused: &Result<Journal, OpenError>| match refused {
-        Err(OpenError::Lost { from, acknowledged, mark }) => {
+    let lost = |refused: &Result<Journal, JournalOpenError>| match refused {
+        Err(JournalOpenError::Lost { from, acknowledged, mark }) => {
             Some((from.get(), acknowledged.get(), mark.clone()))
         }
         _ => None,
@@ -171,7 +174,7 @@ fn a_flipped_byte_in_the_log_is_noticed() {
         damaged[byte] ^= 0x40;
         fs::write(PathBuf::from(format!("{}-wal", copy.display())), damaged).unwrap();
         match Journal::open(&copy) {
-            Err(OpenError::Lost { acknowledged, .. }) => {
+            Err(JournalOpenError::Lost { acknowledged, .. }) => {
                 assert_eq!(acknowledged, at(160));
                 refused += 1;
             }
@@ -196,7 +199,10 @@ fn a_log_that_was_not_copied_is_noticed() {
     let (_copied, copy) = copy_as_is(&path);
     fs::remove_file(format!("{}-wal", copy.display())).unwrap();
     let refused = Journal::open(&copy);
-    assert!(matches!(refused, Err(OpenError::Lost { from, .. }) if from == at(100)), "{refused:?}");
+    assert!(
+        matches!(refused, Err(JournalOpenError::Lost { from, .. }) if from == at(100)),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -209,11 +215,14 @@ fn a_mark_that_is_damaged_or_anothers_is_noticed_and_a_blank_one_is_none() {
         damaged[byte] ^= 1;
         fs::write(&mark, damaged).unwrap();
         let refused = Journal::open(&path);
-        assert!(matches!(refused, Err(OpenError::Damaged(Damage::Mark { .. }))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(JournalOpenError::Damaged(Damage::Mark { .. }))),
+            "{refused:?}"
+        );
     }
     let (_other_folder, other) = ten_chunks();
     fs::copy(format!("{}-mark", other.display()), &mark).unwrap();
-    assert!(matches!(Journal::open(&path), Err(OpenError::Damaged(Damage::Mark { .. }))));
+    assert!(matches!(Journal::open(&path), Err(JournalOpenError::Damaged(Damage::Mark { .. }))));
     fs::write(&mark, [0; 32]).unwrap();
     assert_eq!(Journal::open(&path).unwrap().end(), at(100));
     assert_eq!(fs::read(&mark).unwrap(), whole);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{everything, place, record};
-use keylane_stream::journal::{Journal, Retain, Settings, WriteError};
+use keylane_stream::journal::{Journal, JournalSettings, Retain, WriteError};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Position, Record};
 
@@ -19,7 +19,7 @@ fn at(number: u64) -> Position {
 #[test]
 fn a_full_journal_says_so_and_has_nothing_in_part() {
     let (_folder, path) = place();
-    let settings = Settings { most_bytes: Some(2_000_000) };
+    let settings = JournalSettings { max_bytes: Some(2_000_000) };
     let journal = Journal::open_with(&path, &settings).unwrap();
     let batch = vec![Record::without_key(vec![7; 10_000]); 10];
     let mut batches = 0;
@@ -47,7 +47,7 @@ fn a_full_journal_says_so_and_has_nothing_in_part() {
 #[test]
 fn what_does_not_fit_does_not_keep_others_out() {
     let (_folder, path) = place();
-    let settings = Settings { most_bytes: Some(1_000_000) };
+    let settings = JournalSettings { max_bytes: Some(1_000_000) };
     let journal = Journal::open_with(&path, &settings).unwrap();
     let large = [Record::without_key(vec![7; 2_000_000])];
     for _ in 0..20 {

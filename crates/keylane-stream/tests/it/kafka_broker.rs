@@ -10,7 +10,8 @@ use crate::kafka_support::{
 };
 use keylane_stream::Record;
 use keylane_stream::kafka::{
-    Client, KafkaSink, KafkaSource, MapVersion, Protocol, Renewed, Settings, lag,
+    ClientSettings, KafkaSettings, KafkaSink, KafkaSource, MapVersion, Protocol, RecreatedTopic,
+    lag,
 };
 use keylane_stream::source::{Commit, CommitError, Partition, Source as _};
 use keylane_stream::tracker::Progress;
@@ -60,7 +61,7 @@ fn g5_the_longest_map_that_a_broker_takes_comes_back_as_it_was() {
     let mut first = join(&brokers, name);
     first.poll_records(&partition(name), 1);
     first.commit(&partition(name), progress.clone()).expect("it fits");
-    let lag = lag(&Client::new(&*brokers), name, name).expect("the broker answers");
+    let lag = lag(&ClientSettings::new(&*brokers), name, name).expect("the broker answers");
     assert_eq!(
         (lag.len(), lag[0].committed, lag[0].highest_done),
         (1, Some(at(0)), Some(progress.end()))
@@ -134,7 +135,7 @@ fn members_are_upgraded_one_by_one_from_the_first_version_of_the_map() {
     let name = "upgrade";
     create_topic(&brokers, name, 2);
     write_numbers(&brokers, name, 0, 0..40);
-    let version = |map_version| Settings { map_version, ..settings(&brokers, name, name) };
+    let version = |map_version| KafkaSettings { map_version, ..settings(&brokers, name, name) };
     let done = |end| Progress::with_map(at(10), at(end), vec![at(12)]);
 
     // What a version wrote that knows KL1 alone.
@@ -240,7 +241,7 @@ fn g9_a_broker_that_dies_and_comes_back_costs_neither_records_nor_progress() {
 
 /// A member of a group, under both protocols, gives a partition to another one only when its consumer has
 /// released it, and with all that it committed meanwhile.
-fn hand_over(brokers: &str, name: &str, settings: impl Fn() -> Settings) {
+fn hand_over(brokers: &str, name: &str, settings: impl Fn() -> KafkaSettings) {
     create_topic(brokers, name, 2);
     write_numbers(brokers, name, 0, 0..20);
     write_numbers(brokers, name, 1, 0..20);
@@ -292,9 +293,9 @@ fn g2_members_under_the_brokers_own_protocol_hand_over_what_is_released_and_noth
     let Some(brokers) = shared() else { return };
     let name = "hand-over-broker";
     hand_over(&brokers, name, || {
-        let client = Client::new(&*brokers);
-        let settings = Settings::new(client, [name], name);
-        Settings { protocol: Protocol::Broker, ..settings }
+        let client = ClientSettings::new(&*brokers);
+        let settings = KafkaSettings::new(client, [name], name);
+        KafkaSettings { protocol: Protocol::Broker, ..settings }
     });
 }
 
@@ -303,7 +304,7 @@ fn a_member_that_comes_back_under_its_name_gets_its_partitions_and_disturbs_nobo
     let Some(brokers) = shared() else { return };
     let name = "static-member";
     create_topic(&brokers, name, 2);
-    let named = |member: &str| Settings {
+    let named = |member: &str| KafkaSettings {
         member: Some(member.to_owned()),
         ..settings(&brokers, name, name)
     };
@@ -335,7 +336,8 @@ fn of_two_members_under_one_name_the_first_is_fenced_for_good() {
     let Some(brokers) = shared() else { return };
     let name = "namesakes";
     create_topic(&brokers, name, 1);
-    let named = || Settings { member: Some("one".to_owned()), ..settings(&brokers, name, name) };
+    let named =
+        || KafkaSettings { member: Some("one".to_owned()), ..settings(&brokers, name, name) };
     let mut first = Driven::with(named());
     first.poll_until("it has it", |driven| driven.assigned.get(&partition(name)).map(|_| ()));
     let mut second = Driven::with(named());
@@ -366,7 +368,8 @@ fn g5_a_topic_that_is_made_again_while_we_are_away_is_read_from_its_first_record
     write_numbers(&brokers, name, 0, 1000..1050);
     // Brokers forget what was committed for a topic that is deleted; one that had not would be worse.
     commit_by_hand(&brokers, name, name, 0, offset, &text);
-    let refuse = Settings { renewed: Renewed::Refuse, ..settings(&brokers, name, name) };
+    let refuse =
+        KafkaSettings { recreated_topic: RecreatedTopic::Refuse, ..settings(&brokers, name, name) };
     let mut source = KafkaSource::join(refuse).unwrap();
     let error =
         until("it is refused", || source.poll(Duration::from_millis(50), 1, &mut Vec::new()).err());
@@ -385,7 +388,7 @@ fn made_again_under_our_feet(name: &str, refresh_ms: &str) {
     write_numbers(&brokers, name, 0, 0..50);
     let settings = settings(&brokers, name, name);
     let client = settings.client.clone().set("topic.metadata.refresh.interval.ms", refresh_ms);
-    let mut driven = Driven::with(Settings { client, ..settings });
+    let mut driven = Driven::with(KafkaSettings { client, ..settings });
     driven.poll_records(&partition(name), 50);
     driven.commit(&partition(name), Progress::up_to(at(50))).expect("it is stored");
 
@@ -430,13 +433,13 @@ fn guarded_broker() -> Option<Broker> {
 fn a_name_and_a_password_are_passed_on_and_wrong_ones_end_the_consumer_before_it_has_begun() {
     let Some(broker) = guarded_broker() else { return };
     let client = |password: &str| {
-        Client::new(broker.address())
+        ClientSettings::new(broker.address())
             .set("security.protocol", "SASL_PLAINTEXT")
             .set("sasl.mechanisms", "PLAIN")
             .set("sasl.username", "orders")
             .set("sasl.password", password)
     };
-    let wrong = Settings::new(client("wrong"), ["guarded"], "billing");
+    let wrong = KafkaSettings::new(client("wrong"), ["guarded"], "billing");
     let mut source = KafkaSource::join(wrong).unwrap();
     let error =
         until("it is refused", || source.poll(Duration::from_millis(50), 1, &mut Vec::new()).err());
@@ -446,7 +449,7 @@ fn a_name_and_a_password_are_passed_on_and_wrong_ones_end_the_consumer_before_it
 
     let sink = KafkaSink::new(&client("right")).unwrap();
     sink.send_all("guarded", &[Record::new("key", "1")]).expect("the broker takes it");
-    let right = Settings::new(client("right"), ["guarded"], "billing");
+    let right = KafkaSettings::new(client("right"), ["guarded"], "billing");
     let mut driven = Driven::with(right);
     driven.poll_records(&partition("guarded"), 1);
 }

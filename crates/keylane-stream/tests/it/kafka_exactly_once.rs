@@ -14,7 +14,7 @@ use crate::kafka_support::{
     wait, write,
 };
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
-use keylane_stream::kafka::{Client, KafkaSource, Protocol, Settings};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource, Protocol};
 use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::{Partition, Record};
 use keylane_testkit::{Broker, or_skip};
@@ -49,28 +49,28 @@ fn brokers() -> Option<[Broker; 2]> {
     Some(brokers)
 }
 
-fn member(brokers: &str) -> Settings {
+fn member(brokers: &str) -> KafkaSettings {
     member_of("copiers", brokers)
 }
 
 /// One whose transactions are not ended because the machine is busy: what was in them is handled again.
-fn member_of(group: &str, brokers: &str) -> Settings {
+fn member_of(group: &str, brokers: &str) -> KafkaSettings {
     let settings = settings(brokers, ORDERS, group);
     let client = settings.client.set("transaction.timeout.ms", "30000");
-    Settings { client, ..settings }
+    KafkaSettings { client, ..settings }
 }
 
 /// One that nobody waits for long, whatever dies.
-fn fleeting_member(brokers: &str) -> Settings {
+fn fleeting_member(brokers: &str) -> KafkaSettings {
     let settings = fleeting(brokers, ORDERS, "copiers");
     let client = settings.client.set("transaction.timeout.ms", "3000");
-    Settings { client, ..settings }
+    KafkaSettings { client, ..settings }
 }
 
 /// The same where the broker decides who gets what, and sets the times.
-fn member_by_broker(brokers: &str) -> Settings {
-    let client = Client::new(brokers).set("transaction.timeout.ms", "3000");
-    Settings { client, protocol: Protocol::Broker, ..settings(brokers, ORDERS, "copiers") }
+fn member_by_broker(brokers: &str) -> KafkaSettings {
+    let client = ClientSettings::new(brokers).set("transaction.timeout.ms", "3000");
+    KafkaSettings { client, protocol: Protocol::Broker, ..settings(brokers, ORDERS, "copiers") }
 }
 
 /// Writes numbers from `from` on to each partition; a key has its home in one of them.
@@ -234,7 +234,7 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
 
     let settings = member(&brokers);
     let client = settings.client.set("message.max.bytes", "3000");
-    let consumer = start(Settings { client, ..settings }, BILLS);
+    let consumer = start(KafkaSettings { client, ..settings }, BILLS);
     wait_until_all_is_done(&brokers, 20);
     let counts = consumer.stop(Duration::from_secs(20)).counts;
     let partitions = u64::from(PARTITIONS);
@@ -250,7 +250,7 @@ fn what_cannot_be_told_from_a_setting_is_refused() {
     let settings = settings("localhost:1", ORDERS, "copiers");
     for (name, value) in [("isolation.level", "read_uncommitted"), ("transactional.id", "mine")] {
         let client = settings.client.clone().set(name, value);
-        let settings = Settings { client, ..settings.clone() };
+        let settings = KafkaSettings { client, ..settings.clone() };
         let refused = KafkaSource::join_exactly_once(settings, BILLS).map(drop);
         assert!(refused.unwrap_err().to_string().contains(name), "{name}");
     }

@@ -15,7 +15,7 @@ use crate::consuming::{
 };
 use crate::kafka_support::{committed, create_topic};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, PauseReason};
-use keylane_stream::kafka::{Client, KafkaSource, Settings};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::{Position, Record};
@@ -33,8 +33,8 @@ fn broker() -> Option<String> {
 }
 
 /// A member that the group does not give up because the machine is busy.
-fn patient(brokers: &str, topic: &str, group: &str) -> Settings {
-    Settings::new(Client::new(brokers), [topic], group)
+fn patient(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
+    KafkaSettings::new(ClientSettings::new(brokers), [topic], group)
 }
 
 /// A consumer of a topic, in a group of the same name.
@@ -328,8 +328,8 @@ fn holds_back_a_large_backlog() {
     let Ok(brokers) = env::var(BROKERS) else { return };
     let name = "g12-memory";
     let before = resident();
-    let client = Client::new(&*brokers).set("queued.max.messages.kbytes", "4096");
-    let source = KafkaSource::join(Settings::new(client, [name], name)).unwrap();
+    let client = ClientSettings::new(&*brokers).set("queued.max.messages.kbytes", "4096");
+    let source = KafkaSource::join(KafkaSettings::new(client, [name], name)).unwrap();
     let consumer = Consumer::builder(source).threads(4);
     let door = Door::closed();
     let consumer = consumer.max_in_flight(100_000, 4 * MIB).start(slow_at(&door)).unwrap();

@@ -2,8 +2,8 @@
 use std::time::Duration;
 
 use crate::kafka_support::{Driven, at, committed, fleeting, mocked, write_numbers};
-use keylane_stream::kafka::{Client, KafkaSource, Settings};
-use keylane_stream::source::{Commit, CommitError, Event, Partition, Source as _};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource};
+use keylane_stream::source::{Commit, CommitError, Partition, Source as _, SourceEvent};
 use keylane_stream::tracker::Progress;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -95,7 +95,7 @@ fn a_poll_never_adds_more_records_than_asked_for() {
         let mut events = Vec::new();
         source.poll(Duration::from_millis(100), 7, &mut events).unwrap();
         let records = events.iter().map(|event| match event {
-            Event::Records { records, .. } => records.len(),
+            SourceEvent::Records { records, .. } => records.len(),
             _ => 0,
         });
         let count: usize = records.sum();
@@ -115,7 +115,8 @@ fn a_poll_that_wants_no_records_hears_of_commits_and_loses_no_record() {
     // As a consumer does that is about to end: it wants nothing but to know what is stored.
     driven.source.commit(vec![Commit { partition: orders(0), progress: Progress::up_to(at(5)) }]);
     let mut events = Vec::new();
-    let is_committed = |event: &Event| matches!(event, Event::Committed { result: Ok(()), .. });
+    let is_committed =
+        |event: &SourceEvent| matches!(event, SourceEvent::Committed { result: Ok(()), .. });
     crate::kafka_support::until("the commit is answered", || {
         driven.source.poll(Duration::from_millis(50), 0, &mut events).unwrap();
         events.iter().any(is_committed).then_some(())
@@ -123,7 +124,7 @@ fn a_poll_that_wants_no_records_hears_of_commits_and_loses_no_record() {
     for _ in 0..20 {
         driven.source.poll(Duration::from_millis(50), 0, &mut events).unwrap();
     }
-    let records = events.iter().any(|event| matches!(event, Event::Records { .. }));
+    let records = events.iter().any(|event| matches!(event, SourceEvent::Records { .. }));
     assert!(!records, "records came where none were wanted");
     driven.poll_records(&orders(0), 3_000);
     assert_eq!(driven.payloads(&orders(0)), Vec::from_iter(0..3_000));
@@ -139,7 +140,7 @@ fn members_that_insist_on_handing_over_all_at_once_can() {
         // As in `rejoining`.
         let settings = fleeting(&brokers, "orders", "billing");
         let client = settings.client.clone().set("partition.assignment.strategy", "range");
-        Driven::with(Settings { client, ..settings })
+        Driven::with(KafkaSettings { client, ..settings })
     };
     let mut first = eager();
     (0..2).for_each(|number| first.poll_records(&orders(number), 20));
@@ -256,10 +257,11 @@ fn a_group_moves_over_from_the_parallel_consumer_without_repeating_what_it_has_d
 
 #[test]
 fn wrong_settings_are_named() {
-    let unknown = Client::new("localhost:1").set("no.such.setting", "1");
-    let error = KafkaSource::join(Settings::new(unknown, ["orders"], "billing")).unwrap_err();
+    let unknown = ClientSettings::new("localhost:1").set("no.such.setting", "1");
+    let error = KafkaSource::join(KafkaSettings::new(unknown, ["orders"], "billing")).unwrap_err();
     let error = std::error::Error::source(&error).expect("it has a cause").to_string();
     assert!(error.contains("no.such.setting"), "{error}");
     let none: [&str; 0] = [];
-    KafkaSource::join(Settings::new(Client::new("localhost:1"), none, "billing")).unwrap_err();
+    KafkaSource::join(KafkaSettings::new(ClientSettings::new("localhost:1"), none, "billing"))
+        .unwrap_err();
 }

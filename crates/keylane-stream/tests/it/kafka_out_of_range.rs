@@ -10,7 +10,7 @@ use crate::kafka_support::{
     Driven, PATIENCE, at, commit_by_hand, committed, create_topic, delete_records, end_of,
     settings, write_numbers,
 };
-use keylane_stream::kafka::{Client, Protocol, Settings, Start};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, Protocol, StartFrom};
 use keylane_stream::source::{Partition, Source as _};
 use keylane_stream::tracker::Progress;
 use keylane_testkit::{Broker, or_skip};
@@ -27,8 +27,8 @@ fn partition(topic: &str) -> Partition {
     Partition::new(topic, 0)
 }
 
-fn out_of_range(brokers: &str, name: &str, out_of_range: Start) -> Settings {
-    Settings { out_of_range, ..settings(brokers, name, name) }
+fn out_of_range(brokers: &str, name: &str, out_of_range: StartFrom) -> KafkaSettings {
+    KafkaSettings { out_of_range, ..settings(brokers, name, name) }
 }
 
 /// A topic of which 100 records were written, 10 of them are done, and 30 were removed.
@@ -57,7 +57,7 @@ fn records_that_retention_has_removed_end_the_source_with_the_remedy() {
 }
 
 /// Goes on behind the gap, and again after the next records.
-fn goes_on_behind_a_gap(brokers: &str, settings: Settings, name: &str) {
+fn goes_on_behind_a_gap(brokers: &str, settings: KafkaSettings, name: &str) {
     with_a_gap(brokers, name);
     let mut driven = Driven::with(settings);
     driven.poll_records(&partition(name), 70);
@@ -75,18 +75,18 @@ fn goes_on_behind_a_gap(brokers: &str, settings: Settings, name: &str) {
 fn records_that_retention_has_removed_are_passed_over_and_counted_on_demand() {
     let Some(brokers) = shared() else { return };
     let name = "gap-first";
-    goes_on_behind_a_gap(&brokers, out_of_range(&brokers, name, Start::First), name);
+    goes_on_behind_a_gap(&brokers, out_of_range(&brokers, name, StartFrom::First), name);
 }
 
 #[test]
 fn so_they_are_under_the_brokers_own_protocol() {
     let Some(brokers) = shared() else { return };
     let name = "gap-first-848";
-    let settings = out_of_range(&brokers, name, Start::First);
-    let client = Client::new(&*brokers);
+    let settings = out_of_range(&brokers, name, StartFrom::First);
+    let client = ClientSettings::new(&*brokers);
     goes_on_behind_a_gap(
         &brokers,
-        Settings { client, protocol: Protocol::Broker, ..settings },
+        KafkaSettings { client, protocol: Protocol::Broker, ..settings },
         name,
     );
 }
@@ -95,9 +95,9 @@ fn so_they_are_under_the_brokers_own_protocol() {
 fn so_they_are_in_a_group_that_hands_over_all_at_once() {
     let Some(brokers) = shared() else { return };
     let name = "gap-first-range";
-    let settings = out_of_range(&brokers, name, Start::First);
+    let settings = out_of_range(&brokers, name, StartFrom::First);
     let client = settings.client.clone().set("partition.assignment.strategy", "range");
-    goes_on_behind_a_gap(&brokers, Settings { client, ..settings }, name);
+    goes_on_behind_a_gap(&brokers, KafkaSettings { client, ..settings }, name);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_member_that_wants_the_last_records_goes_on_behind_them() {
     let Some(brokers) = shared() else { return };
     let name = "gap-last";
     with_a_gap(&brokers, name);
-    let mut driven = Driven::with(out_of_range(&brokers, name, Start::Last));
+    let mut driven = Driven::with(out_of_range(&brokers, name, StartFrom::Last));
     driven.poll_until("it goes on at the end", |driven| {
         (driven.reached.get(&partition(name)) == Some(&at(100))).then_some(())
     });
@@ -127,7 +127,7 @@ fn a_group_that_was_set_beyond_the_end_ends_or_goes_on_there() {
     assert!(error.contains("cut to 50") && error.contains("--out-of-range"), "{error}");
     refused.source.close(PATIENCE).expect("it leaves");
 
-    let mut driven = Driven::with(out_of_range(&brokers, name, Start::First));
+    let mut driven = Driven::with(out_of_range(&brokers, name, StartFrom::First));
     driven.poll_until("it begins at the end", |driven| {
         driven.assigned.get(&partition(name)).filter(|a| a.progress.watermark() == at(50)).map(drop)
     });
@@ -206,7 +206,7 @@ fn a_log_that_was_cut_and_grew_again_is_told_by_its_leader_epochs() {
     assert!(refused.payloads(&partition(name)).is_empty());
     refused.source.close(PATIENCE).expect("it leaves");
 
-    let mut driven = Driven::with(out_of_range(&brokers, name, Start::First));
+    let mut driven = Driven::with(out_of_range(&brokers, name, StartFrom::First));
     driven.poll_records(&partition(name), 60);
     assert_eq!(driven.payloads(&partition(name)), (1_020..1_080).collect::<Vec<_>>());
 }
@@ -227,7 +227,7 @@ fn a_map_of_a_log_that_was_cut_above_the_watermark_is_not_believed() {
     forgetful.forget();
     write_numbers(&brokers, name, 0, 1_020..1_080);
 
-    let mut driven = Driven::with(out_of_range(&brokers, name, Start::First));
+    let mut driven = Driven::with(out_of_range(&brokers, name, StartFrom::First));
     driven.poll_until("it begins again", |driven| {
         let assigned = driven.assigned.get(&partition(name))?;
         (assigned.progress == Progress::up_to(at(10))).then_some(())
@@ -244,7 +244,7 @@ fn a_log_that_is_cut_and_grows_again_under_a_member_is_told() {
     let name = "regrown-live";
     let Some(mut forgetful) = Forgetful::start(name, (20, 50)) else { return };
     let brokers = forgetful.broker.address();
-    let mut driven = Driven::with(out_of_range(&brokers, name, Start::First));
+    let mut driven = Driven::with(out_of_range(&brokers, name, StartFrom::First));
     driven.poll_records(&partition(name), 50);
     driven.commit(&partition(name), Progress::up_to(at(40))).expect("it is stored");
     forgetful.forget();

@@ -8,7 +8,7 @@ use crate::kafka_support::{
     Driven, PATIENCE, committed, create_topic, end_of, mocked, settings, until,
 };
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure};
-use keylane_stream::kafka::{Client, KafkaOutput, KafkaSource};
+use keylane_stream::kafka::{ClientSettings, KafkaOutput, KafkaSource};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::{Partition, Record};
@@ -43,9 +43,11 @@ fn cluster() -> MockCluster<'static, DefaultProducerContext> {
     cluster
 }
 
-fn client(brokers: &str) -> Client {
+fn client(brokers: &str) -> ClientSettings {
     // Who is away is looked for often.
-    Client::new(brokers).set("reconnect.backoff.max.ms", "200").set("retry.backoff.max.ms", "200")
+    ClientSettings::new(brokers)
+        .set("reconnect.backoff.max.ms", "200")
+        .set("retry.backoff.max.ms", "200")
 }
 
 /// What there is in a topic, of each key in its order; with all that a key has in one partition.
@@ -185,7 +187,7 @@ fn a_record_of_a_topic_is_done_when_its_output_is_in_the_other() {
     create_topic(&brokers, name, 1);
     create_topic(&brokers, "bills", 1);
     crate::kafka_support::write_numbers(&brokers, name, 0, 0..500);
-    let output = KafkaOutput::new(&Client::new(&*brokers), "bills").unwrap();
+    let output = KafkaOutput::new(&ClientSettings::new(&*brokers), "bills").unwrap();
     let source = KafkaSource::join(settings(&brokers, name, name)).unwrap();
     let consumer = Consumer::builder(source)
         .commit(Duration::from_millis(20), 1)

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::kafka_support::{committed, create_topic, fleeting, settings, until, write};
 use keylane_stream::consumer::{Attempt, Consumer, ConsumerEvent, Failure};
-use keylane_stream::kafka::{KafkaSource, Protocol, Settings};
+use keylane_stream::kafka::{KafkaSettings, KafkaSource, Protocol};
 use keylane_testkit::{Broker, or_skip};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -108,12 +108,12 @@ fn is_a_member_until_its_input_ends() {
     note_text(&of(LOG), &format!("left {name} {} fenced", ended.counts.fenced));
 }
 
-fn settings_of(brokers: &str, group: &str, name: &str) -> Settings {
+fn settings_of(brokers: &str, group: &str, name: &str) -> KafkaSettings {
     match (group, name) {
         ("broker-protocol", _) => {
-            let client = keylane_stream::kafka::Client::new(brokers);
+            let client = keylane_stream::kafka::ClientSettings::new(brokers);
             let settings = settings(brokers, TOPIC, group);
-            Settings { protocol: Protocol::Broker, client, ..settings }
+            KafkaSettings { protocol: Protocol::Broker, client, ..settings }
         }
         // Those that die, or stand still: the others wait until the group gives them up.
         ("killed", "one" | "two") | ("zombie", "zombie") => fleeting(brokers, TOPIC, group),

@@ -7,7 +7,7 @@ use crate::kafka_support::{
 };
 use keylane_stream::consumer::{Attempt, Consumer, Failure};
 use keylane_stream::dead_letters::{DeadLetter, DeadLetters as _};
-use keylane_stream::kafka::{Client, KafkaDeadLetters, KafkaSink, KafkaSource, SendError};
+use keylane_stream::kafka::{ClientSettings, KafkaDeadLetters, KafkaSink, KafkaSource, SendError};
 use keylane_stream::retry::{Backoff, Limit, OnExhausted, RetryPolicy, Rule};
 use keylane_stream::{Partition, Position, Record};
 use keylane_testkit::{Broker, or_skip};
@@ -22,12 +22,14 @@ fn cluster() -> MockCluster<'static, DefaultProducerContext> {
 }
 
 fn sink(cluster: &MockCluster<'static, DefaultProducerContext>) -> KafkaSink {
-    KafkaSink::new(&Client::new(cluster.bootstrap_servers())).expect("the settings are right")
+    KafkaSink::new(&ClientSettings::new(cluster.bootstrap_servers()))
+        .expect("the settings are right")
 }
 
 /// One that gives records back soon which nobody takes.
 fn hasty_sink(cluster: &MockCluster<'static, DefaultProducerContext>) -> KafkaSink {
-    let client = Client::new(cluster.bootstrap_servers()).set("delivery.timeout.ms", "2000");
+    let client =
+        ClientSettings::new(cluster.bootstrap_servers()).set("delivery.timeout.ms", "2000");
     KafkaSink::new(&client).expect("the settings are right")
 }
 
@@ -142,7 +144,7 @@ fn dead_letters_are_written_by_another_client_when_theirs_has_given_up() {
     letters.write(&[letter(records[0].clone())]).expect_err("its client has given up");
     // It is for good.
     let error = sink.send_all("bills", &records).unwrap_err();
-    assert!(matches!(error, SendError::GivenUp(_)), "{error:?}");
+    assert!(matches!(error, SendError::Fatal(_)), "{error:?}");
     letters.write(&[letter(records[1].clone())]).expect("there is another client");
     let mut driven = Driven::with(mocked(&cluster.bootstrap_servers(), "bills", "readers"));
     let bills = Partition::new("bills", 0);
@@ -157,7 +159,7 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
     create_topic(&brokers, name, 1);
     write_numbers(&brokers, name, 0, 0..3);
     // The topic for the letters is not there yet.
-    let client = Client::new(&*brokers)
+    let client = ClientSettings::new(&*brokers)
         .set("delivery.timeout.ms", "1000")
         .set("topic.metadata.propagation.max.ms", "500")
         .set("topic.metadata.refresh.fast.interval.ms", "100")
@@ -208,7 +210,7 @@ fn what_is_produced_after_processing_is_written_before_its_record_is_done() {
     create_topic(&brokers, name, 1);
     create_topic(&brokers, "bills", 1);
     write_numbers(&brokers, name, 0, 0..500);
-    let sink = KafkaSink::new(&Client::new(&*brokers)).unwrap();
+    let sink = KafkaSink::new(&ClientSettings::new(&*brokers)).unwrap();
     let source = KafkaSource::join(settings(&brokers, name, name)).unwrap();
     let consumer = Consumer::builder(source)
         .commit(Duration::from_millis(20), 1)

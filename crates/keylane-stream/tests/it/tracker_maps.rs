@@ -2,14 +2,17 @@
 
 use keylane_stream::Position;
 use keylane_stream::tracker::{
-    Foreign, Found, MapError, MapLimit, Policy, Progress, Unreadable, highest_epoch, read,
+    DecodedMap, ForeignMapPolicy, MapError, MapLimit, MapPolicy, Progress, UnreadableMapPolicy,
+    decode, highest_epoch,
 };
 use proptest::prelude::*;
 
 const STREAM: &[u8] = b"topic 3f6c, partition 7";
 
-const OURS_ALONE: Policy =
-    Policy { parallel_consumer: Foreign::Distrust, unreadable: Unreadable::Refuse };
+const OURS_ALONE: MapPolicy = MapPolicy {
+    parallel_consumer: ForeignMapPolicy::Distrust,
+    unreadable: UnreadableMapPolicy::Refuse,
+};
 
 fn at(number: u64) -> Position {
     Position::new(number)
@@ -46,13 +49,13 @@ proptest! {
     #[test]
     fn what_was_written_is_read(progress in progress(), epoch in epoch()) {
         let text = written(&progress, epoch);
-        let found = read(progress.watermark(), &text, STREAM, OURS_ALONE);
-        prop_assert_eq!(found, Ok(Found::Progress(progress)));
+        let found = decode(progress.watermark(), &text, STREAM, OURS_ALONE);
+        prop_assert_eq!(found, Ok(DecodedMap::Progress(progress)));
         prop_assert_eq!(highest_epoch(&text), epoch);
     }
 
     #[test]
-    fn a_limited_map_fits_in_both_versions(progress in progress(), epoch in epoch(), limit in MapLimit::LEAST..4096) {
+    fn a_limited_map_fits_in_both_versions(progress in progress(), epoch in epoch(), limit in MapLimit::MIN_CHARACTERS..4096) {
         let shorter = progress.shortened(MapLimit::characters(limit).unwrap());
         prop_assert!(written(&shorter, epoch).len() <= limit);
     }
@@ -65,31 +68,31 @@ proptest! {
         prop_assume!(letters[at] != to);
         letters[at] = to;
         let damaged: String = letters.into_iter().collect();
-        prop_assert!(read(progress.watermark(), &damaged, STREAM, OURS_ALONE).is_err());
+        prop_assert!(decode(progress.watermark(), &damaged, STREAM, OURS_ALONE).is_err());
     }
 
     #[test]
     fn a_cut_map_is_noticed(progress in progress(), epoch in epoch(), at in any::<prop::sample::Index>()) {
         let text = written(&progress, epoch);
         let cut = &text[..at.index(text.len() - 1) + 1];
-        prop_assert!(read(progress.watermark(), cut, STREAM, OURS_ALONE).is_err());
+        prop_assert!(decode(progress.watermark(), cut, STREAM, OURS_ALONE).is_err());
     }
 
     #[test]
     fn a_map_belongs_to_its_position_and_its_stream(progress in progress(), epoch in epoch(), off in 1u64..100) {
         let text = written(&progress, epoch);
         let elsewhere = progress.watermark().after(off).unwrap();
-        prop_assert_eq!(read(elsewhere, &text, STREAM, OURS_ALONE), Err(MapError::Damaged));
+        prop_assert_eq!(decode(elsewhere, &text, STREAM, OURS_ALONE), Err(MapError::Damaged));
         let other = b"topic 3f6d, partition 7";
-        prop_assert_eq!(read(progress.watermark(), &text, other, OURS_ALONE), Err(MapError::OtherStream));
+        prop_assert_eq!(decode(progress.watermark(), &text, other, OURS_ALONE), Err(MapError::OtherStream));
     }
 
     #[test]
     fn no_text_makes_it_panic_or_is_ours(text in "(KL[12]:)?[A-Za-z0-9+/=]{0,80}", from in 0u64..1 << 62) {
         if !text.is_empty() {
-            prop_assert!(read(at(from), &text, STREAM, OURS_ALONE).is_err());
+            prop_assert!(decode(at(from), &text, STREAM, OURS_ALONE).is_err());
         }
-        let _ = read(at(from), &text, STREAM, Policy::default());
+        let _ = decode(at(from), &text, STREAM, MapPolicy::default());
     }
 
     #[test]
@@ -104,7 +107,7 @@ proptest! {
         }
         bytes.insert(0, name);
         let text = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &bytes);
-        if let Ok(found) = read(at(from), &text, STREAM, Policy::default()) {
+        if let Ok(found) = decode(at(from), &text, STREAM, MapPolicy::default()) {
             // Nothing below the commit is done twice, and the commit is not skipped.
             prop_assert!(!found.into_progress().is_done(at(from)));
         }
@@ -122,11 +125,11 @@ fn a_good_checksum_does_not_excuse_a_bad_form() {
         let sum = crc32c::crc32c_append(sum, &body);
         body.extend(sum.to_le_bytes());
         let text = base64::Engine::encode(&base64::prelude::BASE64_STANDARD_NO_PAD, &body);
-        read(at(watermark), &format!("KL1:{text}"), STREAM, OURS_ALONE)
+        decode(at(watermark), &format!("KL1:{text}"), STREAM, OURS_ALONE)
     };
-    assert_eq!(seal(9, &[0]), Ok(Found::Progress(Progress::up_to(at(9)))));
+    assert_eq!(seal(9, &[0]), Ok(DecodedMap::Progress(Progress::up_to(at(9)))));
     let one = Progress::with_map(at(9), at(12), vec![at(10)]);
-    assert_eq!(seal(9, &[3, 1, 0, 0]), Ok(Found::Progress(one)));
+    assert_eq!(seal(9, &[3, 1, 0, 0]), Ok(DecodedMap::Progress(one)));
     for bad in [
         &[][..],
         &[1],                                                        // a map, and no count
@@ -163,9 +166,9 @@ fn every_map_of_the_parallel_consumer_is_taken_over() {
         let offsets = incomplete.split(',').filter_map(|offset| offset.parse::<u64>().ok());
         let incomplete = offsets.map(|offset| at(committed + offset)).collect();
         let expected = Progress::with_map(at(committed), end, incomplete);
-        let found = read(at(committed), text, STREAM, Policy::default());
-        assert_eq!(found, Ok(Found::TakenOver(expected)), "{name} {encoding}");
-        assert_eq!(read(at(committed), text, STREAM, OURS_ALONE), Err(MapError::Foreign));
+        let found = decode(at(committed), text, STREAM, MapPolicy::default());
+        assert_eq!(found, Ok(DecodedMap::TakenOver(expected)), "{name} {encoding}");
+        assert_eq!(decode(at(committed), text, STREAM, OURS_ALONE), Err(MapError::Foreign));
         maps += 1;
     }
     assert_eq!(maps, 62);
@@ -173,7 +176,7 @@ fn every_map_of_the_parallel_consumer_is_taken_over() {
 
 #[test]
 fn the_policy_decides_what_becomes_of_the_unreadable() {
-    let repeat = Policy { unreadable: Unreadable::Repeat, ..Policy::default() };
+    let repeat = MapPolicy { unreadable: UnreadableMapPolicy::Repeat, ..MapPolicy::default() };
     let damaged = Progress::up_to(at(4)).encode(STREAM);
     for (text, error) in [
         ("hello", MapError::Foreign),
@@ -186,19 +189,19 @@ fn the_policy_decides_what_becomes_of_the_unreadable() {
         // Two thousand million incomplete positions in four bytes.
         ("ZX////8=", MapError::Foreign),
     ] {
-        assert_eq!(read(at(5), text, STREAM, Policy::default()), Err(error), "{text}");
-        let found = read(at(5), text, STREAM, repeat);
-        assert_eq!(found, Ok(Found::Repeated(Progress::up_to(at(5)), error)), "{text}");
+        assert_eq!(decode(at(5), text, STREAM, MapPolicy::default()), Err(error), "{text}");
+        let found = decode(at(5), text, STREAM, repeat);
+        assert_eq!(found, Ok(DecodedMap::Repeated(Progress::up_to(at(5)), error)), "{text}");
     }
-    let nothing = Found::Progress(Progress::up_to(at(5)));
-    assert_eq!(read(at(5), "", STREAM, OURS_ALONE), Ok(nothing));
+    let nothing = DecodedMap::Progress(Progress::up_to(at(5)));
+    assert_eq!(decode(at(5), "", STREAM, OURS_ALONE), Ok(nothing));
 }
 
 /// A map with the committed position done contradicts the commit, which says it is to be done next.
 #[test]
 fn a_foreign_map_cannot_skip_the_committed_position() {
     // A bit set of two positions, both done.
-    let found = read(at(5), "bAACAwA=", STREAM, Policy::default()).unwrap().into_progress();
+    let found = decode(at(5), "bAACAwA=", STREAM, MapPolicy::default()).unwrap().into_progress();
     assert_eq!(
         (found.watermark(), found.is_done(at(5)), found.is_done(at(6))),
         (at(5), false, true)
@@ -217,10 +220,10 @@ fn a_map_of_an_earlier_version_is_read() {
             line.split('\t').collect::<Vec<_>>().try_into().unwrap();
         let (from, end) = (at(from.parse().unwrap()), at(end.parse().unwrap()));
         let expected = Progress::with_map(from, end, positions(incomplete));
-        let found = read(from, map, stream.as_bytes(), OURS_ALONE);
+        let found = decode(from, map, stream.as_bytes(), OURS_ALONE);
         // On demand it is written in the same words, for members that know no others.
         assert_eq!(expected.encode(stream.as_bytes()), map, "{line}");
-        assert_eq!(found, Ok(Found::Progress(expected)), "{line}");
+        assert_eq!(found, Ok(DecodedMap::Progress(expected)), "{line}");
         assert_eq!(highest_epoch(map), None, "{line}");
     }
     assert_eq!(lines.lines().count(), 6);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use keylane_stream::Position;
-use keylane_stream::tracker::{MapLimit, Policy, Progress, Taken, Tracker, read};
+use keylane_stream::tracker::{MapLimit, MapPolicy, Progress, TakeOutcome, Tracker, decode};
 use proptest::prelude::*;
 
 const STREAM: &[u8] = b"a topic, partition 1";
@@ -60,7 +60,7 @@ proptest! {
 
     #[test]
     fn says_what_the_model_says(steps in prop::collection::vec(step(), 0..250)) {
-        let limit = MapLimit::characters(MapLimit::LEAST).unwrap();
+        let limit = MapLimit::characters(MapLimit::MIN_CHARACTERS).unwrap();
         let mut model = Model::default();
         let mut tracker = Tracker::new(Position::ZERO, limit);
         // How far the source has got in any life.
@@ -77,11 +77,11 @@ proptest! {
                         continue;
                     }
                     model.records.insert(position);
-                    let expected = if model.done.contains(&position) { Taken::Done } else { Taken::New };
+                    let expected = if model.done.contains(&position) { TakeOutcome::Done } else { TakeOutcome::New };
                     prop_assert_eq!(tracker.take(at(position)), expected);
-                    if expected == Taken::New {
+                    if expected == TakeOutcome::New {
                         model.in_flight.insert(position);
-                        prop_assert_eq!(tracker.take(at(position)), Taken::InFlight);
+                        prop_assert_eq!(tracker.take(at(position)), TakeOutcome::InFlight);
                     }
                     model.next = position + 1;
                     known = known.max(model.next);
@@ -94,7 +94,7 @@ proptest! {
                     model.done.insert(position);
                     prop_assert!(tracker.complete(at(position)).is_ok());
                     prop_assert!(tracker.complete(at(position)).is_err());
-                    prop_assert_eq!(tracker.take(at(position)), Taken::Done);
+                    prop_assert_eq!(tracker.take(at(position)), TakeOutcome::Done);
                 }
                 Step::Skip(further) => {
                     // Only over what has no records.
@@ -106,7 +106,7 @@ proptest! {
                 Step::Restart | Step::RestartWithLoss(_) => {
                     let progress = tracker.progress();
                     let text = progress.encode(STREAM);
-                    let read = read(progress.watermark(), &text, STREAM, Policy::default()).unwrap();
+                    let read = decode(progress.watermark(), &text, STREAM, MapPolicy::default()).unwrap();
                     prop_assert_eq!(&read.into_progress(), &progress);
                     tracker = Tracker::resume(&progress, limit);
                     model.next = progress.watermark().get();
@@ -131,7 +131,7 @@ proptest! {
             }
             let exact = model.watermark(model.next.max(progress.end().get()));
             prop_assert!(progress.watermark().get() <= exact);
-            // A vanished record holds the watermark only until the source has passed it.
+            // A removed record holds the watermark only until the source has passed it.
             let passed = model.records.range(..model.next).chain(model.records.range(model.next..).take(1));
             if passed.clone().all(|record| model.next > *record) {
                 prop_assert_eq!(progress.watermark().get(), exact);
@@ -144,7 +144,7 @@ proptest! {
         start in 0u64..1 << 40,
         gaps in prop::collection::vec(prop_oneof![3 => 1u64..4, 1 => 1u64..5000], 1..800),
         done_above in 1u64..5,
-        characters in MapLimit::LEAST..2000,
+        characters in MapLimit::MIN_CHARACTERS..2000,
     ) {
         let incomplete = gaps.iter().scan(start, |last, gap| { *last += gap; Some(at(*last)) });
         let incomplete: Vec<_> = incomplete.collect();
@@ -171,7 +171,7 @@ proptest! {
 fn gaps_do_not_hold_the_watermark() {
     let mut tracker = Tracker::new(at(10), MapLimit::KAFKA);
     for position in [10, 13, 20] {
-        assert_eq!(tracker.take(at(position)), Taken::New);
+        assert_eq!(tracker.take(at(position)), TakeOutcome::New);
     }
     assert_eq!(tracker.complete(at(13)), Ok(false));
     assert_eq!(tracker.complete(at(10)), Ok(true));
@@ -189,12 +189,12 @@ fn what_vanished_between_two_lives_holds_nothing_up() {
     let mut tracker = Tracker::resume(&progress, MapLimit::KAFKA);
     assert_eq!(tracker.watermark(), at(5));
     // Compaction has removed 5 and 7.
-    assert_eq!(tracker.take(at(9)), Taken::New);
-    assert_eq!((tracker.vanished(), tracker.watermark()), (2, at(9)));
+    assert_eq!(tracker.take(at(9)), TakeOutcome::New);
+    assert_eq!((tracker.removed(), tracker.watermark()), (2, at(9)));
     tracker.complete(at(9)).unwrap();
     assert_eq!(tracker.watermark(), at(12));
-    assert_eq!(tracker.take(at(11)), Taken::Done);
-    assert_eq!(tracker.take(at(12)), Taken::New);
+    assert_eq!(tracker.take(at(11)), TakeOutcome::Done);
+    assert_eq!(tracker.take(at(12)), TakeOutcome::New);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn the_source_is_held_when_the_map_might_not_fit_and_let_go_again() {
     let mut next = (0..).map(|number| at(number * 500));
     let held = next.find(|position| {
         let room = tracker.may_take(*position);
-        assert!(!room || tracker.take(*position) == Taken::New);
+        assert!(!room || tracker.take(*position) == TakeOutcome::New);
         !room
     });
     let held = held.unwrap();
@@ -243,7 +243,7 @@ fn records_in_a_row_take_a_bit_each() {
 /// and then all but the last stay: the longest map that there can be.
 #[test]
 fn the_map_fits_to_the_last_bit() {
-    for characters in MapLimit::LEAST..300 {
+    for characters in MapLimit::MIN_CHARACTERS..300 {
         let limit = MapLimit::characters(characters).unwrap();
         for bits in (0..58).step_by(3) {
             let mut tracker = Tracker::new(Position::ZERO, limit);

@@ -2,34 +2,38 @@
 //!
 //! `README.md` beside this file has the protocol, its states and the proof sketch.
 
+mod circle;
 mod claims;
-mod conflicts;
+mod descriptor;
 mod entry;
-mod hot_keys;
+mod few;
+mod hand;
 mod inbox;
-mod key_markers;
-mod lane_index;
+mod index;
 mod lanes;
-mod one_or_many;
+mod queue;
 mod rate;
+mod recent;
+mod registry;
 mod rollup;
-mod segment_queue;
-mod task_slot;
+mod roster;
+mod watch;
 
+pub(crate) use circle::{Inquiry, Round, Seated};
 pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
-pub use conflicts::Compatibility;
-pub(crate) use conflicts::{
-    ConflictEntry, ConflictRegistry, ConflictScan, Descriptor, Inserted, PageScan, ScanBatch,
-};
-pub(crate) use entry::{Entry, TaskMeta};
+pub use descriptor::Compatibility;
+pub(crate) use descriptor::Descriptor;
+pub(crate) use entry::{Entry, Label};
+pub(crate) use hand::{Hand, InHand};
 pub(crate) use inbox::Inbox;
-pub(crate) use key_markers::Replacement;
 pub(crate) use lanes::{
-    AheadCounts, Debris, FoundTask, Held, Lanes, PauseReasons, RateDeadline, Replaced, Stop,
-    TakenKey, Unrun, take_rollup,
+    Before, Debris, Found, Held, Lanes, Reasons, Recall, Replaced, Stop, TakenKey, Unrun,
+    take_rollup,
 };
 pub(crate) use rate::Bucket;
 pub use rate::Rate;
+pub(crate) use registry::{Member, Registry};
 pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
-pub(crate) use task_slot::{SlotRef, TaskSlot};
+pub(crate) use roster::Look;
+pub(crate) use watch::Replacement;

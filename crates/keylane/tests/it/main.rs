@@ -51,7 +51,6 @@ mod many_keys;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod model;
-mod module_cycles;
 mod nothing_stays;
 mod order;
 mod panics;

@@ -13,7 +13,7 @@
 //!   the client takes no more, for the transaction has failed already, the outbox has it aborted, and waits.
 //! - The consumer's owner [cuts](Transactions::cut), reads its mailbox, and then asks for a commit with the progress
 //!   of all partitions that has changed, or for an abort.
-//! - The [conductor](Conductor) commits or aborts, with the lock free. After a commit it opens the next one. After an
+//! - The [producer_thread](ProducerThread) commits or aborts, with the lock free. After a commit it opens the next one. After an
 //!   abort, or when it cannot commit, it waits: the source reports all its partitions as lost, looks up what is
 //!   stored, and assigns them again; when that was read it [opens](Transactions::open) the next one.
 //!
@@ -37,8 +37,8 @@
 //! *A producer that the brokers refuse* is replaced by another one under the same name. It begins only when
 //! what the one before had begun is decided.
 
-mod conductor;
 mod output;
+mod producer_thread;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -49,64 +49,64 @@ use rdkafka::error::KafkaError;
 use rdkafka::producer::{DefaultProducerContext, ThreadedProducer};
 use rdkafka::topic_partition_list::TopicPartitionList;
 
-use self::conductor::Conductor;
 pub use self::output::TransactionalOutput;
-use super::names::Name;
-use super::settings::Client;
+use self::producer_thread::ProducerThread;
+use super::settings::ClientSettings;
+use super::topic_partition::TopicPartition;
 use crate::Position;
-use crate::bell::Bell;
 use crate::source::SourceError;
+use crate::thread_notify::ThreadNotify;
 
-type Producer = ThreadedProducer<DefaultProducerContext>;
+type TransactionalProducer = ThreadedProducer<DefaultProducerContext>;
 
 /// The source's end: it cuts, commits and aborts.
 #[derive(Debug)]
 pub(super) struct Transactions {
-    shared: Arc<Shared>,
+    shared: Arc<TransactionShared>,
     /// Ends when this is dropped.
-    conductor: Conductor,
+    producer_thread: ProducerThread,
 }
 
 /// What the three threads share.
-struct Shared {
-    state: Mutex<State>,
+struct TransactionShared {
+    state: Mutex<TransactionState>,
     /// Notified of every change of the phase, and when all is over.
     changed: Condvar,
     /// Ends the source's wait when there is an outcome.
-    bell: Arc<Bell>,
+    wakeup: Arc<ThreadNotify>,
 }
 
-struct State {
-    phase: Phase,
-    /// The conductor puts it there before it opens a transaction; the outbox sends with it while one is open.
-    producer: Option<Arc<Producer>>,
+struct TransactionState {
+    phase: TransactionPhase,
+    /// The producer_thread puts it there before it opens a transaction; the outbox sends with it while one is open.
+    producer: Option<Arc<TransactionalProducer>>,
     /// The outbox has sent a part of an output, and waits for room. There is no cut before it has sent the rest.
-    in_the_middle: bool,
-    /// What came of transactions. Filled by the conductor, taken by the source.
-    outcomes: VecDeque<Outcome>,
-    /// What a person may want to know. Filled by the conductor, taken by the source.
+    sending: bool,
+    /// What came of transactions. Filled by the producer_thread, taken by the source.
+    outcomes: VecDeque<TransactionOutcome>,
+    /// What a person may want to know. Filled by the producer_thread, taken by the source.
     notices: Vec<String>,
     /// The source is gone.
-    is_over: bool,
+    closed: bool,
 }
 
-enum Phase {
+enum TransactionPhase {
     /// Outputs go into it. The owner cuts; or the outbox has it aborted, which can send nothing any more.
     Open,
     /// Nothing goes into it. The owner says how it ends.
-    Cut,
-    /// The conductor is to end it, or does.
-    Ending(Option<Order>),
+    Sealed,
+    /// The producer_thread is to end it, or does.
+    Ending(Option<ProducerCommand>),
     /// It was given up. The source has the next one opened when its partitions are assigned again.
     Ended,
 }
 
-/// What the conductor is to do.
-enum Order {
+/// What the producer_thread is to do.
+enum ProducerCommand {
     /// Open one.
     Open,
-    /// Commit it, with this, and open the next one.
-    Commit(Box<Commit>),
+    /// TransactionCommit it, with this, and open the next one.
+    Commit(Box<TransactionCommit>),
     /// Abort it.
     Abort,
     /// Abort it, for the client refuses what belongs into it.
@@ -114,23 +114,23 @@ enum Order {
 }
 
 /// What is committed with the outputs.
-struct Commit {
+struct TransactionCommit {
     offsets: TopicPartitionList,
     /// Whose they are, by which the broker tells members of the past.
     member: ConsumerGroupMetadata,
-    places: Places,
+    watermarks: CommittedOffsets,
 }
 
 /// Partitions and their watermarks.
-pub(super) type Places = Vec<(Name, Position)>;
+pub(super) type CommittedOffsets = Vec<(TopicPartition, Position)>;
 
 /// What came of a transaction.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    Committed(Places),
+pub(super) enum TransactionOutcome {
+    Committed(CommittedOffsets),
     /// It was given up, or perhaps not: what is stored says it. Perhaps because the map beside an offset was longer
     /// than the brokers take.
-    GivenUp {
+    Aborted {
         map_too_long: bool,
     },
     /// There is no use in trying again.
@@ -138,35 +138,39 @@ pub(super) enum Outcome {
 }
 
 impl Transactions {
-    /// Starts the conductor, with producers of this name, and says what writes to this topic.
+    /// Starts the producer_thread, with producers of this name, and says what writes to this topic.
     pub(super) fn start(
-        client: &Client,
+        client: &ClientSettings,
         name: &str,
         topic: String,
-        bell: Arc<Bell>,
+        wakeup: Arc<ThreadNotify>,
     ) -> Result<(Self, TransactionalOutput), SourceError> {
-        let config = conductor::config(client, name)?;
-        let largest = output::largest(client);
-        let state = State {
-            phase: Phase::Ending(Some(Order::Open)),
+        let config = producer_thread::config(client, name)?;
+        let max_record_bytes = output::max_record_bytes(client);
+        let state = TransactionState {
+            phase: TransactionPhase::Ending(Some(ProducerCommand::Open)),
             producer: None,
-            in_the_middle: false,
+            sending: false,
             outcomes: VecDeque::new(),
             notices: Vec::new(),
-            is_over: false,
+            closed: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell });
-        let conductor = Conductor::start(shared.clone(), config)?;
-        let output = TransactionalOutput::new(shared.clone(), topic, largest);
-        Ok((Transactions { shared, conductor }, output))
+        let shared = Arc::new(TransactionShared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            wakeup,
+        });
+        let producer_thread = ProducerThread::start(shared.clone(), config)?;
+        let output = TransactionalOutput::new(shared.clone(), topic, max_record_bytes);
+        Ok((Transactions { shared, producer_thread }, output))
     }
 
     /// Lets nothing more into the open transaction. Whether that is so.
-    pub(super) fn cut(&self) -> bool {
+    pub(super) fn seal(&self) -> bool {
         let mut state = self.shared.state();
-        let can = matches!(state.phase, Phase::Open) && !state.in_the_middle;
+        let can = matches!(state.phase, TransactionPhase::Open) && !state.sending;
         if can {
-            state.phase = Phase::Cut;
+            state.phase = TransactionPhase::Sealed;
         }
         can
     }
@@ -176,30 +180,37 @@ impl Transactions {
         &self,
         offsets: TopicPartitionList,
         member: ConsumerGroupMetadata,
-        places: Places,
+        watermarks: CommittedOffsets,
     ) {
-        self.end(Order::Commit(Box::new(Commit { offsets, member, places })));
+        self.end(ProducerCommand::Commit(Box::new(TransactionCommit {
+            offsets,
+            member,
+            watermarks,
+        })));
     }
 
     /// Has the transaction that was cut aborted.
     pub(super) fn abort(&self) {
-        self.end(Order::Abort);
+        self.end(ProducerCommand::Abort);
     }
 
     /// Has the next transaction opened, after one that was given up.
     pub(super) fn open(&self) {
-        self.end(Order::Open);
+        self.end(ProducerCommand::Open);
     }
 
-    fn end(&self, order: Order) {
+    fn end(&self, command: ProducerCommand) {
         let mut state = self.shared.state();
-        debug_assert!(matches!(state.phase, Phase::Cut | Phase::Ended), "nobody else ends it");
-        state.phase = Phase::Ending(Some(order));
+        debug_assert!(
+            matches!(state.phase, TransactionPhase::Sealed | TransactionPhase::Ended),
+            "nobody else ends it"
+        );
+        state.phase = TransactionPhase::Ending(Some(command));
         drop(state);
         self.shared.changed.notify_all();
     }
 
-    pub(super) fn take_outcome(&self) -> Option<Outcome> {
+    pub(super) fn take_outcome(&self) -> Option<TransactionOutcome> {
         self.shared.state().outcomes.pop_front()
     }
 
@@ -210,25 +221,30 @@ impl Transactions {
 
 impl Drop for Transactions {
     fn drop(&mut self) {
-        self.shared.state().is_over = true;
+        self.shared.state().closed = true;
         self.shared.changed.notify_all();
-        self.conductor.join();
+        self.producer_thread.join();
     }
 }
 
-impl Shared {
+impl TransactionShared {
     /// It holds plain values that are whole after any statement.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TransactionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(
+        &self,
+        state: MutexGuard<'s, TransactionState>,
+    ) -> MutexGuard<'s, TransactionState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for TransactionShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("is_over", &self.state().is_over).finish_non_exhaustive()
+        f.debug_struct("TransactionShared")
+            .field("closed", &self.state().closed)
+            .finish_non_exhaustive()
     }
 }

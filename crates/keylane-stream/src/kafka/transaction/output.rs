@@ -6,20 +6,22 @@ use rdkafka::error::KafkaError;
 use rdkafka::producer::BaseRecord;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::super::settings::Client;
+use super::super::settings::ClientSettings;
 use super::super::sink::{SendError, headers};
-use super::{Order, Phase, Producer, Shared, State};
+use super::{
+    ProducerCommand, TransactionPhase, TransactionShared, TransactionState, TransactionalProducer,
+};
 use crate::Record;
-use crate::sink::{Output, Sink, SinkError};
+use crate::sink::{HandlerOutput, Sink, SinkError};
 
 /// How long is waited between looks for room in the client's queue.
-const ROOM_WITHIN: Duration = Duration::from_millis(10);
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The client's default for `message.max.bytes`.
-const LARGEST: usize = 1_000_000;
+const DEFAULT_MAX_MESSAGE_BYTES: usize = 1_000_000;
 
 /// What a record takes beside its bytes at most, and each of its headers.
-const OVERHEAD: usize = 64;
+const HEADER_OVERHEAD_BYTES: usize = 64;
 
 /// A topic as the place for what handlers make of records, exactly once: see
 /// [`KafkaSource::join_exactly_once`](super::super::KafkaSource::join_exactly_once), which makes it.
@@ -28,28 +30,32 @@ const OVERHEAD: usize = 64;
 /// (`isolation.level=read_committed`) when that is committed, with the progress. While one is committed, output
 /// waits here.
 pub struct TransactionalOutput {
-    shared: Arc<Shared>,
+    shared: Arc<TransactionShared>,
     topic: String,
     /// How large a record may be, in bytes.
-    largest: usize,
+    max_record_bytes: usize,
 }
 
 /// How large a record may be that goes to these brokers, as far as the client says it.
-pub(super) fn largest(client: &Client) -> usize {
+pub(super) fn max_record_bytes(client: &ClientSettings) -> usize {
     let told = client.get("message.max.bytes").and_then(|bytes| bytes.parse().ok());
-    told.unwrap_or(LARGEST)
+    told.unwrap_or(DEFAULT_MAX_MESSAGE_BYTES)
 }
 
 impl TransactionalOutput {
-    pub(super) fn new(shared: Arc<Shared>, topic: String, largest: usize) -> Self {
-        TransactionalOutput { shared, topic, largest }
+    pub(super) fn new(
+        shared: Arc<TransactionShared>,
+        topic: String,
+        max_record_bytes: usize,
+    ) -> Self {
+        TransactionalOutput { shared, topic, max_record_bytes }
     }
 
     /// Waits for an open transaction; none if there will be no other.
-    fn open(&self) -> Option<MutexGuard<'_, State>> {
+    fn open(&self) -> Option<MutexGuard<'_, TransactionState>> {
         let mut state = self.shared.state();
-        while !matches!(state.phase, Phase::Open) {
-            if state.is_over {
+        while !matches!(state.phase, TransactionPhase::Open) {
+            if state.closed {
                 return None;
             }
             state = self.shared.wait(state);
@@ -57,10 +63,10 @@ impl TransactionalOutput {
         Some(state)
     }
 
-    fn put_one(&self, mut output: Output) {
+    fn put_one(&self, mut output: HandlerOutput) {
         let records = output.take_records();
         // Known before anything is sent, for a part of an output can't be taken back.
-        if records.iter().any(|record| size(record) > self.largest) {
+        if records.iter().any(|record| size(record) > self.max_record_bytes) {
             return output.answer(Err(SinkError::new(SendError::TooLarge)));
         }
         while let Some(mut state) = self.open() {
@@ -79,7 +85,7 @@ impl TransactionalOutput {
                 }
                 // Then it is aborted, and nobody wants this any more; or there will be no other.
                 Err((_, error)) => {
-                    state.phase = Phase::Ending(Some(Order::Broken(error)));
+                    state.phase = TransactionPhase::Ending(Some(ProducerCommand::Broken(error)));
                     drop(state);
                     self.shared.changed.notify_all();
                 }
@@ -92,8 +98,8 @@ impl TransactionalOutput {
     fn send_all<'s>(
         &'s self,
         records: &[Record],
-        mut state: MutexGuard<'s, State>,
-    ) -> (MutexGuard<'s, State>, Result<(), (usize, KafkaError)>) {
+        mut state: MutexGuard<'s, TransactionState>,
+    ) -> (MutexGuard<'s, TransactionState>, Result<(), (usize, KafkaError)>) {
         let Some(producer) = state.producer.clone() else {
             return (state, Err((0, KafkaError::Canceled)));
         };
@@ -110,10 +116,10 @@ impl TransactionalOutput {
     /// Hands a record to the client, waiting for room, during which nothing is cut.
     fn send<'s>(
         &'s self,
-        producer: &Producer,
+        producer: &TransactionalProducer,
         record: &Record,
-        mut state: MutexGuard<'s, State>,
-    ) -> (MutexGuard<'s, State>, Result<(), KafkaError>) {
+        mut state: MutexGuard<'s, TransactionState>,
+    ) -> (MutexGuard<'s, TransactionState>, Result<(), KafkaError>) {
         let mut message = BaseRecord::<[u8], [u8]>::to(&self.topic);
         if let Some(payload) = &record.payload {
             message = message.payload(payload);
@@ -127,16 +133,16 @@ impl TransactionalOutput {
         loop {
             message = match producer.send(message) {
                 Ok(()) => return (state, Ok(())),
-                Err((KafkaError::MessageProduction(Code::QueueFull), back)) if !state.is_over => {
+                Err((KafkaError::MessageProduction(Code::QueueFull), back)) if !state.closed => {
                     back
                 }
                 Err((error, _)) => return (state, Err(error)),
             };
-            state.in_the_middle = true;
+            state.sending = true;
             drop(state);
-            producer.poll(ROOM_WITHIN);
+            producer.poll(QUEUE_POLL_INTERVAL);
             state = self.shared.state();
-            state.in_the_middle = false;
+            state.sending = false;
         }
     }
 }
@@ -148,20 +154,20 @@ fn is_refusal(error: &KafkaError) -> bool {
 }
 
 fn size(record: &Record) -> usize {
-    record.weight() + (1 + record.headers.len()) * OVERHEAD
+    record.weight() + (1 + record.headers.len()) * HEADER_OVERHEAD_BYTES
 }
 
 impl Sink for TransactionalOutput {
     fn put(&mut self, records: &[Record]) -> Result<(), SinkError> {
         let (sender, answer) = mpsc::channel();
-        self.put_one(Output::new(records.to_vec(), move |result| {
+        self.put_one(HandlerOutput::new(records.to_vec(), move |result| {
             // Who waits for it is there until it comes.
             let _ = sender.send(result);
         }));
         answer.recv().unwrap_or_else(|_| Err(SinkError::new("there is no transaction any more")))
     }
 
-    fn put_each(&mut self, outputs: Vec<Output>) {
+    fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
         outputs.into_iter().for_each(|output| self.put_one(output));
     }
 }

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use keylane_stream::kafka::{Client, KafkaSource, Settings};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource};
 use keylane_stream::source::{
-    Assigned, Commit, CommitError, Event, Partition, Source, SourceError,
+    Assigned, Commit, CommitError, Partition, Source, SourceError, SourceEvent,
 };
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Delivered, Position};
@@ -183,7 +183,7 @@ impl Driven {
         Self::with(settings(brokers, topic, group))
     }
 
-    pub(crate) fn with(settings: Settings) -> Self {
+    pub(crate) fn with(settings: KafkaSettings) -> Self {
         Driven {
             source: KafkaSource::join(settings).expect("the settings are right"),
             assigned: BTreeMap::new(),
@@ -208,26 +208,28 @@ impl Driven {
         let polled = self.source.poll(Duration::from_millis(50), 100, &mut events);
         for event in events {
             match event {
-                Event::Assigned(assigned) => {
+                SourceEvent::Assigned(assigned) => {
                     self.records.remove(&assigned.partition);
                     self.reached.remove(&assigned.partition);
                     self.assigned.insert(assigned.partition.clone(), assigned);
                 }
-                Event::Records { partition, records } => {
+                SourceEvent::Records { partition, records } => {
                     assert!(self.assigned.contains_key(&partition), "{partition} is not ours");
                     self.records.entry(partition).or_default().extend(records);
                 }
-                Event::Reached { partition, position } => {
+                SourceEvent::Reached { partition, position } => {
                     self.reached.insert(partition, position);
                 }
-                Event::Committed { partition, result } => self.committed.push((partition, result)),
-                Event::Revoked(partitions) => self.revoked.push(partitions),
-                Event::Lost(partitions) => {
+                SourceEvent::Committed { partition, result } => {
+                    self.committed.push((partition, result))
+                }
+                SourceEvent::Revoked(partitions) => self.revoked.push(partitions),
+                SourceEvent::Lost(partitions) => {
                     partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
                     self.lost.push(partitions);
                 }
-                Event::Missed { positions, .. } => self.missed += positions,
-                Event::Notice(notice) => self.notices.push(notice),
+                SourceEvent::Missed { positions, .. } => self.missed += positions,
+                SourceEvent::Notice(notice) => self.notices.push(notice),
                 event => panic!("no Kafka source reports {event:?}"),
             }
         }
@@ -309,28 +311,28 @@ impl Driven {
 
 /// A member that notices quickly when something is amiss, and that the group does not give up because the
 /// machine is busy.
-pub(crate) fn settings(brokers: &str, topic: &str, group: &str) -> Settings {
-    let client = Client::new(brokers)
+pub(crate) fn settings(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
+    let client = ClientSettings::new(brokers)
         .set("session.timeout.ms", "45000")
         .set("heartbeat.interval.ms", "300")
         .set("reconnect.backoff.max.ms", "300")
         .set("topic.metadata.refresh.interval.ms", "500");
-    Settings::new(client, [topic], group)
+    KafkaSettings::new(client, [topic], group)
 }
 
 /// One that the group gives up soon when it says nothing any more.
-pub(crate) fn fleeting(brokers: &str, topic: &str, group: &str) -> Settings {
+pub(crate) fn fleeting(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
     let settings = settings(brokers, topic, group);
     let client = settings.client.set("session.timeout.ms", "3000");
-    Settings { client, ..settings }
+    KafkaSettings { client, ..settings }
 }
 
 /// A member of a group in a mock cluster. That has who joins a group again wait for most of a session, so this is
 /// no longer than a busy machine needs.
-pub(crate) fn mocked(brokers: &str, topic: &str, group: &str) -> Settings {
+pub(crate) fn mocked(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
     let settings = settings(brokers, topic, group);
     let client = settings.client.set("session.timeout.ms", "10000");
-    Settings { client, ..settings }
+    KafkaSettings { client, ..settings }
 }
 
 pub(crate) fn at(number: u64) -> Position {

@@ -1,0 +1,112 @@
+use std::collections::VecDeque;
+
+use crate::{Delivered, Position};
+
+/// How much of a partition that is held back is items for when it goes on. What is beyond is not fetched
+/// until then: to stop the client's fetching throws away what it has fetched, so that is for long halts.
+const MAX_RECORDS: usize = 1_000;
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// What was fetched of a partition and may not be delivered yet.
+#[derive(Debug, Default)]
+pub(super) struct PauseBuffer {
+    /// Whether the consumer wants nothing of it now.
+    pub(super) paused: bool,
+    /// Whether the client was told to fetch nothing of it.
+    pub(super) stopped: bool,
+    items: VecDeque<FetchedItem>,
+    bytes: usize,
+}
+
+/// What a partition delivers.
+#[derive(Debug)]
+pub(super) enum FetchedItem {
+    Record(Delivered),
+    Reached(Position),
+}
+
+impl PauseBuffer {
+    /// Whether what comes now may not be delivered, or has to queue behind what is items.
+    pub(super) fn must_queue(&self) -> bool {
+        self.paused || !self.items.is_empty()
+    }
+
+    /// Whether something can be delivered that is items.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.paused && !self.items.is_empty()
+    }
+
+    pub(super) fn push(&mut self, item: FetchedItem) {
+        self.bytes += item.bytes();
+        self.items.push_back(item);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<FetchedItem> {
+        let item = self.items.pop_front()?;
+        self.bytes -= item.bytes();
+        Some(item)
+    }
+
+    /// Whether so much is items that no more should be fetched.
+    pub(super) fn is_full(&self) -> bool {
+        self.items.len() >= MAX_RECORDS || self.bytes >= MAX_BYTES
+    }
+}
+
+impl FetchedItem {
+    /// About how much memory it must_queue.
+    fn bytes(&self) -> usize {
+        match self {
+            FetchedItem::Record(delivered) => size_of::<FetchedItem>() + weight(delivered),
+            FetchedItem::Reached(_) => size_of::<FetchedItem>(),
+        }
+    }
+}
+
+/// The bytes of a record's parts.
+pub(super) fn weight(delivered: &Delivered) -> usize {
+    delivered.record.weight()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Record;
+    use std::time::SystemTime;
+
+    fn record(number: u64, size: usize) -> FetchedItem {
+        FetchedItem::Record(Delivered {
+            position: Position::new(number),
+            written: SystemTime::UNIX_EPOCH,
+            record: Record::new("key", vec![0; size]),
+        })
+    }
+
+    #[test]
+    fn is_full_by_count_or_by_size() {
+        let mut buffer = PauseBuffer::default();
+        (0..MAX_RECORDS as u64 - 1).for_each(|number| buffer.push(record(number, 1)));
+        assert!(!buffer.is_full());
+        buffer.push(record(MAX_RECORDS as u64, 1));
+        assert!(buffer.is_full());
+
+        let mut buffer = PauseBuffer::default();
+        buffer.push(record(0, MAX_BYTES / 2));
+        assert!(!buffer.is_full());
+        buffer.push(record(1, MAX_BYTES / 2));
+        assert!(buffer.is_full());
+        buffer.pop();
+        assert!(!buffer.is_full());
+    }
+
+    #[test]
+    fn what_comes_after_a_halt_queues_behind_what_was_kept() {
+        let mut buffer = PauseBuffer { paused: true, ..PauseBuffer::default() };
+        buffer.push(record(1, 1));
+        assert!(buffer.must_queue() && !buffer.is_ready());
+        buffer.paused = false;
+        assert!(buffer.must_queue() && buffer.is_ready());
+        assert!(matches!(buffer.pop(), Some(FetchedItem::Record(_))));
+        assert!(!buffer.must_queue() && !buffer.is_ready());
+    }
+}

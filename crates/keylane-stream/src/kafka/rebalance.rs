@@ -1,0 +1,415 @@
+//! Partitions that come and go.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use rdkafka::consumer::Consumer as _;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaErrorCode;
+
+use super::context::{self, ClientEvent};
+use super::ffi::TopicId;
+use super::metadata_thread::{CommittedOffset, MetadataReply, MetadataRequest, OffsetBounds};
+use super::partition::OwnedPartition;
+use super::pause_buffer::FetchedItem;
+use super::source::{KafkaSource, RETRY_INTERVAL};
+use super::start_offset::{self, Continuation, Decision, ReadState, StartAt, epochs_of};
+use super::topic_partition::TopicPartition;
+use crate::Position;
+use crate::source::{Assigned, Partition, SourceError, SourceEvent};
+use crate::tracker::Progress;
+
+/// Partitions that the client pending_assignments, and what is known so far of where they begin.
+#[derive(Debug)]
+pub(super) struct PendingAssignment {
+    names: Vec<TopicPartition>,
+    /// Of those that begin at one end of their stream, at which.
+    unknown: HashMap<TopicPartition, StartAt>,
+    known: HashMap<TopicPartition, ResolvedStart>,
+}
+
+/// Where a partition begins that the client pending_assignments.
+#[derive(Debug)]
+struct ResolvedStart {
+    progress: Progress,
+    id: Option<TopicId>,
+    /// Leader epochs: of the record before the watermark, and the highest one of the map.
+    epochs: (Option<u32>, Option<u32>),
+}
+
+impl KafkaSource {
+    /// What the client has called back about.
+    pub(super) fn take_client_events(
+        &mut self,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
+        while let Some(happened) = self.context().take_client_events() {
+            match happened {
+                ClientEvent::Assign(names) => self.assignment_requested(names)?,
+                ClientEvent::Revoke { partitions, lost: false } => self.wanted(partitions, events),
+                ClientEvent::Revoke { partitions, lost: true } => self.lost(partitions, events),
+                ClientEvent::Committed(outcomes) => self.committed(outcomes, events),
+            }
+        }
+        Ok(())
+    }
+
+    fn assignment_requested(&mut self, names: Vec<TopicPartition>) -> Result<(), SourceError> {
+        let pending = PendingAssignment { names, unknown: HashMap::new(), known: HashMap::new() };
+        self.pending_assignments.push_back(pending);
+        if self.pending_assignments.len() == 1 { self.resolve_front() } else { Ok(()) }
+    }
+
+    /// Begins to look up the front of the pending_assignments; one of nothing needs none of that.
+    fn resolve_front(&mut self) -> Result<(), SourceError> {
+        while let Some(pending) = self.pending_assignments.front() {
+            if !pending.names.is_empty() {
+                self.ask(MetadataRequest::Committed(pending.names.clone()));
+                return Ok(());
+            }
+            self.pending_assignments.pop_front();
+            self.accept(&TopicPartitionList::new())?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
+        self.has_joined = true;
+        let cannot = |error| SourceError::because("cannot take what the group has assigned", error);
+        context::take(&self.consumer, partitions).map_err(cannot)
+    }
+
+    /// What the lookup has found.
+    pub(super) fn take_metadata(
+        &mut self,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
+        while let Some(answer) = self.metadata.as_ref().and_then(|metadata| metadata.take()) {
+            match answer {
+                MetadataReply::Committed(names, Ok(found)) if self.is_restoring(&names) => {
+                    self.restored(&found, events)?;
+                }
+                MetadataReply::Committed(names, Ok(found)) => {
+                    self.on_committed_offsets(&names, &found, events)?
+                }
+                MetadataReply::Bounds(_, Ok(found)) => self.on_bounds(&found, events)?,
+                MetadataReply::Ids(Ok(ids)) => self.on_topic_ids(&ids),
+                MetadataReply::Committed(names, Err(error)) => {
+                    self.on_request_failed(MetadataRequest::Committed(names), &error)?;
+                }
+                MetadataReply::Bounds(names, Err(error)) => {
+                    self.on_request_failed(MetadataRequest::Bounds(names), &error)?;
+                }
+                // It is asked again soon anyway.
+                MetadataReply::Ids(Err(_)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn on_request_failed(
+        &mut self,
+        request: MetadataRequest,
+        error: &rdkafka::error::KafkaError,
+    ) -> Result<(), SourceError> {
+        let still_asked = match &request {
+            MetadataRequest::Committed(names) => {
+                self.pending_assignments.front().is_some_and(|pending| pending.names == *names)
+                    || self.is_restoring(names)
+            }
+            MetadataRequest::Bounds(names) => names.iter().any(|name| self.awaits_bounds(name)),
+            MetadataRequest::Ids(_) => false,
+        };
+        if still_asked {
+            let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+            self.report_error(code, &error.to_string())?;
+            self.retries.push((Instant::now() + RETRY_INTERVAL, request));
+        }
+        Ok(())
+    }
+
+    fn awaits_bounds(&self, name: &TopicPartition) -> bool {
+        let assignment_requested = |pending: &PendingAssignment| pending.unknown.contains_key(name);
+        self.pending_assignments.front().is_some_and(assignment_requested)
+            || self.owned.get(name).is_some_and(|owned| owned.resolving)
+    }
+
+    fn on_committed_offsets(
+        &mut self,
+        names: &[TopicPartition],
+        found: &[CommittedOffset],
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
+        // The pending may have been withdrawn meanwhile.
+        let Some(pending) =
+            self.pending_assignments.front_mut().filter(|pending| pending.names == names)
+        else {
+            return Ok(());
+        };
+        for committed in found {
+            let known = self.ids.get(&committed.name.topic).copied();
+            let Decision { what, notice } = self.start_policy.start_again_at(known, committed)?;
+            if let Some(notice) = notice {
+                self.consumer.context().add_notice(notice);
+            }
+            match what {
+                StartAt::At(progress) => {
+                    let (id, epochs) = (committed.id, epochs_of(committed));
+                    pending
+                        .known
+                        .insert(committed.name.clone(), ResolvedStart { progress, id, epochs });
+                }
+                end => {
+                    pending.unknown.insert(committed.name.clone(), end);
+                }
+            }
+        }
+        if !pending.unknown.is_empty() {
+            let names = pending.unknown.keys().cloned().collect();
+            self.ask(MetadataRequest::Bounds(names));
+        }
+        self.accept_if_resolved(events)
+    }
+
+    fn on_bounds(
+        &mut self,
+        found: &[OffsetBounds],
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
+        for bounds in found {
+            if self.owned.contains_key(&bounds.name) {
+                self.go_on(bounds, events)?;
+            } else if let Some(pending) = self.pending_assignments.front_mut()
+                && let Some(begin) = pending.unknown.remove(&bounds.name)
+            {
+                let at = if begin == StartAt::Last { bounds.end } else { bounds.first };
+                let progress = Progress::up_to(Position::checked(at).unwrap_or_default());
+                let (id, epochs) = (bounds.id, (None, None));
+                pending.known.insert(bounds.name.clone(), ResolvedStart { progress, id, epochs });
+            }
+        }
+        self.accept_if_resolved(events)
+    }
+
+    /// Takes what is assignment_requested, once it is known where each of it begins.
+    fn accept_if_resolved(&mut self, events: &mut Vec<SourceEvent>) -> Result<(), SourceError> {
+        let known = |pending: &mut PendingAssignment| pending.known.len() == pending.names.len();
+        let Some(mut pending) = self.pending_assignments.pop_front_if(known) else { return Ok(()) };
+        let mut list = TopicPartitionList::with_capacity(pending.names.len());
+        let mut to_check = Vec::new();
+        for name in pending.names {
+            let known = pending.known.remove(&name).expect("all of them are known");
+            let ResolvedStart { progress, id, epochs } = known;
+            let at = Offset::Offset(progress.watermark().signed());
+            list.add_partition_offset(&name.topic, name.number, at)
+                .expect("a position is a valid offset");
+            let owned = OwnedPartition::new(&name, id, &progress, epochs);
+            let partition = owned.partition.clone();
+            if let Some(id) = id {
+                self.ids.insert(name.topic.clone(), id);
+            }
+            if owned.epochs.below(owned.next).is_some() {
+                to_check.push(name.clone());
+            }
+            self.owned.insert(name, owned);
+            events.push(SourceEvent::Assigned(Assigned {
+                partition,
+                progress,
+                limit: self.map_limit,
+            }));
+        }
+        self.has_worked = true;
+        self.accept(&list)?;
+        // The broker says whether the log still is the one that was read: a seek asks, and an assignment does not.
+        to_check.iter().for_each(|name| self.seek(name));
+        self.resolve_front()
+    }
+
+    /// A partition of ours goes on where the rules say.
+    fn go_on(
+        &mut self,
+        bounds: &OffsetBounds,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
+        let name = &bounds.name;
+        let Some(owned) = self.owned.get_mut(name).filter(|owned| owned.resolving) else {
+            return Ok(());
+        };
+        let OwnedPartition { id, next, stored, ref begun, truncated_at, .. } = *owned;
+        let decided = self
+            .start_policy
+            .continue_at(ReadState { id, next, stored, begun, truncated_at }, bounds);
+        if self.revoked.iter().any(|names| names.contains(name)) {
+            // Another member is about to have it, and will notice the same. If what was done here still counts, it
+            // can be stored before that.
+            let still_counts = matches!(
+                &decided,
+                Ok(Decision { what: Continuation::Seek(_) | Continuation::Skip(_), .. })
+            );
+            owned.resolving = !still_counts;
+            return Ok(());
+        }
+        let Decision { what, notice } = match decided {
+            Ok(decided) => decided,
+            Err(error) => {
+                self.refuse(name, bounds);
+                return Err(error);
+            }
+        };
+        if let Some(notice) = notice {
+            self.consumer.context().add_notice(notice);
+        }
+        match what {
+            Continuation::Seek(position) => owned.next = position,
+            Continuation::Skip(to) => {
+                let positions = start_offset::open(&owned.begun, owned.next, to);
+                owned.next = to;
+                let partition = owned.partition.clone();
+                events.push(SourceEvent::Missed { partition: partition.clone(), positions });
+                // Behind what is kept, which comes before it.
+                if owned.pause_buffer.must_queue() {
+                    owned.pause_buffer.push(FetchedItem::Reached(to));
+                } else {
+                    events.push(SourceEvent::Reached { partition, position: to });
+                }
+            }
+            Continuation::Anew(progress, positions) => {
+                self.reassign(name, bounds.id, progress, events);
+                if positions > 0 {
+                    events.push(SourceEvent::Missed { partition: name.partition(), positions });
+                }
+            }
+        }
+        self.seek(name);
+        Ok(())
+    }
+
+    /// A partition of which a person has to decide where it goes on. What is done of it can be stored if that still
+    /// is the same log.
+    fn refuse(&mut self, name: &TopicPartition, bounds: &OffsetBounds) {
+        let is_same = |owned: &mut OwnedPartition| {
+            let removed = Position::checked(bounds.first).is_some_and(|first| owned.next < first);
+            removed && owned.truncated_at.is_none() && owned.id == bounds.id
+        };
+        if let Some(owned) = self.owned.get_mut(name)
+            && is_same(owned)
+        {
+            owned.resolving = false;
+        } else {
+            self.owned.remove(name);
+        }
+    }
+
+    /// A partition of ours is lost and assigned again.
+    fn reassign(
+        &mut self,
+        name: &TopicPartition,
+        id: Option<TopicId>,
+        progress: Progress,
+        events: &mut Vec<SourceEvent>,
+    ) {
+        let Some(owned) = self.owned.get_mut(name) else { return };
+        // Where the client was told to fetch nothing it has to be told to go on.
+        let was_stopped = owned.pause_buffer.stopped;
+        *owned = OwnedPartition::new(name, id.or(owned.id), &progress, (None, None));
+        owned.pause_buffer.stopped = was_stopped;
+        if let Some(id) = owned.id {
+            self.ids.insert(name.topic.clone(), id);
+        }
+        let (partition, limit) = (owned.partition.clone(), self.map_limit);
+        events.push(SourceEvent::Lost(vec![partition.clone()]));
+        events.push(SourceEvent::Assigned(Assigned {
+            partition: partition.clone(),
+            progress,
+            limit,
+        }));
+        crate::source::Source::resume(self, &partition);
+    }
+
+    /// Topics whose id is not what it was are looked at.
+    fn on_topic_ids(&mut self, ids: &HashMap<String, TopicId>) {
+        let mut changed = Vec::new();
+        for (name, owned) in &mut self.owned {
+            let now = ids.get(&name.topic).copied();
+            if owned.id.is_some() && now.is_some() && owned.id != now && !owned.resolving {
+                owned.resolving = true;
+                changed.push(name.clone());
+            }
+        }
+        if !changed.is_empty() {
+            self.ask(MetadataRequest::Bounds(changed));
+        }
+    }
+
+    /// The group wants partitions back.
+    fn wanted(&mut self, names: Vec<TopicPartition>, events: &mut Vec<SourceEvent>) {
+        if self
+            .pending_assignments
+            .iter()
+            .any(|pending| pending.names.iter().any(|name| names.contains(name)))
+        {
+            self.decline_assignments();
+        }
+        let ours: Vec<Partition> =
+            names.iter().filter_map(|name| Some(self.owned.get(name)?.partition.clone())).collect();
+        if ours.is_empty() {
+            self.confirm_revoked(&names);
+        } else {
+            self.revoked.push_back(names);
+            events.push(SourceEvent::Revoked(ours));
+        }
+    }
+
+    /// Partitions are somebody else's, and with them those that were about to be released.
+    fn lost(&mut self, names: Vec<TopicPartition>, events: &mut Vec<SourceEvent>) {
+        self.decline_assignments();
+        let mut gone = Vec::new();
+        for names in self.revoked.drain(..).chain([names]).collect::<Vec<_>>() {
+            let ours = names.iter().filter_map(|name| self.owned.remove(name));
+            gone.extend(ours.map(|owned| owned.partition));
+            self.confirm_revoked(&names);
+        }
+        if !gone.is_empty() {
+            events.push(SourceEvent::Lost(gone));
+        }
+    }
+
+    /// Gives up what the consumer has released.
+    pub(super) fn give_up(&mut self, partitions: &[Partition]) {
+        let released = |names: &Vec<TopicPartition>| {
+            let ours = names.iter().filter(|name| self.owned.contains_key(*name));
+            partitions.iter().all(|partition| names.contains(&TopicPartition::of(partition)))
+                && ours.count() == partitions.len()
+        };
+        let Some(index) = self.revoked.iter().position(released) else { return };
+        let names = self.revoked.remove(index).expect("it was found there");
+        names.iter().for_each(|name| drop(self.owned.remove(name)));
+        self.confirm_revoked(&names);
+    }
+
+    /// Answers all that the client waits for.
+    pub(super) fn revoke_all(&mut self) {
+        self.decline_assignments();
+        for names in std::mem::take(&mut self.revoked) {
+            self.confirm_revoked(&names);
+        }
+        self.owned.clear();
+    }
+
+    /// Answers pending_assignments that were not taken yet, and are worth nothing any more: the client waits for an
+    /// answer to each, and may then ask for them back.
+    fn decline_assignments(&mut self) {
+        for pending in std::mem::take(&mut self.pending_assignments) {
+            let list = super::topic_partition::list(&pending.names);
+            if let Err(error) = context::take(&self.consumer, &list) {
+                self.notice(format!("the group's assignment was refused: {error}"));
+            }
+        }
+    }
+
+    pub(super) fn confirm_revoked(&self, names: &[TopicPartition]) {
+        if let Err(error) = context::give_up(&self.consumer, names) {
+            self.notice(format!("partitions could not be given up: {error}"));
+        }
+    }
+}

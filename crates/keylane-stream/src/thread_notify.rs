@@ -1,0 +1,39 @@
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+use std::time::Duration;
+
+/// Ends the wait of one thread. A notify that comes while nobody waits ends the next wait.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadNotify {
+    notified: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl ThreadNotify {
+    /// No section unwinds.
+    fn notified(&self) -> MutexGuard<'_, bool> {
+        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify(&self) {
+        *self.notified() = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits for a notify, and takes it.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let waited =
+            self.changed.wait_timeout_while(self.notified(), timeout, |notified| !*notified);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+impl Wake for ThreadNotify {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify();
+    }
+}

@@ -1,0 +1,166 @@
+//! The text of a map, in its two versions.
+//!
+//! `KL1:` or `KL2:` and, in base 64 without padding:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | CRC32C of the name of the stream, least byte first |
+//! | 1–5 | in `KL2` alone: the highest leader epoch of the records below the end, as LEB128 |
+//! | 1–9 | how far the end is above the watermark, as LEB128; 0: no map, and neither of the next three |
+//! | 1–4 | how many incomplete positions are between them, as LEB128 |
+//! | 0–1 | the parameter of the gaps, if there are any |
+//! | rest | for each incomplete position, from below, how many done ones are between it and the incomplete one before it, the first of which is the watermark: Rice's code, least bit first, filled up with zeros |
+//! | 4 | CRC32C of `KL1` or `KL2`, the watermark as eight bytes, and all the bytes before; least byte first |
+//!
+//! What is read is written again and compared, so nothing is accepted but what [`encode`] writes. A reader that knows
+//! `KL1` alone takes `KL2` for a later version, and stops rather than repeat what is done.
+
+use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
+
+use super::{Progress, rice};
+use crate::{Position, leb128};
+
+/// Texts of the first version begin with it. A colon is in no base 64, so no other user of base 64 takes a
+/// text of ours for one of its own.
+pub(super) const PREFIX: &str = "KL1:";
+
+/// Texts of the second version begin with it: they have a leader epoch.
+pub(super) const PREFIX_WITH_EPOCH: &str = "KL2:";
+
+/// The bytes of a leader epoch, at most.
+const MAX_EPOCH_BYTES: usize = 5;
+
+/// The bytes of a map without its gaps, at most: those of the table above.
+pub(super) const MAX_BYTES_WITHOUT_GAPS: usize = 4 + MAX_EPOCH_BYTES + 9 + 4 + 1 + 4;
+
+pub(super) fn encode(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> String {
+    let prefix = if epoch.is_some() { PREFIX_WITH_EPOCH } else { PREFIX };
+    let body = body(progress, stream, epoch);
+    let mut text = String::with_capacity(prefix.len() + body.len().div_ceil(3) * 4);
+    text.push_str(prefix);
+    BASE64_STANDARD_NO_PAD.encode_string(body, &mut text);
+    text
+}
+
+/// How long the text is at most, in characters, whatever its version.
+pub(super) fn length(progress: &Progress) -> usize {
+    let span = progress.end().get() - progress.watermark().get();
+    let count = progress.incomplete().len() as u64;
+    let mut bytes = 4 + MAX_EPOCH_BYTES + leb128::length(span) + 4;
+    if span > 0 {
+        let (_, bits) = rice::best(gaps(progress));
+        bytes += leb128::length(count) + usize::from(count > 0) + bits.div_ceil(8) as usize;
+    }
+    PREFIX.len() + (bytes * 4).div_ceil(3)
+}
+
+fn body(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> Vec<u8> {
+    let mut body = crc32c::crc32c(stream).to_le_bytes().to_vec();
+    if let Some(epoch) = epoch {
+        leb128::put(&mut body, u64::from(epoch));
+    }
+    let span = progress.end().get() - progress.watermark().get();
+    leb128::put(&mut body, span);
+    if span > 0 {
+        leb128::put(&mut body, progress.incomplete().len() as u64);
+    }
+    if !progress.incomplete().is_empty() {
+        let (k, _) = rice::best(gaps(progress));
+        let mut writer = rice::RiceWriter::default();
+        gaps(progress).for_each(|gap| writer.gap(gap, k));
+        body.push(k);
+        body.extend(writer.bytes);
+    }
+    let sum = checksum(progress.watermark(), &body, epoch.is_some());
+    body.extend(sum.to_le_bytes());
+    body
+}
+
+/// How many done positions are before each incomplete one.
+fn gaps(progress: &Progress) -> impl Iterator<Item = u64> + Clone {
+    let watermark = progress.watermark();
+    let incomplete = progress.incomplete();
+    incomplete.iter().enumerate().map(move |(i, position)| {
+        let before = if i == 0 { watermark } else { incomplete[i - 1] };
+        position.get() - before.get() - 1
+    })
+}
+
+fn checksum(watermark: Position, body: &[u8], with_epoch: bool) -> u32 {
+    let sum = crc32c::crc32c(if with_epoch { b"KL2" } else { b"KL1" });
+    let sum = crc32c::crc32c_append(sum, &watermark.get().to_le_bytes());
+    crc32c::crc32c_append(sum, body)
+}
+
+/// Why a text that begins with [`PREFIX`] or [`PREFIX_WITH_EPOCH`] is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MapRefused {
+    Damaged,
+    OtherStream,
+}
+
+/// Whether a text is one of ours, in a version that is read here.
+pub(super) fn is_known(text: &str) -> bool {
+    text.starts_with(PREFIX) || text.starts_with(PREFIX_WITH_EPOCH)
+}
+
+/// The inverse of [`encode`], for the same watermark and stream.
+pub(super) fn decode(
+    watermark: Position,
+    text: &str,
+    stream: &[u8],
+) -> Result<(Progress, Option<u32>), MapRefused> {
+    let (text, with_epoch) = match text.strip_prefix(PREFIX_WITH_EPOCH) {
+        Some(text) => (text, true),
+        None => (text.strip_prefix(PREFIX).ok_or(MapRefused::Damaged)?, false),
+    };
+    let body = BASE64_STANDARD_NO_PAD.decode(text).map_err(|_| MapRefused::Damaged)?;
+    let (rest, sum) = body.split_last_chunk::<4>().ok_or(MapRefused::Damaged)?;
+    if checksum(watermark, rest, with_epoch) != u32::from_le_bytes(*sum) {
+        return Err(MapRefused::Damaged);
+    }
+    let (tag, mut rest) = rest.split_first_chunk::<4>().ok_or(MapRefused::Damaged)?;
+    if *tag != crc32c::crc32c(stream).to_le_bytes() {
+        return Err(MapRefused::OtherStream);
+    }
+    let epoch = if with_epoch { Some(take_epoch(&mut rest)?) } else { None };
+    let progress = parse(watermark, rest).ok_or(MapRefused::Damaged)?;
+    let is_same = self::body(&progress, stream, epoch) == body;
+    if is_same { Ok((progress, epoch)) } else { Err(MapRefused::Damaged) }
+}
+
+/// The leader epoch of a text that [`decode`] has read.
+pub(super) fn epoch(text: &str) -> Option<u32> {
+    let body = BASE64_STANDARD_NO_PAD.decode(text.strip_prefix(PREFIX_WITH_EPOCH)?).ok()?;
+    take_epoch(&mut body.get(4..)?).ok()
+}
+
+fn take_epoch(bytes: &mut &[u8]) -> Result<u32, MapRefused> {
+    let epoch = leb128::take(bytes).ok_or(MapRefused::Damaged)?;
+    u32::try_from(epoch).map_err(|_| MapRefused::Damaged)
+}
+
+fn parse(watermark: Position, mut rest: &[u8]) -> Option<Progress> {
+    let span = leb128::take(&mut rest)?;
+    let end = watermark.after(span)?;
+    if span == 0 {
+        return Some(Progress::up_to(watermark));
+    }
+    let count = leb128::take(&mut rest)?;
+    let mut incomplete = Vec::new();
+    if count > 0 {
+        let (k, gaps) = rest.split_first()?;
+        // Each gap takes a bit at least, so no count is believed that the bytes don't bear out.
+        if *k > rice::MAX_PARAMETER || count > gaps.len() as u64 * 8 {
+            return None;
+        }
+        let mut reader = rice::RiceReader::new(gaps);
+        let mut last = watermark;
+        for _ in 0..count {
+            last =
+                last.after(reader.gap(*k)?.checked_add(1)?).filter(|position| *position < end)?;
+            incomplete.push(last);
+        }
+    }
+    Some(Progress::with_map(watermark, end, incomplete))
+}

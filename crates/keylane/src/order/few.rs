@@ -1,0 +1,40 @@
+//! A list that is nearly always empty or of one, for which it needs no memory of its own.
+
+/// In the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Few<T> {
+    /// There if any is.
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Few<T> {
+    pub(crate) fn new() -> Self {
+        Few { first: None, rest: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, one: T) {
+        match self.first {
+            None => self.first = Some(one),
+            Some(_) => self.rest.push(one),
+        }
+    }
+
+    pub(crate) fn append(&mut self, others: Few<T>) {
+        self.rest.reserve(others.rest.len());
+        others.into_iter().for_each(|one| self.push(one));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.rest)
+    }
+}
+
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.rest)
+    }
+}

@@ -1,0 +1,86 @@
+//! Counting the unfinished tasks of every key.
+
+use super::*;
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Counts the unfinished tasks of every key, here and in the inbox. Rollups count in each lane.
+    pub(crate) fn census(&self, inbox: &Inbox<K, W>) -> Vec<Count<K>> {
+        let mut counts: Vec<Count<K>> = Vec::new();
+        let mut index: HashTable<usize> = HashTable::new();
+        let mut count = |hash: u32, key: &K, tasks: usize, since: u32, running: bool| {
+            let found = index.find(spread(hash), |&at| counts[at].key == *key).copied();
+            let Some(at) = found else {
+                counts.push(Count { key: key.clone(), hash, tasks, since, running });
+                let at = counts.len() - 1;
+                index.insert_unique(spread(hash), at, |&at| spread(counts[at].hash));
+                return;
+            };
+            counts[at].tasks += tasks;
+        };
+        for lane in &self.lanes {
+            if let Some(key) = &lane.key {
+                let tasks = lane.tasks();
+                if tasks != 0 {
+                    let (since, running) = match lane.holders {
+                        Holders::Phantom => {
+                            let first = lane.waiting.iter().find(|waiting| waiting.is_task());
+                            (first.map_or(lane.since, Waiting::time), false)
+                        }
+                        _ => (lane.since, true),
+                    };
+                    count(lane.hash, key, tasks, since, running);
+                }
+            }
+        }
+        for entry in self.backlog.iter().chain(inbox.queue.iter()) {
+            match entry {
+                Entry::Single { label, key, .. } => count(label.hash, key, 1, label.time, false),
+                Entry::Part { rollup, .. } if rollup.is_husk() => {}
+                Entry::Part { rollup, claim } => {
+                    let (hash, key, _) = rollup.claim(*claim);
+                    count(hash, key, 1, rollup.label.time, false);
+                }
+                Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => {}
+            }
+        }
+        counts
+    }
+}
+
+impl<K: Eq, W> Lanes<K, W> {
+    /// Where the tasks are that do not run. A rollup counts in each lane.
+    pub(crate) fn whereabouts(&self, inbox: &Inbox<K, W>) -> Whereabouts {
+        Whereabouts {
+            queued: self.backlog.len() + inbox.queue.len(),
+            blocked: self
+                .lanes
+                .iter()
+                .map(|lane| lane.waiting.iter().filter(|it| it.is_task()).count())
+                .sum(),
+            ready: self.ready.len(),
+        }
+    }
+}
+
+/// How many tasks of a shard are where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whereabouts {
+    /// No worker has looked at them.
+    pub(crate) queued: usize,
+    /// They wait behind another one of their key.
+    pub(crate) blocked: usize,
+    /// They hold their lanes and wait for a worker.
+    pub(crate) ready: usize,
+}
+
+/// The unfinished tasks of a key.
+#[derive(Debug)]
+pub(crate) struct Count<K> {
+    pub(crate) key: K,
+    hash: u32,
+    pub(crate) tasks: usize,
+    /// The label's time of the oldest.
+    pub(crate) since: u32,
+    /// It has been given to a worker, or is about to be.
+    pub(crate) running: bool,
+}

@@ -1,0 +1,74 @@
+//! Who waits behind whom.
+
+use super::*;
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// The barrier that has been reached, waiting or running.
+    pub(crate) fn fence(&self) -> Option<&Rollup<K, W>> {
+        self.fence.as_ref().map(|fence| &*fence.rollup)
+    }
+
+    pub(crate) fn any_in_backlog(&self, is_target: impl Fn(&W) -> bool) -> bool {
+        self.backlog.iter().any(|entry| entry.is_for(&is_target))
+    }
+
+    /// The key of a lane that is held, and half of its hash.
+    pub(crate) fn key_in(&self, slot: usize) -> (u32, &K) {
+        let lane = &self.lanes[slot];
+        (lane.hash, lane.key.as_ref().expect("a held lane has a key"))
+    }
+
+    /// The rollups that wait behind the holder of a lane; or nothing, if the target does. The slot may be free by
+    /// now.
+    pub(crate) fn behind_slot(
+        &self,
+        slot: usize,
+        is_target: impl Fn(&W) -> bool,
+    ) -> Option<Vec<Arc<Rollup<K, W>>>> {
+        self.behind(self.lanes.get(slot).into_iter().flat_map(|lane| &lane.waiting), is_target)
+    }
+
+    /// The same behind a rollup, in the lane of one of its claims.
+    pub(crate) fn behind_rollup(
+        &self,
+        rollup: &Arc<Rollup<K, W>>,
+        claim: usize,
+        is_target: impl Fn(&W) -> bool,
+    ) -> Option<Vec<Arc<Rollup<K, W>>>> {
+        let (hash, key, mode) = rollup.claim(claim);
+        // Its lane is gone if it has ended meanwhile.
+        let Some(slot) = self.find(hash, key) else { return Some(Vec::new()) };
+        let line = &self.lanes[slot].waiting;
+        let place = line.iter().position(|waiting| waiting.is_part_of(rollup));
+        let behind = line.iter().skip(place.map_or(0, |place| place + 1));
+        let beside = |waiting: &&Waiting<K, W>| match (mode, waiting.mode()) {
+            // Those who share the lane with a waiting rollup run beside it.
+            (Mode::Shared, Mode::Shared) => place.is_some(),
+            // Where there is room for two, they need not wait for this one.
+            (Mode::Limited(one), Mode::Limited(two)) => one.min(two) > 1,
+            _ => false,
+        };
+        let behind = behind.skip_while(beside);
+        self.behind(behind, is_target)
+    }
+
+    pub(super) fn behind<'a>(
+        &self,
+        mut waiting: impl Iterator<Item = &'a Waiting<K, W>>,
+        is_target: impl Fn(&W) -> bool,
+    ) -> Option<Vec<Arc<Rollup<K, W>>>>
+    where
+        K: 'a,
+        W: 'a,
+    {
+        waiting.try_fold(Vec::new(), |mut rollups, waiting| match waiting {
+            Waiting::Phantom => Some(rollups),
+            Waiting::Task { work, .. } => (!is_target(work)).then_some(rollups),
+            Waiting::Part { rollup, .. } => {
+                rollups.push(rollup.clone());
+                let found = rollup.with_work(|work| work.is_some_and(&is_target));
+                (!found).then_some(rollups)
+            }
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! Taking out what will not run.
+
+use super::*;
+use crate::unwind::drop_catch_unwind;
+
+/// What is left of a shard that is cleared, to be discarded when nothing is locked.
+#[derive(Debug)]
+pub(crate) struct Debris<K, W> {
+    ready: VecDeque<Ready<K, W>>,
+    waiting: Vec<VecDeque<Waiting<K, W>>>,
+    rollups: Vec<Arc<Rollup<K, W>>>,
+    entries: Vec<Entry<K, W>>,
+}
+
+impl<K, W> Default for Debris<K, W> {
+    fn default() -> Self {
+        Debris {
+            ready: VecDeque::new(),
+            waiting: Vec::new(),
+            rollups: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+}
+
+impl<K: Eq, W> Debris<K, W> {
+    /// Drops it piece by piece, for any drop may panic.
+    pub(crate) fn discard(self) {
+        for Ready { work, key, held, .. } in self.ready {
+            drop_catch_unwind(work);
+            drop_catch_unwind(key);
+            drop_catch_unwind(held);
+        }
+        for waiting in self.waiting.into_iter().flatten() {
+            match waiting {
+                Waiting::Task { key, work, .. } => {
+                    drop_catch_unwind(work);
+                    drop_catch_unwind(key);
+                }
+                Waiting::Part { rollup, .. } => discard_rollup(rollup),
+                Waiting::Phantom => {}
+            }
+        }
+        self.rollups.into_iter().for_each(discard_rollup);
+        for entry in self.entries {
+            match entry {
+                Entry::Single { key, work, .. } => {
+                    drop_catch_unwind(work);
+                    drop_catch_unwind(key);
+                }
+                Entry::Free { work, .. } => drop_catch_unwind(work),
+                Entry::Part { rollup, .. }
+                | Entry::Unkeyed { rollup }
+                | Entry::Fence { rollup } => discard_rollup(rollup),
+            }
+        }
+    }
+}
+
+fn discard_rollup<K: Eq, W>(rollup: Arc<Rollup<K, W>>) {
+    drop_catch_unwind(rollup.take_work());
+    drop_catch_unwind(rollup);
+}
+
+impl<K, W> Lanes<K, W> {
+    /// Takes everything out that has not been given to a worker, here and in the inbox, without a look
+    /// at any key: what is here may be half changed. Lanes that tasks hold stay as they are.
+    pub(crate) fn clear(&mut self, inbox: &mut Inbox<K, W>, debris: &mut Debris<K, W>) {
+        debris.ready = std::mem::take(&mut self.ready);
+        debris.rollups = std::mem::take(&mut self.replacing);
+        debris.rollups.extend(self.fence.take().map(|fence| fence.rollup));
+        let lines = self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.waiting));
+        debris.waiting = lines.collect();
+        self.held.clear();
+        #[cfg(debug_assertions)]
+        {
+            self.is_emptied = true;
+        }
+        while let Some(entry) = self.backlog.pop() {
+            debris.entries.push(entry);
+        }
+        self.backlog.take_from(&mut inbox.queue);
+        while let Some(entry) = self.backlog.pop() {
+            debris.entries.push(entry);
+        }
+    }
+}
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Removes every task that has not been given to a worker, here and in the inbox.
+    ///
+    /// Lanes that tasks hold stay as they are, for those tasks still give them back. So do those
+    /// of a rollup that never ran: the pool is stopped, and nobody will ask for them again.
+    pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
+        for Ready { work, key, label, held } in self.ready.drain(..) {
+            let claims = match held {
+                Held::Free => Claims::none(),
+                Held::Rollup(rollup) => rollup.claims(),
+                Held::Lane(slot) => {
+                    let lane = &self.lanes[slot];
+                    let key = key.or_else(|| lane.key.clone()).expect("a held lane has a key");
+                    Claims(Repr::One(Claim { key, mode: lane.holders.mode() }))
+                }
+            };
+            unrun.push(Unrun { claims, work, seq: label.seq });
+        }
+        for rollup in self.replacing.drain(..) {
+            take_rollup(&rollup, unrun);
+        }
+        for lane in &mut self.lanes {
+            for waiting in lane.waiting.drain(..) {
+                match waiting {
+                    Waiting::Task { label, mode, key, work } => {
+                        unrun.push(Unrun::single(label, Claim { key, mode }, work))
+                    }
+                    Waiting::Part { rollup, .. } => take_rollup(&rollup, unrun),
+                    Waiting::Phantom => {}
+                }
+            }
+        }
+        // No line has a phantom any more.
+        self.held.clear();
+        #[cfg(debug_assertions)]
+        {
+            self.is_emptied = true;
+        }
+        if let Some(fence) = self.fence.take() {
+            take_rollup(&fence.rollup, unrun);
+        }
+        inbox.forget_watched();
+        self.backlog.take_from(&mut inbox.queue);
+        while let Some(entry) = self.backlog.pop() {
+            match entry {
+                Entry::Single { label, mode, key, work } => {
+                    unrun.push(Unrun::single(label, Claim { key, mode }, work))
+                }
+                Entry::Free { label, work } => {
+                    unrun.push(Unrun { claims: Claims::none(), work, seq: label.seq })
+                }
+                Entry::Part { rollup, .. }
+                | Entry::Unkeyed { rollup }
+                | Entry::Fence { rollup } => take_rollup(&rollup, unrun),
+            }
+        }
+    }
+}
+
+/// A rollup stands in several places, and is found first in one of them.
+pub(crate) fn take_rollup<K: Eq + Clone, W>(rollup: &Rollup<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
+    if let Some(work) = rollup.take_work() {
+        unrun.push(Unrun { claims: rollup.claims(), work, seq: rollup.label.seq });
+    }
+}

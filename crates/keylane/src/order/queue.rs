@@ -1,0 +1,430 @@
+//! A first-in-first-out queue in segments: it never copies what it holds to grow, and gives the
+//! memory of a burst back when the burst has passed.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+
+/// Entries in a segment. At 64 bytes an entry a segment is a page, so the allocator is asked once
+/// for 64 tasks, and a producer and a worker that share a queue meet on a line once in a while
+/// rather than at every task.
+const SEGMENT: usize = 64;
+
+/// Emptied segments that a queue keeps for reuse, at the most. A page from the allocator that was
+/// not touched yet costs more than the 64 tasks that go into it.
+const SPARES: usize = 64;
+
+/// And those that it keeps for good. What a burst needed beyond them is given back, a segment with
+/// every small delivery after it.
+const KEPT_SPARES: usize = 8;
+
+/// How many entries ahead of the one that is written or taken a line is asked for: another processor
+/// had it last, and a few tiny tasks take as long as it takes to come. Without that a producer would
+/// wait for the line of every task, at the next atomic operation, which lets no store be pending.
+const AHEAD: usize = 6;
+
+/// The end that is filled: what producers have appended, until somebody takes over all of it.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct FillQueue<T> {
+    /// The segment that is being filled; absent until something comes.
+    open: Option<Segment<T>>,
+    /// Those that are full, oldest first.
+    full: Vec<Segment<T>>,
+    /// Empty segments, each with its memory.
+    spares: Vec<Segment<T>>,
+}
+
+/// The end that is emptied.
+#[derive(Debug)]
+pub(crate) struct DrainQueue<T> {
+    /// The oldest segment. It may be empty; then the next of `rest` has the oldest entry.
+    front: Option<Segment<T>>,
+    /// The others, oldest first. None is empty.
+    rest: VecDeque<Segment<T>>,
+    /// Empty segments, on their way back to where they will be filled.
+    spares: Vec<Segment<T>>,
+}
+
+impl<T> Default for FillQueue<T> {
+    fn default() -> Self {
+        FillQueue { open: None, full: Vec::new(), spares: Vec::new() }
+    }
+}
+
+impl<T> Default for DrainQueue<T> {
+    fn default() -> Self {
+        DrainQueue { front: None, rest: VecDeque::new(), spares: Vec::new() }
+    }
+}
+
+impl<T> FillQueue<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.full.len() * SEGMENT + self.open.as_ref().map_or(0, Segment::len)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends what `make` returns.
+    ///
+    /// The value is made where it will stay. Were it made elsewhere and moved here, its words would
+    /// be loaded in pairs before their single stores have settled, which stalls the processor for
+    /// longer than all the rest of an append takes.
+    #[inline(always)]
+    pub(crate) fn push_with(&mut self, make: impl FnOnce() -> T) {
+        if self.open.as_ref().is_none_or(Segment::is_full) {
+            self.open_segment();
+        }
+        self.open.as_mut().expect("it has just been opened").push_with(make);
+    }
+
+    #[cold]
+    fn open_segment(&mut self) {
+        let fresh = self.spares.pop().unwrap_or_else(Segment::new);
+        self.full.extend(self.open.replace(fresh));
+    }
+
+    /// Gives each entry away, oldest first; what comes back stays, in its order.
+    pub(crate) fn sift(&mut self, mut take: impl FnMut(T) -> Option<T>) {
+        let mut all = DrainQueue::default();
+        all.take_from(self);
+        while let Some(entry) = all.pop() {
+            if let Some(entry) = take(entry) {
+                self.push_with(|| entry);
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.full.iter().chain(&self.open).flat_map(Segment::iter)
+    }
+}
+
+impl<T> DrainQueue<T> {
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.front.as_ref().is_none_or(Segment::is_empty) && self.rest.is_empty()
+    }
+
+    /// The number of entries; counts segments.
+    pub(crate) fn len(&self) -> usize {
+        self.front.iter().chain(&self.rest).map(Segment::len).sum()
+    }
+
+    /// The number of entries, or somewhat more: segments that were taken over half full count as full.
+    pub(crate) fn about_len(&self) -> usize {
+        self.front.as_ref().map_or(0, Segment::len) + self.rest.len() * SEGMENT
+    }
+
+    #[inline(always)]
+    pub(crate) fn front(&self) -> Option<&T> {
+        match self.front.as_ref()?.front() {
+            None => self.front_of_rest(),
+            front => front,
+        }
+    }
+
+    #[cold]
+    fn front_of_rest(&self) -> Option<&T> {
+        self.rest.front()?.front()
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        // A segment is retired when the next one is asked for, so that the value, once read, goes
+        // straight to where the caller wants it.
+        if self.front.as_ref()?.is_empty() {
+            self.next_segment();
+        }
+        self.front.as_mut()?.pop()
+    }
+
+    /// The oldest entry, to be looked at and perhaps taken.
+    #[inline(always)]
+    pub(crate) fn peek(&mut self) -> Option<Peeked<'_, T>> {
+        if self.front.as_ref()?.is_empty() {
+            self.next_segment();
+        }
+        self.front.as_mut().filter(|front| !front.is_empty()).map(Peeked)
+    }
+
+    #[cold]
+    fn next_segment(&mut self) {
+        if let Some(next) = self.rest.pop_front() {
+            let emptied = self.front.replace(next);
+            self.spares
+                .extend(emptied.filter(|_| self.spares.len() < SPARES).map(Segment::rewound));
+        }
+    }
+
+    /// Moves everything from `inbox` behind what is here. Spare segments go the other way, to where
+    /// they will be filled.
+    pub(crate) fn take_from(&mut self, inbox: &mut FillQueue<T>) {
+        let few = inbox.full.is_empty();
+        self.rest.extend(inbox.full.drain(..));
+        self.rest.extend(inbox.open.take().filter(|open| !open.is_empty()));
+        if self.front.as_ref().is_none_or(Segment::is_empty) {
+            self.next_segment();
+        }
+        if few && self.spares.len() > KEPT_SPARES {
+            self.spares.pop();
+        }
+        if inbox.spares.is_empty() {
+            std::mem::swap(&mut self.spares, &mut inbox.spares);
+        }
+    }
+
+    /// Gives each entry away, oldest first; what comes back stays, in its order.
+    pub(crate) fn sift(&mut self, mut take: impl FnMut(T) -> Option<T>) {
+        let mut all = std::mem::take(self);
+        let mut kept = FillQueue::default();
+        while let Some(entry) = all.pop() {
+            if let Some(entry) = take(entry) {
+                kept.push_with(|| entry);
+            }
+        }
+        self.take_from(&mut kept);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.front.iter().chain(&self.rest).flat_map(Segment::iter)
+    }
+}
+
+/// The first entry of a segment that has one.
+pub(crate) struct Peeked<'a, T>(&'a mut Segment<T>);
+
+impl<'a, T> Peeked<'a, T> {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &T {
+        // SAFETY: `peek` has seen that the segment is not empty, so `head` is below `tail`, and what
+        // lies there has been written and not read.
+        unsafe { self.0.entries[self.0.head].assume_init_ref() }
+    }
+
+    /// Takes the entry where it lies: to be moved once, to where it is wanted.
+    #[inline(always)]
+    pub(crate) fn take(self) -> Lent<'a, T> {
+        let Segment { entries, head, .. } = self.0;
+        let first = *head;
+        *head += 1;
+        if let Some(later) = entries.get(first + 1 + AHEAD) {
+            prefetch(later);
+        }
+        // SAFETY: as in `get`; and it lies below `head` now, so nobody but the `Lent` will use it.
+        Lent(unsafe { entries[first].assume_init_mut() })
+    }
+}
+
+/// Owns an entry where it lies in its queue, which is borrowed until the entry is gone.
+pub(crate) struct Lent<'a, T>(&'a mut T);
+
+impl<T> Deref for Lent<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<T> DerefMut for Lent<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0
+    }
+}
+
+impl<T> Drop for Lent<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: `self` owns the value; who moves it out forgets `self`.
+        unsafe { std::ptr::drop_in_place(self.0) }
+    }
+}
+
+/// A run of entries that is filled once from the front, emptied once from the front, and rewound.
+#[derive(Debug)]
+struct Segment<T> {
+    /// Those from `head` up to `tail` are there.
+    entries: Box<[MaybeUninit<T>; SEGMENT]>,
+    head: usize,
+    tail: usize,
+}
+
+impl<T> Segment<T> {
+    fn new() -> Self {
+        let entries: Box<[MaybeUninit<T>]> = Box::new_uninit_slice(SEGMENT);
+        let Ok(entries) = entries.try_into() else { unreachable!("it has this length") };
+        Segment { entries, head: 0, tail: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.tail - self.head
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.tail == SEGMENT
+    }
+
+    #[inline(always)]
+    fn push_with(&mut self, make: impl FnOnce() -> T) {
+        self.entries[self.tail].write(make());
+        self.tail += 1;
+        if let Some(later) = self.entries.get(self.tail + AHEAD) {
+            prefetch_to_write(later);
+        }
+    }
+
+    #[inline(always)]
+    fn front(&self) -> Option<&T> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: it lies between `head` and `tail`, so it has been written and not read.
+        Some(unsafe { self.entries[self.head].assume_init_ref() })
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let entry = &self.entries[self.head];
+        // SAFETY: it lies between `head` and `tail`, so `push_with` wrote it and nobody has read
+        // it; the next line sees to it that nobody will again.
+        let value = unsafe { entry.assume_init_read() };
+        self.head += 1;
+        if let Some(later) = self.entries.get(self.head + AHEAD) {
+            prefetch(later);
+        }
+        Some(value)
+    }
+
+    /// Makes an empty segment a new one.
+    fn rewound(mut self) -> Self {
+        debug_assert!(self.is_empty());
+        (self.head, self.tail) = (0, 0);
+        self
+    }
+
+    #[inline]
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        let entries = &self.entries[self.head..self.tail];
+        // SAFETY: those between `head` and `tail` have been written and not read.
+        entries.iter().map(|entry| unsafe { entry.assume_init_ref() })
+    }
+}
+
+/// Asks for the line of a value that will be read soon.
+#[inline(always)]
+fn prefetch<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address reads nothing and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = value;
+}
+
+/// Asks for the line of a value that will be written soon.
+#[inline(always)]
+fn prefetch_to_write<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch of any address changes nothing and never faults; a processor without it
+    // takes it for no operation.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{0}]",
+            in(reg) std::ptr::from_ref(value),
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = value;
+}
+
+impl<T> Drop for Segment<T> {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn keeps_the_order_across_segments_and_moves() {
+        let (mut inbox, mut backlog) = (FillQueue::default(), DrainQueue::default());
+        let mut expected = 0;
+        let mut next = 0;
+        for round in 0..50 {
+            for _ in 0..round * 7 {
+                inbox.push_with(|| next);
+                next += 1;
+            }
+            backlog.take_from(&mut inbox);
+            assert!(inbox.is_empty());
+            for _ in 0..round * 5 {
+                assert_eq!(backlog.front(), Some(&expected));
+                assert_eq!(backlog.pop(), Some(expected));
+                expected += 1;
+            }
+            assert_eq!(backlog.is_empty(), next == expected);
+            assert!(backlog.iter().copied().eq(expected..next));
+        }
+        while backlog.pop().is_some() {}
+        assert!(backlog.is_empty() && backlog.spares.len() <= SPARES);
+    }
+
+    #[test]
+    fn sifting_takes_what_is_asked_for_and_keeps_the_order_of_the_rest() {
+        let (mut inbox, mut backlog) = (FillQueue::default(), DrainQueue::default());
+        (0..300).for_each(|n| inbox.push_with(|| n));
+        let mut taken = Vec::new();
+        let mut take = |n| match n % 3 {
+            0 => {
+                taken.push(n);
+                None
+            }
+            _ => Some(n),
+        };
+        inbox.sift(&mut take);
+        backlog.take_from(&mut inbox);
+        (300..310).for_each(|n| inbox.push_with(|| n));
+        backlog.take_from(&mut inbox);
+        assert_eq!(backlog.pop(), Some(1));
+        backlog.sift(&mut take);
+        assert!(taken.into_iter().eq((0..310).filter(|n| n % 3 == 0)));
+        assert!(backlog.iter().copied().eq((2..310).filter(|n| n % 3 != 0)));
+        backlog.sift(|_| None);
+        assert!(backlog.is_empty() && backlog.front().is_none());
+    }
+
+    #[test]
+    fn drops_each_entry_once() {
+        let entry = Rc::new(());
+        let (mut inbox, mut backlog) = (FillQueue::default(), DrainQueue::default());
+        for _ in 0..200 {
+            inbox.push_with(|| entry.clone());
+        }
+        backlog.take_from(&mut inbox);
+        (0..70).for_each(|_| drop(backlog.pop()));
+        (0..10).for_each(|_| inbox.push_with(|| entry.clone()));
+        assert_eq!((inbox.len(), Rc::strong_count(&entry)), (10, 141));
+        drop(backlog);
+        assert_eq!(Rc::strong_count(&entry), 11);
+        drop(inbox);
+        assert_eq!(Rc::strong_count(&entry), 1);
+    }
+}
