@@ -115,7 +115,7 @@ fn failures_are_tried_again_and_then_go_where_they_should() {
     let fails = ["--attempts", "3", "--", "sh", "-c", "test $KEYLANE_POSITION != 5"];
     // Everything stops, and nothing is lost.
     let outcome = run(&folder, "consume", &[&base[..], &fails].concat(), "");
-    outcome.expect(255, &["attempt 3: exit status 1; everything stops"]);
+    outcome.expect(255, &["attempt 3: exit status 1; the consumer stops"]);
     // The other keys need not have come as far when it stops.
     let lag = run(&folder, "lag", &["journal:j", "--group", "g"], "");
     let said = &lag.expect(0, &[]).stdout;
@@ -131,7 +131,7 @@ fn failures_are_tried_again_and_then_go_where_they_should() {
     let letters = ["--on-refused", "dead-letter", "--dead-letters", "file:dead"];
     let refuses = ["--", "sh", "-c", "test $KEYLANE_POSITION != 5 || exit 65"];
     let outcome = run(&folder, "consume", &[&base[..], &letters, &refuses].concat(), "");
-    outcome.expect(1, &["attempt 1: exit status 65; it goes to the dead letters", "3 handled"]);
+    outcome.expect(1, &["attempt 1: exit status 65; sent to dead letters", "3 handled"]);
     let dead = fs::read_to_string(folder.path().join("dead")).unwrap();
     let letter: serde_json::Value = serde_json::from_str(&dead).unwrap();
     assert_eq!((&letter["key"], &letter["position"]), (&"c1".into(), &5.into()));
@@ -217,7 +217,7 @@ fn a_service_gets_each_record_and_its_answer_counts() {
     let words = ["journal:j", "--group", "g", "--to-the-end", "--ndjson", "--backoff", "1ms"];
     let more = ["--http", &service.address, "--on-refused", "skip"];
     let outcome = run(&folder, "consume", &[&words[..], &more].concat(), "");
-    let refused = "at 6, attempt 1: the answer was 422 Unprocessable Entity: nope; it is skipped";
+    let refused = "at 6, attempt 1: the answer was 422 Unprocessable Entity: nope; skipped";
     outcome.expect(1, &["at 3, attempt 1: the answer was 503", refused, "19 handled"]);
     let requests = service.requests.lock().unwrap();
     assert_eq!(requests.len(), 21);

@@ -82,7 +82,7 @@ fn a_child_that_ends_fails_what_it_had_and_another_takes_its_place() {
         *' '*5) test -e \"$line\" || { : > \"$line\"; exit 3; };;
         esac; echo \"$line\"; done";
     let outcome = consume(&folder, &["-j", "2"], dies);
-    let lost = "its worker ended without answering it (exit status 3); it is tried again";
+    let lost = "its worker ended without answering it (exit status 3); retrying";
     outcome.expect(0, &["200 handled", lost]);
     assert_eq!(in_order(outcome.stdout.lines()), (0..200).collect::<Vec<_>>());
 }
@@ -94,7 +94,7 @@ fn a_record_that_ends_every_child_goes_by_the_policy() {
     let dies = "while read line; do test \"$line\" != 'c2 102' || exit 1; echo \"$line\"; done";
     let more = ["-j", "2", "--attempts", "8", "--on-fail", "skip"];
     let outcome = consume(&folder, &more, dies);
-    outcome.expect(1, &["at 102, attempt 8: its worker ended", "it is skipped", "199 handled"]);
+    outcome.expect(1, &["at 102, attempt 8: its worker ended", "skipped", "199 handled"]);
     let all = in_order(outcome.stdout.lines());
     assert_eq!(all, (0..200).filter(|n| *n != 102).collect::<Vec<_>>());
 }

@@ -1,28 +1,31 @@
-//! One stretch of owning a partition, as those see it who run its records.
+//! One assignment of a partition: decides whether an attempt may start, and whether its answer
+//! counts.
 //!
 //! # Protocol
 //!
-//! One word has a count of the attempts that run, and two bits: *closed*, no attempt may begin; and
-//! *fenced*, nobody waits for those that run any more, and what they say is not believed. The owner sets
-//! the bits, first one and then the other, and never takes one back.
+//! One word has the number of running attempts and two bits: *closed*, no attempt may start; and
+//! *fenced*, running attempts are not awaited, and their answers are ignored. The coordinator sets
+//! the bits in this order and never clears one.
 //!
-//! - A worker *begins*: it adds one to the count, if the word is not closed.
-//! - A worker *ends*: it first puts its report into the mailbox, then takes one from the count; if that
-//!   leaves a closed word without a count, it rings the bell of the mailbox.
-//! - The owner *closes*, and waits until the count is zero. FailureAction it empties the mailbox once more.
+//! - A worker *begins*: it increments the count, if the word is not closed.
+//! - A worker *ends*: it puts its event into the mailbox, then decrements the count. If that leaves
+//!   a closed word with a count of zero, it notifies the mailbox.
+//! - The coordinator *closes*, and waits until the count is zero. Then it reads the mailbox once
+//!   more.
 //!
-//! # StopReason it is right
+//! # Why it is right
 //!
-//! *When the owner has seen zero, nothing runs, and nothing will.* All changes are to one word, so they
-//! have one order. An attempt begins before the closing in it, or not at all; so after the closing the
-//! count only falls.
+//! *When the coordinator has seen zero, no attempt is running, and none will start.* All changes
+//! are to one word, so they have one order. An attempt begins before the closing in this order, or
+//! not at all; so after the closing the count only falls.
 //!
-//! *It then finds the reports of all attempts.* Each was put there before its worker's subtraction, which
-//! releases, and the owner's load of the zero acquires what all of them released.
+//! *The coordinator then finds the events of all attempts.* Each was put there before its worker's
+//! decrement, which releases, and the coordinator's load of the zero acquires what all decrements
+//! released.
 //!
-//! *It learns of the zero.* If the owner has read something else, some subtraction comes after that and
-//! makes it zero. Its worker saw the closed bit, and rings; the mailbox keeps a notify until the owner
-//! next looks (`mailbox.rs`).
+//! *The coordinator is notified of the zero.* If it has read another value, some decrement comes
+//! later and makes it zero. That worker saw the closed bit, and notifies; the mailbox keeps a
+//! notification until the coordinator reads it next (`mailbox.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,19 +38,19 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 const FENCED: usize = 1 << (usize::BITS - 2);
 const COUNT: usize = FENCED - 1;
 
-/// One stretch of owning a partition.
+/// One assignment of a partition to this consumer.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) partition: Partition,
-    /// Where the owner keeps the partition.
+    /// Index of the partition in the coordinator's slots.
     pub(super) slot: usize,
-    /// Which stretch of the consumer's it is; never used twice.
+    /// Number of the assignment, unique within the consumer.
     pub(super) epoch: u64,
-    /// See the protocol. Workers change the count, the owner sets the bits.
+    /// See the protocol. Workers change the count; the coordinator sets the bits.
     word: AtomicUsize,
 }
 
-/// An attempt that runs, and for whose end the owner waits when it closes.
+/// A running attempt. The coordinator waits for its end when it closes the assignment.
 #[derive(Debug)]
 pub(super) struct RunningAttempt {
     assignment: Arc<Assignment>,
@@ -59,19 +62,19 @@ impl Assignment {
         Arc::new(Assignment { partition, slot, epoch, word: AtomicUsize::new(0) })
     }
 
-    /// Begins an attempt, unless it is closed.
+    /// Starts an attempt, unless the assignment is closed.
     pub(super) fn begin(self: &Arc<Self>) -> Option<RunningAttempt> {
         let one_more = |word| if word & CLOSED == 0 { Some(word + 1) } else { None };
         let begun = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more);
         begun.is_ok().then(|| RunningAttempt { assignment: self.clone(), begun_at: Instant::now() })
     }
 
-    /// Lets no attempt begin from now on.
+    /// Lets no further attempt start.
     pub(super) fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Gives up what runs.
+    /// Ignores the answers of running attempts from now on.
     pub(super) fn fence(&self) {
         self.word.fetch_or(CLOSED | FENCED, Ordering::AcqRel);
     }
@@ -84,19 +87,19 @@ impl Assignment {
         self.word.load(Ordering::Acquire) & FENCED != 0
     }
 
-    /// Completion many attempts run.
+    /// Number of running attempts.
     pub(super) fn running(&self) -> usize {
         self.word.load(Ordering::Acquire) & COUNT
     }
 }
 
 impl RunningAttempt {
-    /// Completion long it has run.
+    /// Time since the attempt started.
     pub(super) fn time(&self) -> Duration {
         self.begun_at.elapsed()
     }
 
-    /// Ends the attempt, whose report is in the mailbox.
+    /// Ends the attempt. Its event must be in the mailbox already.
     pub(super) fn end(self, mailbox: &Mailbox) {
         let before = self.assignment.word.fetch_sub(1, Ordering::AcqRel);
         if before & CLOSED != 0 && before & COUNT == 1 {

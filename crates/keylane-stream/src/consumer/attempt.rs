@@ -1,3 +1,5 @@
+//! Attempts: what a handler receives for a record, and the acknowledgement that it owes.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,41 +14,41 @@ use super::worker_event::Completion;
 use crate::retry::Attempts;
 use crate::{Delivered, Header, Partition, Position, Record};
 
-/// A record on its way through the pool.
+/// An admitted record on its way through the pool.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) context: Arc<RecordContext>,
     pub(super) attempts: Attempts,
-    /// The turn of its key, where it is kept beyond the handler's call by a worker.
+    /// Guard of the record's key, if it is held beyond the handler's call.
     pub(super) turn: Option<KeyGuard>,
 }
 
-/// What all attempts at a record have in common.
+/// Data that all attempts at a record share.
 #[derive(Debug)]
 pub(super) struct RecordContext {
     pub(super) assignment: Arc<Assignment>,
     pub(super) delivered: Delivered,
-    /// Where the owner has its entry.
+    /// Index of the record's entry in the partition's slab.
     pub(super) index: usize,
 }
 
-/// One attempt at a record: what a handler gets.
+/// One attempt at a record: the argument of a handler.
 ///
-/// A clone is the same attempt. The record lives as long as the last of them.
+/// A clone is the same attempt. The record is freed with the last clone.
 #[derive(Clone)]
 pub struct Attempt {
     context: Arc<RecordContext>,
     number: u32,
 }
 
-/// The answer that is owed for an attempt.
+/// Acknowledgement of an attempt.
 ///
-/// The record's key is taken until it is given, on whatever thread. Dropped without an answer, the
-/// attempt has [failed](Failure::Abandoned).
+/// The record's key stays occupied until the acknowledgement is given, on any thread. Dropping it
+/// without an answer [fails](Failure::Abandoned) the attempt.
 #[must_use = "dropping it fails the attempt"]
 pub struct Ack(Option<AckState>);
 
-/// What is needed for an answer.
+/// Data that is consumed by the answer.
 struct AckState {
     shared: Arc<ConsumerShared>,
     in_flight: InFlight,
@@ -59,8 +61,8 @@ impl InFlight {
         InFlight { context, attempts: Attempts::default(), turn: None }
     }
 
-    /// Keeps the turn that it was called with, unless it is a later attempt, which has come with the turn of
-    /// its key: that call's own is of a lane that nobody else is in.
+    /// Keeps the turn of the current call, unless this is a retry. A retry already holds the guard
+    /// of its key, and its call runs in a lane of its own.
     pub(super) fn keep(&mut self, turn: TurnKeeper<'_>) {
         self.turn.get_or_insert_with(|| KeyGuard::Pool(turn.keep()));
     }
@@ -75,31 +77,31 @@ impl InFlight {
 }
 
 impl Attempt {
-    /// What is to be handled.
+    /// The record to handle.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.context.delivered.record
     }
 
-    /// The record's own key, whatever order is kept for.
+    /// The record's own key, even if the consumer orders by something else.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         self.record().key.as_deref()
     }
 
-    /// What the record is about; empty if it is a tombstone.
+    /// The payload; empty for a tombstone.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         self.record().payload()
     }
 
-    /// Whether the record has no payload, not even an empty one: it deletes what its key had.
+    /// Whether the record has no payload. A tombstone deletes the value of its key.
     #[must_use]
     pub fn is_tombstone(&self) -> bool {
         self.record().payload.is_none()
     }
 
-    /// When the record was written.
+    /// Time at which the record was written.
     #[must_use]
     pub fn written(&self) -> SystemTime {
         self.context.delivered.written
@@ -111,15 +113,15 @@ impl Attempt {
         &self.context.assignment.partition
     }
 
-    /// The record's index in its partition. With the partition, it names the record for ever: who
-    /// stores it beside an effect notices a repetition.
+    /// Position of the record in its partition. Partition and position identify the record
+    /// permanently: store them beside an effect to detect repetitions.
     #[must_use]
     pub fn position(&self) -> Position {
         self.context.delivered.position
     }
 
-    /// The record's name for ever, as headers for what is made of it: `keylane-stream`,
-    /// `keylane-partition` and `keylane-position`, as text. Who reads that can notice a repetition by them.
+    /// Partition and position as headers for output: `keylane-stream`, `keylane-partition` and
+    /// `keylane-position`, as text. Consumers of the output can detect repetitions by them.
     #[must_use]
     pub fn origin(&self) -> Vec<Header> {
         let partition = self.partition();
@@ -132,21 +134,21 @@ impl Attempt {
         .into()
     }
 
-    /// Which attempt of this process it is; the first is 1.
+    /// Number of this attempt in this process, counted from 1.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Which stretch of owning partitions it belongs to: higher than all that this consumer had
-    /// before.
+    /// Epoch of the partition's assignment. It is higher than the epochs of all earlier assignments
+    /// of this consumer.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.context.assignment.epoch
     }
 
-    /// Whether its answer still counts. If not, the partition is somebody else's, or the consumer has
-    /// ended: there is no use in going on.
+    /// Whether the answer of this attempt still counts. If not, the partition was released or the
+    /// consumer has stopped, and the handler can return early.
     #[must_use]
     pub fn is_current(&self) -> bool {
         !self.context.assignment.is_fenced()
@@ -162,12 +164,12 @@ impl Ack {
         Ack(Some(AckState { shared, in_flight, running }))
     }
 
-    /// The record is handled. It is not handled again, once that is committed.
+    /// Marks the record as handled. It is not handled again once this is committed.
     pub fn done(self) {
         self.answer(Ok(()));
     }
 
-    /// The attempt has failed.
+    /// Fails the attempt.
     pub fn failed(self, why: impl Into<Failure>) {
         self.answer(Err(why.into()));
     }
@@ -177,14 +179,15 @@ impl Ack {
         self.0.as_ref().is_some_and(|owed| !owed.in_flight.context.assignment.is_fenced())
     }
 
-    /// The record is handled, and what was made of it is where it belongs.
+    /// Marks the record as handled, with its output in the open transaction or acknowledged by the
+    /// sink.
     pub(super) fn produced(mut self) {
         if let Some(AckState { shared, in_flight, running }) = self.0.take() {
-            shared.ended(in_flight, running, Completion::Produced);
+            shared.complete(in_flight, running, Completion::Produced);
         }
     }
 
-    /// What came of the attempt matters to nobody, for its partition was given up, or all is over.
+    /// Ends the attempt without an answer: its partition was released, or the consumer has stopped.
     pub(super) fn withdraw(mut self) {
         if let Some(AckState { shared, in_flight, running }) = self.0.take() {
             running.end(&shared.mailbox);
@@ -192,7 +195,7 @@ impl Ack {
         }
     }
 
-    /// What came of the attempt.
+    /// Ends the attempt with `result`.
     pub fn answer(mut self, result: Result<(), Failure>) {
         self.settle(result);
     }
@@ -207,7 +210,7 @@ impl Ack {
 impl Drop for Ack {
     fn drop(&mut self) {
         let why = if std::thread::panicking() {
-            Failure::Panicked("before it answered".to_owned())
+            Failure::Panicked("before the attempt was acknowledged".to_owned())
         } else {
             Failure::Abandoned
         };

@@ -1,4 +1,4 @@
-//! Completion records are handled batches; and those of different keys: such that have their turns wait for company.
+//! Settings of batches, and the error that names the first failed record of a batch.
 
 use std::error::Error;
 use std::fmt;
@@ -8,40 +8,39 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::failure::Failure;
 
-/// How
+/// Settings of handlers that receive several records at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchConfig {
-    /// Completion many there are in a batch at most; one at least.
+    /// Maximum number of records in a batch, at least 1.
     pub max_records: usize,
-    /// Completion long the first of them waits for others.
+    /// Maximum time that the first record of a batch waits for others.
     pub linger: Duration,
-    /// What follows when a batch fails that has several: its records are handled again at once, each
-    /// alone, and only those that fail then have failed. Without it all of them have.
+    /// Whether the records of a failed batch are handled again at once, each alone, so that only
+    /// those that fail then count as failed. Without it all records of a failed batch have failed.
     ///
-    /// In a batch [of a key](BatchBy::Key) those behind the first that fails are not handled before that is
-    /// done with, and have not failed.
+    /// In a batch [of one key](BatchBy::Key), records behind the first failure are not handled
+    /// before that failure is resolved, and have not failed.
     pub split: bool,
-    /// Whose records there are in a batch.
+    /// Keys of the records in a batch.
     pub by: BatchBy,
 }
 
-/// Whose records there are in a batch.
+/// Keys of the records in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchBy {
-    /// Of different keys: of each one at the most, since its next one waits for it. They may be of different
-    /// partitions. For work that is cheaper by the dozen, whosever it is: a statement with many rows.
+    /// Different keys, at most one record of each, of any partitions. For work that is cheaper in
+    /// bulk, such as an `INSERT` with many rows.
     #[default]
     Mixed,
-    /// Of one key, one after another: of one partition if that is what order is kept for. For work that is
-    /// about a key: read its state once, apply all that happened to it, and write it once. A record with
-    /// which none is in order is alone.
+    /// Consecutive records of one key. For work on the state of a key: read it once, apply all
+    /// records, write it once. A record without an order is a batch of its own.
     Key,
 }
 
-/// Names the first record of a batch that failed, as a handler's error: those before it are done, an attempt at
-/// it has failed for the reason given, and those behind it have not been tried.
+/// Error of a batch handler that names the first failed record. The records before it are complete,
+/// the attempt at it has failed with this cause, and the records behind it were not tried.
 ///
-/// An index that is not in the batch is a failure of all of it.
+/// An index outside of the batch fails the whole batch.
 ///
 /// # Examples
 /// ```
@@ -73,12 +72,13 @@ pub struct FailedAt {
 }
 
 impl FailedAt {
-    /// The record with this index, the first being 0, has failed.
+    /// Reports that the record at `index` has failed; the first record has index 0.
     pub fn new(index: usize, why: impl Into<Failure>) -> Self {
         FailedAt { index, why: why.into() }
     }
 
-    /// What a failure names in a batch of so many, and why that failed.
+    /// Returns the index and the cause if the failure names a record in a batch of `length`
+    /// records.
     pub(super) fn in_batch(failure: &Failure, length: usize) -> Option<(usize, Failure)> {
         let named = failure.downcast_ref::<FailedAt>().filter(|named| named.index < length)?;
         Some((named.index, named.why.clone()))
@@ -93,16 +93,16 @@ impl fmt::Display for FailedAt {
 
 impl Error for FailedAt {}
 
-/// A user's function.
+/// A batch handler.
 pub(super) type BatchFn = dyn Fn(&[Attempt]) -> Result<(), Failure> + Send + Sync;
 
-/// Calls a user's function; a panic is a failure.
+/// Calls a batch handler. A panic is a failure.
 pub(super) fn call(handler: &BatchFn, attempts: &[Attempt]) -> Result<(), Failure> {
     let result = catch_unwind(AssertUnwindSafe(|| handler(attempts)));
     result.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)))
 }
 
-/// The same for one: what has failed of it need not be named.
+/// Calls a batch handler with one record. Unwraps a [`FailedAt`], which has nothing to tell here.
 pub(super) fn call_alone(handler: &BatchFn, attempt: &Attempt) -> Result<(), Failure> {
     call(handler, std::slice::from_ref(attempt)).map_err(|failure| {
         let named = FailedAt::in_batch(&failure, 1);

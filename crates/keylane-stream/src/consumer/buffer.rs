@@ -1,4 +1,5 @@
-//! What push_records of a partition and was not taken on yet, in the lists in which it push_records.
+//! Records of a partition that were delivered and are not admitted yet, in the chunks in which the
+//! source delivered them.
 
 use std::collections::VecDeque;
 use std::vec;
@@ -6,10 +7,11 @@ use std::vec;
 use crate::{Delivered, Position};
 
 #[derive(Debug, Default)]
+/// Delivered records, in order.
 pub(super) struct PartitionBuffer {
-    /// No list is empty.
+    /// No chunk is empty.
     items: VecDeque<BufferEntry>,
-    /// Completion many records there are in them.
+    /// Number of records in all chunks.
     records: usize,
 }
 
@@ -19,11 +21,11 @@ enum BufferEntry {
     Reached(Position),
 }
 
-/// What comes next.
+/// Next item of a partition.
 #[derive(Debug)]
 pub(super) enum BufferItem {
     Record(Delivered),
-    /// The source goes on there, and what is between is a gap.
+    /// The source continues at this position; the positions before it are a gap.
     Reached(Position),
 }
 
@@ -39,7 +41,7 @@ impl PartitionBuffer {
         self.items.push_back(BufferEntry::Reached(position));
     }
 
-    /// The record that comes next, if it is one.
+    /// Returns the next item if it is a record.
     pub(super) fn next_record(&self) -> Option<&Delivered> {
         match self.items.front()? {
             BufferEntry::Records(records) => records.as_slice().first(),
@@ -64,7 +66,7 @@ impl PartitionBuffer {
         self.items.is_empty()
     }
 
-    /// Completion many records there are.
+    /// Number of buffered records.
     pub(super) fn records(&self) -> usize {
         self.records
     }
@@ -82,7 +84,7 @@ mod tests {
     use crate::Record;
 
     #[test]
-    fn what_came_is_popped_in_its_order() {
+    fn items_are_popped_in_the_order_of_delivery() {
         let record = |number| Delivered {
             position: Position::new(number),
             written: SystemTime::UNIX_EPOCH,

@@ -1,3 +1,5 @@
+//! Builder of consumers: settings with their defaults, and one start method per form of handler.
+
 use std::hash::Hash;
 use std::sync::Arc;
 use std::thread;
@@ -43,7 +45,7 @@ pub struct Builder {
 
 impl Builder {
     pub(super) fn new(source: Box<dyn Source>) -> Self {
-        let rule = RetryPolicy::new(Rule::default()).expect("the default makes sense");
+        let rule = RetryPolicy::new(Rule::default()).expect("the default rule is valid");
         Builder {
             source,
             config: CoordinatorConfig {
@@ -62,17 +64,18 @@ impl Builder {
         }
     }
 
-    /// Keeps order by the record's own key, within its partition. That is so by default.
+    /// Orders by the record's own key, within its partition. This is the default.
     pub fn by_key(mut self) -> Self {
         self.config.order = OrderBy::Key;
         self
     }
 
-    /// Keeps order by what a function says, within each partition: a field of the payload, a header.
-    /// None is a record without a key.
+    /// Orders by the result of a function, within each partition: a field of the payload, a header.
+    /// `None` stands for a record without a key.
     ///
-    /// It is called by one thread for all records, so it should be quick, and must give the same answer
-    /// for the same record. If it panics the record [fails](Failure::Panicked) without an attempt.
+    /// One thread calls the function for all records, so it should be fast, and it must return the
+    /// same key for the same record. If it panics, the record [fails](Failure::Panicked) without an
+    /// attempt.
     pub fn by(
         mut self,
         key_of: impl Fn(&Record) -> Option<Vec<u8>> + Send + Sync + 'static,
@@ -87,63 +90,63 @@ impl Builder {
         self
     }
 
-    /// Keeps no order.
+    /// Handles records in any order.
     pub fn unordered(mut self) -> Self {
         self.config.order = OrderBy::None;
         self
     }
 
-    /// What becomes of records without a key: by default [`UnkeyedPolicy::OneByOne`].
+    /// Sets the order of records without a key. Default: [`UnkeyedPolicy::OneByOne`].
     pub fn unkeyed(mut self, unkeyed: UnkeyedPolicy) -> Self {
         self.config.unkeyed = unkeyed;
         self
     }
 
-    /// Completion many threads run handlers: by default as many as a pool has, or one where handlers only
-    /// begin their work. Handlers that block want as many as there should be at a time.
+    /// Sets the number of threads that run handlers. Default: the pool's own, or one for handlers
+    /// that only start their work. Handlers that block need one thread per record in progress.
     ///
-    /// Where handlers block and this is said, keys take turns on the threads, by a
-    /// [strict quantum](keylane::Builder::strict_quantum), so that all threads have something to do to the end.
+    /// With blocking handlers and this setting, keys take turns by a [strict
+    /// quantum](keylane::Builder::strict_quantum), so that all threads stay busy to the end.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// What the threads are called, before their number.
+    /// Sets the prefix of the threads' names; a number follows.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
     }
 
-    /// Completion many records of a partition may be taken on and not done, and how many bytes they may take:
-    /// by default 4,096 and 16 MiB. Beyond that the partition is held back, and it alone. One record is
-    /// always taken on, however large it is.
+    /// Limits the records in flight per partition, by number and by bytes. Default: 4,096 and 16
+    /// MiB. A partition at a limit is paused; others continue. One record is always admitted,
+    /// whatever its size.
     pub fn max_in_flight(mut self, records: usize, bytes: usize) -> Self {
         self.config.limits = InFlightLimits { records: records.max(1), bytes };
         self
     }
 
-    /// When progress is stored: so long after the last time, or after so many records of a partition,
-    /// whichever comes first. By default 1 s and 10,000 records. What was done since the last time is
-    /// done again after a crash.
+    /// Sets the commit interval: progress is committed `every` after the last commit, or after
+    /// `after_records` completed records of a partition, whichever comes first. Default: 1 s and
+    /// 10,000 records. After a crash, records completed since the last commit are handled again.
     pub fn commit(mut self, every: Duration, after_records: u64) -> Self {
         self.config.commit_every = every;
         self.config.commit_after = after_records.max(1);
         self
     }
 
-    /// Completion long what runs is awaited when a partition is wanted back, or all stops because of a failure:
-    /// by default 30 s. What runs longer is given up: its end does not count, and its record is handled
+    /// Sets the time that running attempts have when a partition is revoked, or the consumer stops
+    /// after a failure. Default: 30 s. Later answers are ignored, and their records are handled
     /// again.
     pub fn shutdown_timeout(mut self, within: Duration) -> Self {
         self.config.shutdown_timeout = within;
         self
     }
 
-    /// What is done about failures: `classify` sorts them into the classes of the policy. By default all
-    /// are tried 10 times, and then everything stops.
+    /// Sets the retry policy. `classify` maps a failure to a class of the policy. Default: 10
+    /// attempts for all failures, then the consumer stops.
     ///
-    /// `classify` is called where the attempt ended. If it panics, everything stops.
+    /// `classify` is called on the thread that ended the attempt. If it panics, the consumer stops.
     pub fn retry<C>(
         mut self,
         policy: RetryPolicy<C>,
@@ -156,23 +159,24 @@ impl Builder {
         self
     }
 
-    /// Where records go whose last attempt has failed, if the policy sends them there.
-    pub fn dead_letters(mut self, dead_letter_sink: impl DeadLetters + 'static) -> Self {
-        self.dead_letter_sink = Some(Box::new(dead_letter_sink));
+    /// Sets the destination of records whose last attempt has failed, for policies with
+    /// [`OnExhausted::DeadLetter`](crate::retry::OnExhausted::DeadLetter).
+    pub fn dead_letters(mut self, letters: impl DeadLetters + 'static) -> Self {
+        self.dead_letter_sink = Some(Box::new(letters));
         self
     }
 
-    /// Called with what a person may want to know, on the thread that keeps everything going: it must
-    /// not take long.
-    pub fn on_event(mut self, tell: impl Fn(&ConsumerEvent) + Send + 'static) -> Self {
-        self.config.on_event = Some(Box::new(tell));
+    /// Sets a callback for events. It is called on the coordinator thread and must return quickly.
+    pub fn on_event(mut self, hook: impl Fn(&ConsumerEvent) + Send + 'static) -> Self {
+        self.config.on_event = Some(Box::new(hook));
         self
     }
 
-    /// Starts a consumer whose handler has handled the record when it returns.
+    /// Starts a consumer with a function as its handler. The record is handled when the function
+    /// returns.
     ///
     /// # Errors
-    /// If a thread cannot be had, or a rule asks for dead dead_letter_sink and there is no place for them.
+    /// If a thread cannot be started, or a rule uses dead letters and no destination is set.
     pub fn start<E>(
         self,
         handler: impl Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
@@ -183,8 +187,8 @@ impl Builder {
         self.start_with(SyncHandler(handler), None)
     }
 
-    /// Starts a consumer whose handler makes a future, which has handled the record when it is ready.
-    /// Up to `concurrency` of them run at a time, on this runtime.
+    /// Starts a consumer whose handler returns a future. The record is handled when the future is
+    /// ready. At most `concurrency` futures run at a time, on `runtime`.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -203,8 +207,9 @@ impl Builder {
         self.start_with(futures, Some(1))
     }
 
-    /// Starts a consumer whose handler returns records for a sink. The one that it got is done when
-    /// these are written; if there are none, at once. [`Outbox`] has the promises.
+    /// Starts a consumer whose handler returns records for a sink. The handled record is complete
+    /// when the sink has written them, or at once if there are none. [`Outbox`] documents the
+    /// guarantees.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -245,7 +250,7 @@ impl Builder {
         self.start_with(SyncWithOutput { handler, outbox }, None)
     }
 
-    /// Starts a consumer whose handler makes a future that returns records for a sink: otherwise as
+    /// Starts a consumer whose handler returns a future of records for a sink. Combines
     /// [`start_async`](Self::start_async) and [`start_producing`](Self::start_producing).
     ///
     /// # Errors
@@ -266,7 +271,7 @@ impl Builder {
         self.start_with(AsyncHandler::new(handler, outbox, runtime, concurrency), Some(1))
     }
 
-    /// Starts a consumer whose handler only begins its work. The [`Ack`] is its answer, on whatever
+    /// Starts a consumer whose handler only starts its work, and ends it with the [`Ack`] on any
     /// thread.
     ///
     /// # Errors
@@ -278,19 +283,21 @@ impl Builder {
         self.start_with(WithAck(handler), Some(1))
     }
 
-    /// Starts a consumer whose handler gets several records at once, and has handled them when it
-    /// returns. As many batches are handled at a time as there are [threads](Self::threads).
+    /// Starts a consumer whose handler receives several records at once. They are handled when it
+    /// returns. At most one batch per [thread](Self::threads) is handled at a time.
     ///
-    /// - A batch has records of different keys, or of one: [`Batch::by`]. OrderBy holds as ever: a batch of a key
-    ///   begins where the one before ended, and no two of a key run at the same time. There is no batch
-    ///   before it has as many records as it may, or its first one has waited as long as it shall; in a batch
-    ///   of a key, who has waited for the batch before has waited.
-    /// - If it fails, an attempt at each of its records has failed, and each goes its way by the policy:
-    ///   the next time it may have other company. Those of a key go their ways in their order, each when the
-    ///   one before is done with; as soon as one of them is tried again, those behind it are tried with it.
-    /// - With [`split`](Batch::split) each of them is handled alone first, so that one that is bad does not
-    ///   count against the others; those that were good are then handled twice. A handler that knows which
-    ///   one was bad says so with [`FailedAt`](super::FailedAt), and nothing is handled twice.
+    /// - [`BatchConfig::by`] chooses batches of different keys or of one key. Order is kept: a
+    ///   batch of a key starts where the one before ended, and no two batches of a key run at the
+    ///   same time. A batch is handled when it is full, or when its first record has waited for
+    ///   [`linger`](BatchConfig::linger), including the time that it has waited for an earlier
+    ///   batch of its key.
+    /// - If the batch fails, an attempt at each of its records has failed, and the retry policy
+    ///   applies to each; a retry may be in another batch. Records of one key are resolved in
+    ///   order; when one of them is retried, those behind it are retried with it.
+    /// - With [`split`](BatchConfig::split), each record of a failed batch is handled alone first,
+    ///   so that one bad record does not count against the others; the good ones are then handled
+    ///   twice. A handler that returns [`FailedAt`](super::FailedAt) names the bad record, and no
+    ///   record is handled twice.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -305,7 +312,7 @@ impl Builder {
         let threads = self.threads.unwrap_or_else(default_threads);
         let handler: Arc<BatchFn> =
             Arc::new(move |attempts: &[Attempt]| handler(attempts).map_err(Into::into));
-        // One is enough to put records into a line.
+        // The pool only moves records into the queue, for which one thread suffices.
         let this = self.threads(1);
         match batch.by {
             BatchBy::Mixed => {
@@ -346,7 +353,7 @@ impl Builder {
     }
 }
 
-/// A pool whose workers call the handler, with the turn of the record's lane.
+/// Builds a pool whose workers call the handler with the turn of the record's lane.
 fn start_pool<H: RecordHandler>(
     shared: &Arc<ConsumerShared>,
     handler: H,
@@ -357,8 +364,8 @@ fn start_pool<H: RecordHandler>(
     if let Some(threads) = threads {
         pool = pool.workers(threads);
         if H::BLOCKS {
-            // Whoever says how many has handlers that wait. Keys are to get on evenly then, so that all threads
-            // have something to do to the end.
+            // A number of threads is set for handlers that block. Even progress of the keys keeps
+            // all threads busy to the end.
             pool = pool.strict_quantum();
         }
     }

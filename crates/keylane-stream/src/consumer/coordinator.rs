@@ -1,5 +1,5 @@
-//! The one thread that has the source, the trackers, and the say. See the [module](super) for the
-//! protocol.
+//! Coordinator thread: polls the source, tracks completion per partition, and commits offsets. The
+//! [module](super) documentation has the protocol.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,33 +20,34 @@ use super::{Pool, ShutdownReport, StopReason, StoppedKey};
 use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
 use crate::{Partition, Position};
 
-/// The longest that the source is left alone: it has to keep in touch with a broker.
+/// Maximum time between two polls: the source must keep in touch with its broker.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The longest that it is waited for, if nothing else is.
+/// Timeout of a poll while the coordinator waits for the source alone.
 const MAX_POLL_TIMEOUT: Duration = Duration::from_millis(100);
-/// The same while the end of an attempt is waited for as well, and nothing could wake the source.
+/// Timeout of a poll while the coordinator also waits for workers and the source has no waker.
 const POLL_TIMEOUT_WITHOUT_WAKER: Duration = Duration::from_millis(2);
-/// Completion many records are asked for at a time: enough to spread what a poll costs.
+/// Maximum number of records per poll: enough to amortize the cost of a poll.
 const RECORDS_PER_POLL: usize = 1024;
-/// Completion long the last commit of a partition may take; then it is given up without it.
+/// Timeout of the last commit of a partition. After it the partition is released without that
+/// commit.
 const LAST_COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same when everything should have completed already, at least.
+/// Minimum timeout of the last commit when the shutdown deadline has passed.
 const MIN_LAST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Completion long a transaction is left alone that could not be cut.
+/// Pause before `begin_commit` is tried again after the source has refused it.
 const BEGIN_COMMIT_RETRY_INTERVAL: Duration = Duration::from_millis(2);
-/// Completion long the source may take to finish.
+/// Timeout of [`Source::close`].
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same when everything should have completed already.
+/// Minimum timeout of [`Source::close`] when the shutdown deadline has passed.
 const MIN_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who is told what a person may want to know.
+/// Callback for [`ConsumerEvent`]s.
 pub(super) type EventHook = dyn Fn(&ConsumerEvent) + Send;
 
-/// What was chosen when the consumer was built.
+/// Settings of a coordinator, fixed when the consumer starts.
 pub(super) struct CoordinatorConfig {
     pub(super) order: OrderBy,
     pub(super) unkeyed: UnkeyedPolicy,
-    /// For each partition.
+    /// Limits of each partition.
     pub(super) limits: InFlightLimits,
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
@@ -54,44 +55,46 @@ pub(super) struct CoordinatorConfig {
     pub(super) on_event: Option<Box<EventHook>>,
 }
 
+/// State of the coordinator thread. No other thread accesses it.
 pub(super) struct Coordinator {
     source: Box<dyn Source>,
     pool: Arc<Pool>,
     shared: Arc<ConsumerShared>,
     config: CoordinatorConfig,
-    /// All partitions that were ever ours, so that each keeps its slot.
+    /// Assigned partitions by slot. A partition keeps its slot when it is revoked and assigned
+    /// again.
     slots: Vec<Option<PartitionState>>,
     slot_of: HashMap<Partition, usize>,
-    /// What is being given up.
+    /// Revocations and shutdowns in progress.
     revocations: Vec<Revocation>,
-    /// Of the last assignment.
+    /// Epoch of the last assignment.
     epoch: u64,
-    /// Of the last record without a lane of its own.
+    /// Number of the last lane that was made for a single record.
     single_lanes: u64,
     counts: ConsumerCounts,
-    /// StopReason it is to end, once it is.
+    /// Reason to stop, once the consumer stops.
     ending: Option<StopReason>,
-    /// Until when what runs is awaited, once it is to end.
+    /// Shutdown deadline: running attempts are awaited until then. Set once the consumer stops.
     stop_by: Option<Instant>,
-    /// There is no use in waiting for it.
+    /// The source has failed while the consumer stops: its answers are not awaited.
     source_is_dead: bool,
-    /// Completion many attempts were not awaited at the end.
+    /// Attempts that were still running when their partition was released during shutdown.
     abandoned: usize,
-    /// What attempts may still run of that were not awaited before.
+    /// Assignments that were fenced before shutdown while attempts were running.
     unawaited: Vec<Arc<Assignment>>,
     stopped: Vec<StoppedKey>,
-    /// Where commits have what handlers made with them: whether something is in the transaction whose record is
-    /// not done here, so that it must not be committed.
+    /// The open transaction has output of a record that is not complete here, so it must be
+    /// aborted. Used by transactional sources only.
     tainted: bool,
-    /// The transaction is being given up: until the source says that it was, there is none to be cut.
+    /// An abort was requested. No commit begins before [`SourceEvent::Aborted`].
     aborting: bool,
-    /// Before that no transaction is cut again that could not be.
+    /// Earliest time to try `begin_commit` again.
     begin_commit_after: Instant,
     polled_at: Instant,
     events: Vec<SourceEvent>,
-    /// Empty but while it is read.
+    /// Scratch buffer for events from the mailbox; empty between reads.
     worker_events: Vec<WorkerEvent>,
-    /// Empty but while records are taken on.
+    /// Scratch buffer for admitted records; empty between calls of `admit`.
     batch: Vec<(LaneId, InFlight)>,
 }
 
@@ -129,7 +132,7 @@ impl Coordinator {
         }
     }
 
-    /// Runs until the consumer ends.
+    /// Runs the coordinator until the consumer has stopped.
     pub(super) fn run(mut self) -> ShutdownReport {
         loop {
             self.read_events();
@@ -153,7 +156,7 @@ impl Coordinator {
         }
         let still_running: usize = self.unawaited.iter().map(|unawaited| unawaited.running()).sum();
         ShutdownReport {
-            reason: self.ending.expect("that is why it leaves"),
+            reason: self.ending.expect("a reason is set before the loop ends"),
             counts: self.counts,
             abandoned: self.abandoned + still_running,
             stopped: self.stopped,
@@ -166,7 +169,7 @@ impl Coordinator {
 
     fn emit(&self, event: &ConsumerEvent) {
         if let Some(hook) = &self.config.on_event {
-            // What listens is not part of this: it cannot stop it.
+            // A panic in the user's callback must not stop the coordinator.
             let _ = catch_unwind(AssertUnwindSafe(|| hook(event)));
         }
     }
@@ -187,7 +190,7 @@ impl Coordinator {
                 WorkerEvent::Failed(failed) => self.failed(*failed),
                 WorkerEvent::Stop(within) => self.stop(StopReason::Asked, within),
                 WorkerEvent::Status(reply) => {
-                    // Who no longer waits doesn't want to know.
+                    // The receiver is gone if the caller's timeout has passed.
                     let _ = reply.send(self.status());
                 }
             }
@@ -195,7 +198,7 @@ impl Coordinator {
         self.worker_events = worker_events;
     }
 
-    /// The partition, if this stretch of owning it still counts.
+    /// Returns the state of the partition if the epoch is its current one and is not fenced.
     fn current(&mut self, slot: usize, epoch: u64) -> Option<&mut PartitionState> {
         let state = self.slots[slot].as_mut()?;
         (state.assignment.epoch == epoch && !state.assignment.is_fenced()).then_some(state)
@@ -248,7 +251,7 @@ impl Coordinator {
         }
     }
 
-    /// Begins to end, or hurries up.
+    /// Starts the shutdown, or brings its deadline forward.
     fn stop(&mut self, why: StopReason, within: Duration) {
         let by = Instant::now() + within;
         self.ending.get_or_insert(why);
@@ -278,7 +281,8 @@ impl Coordinator {
         });
     }
 
-    /// Takes on what push_records, as far as there is limits, and hands it to the pool.
+    /// Admits buffered records within the limits and sends them to the pool; pauses partitions that
+    /// are full and resumes those that have room again.
     fn admit(&mut self) {
         let now = Instant::now();
         let CoordinatorConfig { order, unkeyed, limits, .. } = &self.config;
@@ -303,10 +307,10 @@ impl Coordinator {
             }
         }
         if !batch.is_empty() {
-            // The pool has limits for all that the partitions have, and is open while this runs.
+            // The pool has capacity for all partitions together and is open while this thread runs.
             self.pool
                 .send_many(batch.drain(..))
-                .expect("only the end of this thread closes the pool");
+                .expect("the pool is closed only after this thread has ended");
         }
         for (in_flight, why) in reject {
             self.shared.reject(in_flight, why);
@@ -320,7 +324,8 @@ impl Coordinator {
         }
         let CoordinatorConfig { commit_every, commit_after, .. } = self.config;
         let mut commits = Vec::new();
-        // Those that are wanted back as well: until what runs has completed, another failure would repeat what is done.
+        // Includes partitions in revocation: if another failure follows before their running
+        // attempts end, completed records would be repeated.
         for state in self.slots.iter_mut().flatten() {
             let due = state.commit_due_at(commit_every, commit_after);
             if due.is_some_and(|due| due <= now)
@@ -334,9 +339,8 @@ impl Coordinator {
         }
     }
 
-    /// Commits the progress of all partitions with what was made of their records: all that is in the
-    /// transaction, and nothing that is not, is done by what is committed with it. If that cannot be so, it is
-    /// given up.
+    /// Commits the progress of all partitions together with the output in the transaction. Aborts
+    /// the transaction if it has output of a record that is not complete.
     fn commit_transaction(&mut self, now: Instant) {
         if self.next_transaction().is_none_or(|due| now < due) {
             return;
@@ -345,7 +349,8 @@ impl Coordinator {
             self.begin_commit_after = now + BEGIN_COMMIT_RETRY_INTERVAL;
             return;
         }
-        // Those whose output is in it have reported before.
+        // Records whose output is in the transaction were reported before `begin_commit` returned,
+        // so their events are in the mailbox.
         self.read_events();
         if self.tainted {
             self.aborting = true;
@@ -360,8 +365,8 @@ impl Coordinator {
         self.source.commit(commits);
     }
 
-    /// When progress is stored next, if nothing happens before. What waits for the answer to another commit has
-    /// no such time, for the answer is an event.
+    /// Returns the time of the next commit. Returns `None` if every commit waits for the answer to
+    /// an earlier one: that answer is an event of the source.
     fn next_commit(&self) -> Option<Instant> {
         if self.source.is_transactional() {
             return self.next_transaction();
@@ -369,7 +374,7 @@ impl Coordinator {
         self.partitions().filter_map(|state| self.commit_due_at(state)).min()
     }
 
-    /// The same where all of it is stored together.
+    /// Returns the time of the next commit of a transactional source.
     fn next_transaction(&self) -> Option<Instant> {
         if self.aborting || self.partitions().any(PartitionState::is_committing) {
             return None;
@@ -390,7 +395,7 @@ impl Coordinator {
         state.commit_due_at(self.config.commit_every, self.config.commit_after)
     }
 
-    /// Ends when nothing more can push_records or end.
+    /// Stops the consumer if no partition can make progress any more.
     fn stop_if_finished(&mut self) {
         let limits = self.config.limits;
         let is_left = self.partitions().next().is_none()
@@ -400,7 +405,7 @@ impl Coordinator {
         }
     }
 
-    /// Brings what is being given up a step further.
+    /// Advances each revocation by the steps that are possible now.
     fn advance_revocations(&mut self) {
         for mut revocation in std::mem::take(&mut self.revocations) {
             if !self.advance(&mut revocation) {
@@ -409,6 +414,7 @@ impl Coordinator {
         }
     }
 
+    /// Advances a revocation and returns whether it is finished.
     fn advance(&mut self, revocation: &mut Revocation) -> bool {
         let now = Instant::now();
         if let RevocationStage::Awaiting { deadline } = revocation.stage {
@@ -432,8 +438,7 @@ impl Coordinator {
         true
     }
 
-    /// Until when the last commit of a partition is awaited. If all is to end, some of the time for that is left for
-    /// revocation.
+    /// Returns the deadline of the last commit. During shutdown it leaves time to close the source.
     fn last_commit_until(&self, now: Instant) -> Instant {
         let longest = now + LAST_COMMIT_TIMEOUT;
         let Some(by) = self.stop_by else { return longest };
@@ -441,18 +446,19 @@ impl Coordinator {
         before.max(now + MIN_LAST_COMMIT_TIMEOUT).min(longest)
     }
 
-    /// What is left of these partitions.
+    /// Returns the partitions of a revocation that are still assigned.
     fn of<'a>(&'a self, revocation: &'a Revocation) -> impl Iterator<Item = &'a PartitionState> {
         revocation.slots.iter().filter_map(|slot| self.slots[*slot].as_ref())
     }
 
-    /// Until when what runs of these is awaited; none if nothing does.
+    /// Returns the deadline for the running attempts of a revocation, or `None` if no attempt is
+    /// running.
     fn wait_deadline(&self, revocation: &Revocation, deadline: Instant) -> Option<Instant> {
         let runs = self.of(revocation).any(|state| state.assignment.running() > 0);
         runs.then(|| self.stop_by.map_or(deadline, |by| by.min(deadline)))
     }
 
-    /// When these get a step further, if nothing happens before.
+    /// Returns the time of the next step of a revocation.
     fn next_step(&self, revocation: &Revocation, now: Instant) -> Instant {
         match revocation.stage {
             RevocationStage::Awaiting { deadline } => {
@@ -463,7 +469,7 @@ impl Coordinator {
             {
                 now
             }
-            // The cut has its own time.
+            // A transactional commit is scheduled by `next_transaction`.
             RevocationStage::Committing { deadline } if self.source.is_transactional() => deadline,
             RevocationStage::Committing { deadline } => self
                 .of(revocation)
@@ -472,13 +478,15 @@ impl Coordinator {
         }
     }
 
-    /// From now on nothing of these counts.
+    /// Fences these partitions: later answers of their attempts are ignored.
     fn fence(&mut self, slots: &[usize]) {
-        // Those who completed have reported before.
+        // Attempts that ended before the fence have put their events into the mailbox
+        // (`assignment.rs`).
         self.read_events();
         let now = Instant::now();
         for slot in slots {
-            // One that is wanted back while all stops is among those who finish twice.
+            // A partition that is revoked during shutdown is in two revocations; the second finds
+            // it fenced.
             let Some(state) =
                 self.slots[*slot].as_ref().filter(|state| !state.assignment.is_fenced())
             else {
@@ -506,7 +514,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether their last progress is stored; sees to it that it becomes so.
+    /// Commits the last progress of these partitions if necessary, and returns whether nothing is
+    /// left to commit.
     fn is_committed(&mut self, slots: &[usize], now: Instant) -> bool {
         let together = self.source.is_transactional();
         let mut commits = Vec::new();
@@ -527,11 +536,12 @@ impl Coordinator {
     fn drop_partition(&mut self, slot: usize) {
         let state = self.slots[slot].take();
         self.tainted |= state.as_ref().is_some_and(PartitionState::has_uncommitted);
-        // Its turns go with it: who is behind them finds the gate closed.
+        // Dropping the guards lets the next records of their keys start; these find the assignment
+        // closed.
         drop(state);
     }
 
-    /// Waits for the source, for the ends of attempts, or for both.
+    /// Waits for the source, the mailbox, or both.
     fn wait(&mut self) {
         let now = Instant::now();
         let timeout = self.next_due(now).saturating_duration_since(now).min(MAX_POLL_TIMEOUT);
@@ -556,7 +566,8 @@ impl Coordinator {
         self.handle_worker_events();
     }
 
-    /// Whether the end of an attempt makes limits that is wanted, makes a commit due, or is the last one.
+    /// Returns whether the end of an attempt can free room, make a commit due, or finish a
+    /// revocation.
     fn waits_for_workers(&self) -> bool {
         let wanted = |state: &PartitionState| {
             let waits = state.has_buffered() || state.paused.is_some() || state.exhausted;
@@ -565,11 +576,12 @@ impl Coordinator {
         self.revocations.iter().any(Revocation::is_awaiting) || self.partitions().any(wanted)
     }
 
-    /// Whether the source has something to say that matters. One that is dead has not, and would not wait.
+    /// Returns whether an event of the source is awaited. A failed source sends none and does not
+    /// block.
     fn waits_for_source(&self) -> bool {
         let takes = |state: &PartitionState| {
             let more = state.paused.is_none() && !state.exhausted && !state.closing;
-            // What push_records of a commit is an event, and the next one waits for it.
+            // The answer to a commit is an event, and the next commit waits for it.
             more || state.is_committing()
         };
         let wanted = self.revocations.iter().any(Revocation::waits_for_source)
@@ -578,8 +590,8 @@ impl Coordinator {
         wanted && !self.source_is_dead
     }
 
-    /// When there is something to do even if nothing happens. If that is now, the next round does it: what waits
-    /// for an answer, or for the end of a pause, is not due, or the rounds would follow one another in vain.
+    /// Returns the time of the next step. A step that is due is always taken in the next round;
+    /// steps that wait for an answer or a pause are not due. Otherwise the loop would spin.
     fn next_due(&self, now: Instant) -> Instant {
         let steps = self.revocations.iter().map(|revocation| self.next_step(revocation, now));
         steps.chain(self.next_commit()).min().unwrap_or(now + MAX_POLL_TIMEOUT)
@@ -594,7 +606,7 @@ impl Coordinator {
         }
     }
 
-    /// What can still be stored is stored.
+    /// Stops the consumer, or, if it is stopping already, gives up on the source.
     fn source_failed(&mut self, error: SourceError) {
         if self.ending.is_none() {
             self.stop(StopReason::Source(error), self.config.shutdown_timeout);
@@ -638,7 +650,7 @@ impl Coordinator {
         self.events = events;
     }
 
-    /// Does something with a partition, if it is ours.
+    /// Applies a function to a partition if it is assigned.
     fn with(&mut self, partition: &Partition, act: impl FnOnce(&mut PartitionState)) {
         let slot = self.slot_of.get(partition).copied();
         if let Some(state) = slot.and_then(|slot| self.slots[slot].as_mut()) {
@@ -656,7 +668,8 @@ impl Coordinator {
             self.slots.len() - 1
         });
         if self.slots[slot].is_some() {
-            // It was never said to be lost, but what is to be done is what was said last.
+            // The source has not reported the loss of the earlier assignment; the newer event
+            // counts.
             self.lost(std::slice::from_ref(partition));
         }
         self.epoch += 1;
@@ -680,7 +693,8 @@ impl Coordinator {
 
     fn revoked(&mut self, partitions: Vec<Partition>) {
         let slots = partitions.iter().filter_map(|partition| self.slot_of.get(partition).copied());
-        // Those that are revocation already are awaited for this as well: only then are they released.
+        // Partitions that are already in revocation are included: they are released only when both
+        // have finished.
         let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
         self.start_revocation(slots, Instant::now() + self.config.shutdown_timeout, partitions);
     }

@@ -1,6 +1,6 @@
-//! The one thread that writes dead letters. A record is done when its letter is acknowledged, and not
-//! before: while nobody takes the letter, the record keeps its key, and the letter is tried again. Others
-//! do not wait for that.
+//! Thread that writes dead letters. A record is complete when its dead letter is acknowledged. If
+//! the write is refused, the record keeps its key and the write is retried; other records do not
+//! wait.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,10 +15,10 @@ use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent}
 use crate::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 use crate::retry::Backoff;
 
-/// Completion many letters are written at a time at most.
+/// Maximum number of dead letters per write.
 const MAX_LETTERS_PER_WRITE: usize = 256;
 
-/// The waits between attempts to write: there is no last one.
+/// Backoff between writes after a refusal. Retries are unlimited.
 const RETRY_BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(200),
     factor: 2,
@@ -36,39 +36,40 @@ pub(super) struct DeadLetterRequest {
     pub(super) failed_at: SystemTime,
 }
 
-/// Records whose letters are to be written.
+/// Records whose dead letters are to be written.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetterQueue {
     state: Mutex<DeadLetterQueueState>,
-    /// Notified when one has come, or it is stopped.
+    /// Notified when a request is added, an assignment is fenced, or the queue is stopped.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct DeadLetterQueueState {
     requests: VecDeque<DeadLetterRequest>,
-    /// Some of those that were taken out may have been given up since.
+    /// Assignments of requests that the writer holds may have been fenced.
     fenced: bool,
     stopped: bool,
 }
 
-/// Those whose letters were not taken.
+/// Requests whose dead letters were refused.
 #[derive(Debug, Default)]
 struct RefusedLetters {
     requests: Vec<DeadLetterRequest>,
-    /// Completion often in a row some were not.
+    /// Number of consecutive refusals.
     attempts: u32,
-    /// When they are tried again, if there are any.
+    /// Time of the next retry, if there are requests.
     due: Option<Instant>,
 }
 
 impl DeadLetterQueue {
-    /// No section unwinds.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, DeadLetterQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a record into the requests. One that comes after the stop is dropped: it is not done.
+    /// Adds a request. After [`stop`](Self::stop) the request is dropped, and its record stays
+    /// incomplete.
     pub(super) fn push(&self, request: DeadLetterRequest) {
         let mut state = self.state();
         if state.stopped {
@@ -80,7 +81,7 @@ impl DeadLetterQueue {
         self.changed.notify_one();
     }
 
-    /// Ends [`run`](Self::run) after the letter that is being written.
+    /// Ends [`run`](Self::run) after the write in progress.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;
@@ -90,13 +91,13 @@ impl DeadLetterQueue {
         drop(requests);
     }
 
-    /// Partitions have been fenced: whatever is kept of them is let go.
+    /// Makes the writer drop requests of fenced assignments.
     pub(super) fn purge_fenced(&self) {
         self.state().fenced = true;
         self.changed.notify_one();
     }
 
-    /// Writes letters until it is stopped.
+    /// Writes dead letters until the queue is stopped.
     pub(super) fn run(shared: &ConsumerShared, letters: &mut dyn DeadLetters) {
         let mut refused = RefusedLetters::default();
         while let Some(came) = shared.dead_letters.next(refused.due) {
@@ -104,7 +105,7 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Waits until some have come, some were given up, or others are due; none once it is stopped.
+    /// Waits for requests, a fence, or the time of the next retry. Returns `None` once stopped.
     fn next(&self, due: Option<Instant>) -> Option<Vec<DeadLetterRequest>> {
         let mut state = self.state();
         loop {
@@ -142,7 +143,7 @@ impl RefusedLetters {
         }
     }
 
-    /// Takes out all, if it is time for them.
+    /// Takes all requests if their retry is due.
     fn take_due(&mut self) -> Vec<DeadLetterRequest> {
         if self.due.is_none_or(|due| due > Instant::now()) {
             return Vec::new();
@@ -153,7 +154,7 @@ impl RefusedLetters {
 }
 
 impl ConsumerShared {
-    /// Writes the letters of those who came, and of those who are due.
+    /// Writes new requests and those whose retry is due.
     fn write_due(
         &self,
         came: Vec<DeadLetterRequest>,
@@ -169,8 +170,8 @@ impl ConsumerShared {
         }
     }
 
-    /// MixedBatches, or, if they are not taken, one by one, so that one that nobody takes keeps no other back. Returns
-    /// those that were not.
+    /// Writes all requests together. If that is refused, writes them one by one, so that one bad
+    /// letter does not hold up the others. Returns the refused requests.
     fn write_all(
         &self,
         requests: Vec<DeadLetterRequest>,
@@ -203,7 +204,7 @@ impl ConsumerShared {
         left
     }
 
-    /// Those whose partition is still ours, or may be.
+    /// Drops the requests of fenced assignments and returns the others.
     fn without_fenced(&self, requests: Vec<DeadLetterRequest>) -> Vec<DeadLetterRequest> {
         let (gone, left): (Vec<_>, _) = requests
             .into_iter()
@@ -216,7 +217,7 @@ impl ConsumerShared {
     }
 
     fn written(&self, request: DeadLetterRequest) {
-        self.ended(request.in_flight, request.running, Completion::DeadLettered);
+        self.complete(request.in_flight, request.running, Completion::DeadLettered);
     }
 
     fn refused(
@@ -254,5 +255,5 @@ fn write(
     };
     let written: Vec<_> = requests.iter().map(letter).collect();
     catch_unwind(AssertUnwindSafe(|| letters.write(&written)))
-        .unwrap_or_else(|_| Err(DeadLetterError::new("the dead letters have panicked")))
+        .unwrap_or_else(|_| Err(DeadLetterError::new("the dead-letter sink has panicked")))
 }

@@ -1,3 +1,5 @@
+//! Events of a consumer for its operator, and their texts.
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -5,56 +7,56 @@ use super::failure::Failure;
 use crate::source::CommitError;
 use crate::{Partition, Position};
 
-/// Something that a person may want to know of a running consumer.
+/// An event of a running consumer that an operator may want to see.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConsumerEvent {
-    /// From the source.
+    /// Notice from the source.
     Source(String),
-    /// A partition is ours from now on.
+    /// A partition was assigned to this consumer.
     Assigned(Partition),
-    /// A partition is no longer ours.
+    /// A partition was released.
     Released {
-        /// Which.
+        /// The partition.
         partition: Partition,
-        /// Completion many attempts were not awaited. What they do may be done again by others.
+        /// Number of attempts still running. Their records may be handled again by another member.
         running: usize,
     },
     /// An attempt has failed.
     Failed {
-        /// The record's partition.
+        /// Partition of the record.
         partition: Partition,
-        /// Its place there.
+        /// Position of the record.
         position: Position,
-        /// The attempt's number; 0 if the record was reject for any.
+        /// Number of the attempt; 0 if the record was rejected without an attempt.
         attempt: u32,
-        /// StopReason.
+        /// Cause.
         failure: Arc<Failure>,
-        /// What follows.
+        /// Action that follows.
         then: AfterFailure,
     },
-    /// Progress was not stored.
+    /// A commit has failed.
     NotCommitted {
-        /// Whose.
+        /// Partition whose progress was not committed.
         partition: Partition,
-        /// StopReason.
+        /// Cause.
         error: CommitError,
     },
 }
 
-/// What follows a failed attempt.
+/// Action after a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterFailure {
-    /// Another one, later.
+    /// Another attempt, later.
     Retry,
-    /// The record counts as done.
+    /// The record is skipped and counts as complete.
     Skip,
     /// The record goes to the dead letters.
     DeadLetter,
-    /// The dead letters did not take it; that is tried again.
+    /// The dead letter was refused, for this reason; the write is retried.
     DeadLetterRefused(String),
-    /// Its key stops.
+    /// The record's key stops.
     StopKey,
     /// The consumer stops.
     Stop,
@@ -64,19 +66,19 @@ impl fmt::Display for ConsumerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConsumerEvent::Source(text) => f.write_str(text),
-            ConsumerEvent::Assigned(partition) => write!(f, "{partition} is ours"),
+            ConsumerEvent::Assigned(partition) => write!(f, "{partition} assigned"),
             ConsumerEvent::Released { partition, running: 0 } => {
-                write!(f, "{partition} is given up")
+                write!(f, "{partition} released")
             }
             ConsumerEvent::Released { partition, running } => write!(
                 f,
-                "{partition} is given up while {running} attempts run, whose records come again"
+                "{partition} released while {running} attempts are running; their records are handled again"
             ),
             ConsumerEvent::Failed { partition, position, attempt, failure, then } => {
                 write!(f, "{partition} at {position}, attempt {attempt}: {failure}; {then}")
             }
             ConsumerEvent::NotCommitted { partition, error } => {
-                write!(f, "the progress of {partition} is not stored: {error}")
+                write!(f, "the progress of {partition} was not committed: {error}")
             }
         }
     }
@@ -85,14 +87,14 @@ impl fmt::Display for ConsumerEvent {
 impl fmt::Display for AfterFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AfterFailure::Retry => f.write_str("it is tried again"),
-            AfterFailure::Skip => f.write_str("it is skipped"),
-            AfterFailure::DeadLetter => f.write_str("it goes to the dead letters"),
+            AfterFailure::Retry => f.write_str("retrying"),
+            AfterFailure::Skip => f.write_str("skipped"),
+            AfterFailure::DeadLetter => f.write_str("sent to dead letters"),
             AfterFailure::DeadLetterRefused(why) => {
-                write!(f, "the dead letters did not take it: {why}")
+                write!(f, "dead letter refused: {why}; retrying")
             }
-            AfterFailure::StopKey => f.write_str("its key stops"),
-            AfterFailure::Stop => f.write_str("everything stops"),
+            AfterFailure::StopKey => f.write_str("its key is stopped"),
+            AfterFailure::Stop => f.write_str("the consumer stops"),
         }
     }
 }

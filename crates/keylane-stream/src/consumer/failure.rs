@@ -1,25 +1,28 @@
+//! Causes of failed attempts.
+
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// StopReason an attempt failed.
+/// Cause of a failed attempt.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The handler said so. What it said can be had with
-    /// [`downcast_ref`](Failure::downcast_ref).
+    /// The handler returned an error; see [`downcast_ref`](Failure::downcast_ref).
     Error(Arc<dyn Error + Send + Sync>),
-    /// The handler has panicked: its message, if it was text.
+    /// The handler panicked, with this message if the payload was text.
     Panicked(String),
-    /// The handler's [`Ack`](super::Ack) was dropped without an answer, or its runtime has ended.
+    /// The handler's [`Ack`](super::Ack) was dropped without an answer, or its runtime has shut
+    /// down.
     Abandoned,
-    /// The record has no key, and those are [rejected](super::UnkeyedPolicy::Reject). No attempt was made.
+    /// The record has no key, and the consumer [rejects](super::UnkeyedPolicy::Reject) such
+    /// records. No attempt was made.
     NoKey,
 }
 
 impl Failure {
-    /// The handler's error, if it is one of this type.
+    /// Returns the handler's error if it has this type.
     #[must_use]
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         match self {
@@ -40,13 +43,13 @@ impl fmt::Display for Failure {
         match self {
             Failure::Error(error) => write_chain(f, &**error),
             Failure::Panicked(message) => write!(f, "the handler panicked: {message}"),
-            Failure::Abandoned => f.write_str("the attempt was given up without an answer"),
+            Failure::Abandoned => f.write_str("the attempt ended without an answer"),
             Failure::NoKey => f.write_str("the record has no key"),
         }
     }
 }
 
-/// An error with all its causes, as a person wants to read it.
+/// Writes an error and the chain of its causes.
 fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
     write!(f, "{error}")?;
     let mut cause = error.source();

@@ -1,3 +1,6 @@
+//! Decision after a failed attempt: a retry policy, and the user's function that classifies
+//! failures for it.
+
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,15 +10,15 @@ use std::time::Instant;
 use super::failure::Failure;
 use crate::retry::{Attempts, OnExhausted, RetryDecision, RetryPolicy};
 
-/// What is done about failures: a policy, and what sorts failures into its classes.
+/// Retry policy with a classifier.
 pub(super) struct FailurePolicy {
     policy: Box<dyn ErasedPolicy>,
-    /// ConsumerCounts the random numbers.
+    /// Number of random values drawn; each is hashed with the seed.
     drawn: AtomicU64,
     seed: foldhash::quality::RandomState,
 }
 
-/// A policy whose classes only it knows.
+/// A policy whose class type is erased.
 trait ErasedPolicy: Send + Sync {
     fn failed(
         &self,
@@ -73,27 +76,27 @@ impl FailurePolicy {
         }
     }
 
-    /// Notes that an attempt has failed, and decides what is next.
+    /// Records a failed attempt and decides on the next step.
     pub(super) fn failed(
         &self,
         attempts: &mut Attempts,
         failure: &Failure,
         now: Instant,
     ) -> RetryDecision {
-        // Nobody must be kept from guessing it: it only spreads attempts.
+        // Predictable values are fine: they only spread retries.
         let random = || self.seed.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed));
         let next = || self.policy.failed(attempts, failure, now, &random);
-        // The user's function has panicked: nobody can say what to do, so nothing is lost.
+        // The user's classifier has panicked, so no class is known. Stopping loses no record.
         catch_unwind(AssertUnwindSafe(next)).unwrap_or(RetryDecision::Exhausted(OnExhausted::Stop))
     }
 
-    /// What is done after the last attempt.
+    /// Returns the action after the last attempt.
     pub(super) fn on_exhausted(&self, failure: &Failure) -> OnExhausted {
         catch_unwind(AssertUnwindSafe(|| self.policy.on_exhausted(failure)))
             .unwrap_or(OnExhausted::Stop)
     }
 
-    /// Whether any rule asks for dead letters.
+    /// Returns whether any rule uses dead letters.
     pub(super) fn uses_dead_letters(&self) -> bool {
         self.policy.uses_dead_letters()
     }

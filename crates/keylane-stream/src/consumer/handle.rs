@@ -1,3 +1,5 @@
+//! A running consumer: status, shutdown, and the report of its end.
+
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::mpsc;
@@ -13,85 +15,87 @@ use super::worker_event::WorkerEvent;
 use crate::source::{Source, SourceError};
 use crate::{Partition, Position};
 
-/// Handles the records of a source: in parallel across keys, in order within one, none lost.
+/// A running consumer: handles the records of a source in parallel across keys, in order within a
+/// key, without loss.
 ///
-/// See the [module](super) for what it promises. Dropped, it stops as by [`stop`](Self::stop) with no
-/// time at all, and waits for that.
+/// The [module](super) documents the guarantees. Dropping it stops it like [`stop`](Self::stop)
+/// with a timeout of zero, and waits for the end.
 #[must_use = "dropping a consumer stops it"]
 pub struct Consumer {
     handle: ConsumerHandle,
-    /// Until it is joined.
+    /// Coordinator thread, until it is joined.
     coordinator: Option<JoinHandle<ShutdownReport>>,
 }
 
-/// Watches a consumer and can stop it, from anywhere. Cheap to clone.
+/// Handle for the status and the shutdown of a consumer, usable from any thread. Cheap to clone.
 #[derive(Clone)]
 pub struct ConsumerHandle(Weak<ConsumerShared>);
 
-/// Completion a consumer ended.
+/// Report of a consumer's end.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// StopReason.
+    /// Reason of the end.
     pub reason: StopReason,
-    /// What it has done.
+    /// Counts over the consumer's life.
     pub counts: ConsumerCounts,
-    /// Completion many attempts ran when it ended and were not awaited: their records are not done, and come
-    /// again.
+    /// Number of attempts that were still running at the deadline. Their records are incomplete and
+    /// will be delivered again.
     pub abandoned: usize,
-    /// The records with which keys had stopped.
+    /// Keys that had stopped.
     pub stopped: Vec<StoppedKey>,
 }
 
-/// A record with which a key has stopped. It is not done, nor is what is behind it.
+/// A stopped key: the record that stopped it. Neither this record nor those behind it are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoppedKey {
-    /// Where it is.
+    /// Partition of the record.
     pub partition: Partition,
-    /// Which it is, and why.
+    /// The record and its failure.
     pub record: PendingRecord,
 }
 
-/// StopReason a consumer ended.
+/// Reason of a consumer's end.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// Somebody has asked for it.
+    /// A handle or the owner has stopped it.
     Asked,
-    /// All partitions have [ended](crate::source::SourceEvent::Exhausted), and all that could be done is done.
+    /// All partitions are [exhausted](crate::source::SourceEvent::Exhausted), and no record can
+    /// make progress any more.
     Exhausted,
-    /// A record's last attempt has failed, and the policy says that everything stops.
+    /// A record's last attempt has failed, and the policy stops the consumer.
     Failed {
-        /// The record's partition.
+        /// Partition of the record.
         partition: Partition,
-        /// Its place there. It is not done.
+        /// Position of the record, which is incomplete.
         position: Position,
-        /// What the attempt failed of.
+        /// Cause.
         failure: Arc<Failure>,
     },
-    /// The source could not go on.
+    /// The source has failed.
     Source(SourceError),
 }
 
-/// StopReason a consumer was not started.
+/// Error of a consumer that did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A rule sends records to the dead dead_letter_sink.
+    /// A rule uses dead letters, and no destination is set.
     #[error(
         "a rule sends records to dead letters, and no dead-letter sink is set; add one with `Builder::dead_letters`"
     )]
     NoDeadLetters,
-    /// The pool was refused.
+    /// The pool has refused its settings.
     #[error(transparent)]
     Pool(#[from] keylane::BuildError),
-    /// The operating system gives no thread.
+    /// The operating system did not start a thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
 
 impl Consumer {
-    /// Starts to build a consumer of this source.
+    /// Returns a builder of a consumer of `source`.
     pub fn builder(source: impl Source + 'static) -> Builder {
         Builder::new(Box::new(source))
     }
@@ -103,7 +107,7 @@ impl Consumer {
         Consumer { handle: ConsumerHandle(Arc::downgrade(&shared)), coordinator: Some(coordinator) }
     }
 
-    /// Waits until it ends by itself, or is stopped by a [`ConsumerHandle`].
+    /// Waits until the consumer ends by itself, or is stopped by a [`ConsumerHandle`].
     ///
     /// # Panics
     /// If the source has panicked.
@@ -111,10 +115,10 @@ impl Consumer {
         self.join()
     }
 
-    /// Stops it: what runs has so long to end, what does not run is left for the next time, and all that
-    /// was done is stored.
+    /// Stops the consumer: running attempts have `within` to end, waiting records are left for the
+    /// next start, and progress is committed.
     ///
-    /// Within that time and some seconds for the last commit it has ended, whatever happens.
+    /// Returns after `within` and a few seconds for the last commit at the latest.
     ///
     /// # Panics
     /// If the source has panicked.
@@ -123,44 +127,45 @@ impl Consumer {
         self.join()
     }
 
-    /// Something to watch and stop it with.
+    /// Returns a handle for status and shutdown.
     #[must_use]
     pub fn handle(&self) -> ConsumerHandle {
         self.handle.clone()
     }
 
-    /// Completion it stands.
+    /// Returns the status; see [`ConsumerHandle::status`].
     #[must_use]
     pub fn status(&self) -> Option<ConsumerStatus> {
         self.handle.status(Duration::from_secs(1))
     }
 
-    /// Whether it has ended.
+    /// Returns whether the consumer has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.coordinator.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     fn join(&mut self) -> ShutdownReport {
-        let coordinator = self.coordinator.take().expect("it is joined once");
+        let coordinator = self.coordinator.take().expect("the coordinator is joined once");
         coordinator.join().unwrap_or_else(|payload| resume_unwind(payload))
     }
 }
 
 impl ConsumerHandle {
-    /// Asks it to end; see [`Consumer::stop`]. If it is about to, it has no longer than so.
+    /// Stops the consumer like [`Consumer::stop`], without waiting. A shutdown in progress can only
+    /// become faster.
     pub fn stop(&self, within: Duration) {
         if let Some(shared) = self.0.upgrade() {
-            shared.mailbox.demand(WorkerEvent::Stop(within));
+            shared.mailbox.push_and_wake(WorkerEvent::Stop(within));
         }
     }
 
-    /// Completion it stands; none if it has ended, or does not answer within this time, which means that its
-    /// source hangs.
+    /// Returns the status, or `None` if the consumer has ended or does not answer within this time
+    /// because its source blocks.
     #[must_use]
     pub fn status(&self, within: Duration) -> Option<ConsumerStatus> {
         let (reply, answer) = mpsc::channel();
-        self.0.upgrade()?.mailbox.demand(WorkerEvent::Status(reply));
+        self.0.upgrade()?.mailbox.push_and_wake(WorkerEvent::Status(reply));
         answer.recv_timeout(within).ok()
     }
 }
@@ -169,7 +174,7 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         if let Some(coordinator) = self.coordinator.take() {
             self.handle.stop(Duration::ZERO);
-            // Nobody wants to know how it ended.
+            // The report of a dropped consumer is not needed.
             let _ = coordinator.join();
         }
     }
@@ -178,8 +183,8 @@ impl Drop for Consumer {
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StopReason::Asked => f.write_str("it was asked to"),
-            StopReason::Exhausted => f.write_str("there is nothing left to do"),
+            StopReason::Asked => f.write_str("stopped on request"),
+            StopReason::Exhausted => f.write_str("all records are processed"),
             StopReason::Failed { partition, position, failure } => {
                 write!(f, "the record at {position} of {partition} failed: {failure}")
             }

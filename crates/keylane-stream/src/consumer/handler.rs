@@ -1,3 +1,6 @@
+//! Forms of handlers: functions, functions with output, functions that acknowledge later, and
+//! futures.
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -10,10 +13,10 @@ use super::outbox::Outbox;
 use super::shared::ConsumerShared;
 use crate::Record;
 
-/// What is done with a record that has its turn, on a worker. The turn ends when it returns, unless it is
-/// [kept](InFlight::keep).
+/// Handling of a record that has its turn, on a worker. The turn ends when the call returns, unless
+/// it is [kept](InFlight::keep).
 pub(super) trait RecordHandler: Send + Sync + 'static {
-    /// The work is done where it is called, and not only begun.
+    /// Whether the call blocks until the work is done.
     const BLOCKS: bool = false;
 
     fn handle_record(
@@ -55,7 +58,7 @@ where
     }
 }
 
-/// A function that has handled the record when what it returns is written.
+/// A function whose record is handled when its output is written.
 pub(super) struct SyncWithOutput<F> {
     pub(super) handler: F,
     pub(super) outbox: Outbox,
@@ -89,7 +92,7 @@ where
     }
 }
 
-/// A function that only begins; the answer comes when it comes.
+/// A function that starts the work; the acknowledgement follows later.
 pub(super) struct WithAck<F>(pub(super) F);
 
 impl<F> RecordHandler for WithAck<F>
@@ -106,7 +109,8 @@ where
         let Some(running) = in_flight.begin() else { return };
         in_flight.keep(turn);
         let attempt = in_flight.attempt();
-        // If it panics, the answer is given while it unwinds; the pool stops the panic.
+        // If it panics, unwinding drops the `Ack`, which fails the attempt; the pool catches the
+        // panic.
         (self.0)(attempt, Ack::new(shared.clone(), in_flight, running));
     }
 }
@@ -129,22 +133,22 @@ mod futures {
         Ack, Attempt, ConsumerShared, Failure, InFlight, LaneId, Outbox, Record, RecordHandler,
     };
 
-    /// A function that makes a future, which has handled the record when it is ready.
+    /// A function that returns a future; the record is handled when the future is ready.
     pub(crate) struct AsyncHandler<F, D> {
         handler: Arc<F>,
-        /// What answers when a future has ended well.
+        /// Acknowledges the record with the value of its future.
         on_ready: D,
         runtime: tokio::runtime::Handle,
-        /// A permit for each future that may run. First come, first served.
+        /// One permit per running future, first come, first served.
         permits: Arc<Semaphore>,
     }
 
-    /// What is done with what a future has returned, for the answer.
+    /// Use of a future's value, and the acknowledgement.
     pub(crate) trait OnReady<V>: Clone + Send + Sync + 'static {
         fn on_ready(&self, value: V, ack: Ack);
     }
 
-    /// Nothing is left to be done.
+    /// Acknowledges at once: there is no output.
     #[derive(Clone)]
     pub(crate) struct AckOnReady;
 
@@ -194,7 +198,7 @@ mod futures {
             self.runtime.spawn(async move {
                 let _permit = permits.acquire().await.expect("the semaphore is never closed");
                 let Some((attempt, ack)) = waiting.begin() else { return };
-                // The future, and all it has, is gone before the answer is given.
+                // The future and its captures are dropped before the answer.
                 match run(&*handler, attempt).await {
                     Ok(value) => on_ready.on_ready(value, ack),
                     Err(failure) => ack.answer(Err(failure)),
@@ -203,7 +207,7 @@ mod futures {
         }
     }
 
-    /// Makes the future and runs it; a panic of either is a failure.
+    /// Creates and runs the future. A panic in either is a failure.
     async fn run<F, T, V, E>(handler: &F, attempt: Attempt) -> Result<V, Failure>
     where
         F: Fn(Attempt) -> T,
@@ -220,7 +224,7 @@ mod futures {
         result.await
     }
 
-    /// A in_flight that waits for a permit. If its runtime ends before, that is a failed attempt.
+    /// A record that waits for a permit. If the runtime shuts down first, the attempt fails.
     struct QueuedFuture {
         shared: Arc<ConsumerShared>,
         in_flight: Option<InFlight>,

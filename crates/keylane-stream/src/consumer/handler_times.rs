@@ -1,31 +1,31 @@
-//! Completion long attempts took: a histogram that all workers write without a lock.
+//! Latency histogram of attempts, updated by all workers without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in milliseconds. What takes longer is in none.
+/// Upper bounds of the buckets, in milliseconds. Longer attempts are counted apart.
 const BOUNDS_MS: [u64; 14] =
     [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000];
 
-/// ConsumerCounts of attempts by how long they took.
+/// Counts of attempts by latency.
 #[derive(Debug, Default)]
 pub(super) struct TimeHistogram {
-    /// Attempts of each bucket alone.
+    /// Attempts per bucket, not cumulative.
     buckets: [AtomicU64; BOUNDS_MS.len()],
-    /// Attempts that took longer than the highest bound.
+    /// Attempts above the highest bound.
     above: AtomicU64,
     sum_micros: AtomicU64,
 }
 
-/// Completion long attempts took, from their start to their answer.
+/// Latency of attempts, from their start to their answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerTimes {
-    /// Number of attempts that were answered.
+    /// Number of answered attempts.
     pub count: u64,
-    /// Sum of their times.
+    /// Sum of their latencies.
     pub sum: Duration,
-    /// Upper bounds, ascending, each with the number of attempts that took no longer.
+    /// Upper bounds in ascending order, each with the cumulative number of attempts.
     pub buckets: Vec<(Duration, u64)>,
 }
 
@@ -37,7 +37,7 @@ impl TimeHistogram {
         self.sum_micros.fetch_add(micros, Relaxed);
     }
 
-    /// The counts so far. Those that are written meanwhile may be in one figure and not yet in another.
+    /// Returns the counts so far. Concurrent updates may be in one figure and not yet in another.
     pub(super) fn snapshot(&self) -> HandlerTimes {
         let mut count = 0;
         let buckets = BOUNDS_MS.iter().zip(&self.buckets).map(|(bound, bucket)| {

@@ -1,12 +1,12 @@
-//! Which records of a lane are handled together next: a plain state machine, which is told the time, and
-//! knows neither locks nor threads.
+//! Decides which records of a lane form the next batch: a plain state machine without locks or
+//! threads; the time is passed in.
 //!
-//! A lane with records is *lingering*, *ready* or *taken*. One that gets its first record lingers: it waits for
-//! company. It is ready as soon as it has a whole batch, or its first record has waited long enough. Whoever
-//! [takes](KeyBatcher::take) a batch has the lane, and nothing of it is given to anybody else, until it
-//! [lets go](KeyBatcher::release) of it; meanwhile records that come stand behind, and what was not handled is
-//! [put back](KeyBatcher::put_back) in front. So batches of a lane are handled one after another, each begins where
-//! the one before ended, and the records of a lane keep their order.
+//! A lane with records is *lingering*, *ready* or *taken*. With its first record a lane lingers. It
+//! becomes ready when it has a whole batch, or when its first record has waited for the linger
+//! time. The thread that [takes](KeyBatcher::take) a batch owns the lane until it
+//! [releases](KeyBatcher::release) it; meanwhile new records queue behind, and unhandled ones are
+//! [put back](KeyBatcher::put_back) in front. So the batches of a lane are handled one after
+//! another, each starts where the one before ended, and the records of a lane keep their order.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -16,26 +16,26 @@ use foldhash::fast::RandomState;
 
 use super::ordering::LaneId;
 
-/// The longest wait for company: longer ones end at no time that a clock can tell.
+/// Maximum linger time. A longer one could exceed the clock's range.
 const MAX_LINGER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[derive(Debug)]
 pub(super) struct KeyBatcher<T> {
-    /// Completion many records a batch has at max_records.
+    /// Maximum number of records in a batch, at least 1.
     max_records: usize,
-    /// Completion long a first record waits for others.
+    /// Linger time of a first record.
     linger: Duration,
-    /// The lanes that have records, or are taken.
+    /// Lanes that have records or are taken.
     lanes: HashMap<LaneId, KeyBuffer<T>, RandomState>,
-    /// Those that are ready, the longest so first.
+    /// Ready lanes, first ready first.
     ready: VecDeque<LaneId>,
-    /// Those that linger, by when that ends.
+    /// Lingering lanes by their deadline.
     lingering: BTreeMap<Deadline, LaneId>,
-    /// Completion many have begun to linger: of two with the same end the first is the first.
+    /// Number of deadlines so far; breaks ties in order of arrival.
     lingered: u64,
 }
 
-/// The end of a wait, and its number.
+/// End of a linger time, and its number.
 type Deadline = (Instant, u64);
 
 #[derive(Debug)]
@@ -46,31 +46,31 @@ struct KeyBuffer<T> {
 
 #[derive(Debug)]
 enum KeyBufferState {
-    /// Ready when that comes, or a batch is whole.
+    /// Ready at this deadline, or when a batch is full.
     Lingering(Deadline),
-    /// Taken when its turn comes.
+    /// In the queue of ready lanes.
     Ready,
-    /// Lingering, ready, or gone when it is let go of.
+    /// Owned by a thread.
     Taken,
 }
 
-/// A record that waits.
+/// A record that waits in its lane.
 #[derive(Debug)]
 pub(super) struct BufferedRecord<T> {
     pub(super) item: T,
-    /// When it came; none if it has waited enough.
+    /// Time of arrival. `None` if it has waited for a batch already.
     since: Option<Instant>,
-    /// It is a batch of its own.
+    /// Whether it is a batch of its own.
     alone: bool,
 }
 
 impl<T> BufferedRecord<T> {
-    /// It has waited, and goes into a batch again.
+    /// A record that has waited already and may share a batch.
     pub(super) fn again(item: T) -> Self {
         BufferedRecord { item, since: None, alone: false }
     }
 
-    /// It has waited, and is to be taken alone.
+    /// A record that has waited already and must be handled alone.
     pub(super) fn alone(item: T) -> Self {
         BufferedRecord { item, since: None, alone: true }
     }
@@ -88,17 +88,17 @@ impl<T> KeyBatcher<T> {
         }
     }
 
-    /// Puts a record behind the others of its lane.
+    /// Adds a record at the end of its lane.
     pub(super) fn push(&mut self, lane: LaneId, item: T, now: Instant) {
-        // Nobody else will ever come to a lane that is a record's own.
+        // No other record will join the lane of a single record.
         let since = (!matches!(lane, LaneId::Single { .. })).then_some(now);
-        let records = BufferedRecord { item, since, alone: false };
+        let record = BufferedRecord { item, since, alone: false };
         match self.lanes.entry(lane.clone()) {
-            Entry::Occupied(mut buffer) => buffer.get_mut().records.push_back(records),
+            Entry::Occupied(mut buffer) => buffer.get_mut().records.push_back(record),
             Entry::Vacant(place) => {
-                // Nobody has it; it is sorted in below.
+                // Not owned by a thread: `release` below sorts it in.
                 place.insert(KeyBuffer {
-                    records: VecDeque::from([records]),
+                    records: VecDeque::from([record]),
                     state: KeyBufferState::Taken,
                 });
                 return self.release(&lane, now);
@@ -118,27 +118,27 @@ impl<T> KeyBatcher<T> {
         }
     }
 
-    /// Puts records in front of a lane that is taken, in their order.
+    /// Puts records in front of a taken lane, in their order.
     pub(super) fn put_back(
         &mut self,
         lane: &LaneId,
         items: impl DoubleEndedIterator<Item = BufferedRecord<T>>,
     ) {
-        let buffer = self.lanes.get_mut(lane).expect("a lane that is taken is there");
+        let buffer = self.lanes.get_mut(lane).expect("a taken lane has a buffer");
         debug_assert!(
             matches!(buffer.state, KeyBufferState::Taken),
-            "records come back to who has them"
+            "only a taken lane gets records back"
         );
         items.rev().for_each(|item| buffer.records.push_front(item));
     }
 
-    /// Gives a lane back that was taken: what is first there may be taken by others.
+    /// Gives a taken lane back, so that its next batch may be taken.
     pub(super) fn release(&mut self, lane: &LaneId, now: Instant) {
-        // It is gone if all was.
+        // The lane is gone if all of its records were taken.
         let Some(buffer) = self.lanes.get_mut(lane) else { return };
         debug_assert!(
             matches!(buffer.state, KeyBufferState::Taken),
-            "only what is taken is let go of"
+            "only a taken lane is released"
         );
         let Some(first) = buffer.records.front() else {
             self.lanes.remove(lane);
@@ -160,7 +160,7 @@ impl<T> KeyBatcher<T> {
         }
     }
 
-    /// Takes the next batch that is ready, and its lane.
+    /// Takes the next ready batch and its lane.
     pub(super) fn take(&mut self, now: Instant) -> Option<(LaneId, Vec<T>)> {
         while let Some(first) = self.lingering.first_entry()
             && first.key().0 <= now
@@ -169,7 +169,7 @@ impl<T> KeyBatcher<T> {
             self.make_ready(&lane);
         }
         let lane = self.ready.pop_front()?;
-        let buffer = self.lanes.get_mut(&lane).expect("a lane that is ready is there");
+        let buffer = self.lanes.get_mut(&lane).expect("a ready lane has a buffer");
         buffer.state = KeyBufferState::Taken;
         let batch = buffer.take(self.max_records);
         Some((lane, batch))
@@ -179,7 +179,7 @@ impl<T> KeyBatcher<T> {
         !self.ready.is_empty()
     }
 
-    /// When the next lane gets ready by time.
+    /// Returns the next deadline of a lingering lane.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.lingering.first_key_value().map(|((due, _), _)| *due)
     }
@@ -187,13 +187,13 @@ impl<T> KeyBatcher<T> {
 
 impl<T> KeyBuffer<T> {
     fn take(&mut self, max_records: usize) -> Vec<T> {
-        let first_alone = self.records.iter().position(|records| records.alone);
+        let first_alone = self.records.iter().position(|record| record.alone);
         let count = match first_alone {
             Some(0) => 1,
             Some(index) => index.min(max_records),
             None => self.records.len().min(max_records),
         };
-        self.records.drain(..count).map(|records| records.item).collect()
+        self.records.drain(..count).map(|record| record.item).collect()
     }
 }
 
@@ -221,11 +221,11 @@ mod tests {
         assert_eq!(batcher.take(now + LINGER), Some((lane(1), vec![1, 2])));
         (3..=6).for_each(|number| batcher.push(lane(2), number, now));
         assert_eq!(batcher.take(now), Some((lane(2), vec![3, 4, 5])));
-        assert!(batcher.take(now + LINGER).is_none(), "what is left waits for who has the lane");
+        assert!(batcher.take(now + LINGER).is_none(), "the rest waits until the lane is released");
     }
 
     #[test]
-    fn who_came_while_the_lane_was_taken_has_waited_meanwhile() {
+    fn records_that_arrive_while_the_lane_is_taken_linger_meanwhile() {
         let (mut batcher, now) = batcher();
         batcher.push(lane(1), 1, now);
         batcher.take(now + LINGER).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_comes_first_and_at_once_and_what_is_to_be_alone_is() {
+    fn records_put_back_come_first_at_once_and_alone_if_so_marked() {
         let (mut batcher, now) = batcher();
         (1..=3).for_each(|number| batcher.push(lane(1), number, now));
         let (lane, batch) = batcher.take(now).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_take_turns_and_one_that_nobody_else_can_enter_does_not_wait() {
+    fn lanes_take_turns_and_a_single_record_lane_does_not_linger() {
         let (mut batcher, now) = batcher();
         (0..6).for_each(|number| batcher.push(lane(1), number, now));
         (0..3).for_each(|number| batcher.push(lane(2), number, now));

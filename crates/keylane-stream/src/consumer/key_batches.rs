@@ -1,12 +1,14 @@
-//! Records of one key, handled together: the threads that do so, and what follows when a batch fails.
+//! Batches of one key: threads that handle them, and the handling of failures.
 //!
-//! The pool hands over the records of each lane in their order, and each enters the [batcher](KeyBatcher), where the
-//! order of its lane is kept from then on. A thread that takes a batch has the lane's [turn](BatchGuard). A
-//! record that has failed takes this turn with it, to the timer, the dead letters or the owner, as a record
-//! does with the pool's turn elsewhere; those behind it are back in their line before that, and go on when the
-//! turn ends. A record that comes for its next attempt brings the turn, and stands in front again.
+//! The pool passes on the records of each lane in order, and each enters the [batcher](KeyBatcher),
+//! which keeps their order from then on. The thread that takes a batch holds the lane's
+//! [guard](BatchGuard). A failed record takes the guard with it, to the timer, the dead letters or
+//! the coordinator, as a record of another consumer takes the pool's turn. The records behind it
+//! are put back before that, and continue when the guard is dropped. A retried record brings the
+//! guard back, and stands in front again.
 //!
-//! What waits in a line has not started. If its partition is given up meanwhile, it is let go of.
+//! A record in the batcher has not started an attempt. If its partition is revoked, it is dropped
+//! when its batch is taken.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -25,46 +27,48 @@ use super::ordering::LaneId;
 use super::shared::{ConsumerShared, FailureDecision};
 use super::worker_event::Completion;
 
-/// The handler of a consumer with batches of a key: it only puts records into their batcher.
+/// Handler of a consumer with batches of one key: puts records into the batcher.
 pub(super) struct KeyBatches {
     queue: Arc<KeyBatchQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 #[derive(Debug)]
 struct KeyBatchQueue {
     batch: BatchConfig,
-    /// Changed by the threads, by whoever brings a record, and where a turn ends.
+    /// Changed by the threads, by the pool's workers, and by guards that are dropped.
     state: Mutex<KeyBatchState>,
-    /// Notified when there may be something for one more thread, or all is over.
+    /// Notified when there may be work for one more thread, or the queue is closed.
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct KeyBatchState {
     batcher: KeyBatcher<KeyBatchEntry>,
-    /// Completion many threads wait.
+    /// Number of waiting threads.
     idle: usize,
-    /// Until when one of them waits at the longest, so that not all are woken when a wait for company ends.
+    /// Earliest deadline that a waiting thread watches. The other threads then wait without a
+    /// timeout, so that a deadline wakes one thread and not all.
     watched: Option<Instant>,
-    /// Nobody comes any more.
+    /// No record will be added.
     closed: bool,
 }
 
-/// A record in its line. It has not started.
+/// A record in the batcher. No attempt has started.
 #[derive(Debug)]
 struct KeyBatchEntry {
     shared: Arc<ConsumerShared>,
     in_flight: InFlight,
-    /// What follows a failure that was already told; it is not handled before.
-    decide: Option<FailureDecision>,
+    /// Decision about an earlier failure that was already reported. It is applied instead of an
+    /// attempt.
+    decision: Option<FailureDecision>,
 }
 
-/// A record of a batch that has started.
+/// A record of a batch whose attempt has started.
 type StartedRecord = (InFlight, RunningAttempt);
 
-/// The turn of a lane in the batcher. Dropped, the lane goes on.
+/// Exclusive right to handle a lane. Dropping it lets the lane continue.
 #[derive(Debug)]
 pub(super) struct BatchGuard {
     queue: Arc<KeyBatchQueue>,
@@ -72,7 +76,7 @@ pub(super) struct BatchGuard {
 }
 
 impl KeyBatches {
-    /// Starts the threads that handle batches. They end when this is dropped, which waits for that.
+    /// Starts the threads that handle batches. Dropping the handler ends and joins them.
     pub(super) fn start(
         batch: BatchConfig,
         threads: usize,
@@ -103,10 +107,10 @@ impl RecordHandler for KeyBatches {
         _: TurnKeeper<'_>,
     ) {
         let turn = in_flight.turn.take();
-        let entry = KeyBatchEntry { shared: shared.clone(), in_flight, decide: None };
+        let entry = KeyBatchEntry { shared: shared.clone(), in_flight, decision: None };
         match turn {
             Some(KeyGuard::Batch(turn)) => turn.put_back([BufferedRecord::again(entry)]),
-            // The next one of the lane comes only when this call's turn ends, and so stands behind.
+            // The pool sends the lane's next record only after this call, so it queues behind.
             _ => self.queue.push(lane, entry),
         }
     }
@@ -116,7 +120,7 @@ impl Drop for KeyBatches {
     fn drop(&mut self) {
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // It stops panics of the handler; there are no others.
+            // The threads catch panics of the handler, and have no others.
             let _ = thread.join();
         }
     }
@@ -129,7 +133,7 @@ impl BatchGuard {
     ) {
         let mut state = self.queue.state();
         if state.closed {
-            // All is over; what comes is dropped, but not under the lock.
+            // After closing, entries are dropped, but not under the lock: their guards take it.
             drop(state);
             return;
         }
@@ -146,7 +150,7 @@ impl Drop for BatchGuard {
 }
 
 impl KeyBatchQueue {
-    /// No section unwinds.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, KeyBatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,7 +165,7 @@ impl KeyBatchQueue {
         self.wake(&state);
     }
 
-    /// Wakes a thread if there is something that nobody sees to.
+    /// Wakes a thread if there is work that no thread attends to.
     fn wake(&self, state: &KeyBatchState) {
         if state.idle > 0 && state.wants_one() {
             self.changed.notify_one();
@@ -184,7 +188,7 @@ impl KeyBatchQueue {
         }
     }
 
-    /// Waits for a batch; none once all is over.
+    /// Waits for a batch. Returns `None` once closed.
     fn next(self: &Arc<Self>) -> Option<(BatchGuard, Vec<KeyBatchEntry>)> {
         let mut state = self.state();
         loop {
@@ -200,7 +204,7 @@ impl KeyBatchQueue {
         }
     }
 
-    /// Waits until something changes; also for the end of a wait for company, if nobody else does.
+    /// Waits for a change, and for the next deadline if no other thread watches it.
     fn wait<'c>(
         &'c self,
         mut state: MutexGuard<'c, KeyBatchState>,
@@ -225,23 +229,23 @@ impl KeyBatchQueue {
     fn handle(&self, turn: BatchGuard, entries: Vec<KeyBatchEntry>, handler: &BatchFn) {
         let mut shared = None;
         let mut started = Vec::with_capacity(entries.len());
-        for KeyBatchEntry { shared: its, in_flight, decide } in entries {
-            // Who cannot begin is somebody else's by now.
+        for KeyBatchEntry { shared: its, in_flight, decision } in entries {
+            // The assignment is closed: the record belongs to another member.
             let Some(running) = in_flight.begin() else { continue };
             let shared = shared.insert(its);
-            if let Some(decide) = decide {
-                // Such a record comes alone.
+            if let Some(decision) = decision {
+                // A record with a decision is a batch of its own.
                 let in_flight = InFlight { turn: Some(KeyGuard::Batch(turn)), ..in_flight };
-                return shared.then(in_flight, running, decide);
+                return shared.apply(in_flight, running, decision);
             }
             started.push((in_flight, running));
         }
         if let Some(shared) = shared {
-            self.handle_begun(&shared, turn, started, handler);
+            self.handle_started(&shared, turn, started, handler);
         }
     }
 
-    fn handle_begun(
+    fn handle_started(
         &self,
         shared: &Arc<ConsumerShared>,
         turn: BatchGuard,
@@ -253,7 +257,7 @@ impl KeyBatchQueue {
         drop(attempts);
         let failed = started.split_off(outcome.done);
         for (in_flight, running) in started {
-            shared.ended(in_flight, running, Completion::Handled);
+            shared.complete(in_flight, running, Completion::Handled);
         }
         match outcome.failed {
             None => drop(turn),
@@ -274,15 +278,15 @@ impl KeyBatchQueue {
     }
 }
 
-/// What came of a batch.
+/// Result of a batch.
 struct BatchResult {
-    /// So many of the first are done.
+    /// Number of records at the front that are complete.
     done: usize,
-    /// The next one has failed, or, if that is true, all others have.
+    /// Failure of the next record, or, with `true`, of all remaining ones.
     failed: Option<(Failure, bool)>,
 }
 
-/// Handles each alone, up to the first that fails.
+/// Handles each record alone, up to the first failure.
 fn one_by_one(handler: &BatchFn, attempts: &[Attempt]) -> BatchResult {
     for (done, attempt) in attempts.iter().enumerate() {
         if let Err(failure) = call_alone(handler, attempt) {
@@ -292,7 +296,7 @@ fn one_by_one(handler: &BatchFn, attempts: &[Attempt]) -> BatchResult {
     BatchResult { done: attempts.len(), failed: None }
 }
 
-/// The first one has failed; the others have not been tried.
+/// Fails the first record and puts the others back untried.
 fn fail_first(
     shared: &Arc<ConsumerShared>,
     turn: BatchGuard,
@@ -305,7 +309,11 @@ fn fail_first(
         .into_iter()
         .map(|(in_flight, running)| {
             running.end(&shared.mailbox);
-            BufferedRecord::again(KeyBatchEntry { shared: shared.clone(), in_flight, decide: None })
+            BufferedRecord::again(KeyBatchEntry {
+                shared: shared.clone(),
+                in_flight,
+                decision: None,
+            })
         })
         .collect();
     turn.put_back(back);
@@ -313,7 +321,7 @@ fn fail_first(
     shared.answer(in_flight, running, Err(failure));
 }
 
-/// An attempt at each of them has failed. Each goes its way, one after another.
+/// Fails an attempt at each record. Their decisions are applied one after another.
 fn fail_all(
     shared: &Arc<ConsumerShared>,
     turn: BatchGuard,
@@ -323,15 +331,15 @@ fn fail_all(
     let mut started = batch.into_iter();
     let Some((mut in_flight, running)) = started.next() else { return };
     shared.times.add(running.time());
-    let decide = shared.decide(&mut in_flight, failure);
-    // Who is behind one that is tried again waits with it, and is tried with it.
-    let mut waits_for = decide.retries_at();
+    let decision = shared.decide(&mut in_flight, failure);
+    // Records behind a retried one wait for it and are retried with it.
+    let mut waits_for = decision.retries_at();
     let back: Vec<_> = started
         .map(|(mut in_flight, running)| {
             let own = shared.decide(&mut in_flight, failure);
-            let decide = match waits_for {
+            let decision = match waits_for {
                 Some(at) => {
-                    shared.tell_retry(&in_flight, &own, at);
+                    shared.report_retry(&in_flight, &own, at);
                     None
                 }
                 None => {
@@ -340,18 +348,18 @@ fn fail_all(
                 }
             };
             running.end(&shared.mailbox);
-            let is_alone = decide.is_some();
-            let entry = KeyBatchEntry { shared: shared.clone(), in_flight, decide };
+            let is_alone = decision.is_some();
+            let entry = KeyBatchEntry { shared: shared.clone(), in_flight, decision };
             if is_alone { BufferedRecord::alone(entry) } else { BufferedRecord::again(entry) }
         })
         .collect();
     turn.put_back(back);
     let in_flight = InFlight { turn: Some(KeyGuard::Batch(turn)), ..in_flight };
-    shared.then(in_flight, running, decide);
+    shared.apply(in_flight, running, decision);
 }
 
 impl KeyBatchState {
-    /// Whether there is something that no thread sees to yet.
+    /// Returns whether there is work that no thread attends to.
     fn wants_one(&self) -> bool {
         self.batcher.has_ready()
             || self.batcher.next_due().is_some_and(|due| self.is_unwatched(due))

@@ -1,12 +1,14 @@
+//! Guard of a lane: the pool's turn, or a batch thread's right to the lane.
+
 use keylane::Turn;
 
 use super::key_batches::BatchGuard;
 
-/// What keeps the other records of a lane back, until it is dropped.
+/// Keeps the other records of a lane from starting until it is dropped.
 #[derive(Debug)]
 pub(super) enum KeyGuard {
-    /// The pool's turn.
-    Pool(#[expect(dead_code, reason = "it is there to be dropped")] Turn),
-    /// Batches of a key: the lane's turn in their lines.
+    /// Turn of the pool.
+    Pool(#[expect(dead_code, reason = "held for its drop")] Turn),
+    /// Guard of the key batcher.
     Batch(BatchGuard),
 }

@@ -1,17 +1,19 @@
+//! Compact key bytes: inline for short keys, as most are.
+
 use std::fmt;
 
-/// The longest key that is kept where it is named; chosen so that the whole takes as much as a `Vec`.
+/// Maximum length of an inline key, chosen so that a `LaneKey` is as large as a `Vec`.
 const SHORT: usize = 22;
 
-/// The bytes of a key, without an allocation for short ones, as most keys are.
+/// Bytes of a key. Short keys need no allocation.
 ///
-/// A key has one form only, so two are equal if and only if their forms are.
+/// Each key has exactly one form, so equality of forms is equality of keys.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LaneKey(Form);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Form {
-    /// What is behind the key is zero.
+    /// Bytes beyond `length` are zero.
     Short {
         length: u8,
         bytes: [u8; SHORT],

@@ -1,13 +1,14 @@
-//! What is told to the owner, and how it is woken for that.
+//! Events for the coordinator, and its wake-up.
 //!
-//! Reports lie in a list under a lock; the owner takes all of them at once. Before it waits, it *arms*
-//! the mailbox, which fails if there is something to take. Who then puts something in disarms it and
-//! wakes the owner, outside of the lock: one wake-up for a wait, however much comes. A notify without a
-//! event counts as something to take. So no event lies there while the owner waits: either it was
-//! there before the arming, which then failed, or its sender found the mailbox armed and wakes.
+//! Events are in a list under a lock; the coordinator takes all of them at once. Before it waits it
+//! *arms* the mailbox, which fails if there is something to take. The sender of the next event
+//! disarms the mailbox and wakes the coordinator, outside of the lock: one wake-up per wait,
+//! however many events follow. A notification without an event counts as something to take. So the
+//! coordinator never waits while there is an event: either it was there before the arming, which
+//! failed, or its sender found the mailbox armed and wakes.
 //!
-//! The owner waits here or in its source's `poll`, which the source's waker ends. That one is kept by
-//! the source until the next `poll` if none is on.
+//! The coordinator waits here or in `poll` of its source, which the source's waker ends. The source
+//! keeps a wake-up until the next `poll`.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -20,18 +21,18 @@ pub(super) struct Mailbox {
     state: Mutex<MailboxState>,
     /// Notified when an armed mailbox gets something.
     changed: Condvar,
-    /// Ends the owner's wait in its source, if anything can.
+    /// Ends the coordinator's wait in its source, if the source supports that.
     waker: Option<Waker>,
 }
 
 #[derive(Debug, Default)]
 struct MailboxState {
     events: Vec<WorkerEvent>,
-    /// Somebody has notified since the owner last looked.
+    /// Notified since the coordinator last took events.
     notified: bool,
-    /// The owner waits, or is about to.
+    /// The coordinator waits, or is about to.
     armed: bool,
-    /// There is no owner any more: what comes is dropped.
+    /// The coordinator has ended: events are dropped.
     closed: bool,
 }
 
@@ -44,25 +45,25 @@ impl Mailbox {
         self.waker.is_some()
     }
 
-    /// No section unwinds.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, MailboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a event in.
+    /// Adds an event. Wakes the coordinator only if it waits for the mailbox.
     pub(super) fn push(&self, event: WorkerEvent) {
         self.put(event, false);
     }
 
-    /// Puts a event in that the owner is to see at once, whatever it waits for.
-    pub(super) fn demand(&self, event: WorkerEvent) {
+    /// Adds an event and wakes the coordinator even if it waits for the source alone.
+    pub(super) fn push_and_wake(&self, event: WorkerEvent) {
         self.put(event, true);
     }
 
     fn put(&self, event: WorkerEvent, at_once: bool) {
         let mut state = self.state();
         if state.closed {
-            // It may have a turn, which must not end under the lock.
+            // The event may hold a guard, which must not be dropped under the lock.
             drop(state);
             return drop(event);
         }
@@ -71,7 +72,7 @@ impl Mailbox {
         self.wake(state);
     }
 
-    /// Drops what is there and what comes.
+    /// Drops all events, present and future.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -80,7 +81,7 @@ impl Mailbox {
         drop(events);
     }
 
-    /// Makes the owner look around.
+    /// Makes the coordinator read the mailbox.
     pub(super) fn notify(&self) {
         let mut state = self.state();
         state.notified = true;
@@ -98,16 +99,17 @@ impl Mailbox {
         }
     }
 
-    /// Takes what is there, in exchange for an empty list.
+    /// Takes all events, in exchange for an empty list.
     pub(super) fn take(&self, events: &mut Vec<WorkerEvent>) {
-        debug_assert!(events.is_empty(), "those would be handed back as news");
+        debug_assert!(events.is_empty(), "leftover events would be handed back as new ones");
         let mut state = self.state();
         state.armed = false;
         state.notified = false;
         std::mem::swap(&mut state.events, events);
     }
 
-    /// Takes what is there; if nothing is, arms the mailbox. Whether there was something.
+    /// Takes all events, or arms the mailbox if there are none. Returns whether there was
+    /// something.
     pub(super) fn arm_or_take(&self, events: &mut Vec<WorkerEvent>) -> bool {
         let mut state = self.state();
         let something = std::mem::take(&mut state.notified) || !state.events.is_empty();
@@ -116,7 +118,7 @@ impl Mailbox {
         something
     }
 
-    /// Takes what is there, and waits for something if nothing is.
+    /// Takes all events; waits for some if there are none.
     pub(super) fn wait(&self, events: &mut Vec<WorkerEvent>, timeout: Duration) {
         let mut state = self.state();
         if !state.notified && state.events.is_empty() {

@@ -1,4 +1,5 @@
-//! X
+//! Batches of records with different keys: a queue, and the threads that handle its batches. A
+//! record holds its turn while it waits, so a batch has at most one record of each key.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,33 +15,34 @@ use super::handler::RecordHandler;
 use super::ordering::LaneId;
 use super::shared::ConsumerShared;
 
-/// The handler of a consumer with mixed batches: it only puts records into the queue.
+/// Handler of a consumer with mixed batches: puts records into the queue.
 pub(super) struct MixedBatches(Arc<BatchQueue>);
 
-/// Records that are to be handled, in the order in which they got their turns.
+/// Records with turns, first come, first served.
 struct BatchQueue {
     batch: BatchConfig,
     state: Mutex<BatchQueueState>,
-    /// Notified when the queue has got its first, is long enough, or is closed.
+    /// Notified when the queue gets its first record, has a whole batch, or is closed.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct BatchQueueState {
     queue: VecDeque<QueuedRecord>,
-    /// Nobody comes any more.
+    /// No record will be added.
     closed: bool,
 }
 
 struct QueuedRecord {
     attempt: Attempt,
     ack: Ack,
-    /// Until when it waits for others at the longest; none if without end.
+    /// Latest time to handle the record. `None` if the linger time exceeds the clock's range.
     due: Option<Instant>,
 }
 
 impl MixedBatches {
-    /// Starts the threads that handle batches. They end when this is gone, and the queue is empty.
+    /// Starts the threads that handle batches. They end when the handler is dropped and the queue
+    /// is empty.
     pub(super) fn start(
         batch: BatchConfig,
         threads: usize,
@@ -84,7 +86,7 @@ impl Drop for MixedBatches {
 }
 
 impl BatchQueue {
-    /// No section unwinds.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, BatchQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +107,7 @@ impl BatchQueue {
         }
     }
 
-    /// Waits for a batch; none once the queue is closed and empty.
+    /// Waits for a batch. Returns `None` once the queue is closed and empty.
     fn next(&self) -> Option<Vec<QueuedRecord>> {
         let mut state = self.state();
         loop {
@@ -128,7 +130,7 @@ impl BatchQueue {
         let is_left = !state.queue.is_empty();
         drop(state);
         if is_left {
-            // Others wait, perhaps without a time, for what is first now.
+            // Other threads may be waiting without a timeout for the record that is first now.
             self.changed.notify_one();
         }
         (!batch.is_empty()).then_some(batch)
@@ -151,7 +153,8 @@ impl BatchQueue {
         }
     }
 
-    /// Those before the one that has failed are done; those behind it go first next time.
+    /// Completes the records before the failed one, and puts the records behind it in front of the
+    /// queue.
     fn failed_at(&self, mut done: Vec<QueuedRecord>, failure: &Failure) {
         let Some((index, why)) = FailedAt::in_batch(failure, done.len()) else { return };
         let mut failed = done.split_off(index);
@@ -160,7 +163,7 @@ impl BatchQueue {
         let now = Instant::now();
         let mut state = self.state();
         let others = others.into_iter().rev();
-        // They have waited.
+        // They have waited for a batch already.
         others.for_each(|other| state.queue.push_front(QueuedRecord { due: Some(now), ..other }));
         drop(state);
         failed.into_iter().for_each(|entry| entry.ack.failed(why.clone()));

@@ -1,25 +1,25 @@
-//! Joins a source to a pool of workers: records are handled in parallel across keys and in order within
-//! one, and what is done is stored.
+//! Joins a source to a pool of workers: records are handled in parallel across keys and in order
+//! within a key, and progress is committed.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - **OrderBy.** Of one partition and key, the handler of one record has ended before that of the next
-//!   begins; through retries, waits and failures.
-//! - **Nothing is lost.** A record counts as done when its handler said so, and what it made of it is
-//!   acknowledged by its [sink](crate::sink), when it was skipped by the policy, or when its letter to the
-//!   dead letters was acknowledged. What is stored never says more.
-//! - **Little is repeated.** After a clean end nothing; after a crash what was done since the last
-//!   commit, whatever the order in which it was.
-//! - **A stuck key holds up nobody else**, until so much is incomplete behind it as may be, and then only
-//!   its partition.
-//! - **A retry costs no worker.** A record that waits for its next attempt keeps its key, and is an entry
-//!   in a list of times.
-//! - **Ends are bounded.** What runs when a partition is wanted back is awaited, up to a deadline; what
-//!   it does later does not count, and is counted.
+//! - **Order.** Within one partition and key, the handler of a record ends before that of the next
+//!   one starts, through retries, waits and failures.
+//! - **No loss.** A record is complete when its handler has succeeded and its [sink](crate::sink)
+//!   has acknowledged the output, when the policy has skipped it, or when its dead letter was
+//!   acknowledged. Commits never claim more.
+//! - **Little repetition.** Nothing is repeated after a clean shutdown; after a crash only the
+//!   records completed since the last commit, in whatever order.
+//! - **A stuck key holds up no other key** until the records in flight behind it reach a limit, and
+//!   then only its partition.
+//! - **A retry occupies no worker.** A record that waits for its next attempt keeps its key and is
+//!   an entry in a timer.
+//! - **Shutdown is bounded.** When a partition is revoked, its running attempts are awaited up to a
+//!   deadline; later answers are ignored and counted.
 //!
-//! A record can be handled more than once, and a handler of another process that was given up can still
-//! run then: [`Attempt::partition`] and [`Attempt::position`] name a record for ever, for effects that
-//! must happen once.
+//! A record can be handled more than once, and the handler of a member that has lost its partition
+//! may still be running then. [`Attempt::partition`] and [`Attempt::position`] identify a record
+//! permanently, for effects that must happen once.
 //!
 //! # Examples
 //! ```
@@ -46,64 +46,68 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Completion it works
+//! # How it works
 //!
 //! ```text
-//!            ┌──────────────── owner ────────────────┐        ┌─ pool ─┐
+//!            ┌───────────── coordinator ─────────────┐        ┌─ pool ─┐
 //! source ──▶ │ buffer ─▶ tracker.take ─▶ lane        │ ─────▶ │ lanes  │ ─▶ handler
 //!        ◀── │ commit ◀─ tracker.complete ◀─ mailbox │ ◀────  └────────┘      │
 //!            └───────────────────────────────────────┘                       │
-//!                          ▲            ▲  turn kept: timer, dead letters ◀──┘
+//!                          ▲           ▲  guard kept: timer, dead letters ◀──┘
 //! ```
 //!
-//! One thread, the *owner*, has the source, and of each partition that is ours the tracker, what came and
-//! was not taken on, and a list of what was taken on and is not done. Nobody else touches these. Round
-//! and round, it
+//! One thread, the *coordinator*, has the source, and for each assigned partition its tracker, its
+//! delivered records that are not admitted yet, and the list of its records in flight. No other
+//! thread accesses these. In each round it
 //!
-//! 1. reads what workers have put into its mailbox: ends of records, failures;
-//! 2. takes records on, while there is room in their partition, and sends them to the pool, in the order
-//!    of their positions; holds back the partitions that have no room;
-//! 3. brings partitions that are being given up a step further: *close*, await what runs or the deadline,
-//!    *fence*, store the last progress, release;
-//! 4. stores progress where that is due, if no commit of that partition is on its way;
-//! 5. waits, for the source, the mailbox, or both.
+//! 1. reads the events in its mailbox: completions and failures;
+//! 2. admits records while their partition has room, and sends them to the pool in the order of
+//!    their positions; pauses partitions without room;
+//! 3. advances revocations: *close* the assignment, await running attempts up to the deadline,
+//!    *fence*, commit the last progress, release;
+//! 4. commits progress that is due, if no commit of that partition is in progress;
+//! 5. waits for the source, the mailbox, or both.
 //!
-//! A worker that gets a record *begins* its attempt at the gate of the partition's assignment
-//! (`assignment.rs`), which is closed when it is being given up, and then leaves the record as it is.
-//! The turn of the record's key ends when the worker's call returns, and the worker goes on with the key's
-//! next record, unless the turn is kept: while somebody else works on the record, or after a failure. FailureAction the
-//! policy says what follows. To wait for another attempt, the record goes to the timer with the turn of its
-//! key, and then to the pool again, in a lane of its own. To be buried, it goes to the thread that writes dead
-//! letters, with its turn. A key that is to stop leaves its turn with the owner. In each case the report comes
-//! first, then the end of the attempt at the gate, then that of the turn.
+//! A worker that receives a record *begins* its attempt at the partition's assignment
+//! (`assignment.rs`). A revocation closes the assignment; the worker then leaves the record as it
+//! is. The turn of the record's key ends when the worker's call returns, and the worker continues
+//! with the key's next record, unless the turn is kept as a guard: while another thread works on
+//! the record, or after a failure. Then the policy decides. For a retry, the record goes to the
+//! timer with the guard of its key, and then to the pool again, in a lane of its own. For a dead
+//! letter, it goes to the writer thread with its guard. A key that stops leaves its guard with the
+//! coordinator. In each case the event comes first, then the end of the attempt at the assignment,
+//! then that of the guard.
 //!
-//! With batches of a key the pool only hands over: a lane's records leave it in their order for the lane's line
-//! (`key_batcher.rs`), and what is a lane's turn above is its turn there (`key_batches.rs`). A record begins at the
-//! gate when its batch does.
+//! With batches of one key the pool only passes records on: they enter their lane's buffer in order
+//! (`key_batcher.rs`), and the batcher's guard takes the place of the turn (`key_batches.rs`). A
+//! record begins its attempt when its batch is handled.
 //!
-//! # StopReason it is right
+//! # Why it is right
 //!
-//! *OrderBy.* One thread sends the records of a partition, in the order of their positions, and the pool
-//! keeps that within a lane. A record has its lane's turn until it is done or given up: it is with a worker,
-//! in its [`Ack`], the timer, the dead letters or with the owner, and nowhere twice. A record is given up only
-//! when its assignment is closed; who is behind it then finds the gate closed.
+//! *Order.* One thread sends the records of a partition in the order of their positions, and the
+//! pool keeps that order within a lane. A record holds its lane until it is complete or dropped: it
+//! is with a worker, in its [`Ack`], the timer, the dead letters or the coordinator, and never in
+//! two places. A record is dropped only when its assignment is closed; the record behind it then
+//! finds the assignment closed.
 //!
-//! *Nothing is lost.* The tracker's watermark is below all that was taken on and not completed, and only a
-//! report of an end completes. What was not taken on is above what was.
+//! *No loss.* The tracker's watermark is below all records that are admitted and incomplete, and
+//! only a completion event completes a record. Records that are not admitted have higher positions.
 //!
-//! *Nothing that is given up is counted.* The epoch of a report is that of the partition that is held, and
-//! not fenced, or it is not believed. What is stored last is what is done at the fence.
+//! *No late answer counts.* An event counts only if its epoch is the current one of its partition,
+//! and that is not fenced. The last commit has the progress at the fence.
 //!
-//! *Nothing repeated after a clean end.* All who ended before the fence have reported before it, by the
-//! argument in `assignment.rs`, and the owner reads the mailbox in between.
+//! *No repetition after a clean shutdown.* All attempts that ended before the fence have put their
+//! events into the mailbox before it, by the argument in `assignment.rs`, and the coordinator reads
+//! the mailbox in between.
 //!
-//! *Nobody waits for ever.* While an attempt's end matters, the owner's wait is ended by it
-//! (`mailbox.rs`), or is short. A partition that is given up has a deadline, as has its last commit.
+//! *No endless wait.* While the end of an attempt matters, it ends the coordinator's wait
+//! (`mailbox.rs`), or the wait is short. A revocation has a deadline, and so has its last commit.
 //!
-//! *Nobody looks in vain.* The owner waits for no time only if something is due that the next round does: a
-//! commit that is begun then, or a step of a partition that is given up. What must be answered first, has just
-//! been refused or is hopeless is not due, for the same question decides both (`Held::savable_at`). Only a
-//! transaction that cannot be cut is asked for again and again, with a pause (`CUT_AGAIN_AFTER`).
+//! *No spinning.* The coordinator does not wait only if a step is due that the next round takes: a
+//! commit, or a step of a revocation. A commit that awaits an answer, was just refused, or cannot
+//! succeed is not due, because the same function decides both (`PartitionState::committable_at`).
+//! Only a transaction whose commit cannot begin yet is polled, with a pause
+//! (`BEGIN_COMMIT_RETRY_INTERVAL`).
 
 mod assignment;
 mod attempt;
@@ -149,5 +153,5 @@ pub use self::status::{
     ConsumerCounts, ConsumerStatus, PartitionStatus, PauseReason, PendingRecord, WaitReason,
 };
 
-/// The pool of a consumer.
+/// Pool of a consumer.
 type Pool = keylane::HandlerPool<ordering::LaneId, attempt::InFlight>;

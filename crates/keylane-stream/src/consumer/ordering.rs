@@ -1,3 +1,5 @@
+//! Lane of a record: by its key, a function, its partition, or none.
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,39 +9,38 @@ use super::failure::Failure;
 use super::lane_key::LaneKey;
 use crate::{Delivered, Record};
 
-/// What order is kept for.
+/// Order that a consumer keeps.
 #[derive(Clone)]
 pub(super) enum OrderBy {
-    /// The record's own key.
+    /// By the record's own key.
     Key,
-    /// What a function says.
+    /// By the result of a function.
     By(Arc<KeyOf>),
     /// All records of a partition, one after another.
     Partition,
-    /// Nothing.
+    /// No order.
     None,
 }
 
 type KeyOf = dyn Fn(&Record) -> Option<Vec<u8>> + Send + Sync;
 
-/// What becomes of records without a key, where order is kept by key.
+/// Order of records without a key, for consumers that order by key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnkeyedPolicy {
-    /// Those of a partition are handled one after another, as if they had a key in common, which no
-    /// other record has.
+    /// One after another within their partition, as if they shared a key that no other record has.
     #[default]
     OneByOne,
-    /// They are in order with nothing.
+    /// In no order.
     Unordered,
-    /// They are not handled: they [fail](super::Failure::NoKey), and what the policy says about the
-    /// last attempt follows.
+    /// Not handled: each record [fails](super::Failure::NoKey) without an attempt, and the policy
+    /// for exhausted records applies.
     Reject,
 }
 
-/// A line of records that are handled one after another.
+/// A sequence of records that are handled one after another.
 ///
-/// A partition keeps its slot in every stretch of owning it, so records that come again wait for what
-/// still runs of an earlier stretch.
+/// A partition keeps its slot when it is assigned again, so repeated records wait for attempts that
+/// are still running from an earlier assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LaneId {
     Key {
@@ -52,7 +53,7 @@ pub(super) enum LaneId {
     Partition {
         slot: usize,
     },
-    /// A line with one record in it; the number is used once.
+    /// A lane of one record; the number is unique.
     Single {
         number: u64,
     },
@@ -71,11 +72,11 @@ impl Hash for LaneId {
     }
 }
 
-/// Where a record is to stand.
+/// Lane of a record, or the reason why it has none.
 pub(super) enum LaneOf {
     Lane(LaneId),
     Unordered,
-    /// It cannot be handled.
+    /// The record cannot be handled.
     Rejected(Failure),
 }
 

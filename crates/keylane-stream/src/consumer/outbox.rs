@@ -1,4 +1,4 @@
-//! The thread that writes what handlers made of records, and then answers for these.
+//! Thread that writes the output of handlers, then acknowledges their records.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,31 +11,31 @@ use super::attempt::Ack;
 use crate::Record;
 use crate::sink::{self, OutputCallback, Sink, SinkError};
 
-/// From how many records on no others join those that are written together.
+/// Number of records at which a write is full: no further output joins it.
 const WRITE_BATCH_RECORDS: usize = 4096;
 
-/// A sink between handlers and the end of their records: each record is done when what was made of it is
-/// written.
+/// A sink behind handlers: each record is complete when its output is written.
 ///
-/// - What is handed over while the sink writes is written together next, so that records in parallel share
-///   its syncs or round trips. A sink [may](Sink::put_each) have more on its way meanwhile.
-/// - What is bad holds nothing else up. The record whose output is refused has a failed attempt, with the
-///   [`SinkError`] in its [`Failure`](super::Failure), and the consumer's policy says what follows.
-/// - The record keeps its key meanwhile, and no thread. So the output of a key's records is in their order.
-/// - What is given up before its turn to be written is not written.
+/// - Output that is handed over during a write is written together next, so that parallel records
+///   share syncs and round trips. A sink [may](Sink::put_each) keep several writes in flight.
+/// - Bad output holds up no other. Its record's attempt fails, with the [`SinkError`] in its
+///   [`Failure`](super::Failure), and the consumer's policy applies.
+/// - The record keeps its key meanwhile, but no thread. So the output of a key has the order of its
+///   records.
+/// - Output of a record whose partition was released before the write is not written.
 ///
-/// At least once: a process that dies between the write and the commit of its record's progress writes
-/// again what it made, as does one whose sink wrote and could not say so. [`Attempt::origin`] gives the
-/// output a name by which that can be noticed.
+/// Delivery is at least once: a process that dies between the write and the commit of the record's
+/// progress writes the output again, and so does a sink that has written but could not acknowledge.
+/// [`Attempt::origin`] gives the output an identity for deduplication.
 ///
-/// A clone is the same outbox. When the last one is dropped, that waits until all that was handed over is
-/// written or refused, and the sink is gone.
+/// A clone is the same outbox. Dropping the last one waits until all output is written or refused,
+/// and the sink is dropped.
 ///
 /// [`Attempt::origin`]: super::Attempt::origin
 ///
 /// # Examples
-/// [`start_producing`](super::Builder::start_producing) has one inside. By itself it is for handlers that
-/// give their answers:
+/// [`start_producing`](super::Builder::start_producing) contains an outbox. An outbox of its own is
+/// for handlers that acknowledge themselves:
 /// ```
 /// use keylane_stream::Record;
 /// use keylane_stream::consumer::{Consumer, Outbox};
@@ -60,28 +60,28 @@ const WRITE_BATCH_RECORDS: usize = 4096;
 #[derive(Clone)]
 pub struct Outbox(Arc<OutboxThread>);
 
-/// The thread, which ends with the last handle.
+/// Writer thread; ends with the last handle.
 struct OutboxThread {
     queue: Arc<OutboxQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// PendingOutput that is to be written, in the order in which it came.
+/// Output to write, first come, first served.
 #[derive(Default)]
 struct OutboxQueue {
     state: Mutex<OutboxState>,
-    /// Notified when something has come, or nobody comes any more.
+    /// Notified when output is added, or the last handle is dropped.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct OutboxState {
     outputs: VecDeque<PendingOutput>,
-    /// There is no handle left.
+    /// The last handle is dropped.
     closed: bool,
 }
 
-/// What was made of a record, and the answer for it.
+/// Output of a record, and its acknowledgement.
 struct PendingOutput {
     records: Vec<Record>,
     ack: Ack,
@@ -111,10 +111,10 @@ impl OutputCallback for Ack {
 }
 
 impl Outbox {
-    /// Starts the thread that has the sink.
+    /// Starts the writer thread.
     ///
     /// # Errors
-    /// If it cannot be had.
+    /// If the thread cannot be started.
     pub fn start(sink: impl Sink + 'static) -> io::Result<Self> {
         let queue = Arc::<OutboxQueue>::default();
         let (writes, mut sink) = (queue.clone(), sink);
@@ -124,11 +124,11 @@ impl Outbox {
         Ok(Outbox(Arc::new(OutboxThread { queue, thread: Some(thread) })))
     }
 
-    /// Hands over what was made of a record; its attempt is answered when that is written. Nothing is
-    /// written at once.
+    /// Hands over the output of a record. Its attempt is acknowledged when the output is written,
+    /// or at once if there is none.
     ///
-    /// Never waits. A record counts as incomplete until then, so as much waits here at most as the
-    /// handlers make of as many records as a consumer [may have](super::Builder::max_in_flight).
+    /// Never blocks. The record stays in flight, so the consumer's
+    /// [limits](super::Builder::max_in_flight) bound the waiting output.
     pub fn send(&self, records: Vec<Record>, ack: Ack) {
         if records.is_empty() {
             return ack.done();
@@ -139,24 +139,24 @@ impl Outbox {
 }
 
 impl OutboxQueue {
-    /// No section unwinds.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self, sink: &mut dyn Sink) {
         while let Some(outputs) = self.next() {
-            // Who is given up is answered by nobody: whoever has the record now makes it anew.
+            // Records of released partitions get no answer: their new owner makes the output again.
             let (current, gone): (Vec<_>, Vec<_>) =
                 outputs.into_iter().partition(|output| output.ack.is_current());
             gone.into_iter().for_each(|output| output.ack.withdraw());
             let outputs = current.into_iter().map(PendingOutput::into_sink).collect();
-            // What it did not get to is dropped, and so has failed.
+            // Output that a panic leaves behind is dropped, which fails its attempts.
             let _ = catch_unwind(AssertUnwindSafe(|| sink.put_each(outputs)));
         }
     }
 
-    /// Waits for output; none once all handles are gone and nothing is left.
+    /// Waits for output. Returns `None` once all handles are dropped and no output is left.
     fn next(&self) -> Option<Vec<PendingOutput>> {
         let idle = |state: &mut OutboxState| state.outputs.is_empty() && !state.closed;
         let waited = self.changed.wait_while(self.state(), idle);
@@ -178,9 +178,9 @@ impl Drop for OutboxThread {
         self.queue.state().closed = true;
         self.queue.changed.notify_one();
         let Some(writer) = self.thread.take() else { return };
-        // An answer can let go of the last handle there.
+        // An acknowledgement on the writer thread itself can drop the last handle.
         if writer.thread().id() != thread::current().id() {
-            // It stops panics of the sink; there are no others.
+            // The writer catches panics of the sink, and has no others.
             let _ = writer.join();
         }
     }

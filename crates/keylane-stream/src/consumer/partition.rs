@@ -1,3 +1,6 @@
+//! State of an assigned partition: decides which records are admitted, tracks the records in
+//! flight, and decides when progress is committed. Used by the coordinator thread only.
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,110 +20,113 @@ use crate::source::{Assigned, CommitError};
 use crate::tracker::{MapLimit, Progress, TakeOutcome, Tracker};
 use crate::{Delivered, Position};
 
-/// What a record takes in memory beside stopped_lane bytes, roughly.
+/// Estimated memory per record in addition to its key, payload and headers, in bytes.
 const RECORD_OVERHEAD_BYTES: usize = 256;
 
-/// Completion long a commit is left alone that was refused for now.
+/// Pause after a commit that the source has refused for now.
 const COMMIT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Completion long a source is state back at most while there is any limits.
+/// Maximum time that a source is paused while the partition has some room.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Completion many of the blocked records a status lists.
+/// Maximum number of blocked records in a status.
 const MAX_BLOCKED_LISTED: usize = 20;
 
-/// Completion many places for records are kept when none is in in_flight: as many as may be by default.
+/// Capacity of the slab of in-flight records that is kept while none is in flight: the default
+/// limit on records in flight.
 const MAX_IDLE_CAPACITY: usize = 4096;
 
-/// Completion much of a partition may be incomplete at a time.
+/// Limits on the records in flight of one partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlightLimits {
     pub(super) records: usize,
     pub(super) bytes: usize,
 }
 
-/// A partition that is ours. Only the owner's thread sees it.
+/// An assigned partition.
 #[derive(Debug)]
 pub(super) struct PartitionState {
     pub(super) assignment: Arc<Assignment>,
     tracker: Tracker,
     limit: MapLimit,
-    /// What push_records and was not taken on yet.
+    /// Records that were delivered and are not admitted yet.
     buffer: PartitionBuffer,
-    /// What was taken on and is not done, each at stopped_lane context's index.
+    /// Admitted records that are not complete, at the index in their [`RecordContext`].
     in_flight: Slab<InFlightEntry>,
-    /// What those take.
+    /// Estimated memory of the records in flight, in bytes.
     bytes: usize,
-    /// The lanes that have stopped, with the record that stopped them.
+    /// Stopped lanes, each with the position of the record that stopped it.
     stopped: HashMap<LaneId, Position>,
-    /// Their stopped_turns, which nobody gets while the partition is ours.
+    /// Guards of the stopped lanes, kept while the partition is assigned.
     stopped_turns: Vec<KeyGuard>,
-    /// Completion many in_flight have stopped, or are behind one that has.
+    /// Number of records in flight that have stopped, or wait behind one that has.
     pub(super) stuck: usize,
-    /// Since when the source is told to hold it back.
+    /// Time at which the source was told to pause this partition.
     pub(super) paused: Option<Instant>,
-    /// Nothing more comes.
+    /// The source has reported that no record will follow.
     pub(super) exhausted: bool,
-    /// It is to be given up: nothing begins.
+    /// The partition is in revocation: no attempt starts.
     pub(super) closing: bool,
-    /// A record was done last then, or the first one taken on.
+    /// Time of the last completion, or of the admission after an idle period.
     moved_at: Instant,
-    /// One past the last position that push_records.
+    /// One past the last delivered position.
     arrived: Position,
-    /// Since when a status has seen that the source has records beyond that position, and the position.
+    /// The delivered position at which a status has seen the source ahead, and the time of that
+    /// status.
     behind: Cell<Option<(Position, Instant)>>,
     pub(super) commit: CommitState,
 }
 
-/// What of the progress is stored.
+/// Commit progress of a partition.
 #[derive(Debug)]
 pub(super) struct CommitState {
-    /// ConsumerCounts the changes of the progress.
+    /// Version of the progress: incremented by each change.
     version: u64,
-    /// Which of them is stored.
+    /// Version that was last committed.
     committed_version: u64,
-    /// What was handed to the source and is not answered.
+    /// Version and watermark of the commit in progress.
     pending: Option<(u64, Position)>,
-    /// What push_records of the last one, if that was no good.
+    /// Error of the last commit, if it failed.
     refused: Option<CommitError>,
     committed: Position,
-    /// Since when there is progress that is not stored.
+    /// Time of the first change that is not committed.
     uncommitted_since: Option<Instant>,
     pub(super) started_at: Instant,
-    /// Completion many records were done since the last commit began.
+    /// Number of records completed since the last commit started.
     pub(super) completed: u64,
 }
 
-/// A record that was taken on and is not done.
+/// An admitted record that is not complete.
 #[derive(Debug)]
 struct InFlightEntry {
     context: Arc<RecordContext>,
     taken_at: Instant,
-    /// What it takes of the limits.
+    /// Estimated memory, in bytes.
     bytes: usize,
-    /// None of most: nothing has failed, and it runs or is about to.
+    /// State after a failure. `None` for most records: no attempt has failed.
     failed_state: Option<Box<FailedState>>,
 }
 
-/// What keeps a record from being done, or has.
+/// State of a record whose last attempt has failed.
 #[derive(Debug)]
 struct FailedState {
-    /// The number of the attempt that failed last.
+    /// Number of the last failed attempt.
     failed: u32,
     failure: Option<Arc<Failure>>,
     state: RecordState,
 }
 
+/// Progress of a record in flight.
 #[derive(Debug)]
 enum RecordState {
-    RunningAttempt,
+    Running,
     Retry(Instant),
     DeadLetter(Option<String>),
     Stopped,
     Behind(Position),
 }
 
-/// What was taken on, and where it is to run.
+/// An admitted record and its lane.
 #[derive(Debug)]
 pub(super) enum Admitted {
     Lane(LaneId, InFlight),
@@ -175,14 +181,15 @@ impl PartitionState {
         }
     }
 
-    /// Lets nothing begin from now on. What was not begun is not done, and comes again.
+    /// Starts the revocation: drops the buffered records, and lets no attempt start. The source
+    /// delivers the dropped records to the next assignment.
     pub(super) fn close(&mut self) {
         self.closing = true;
         self.assignment.close();
         self.buffer.clear();
     }
 
-    /// StopReason the next record is not taken on, if there is one and it is not.
+    /// Returns the limit that keeps the next buffered record from being admitted, if any.
     pub(super) fn paused_by(&self, limits: InFlightLimits) -> Option<PauseReason> {
         if self.closing {
             return Some(PauseReason::Closing);
@@ -202,9 +209,10 @@ impl PartitionState {
         }
     }
 
-    /// Whether so much is done that a source that holds back may go on: not at the first free index, for to hold
-    /// back and go on costs some sources more than a record. After a while at any: what waits behind a stopped
-    /// key, or for a late attempt, may take more than half of the limits for ever.
+    /// Returns whether a paused source may resume: when half of the limits is free, or, after
+    /// [`MAX_PAUSE`], as soon as there is any room. Resuming at the first free slot costs some
+    /// sources more than a record; but records behind a stopped key may hold more than half of the
+    /// limits for ever.
     pub(super) fn may_resume(&self, limits: InFlightLimits, now: Instant) -> bool {
         let Some(since) = self.paused else { return false };
         let (records, bytes) = (self.in_flight.len(), self.bytes);
@@ -217,13 +225,15 @@ impl PartitionState {
         !self.buffer.is_empty()
     }
 
-    /// Whether nothing can happen any more: all push_records, and what is not done has stopped.
+    /// Returns whether no record can make progress any more: the source is exhausted, and all
+    /// records in flight are stuck.
     pub(super) fn is_finished(&self, limits: InFlightLimits) -> bool {
         let no_more = self.buffer.is_empty() || self.paused_by(limits).is_some();
         self.exhausted && no_more && self.in_flight.len() == self.stuck
     }
 
-    /// Takes on what there is limits for. Completion many push_records again that were done already.
+    /// Admits buffered records within the limits. Returns the number of records that were complete
+    /// already.
     pub(super) fn admit(
         &mut self,
         (order, unkeyed, limits): (&OrderBy, UnkeyedPolicy, InFlightLimits),
@@ -291,19 +301,19 @@ impl PartitionState {
         })
     }
 
-    /// Notes that a record is done. False if that is known: nothing has changed then.
+    /// Marks a record as complete. Returns `false` if it was complete before; then nothing changes.
     pub(super) fn completed(&mut self, position: Position, index: usize, now: Instant) -> bool {
-        // Its index may be another's if it is done. A position is taken on once while the partition is ours, so
-        // it says whose the entry is.
+        // The slab may have reused the index. A position is admitted once per assignment, so it
+        // identifies the entry.
         if self.in_flight.get(index).is_none_or(|entry| entry.position() != position) {
             return false;
         }
         let done = self.tracker.complete(position);
-        debug_assert!(done.is_ok(), "what has an entry was taken on and is not done");
+        debug_assert!(done.is_ok(), "a record with an entry is admitted and incomplete");
         let entry = self.in_flight.remove(index);
         self.bytes -= entry.bytes;
         if self.in_flight.is_empty() && self.in_flight.capacity() > MAX_IDLE_CAPACITY {
-            // A burst's memory is given back.
+            // Release the memory of a burst.
             self.in_flight = Slab::new();
         }
         self.moved_at = now;
@@ -312,16 +322,16 @@ impl PartitionState {
         true
     }
 
-    /// Notes that an attempt has failed.
+    /// Records the failure of an attempt.
     pub(super) fn failed(&mut self, failed: FailedAttempt, order: (&OrderBy, UnkeyedPolicy)) {
-        // Its index may be another's if it is done.
+        // The slab may have reused the index; the context identifies the entry.
         let entry = self.in_flight.get_mut(failed.context.index);
         let entry = entry.filter(|entry| Arc::ptr_eq(&entry.context, &failed.context));
         let Some(entry) = entry else { return };
         let (state, turn) = match failed.then {
             FailureAction::Retry(at) => (RecordState::Retry(at), None),
-            // Its end is the next report.
-            FailureAction::Skip => (RecordState::RunningAttempt, None),
+            // The completion follows as the next event.
+            FailureAction::Skip => (RecordState::Running, None),
             FailureAction::DeadLetter => (RecordState::DeadLetter(None), None),
             FailureAction::DeadLetterRefused(why) => (RecordState::DeadLetter(Some(why)), None),
             FailureAction::StopKey(turn) | FailureAction::StopAll(turn) => {
@@ -338,7 +348,7 @@ impl PartitionState {
         }
     }
 
-    /// What is behind a record that has stopped does not run.
+    /// Marks the records behind a stopped record as blocked.
     fn stop_lane(&mut self, stopped: &RecordContext, (order, unkeyed): (&OrderBy, UnkeyedPolicy)) {
         let slot = self.assignment.slot;
         let lane = |context: &RecordContext| match order.lane_of(&context.delivered, slot, unkeyed)
@@ -358,13 +368,13 @@ impl PartitionState {
         self.stopped.insert(stopped_lane, position);
     }
 
-    /// What is to be stored.
+    /// Returns the progress to commit.
     fn progress(&self) -> Progress {
         self.tracker.progress().shortened(self.limit)
     }
 
-    /// From when on the progress can be stored; none if it is stored, or another is on stopped_lane way, or that is
-    /// hopeless.
+    /// Returns the earliest time of the next commit, or `None` if there is nothing to commit, a
+    /// commit is in progress, or the partition was lost.
     pub(super) fn committable_at(&self) -> Option<Instant> {
         if self.is_committing() || !self.has_uncommitted() {
             return None;
@@ -377,8 +387,9 @@ impl PartitionState {
         }
     }
 
-    /// When it is to be stored, which it can be then: so long after the last time, or at once after so many
-    /// records. None if it cannot be, or no clock will reach that time.
+    /// Returns the time at which the next commit is due: `every` after the last one, or at once
+    /// after `after_records` completions. `None` if no commit is possible, or the time exceeds the
+    /// clock's range.
     pub(super) fn commit_due_at(&self, every: Duration, after_records: u64) -> Option<Instant> {
         let CommitState { started_at, completed, .. } = self.commit;
         let committable_at = self.committable_at()?;
@@ -387,8 +398,7 @@ impl PartitionState {
         Some(wanted_at.max(committable_at))
     }
 
-    /// Begins to store the progress, unless that is stored, or another is on stopped_lane way, or has just been
-    /// refused.
+    /// Starts a commit if one is possible at `now`, and returns the progress to commit.
     pub(super) fn start_commit(&mut self, now: Instant) -> Option<Progress> {
         if self.committable_at().is_none_or(|at| now < at) {
             return None;
@@ -400,7 +410,7 @@ impl PartitionState {
         Some(progress)
     }
 
-    /// Notes what push_records of it.
+    /// Records the result of the commit in progress.
     pub(super) fn committed(&mut self, result: &Result<(), CommitError>) {
         let Some((version, watermark)) = self.commit.pending.take() else { return };
         self.commit.refused = result.clone().err();
@@ -416,7 +426,7 @@ impl PartitionState {
         }
     }
 
-    /// Whether a commit would change nothing, or is hopeless.
+    /// Returns whether there is nothing to commit, or no commit can succeed.
     pub(super) fn has_nothing_to_commit(&self) -> bool {
         !self.is_committing() && self.committable_at().is_none()
     }
@@ -429,13 +439,13 @@ impl PartitionState {
         self.commit.pending.is_some()
     }
 
-    /// Whether the ends of what is in in_flight can make a commit due.
+    /// Returns whether completing the records in flight could make a commit due.
     pub(super) fn can_reach_commit(&self, after_records: u64) -> bool {
         let can_end = self.in_flight.len() as u64;
         !self.is_committing() && self.commit.completed.saturating_add(can_end) >= after_records
     }
 
-    /// The map was too long for where it is stored: makes do with half of it.
+    /// Halves the limit of the map after the source has refused the map as too long.
     fn shorten_map(&mut self) {
         let half = (self.limit.get() / 2).max(MapLimit::MIN_CHARACTERS);
         self.limit = MapLimit::characters(half).unwrap_or(self.limit);
@@ -488,7 +498,8 @@ impl PartitionState {
         }
     }
 
-    /// Completion long surveys have seen that the source has more than has come, though nothing is state back.
+    /// Returns for how long statuses have seen that the source is ahead of the delivered records
+    /// while the partition is not paused.
     fn waits_for_source(&self, end: Option<Position>, now: Instant) -> Duration {
         let is_behind = end.is_some_and(|end| end > self.arrived) && self.paused.is_none();
         let same = self.behind.get().filter(|(arrived, _)| *arrived == self.arrived);
@@ -497,7 +508,7 @@ impl PartitionState {
         behind.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since))
     }
 
-    /// Those with which a key has stopped.
+    /// Returns the records that have stopped their lanes.
     pub(super) fn stopped(&self, now: Instant) -> impl Iterator<Item = PendingRecord> {
         let stopped = |entry: &&InFlightEntry| matches!(entry.state(), RecordState::Stopped);
         self.entries().filter(stopped).map(move |entry| entry.status(now))
@@ -509,7 +520,7 @@ impl PartitionState {
 }
 
 impl CommitState {
-    /// Notes that there is more to be stored.
+    /// Records a change of the progress.
     fn changed(&mut self, now: Instant) {
         self.version += 1;
         self.uncommitted_since.get_or_insert(now);
@@ -522,19 +533,16 @@ impl InFlightEntry {
     }
 
     fn state(&self) -> &RecordState {
-        self.failed_state
-            .as_ref()
-            .map_or(&RecordState::RunningAttempt, |failed_state| &failed_state.state)
+        self.failed_state.as_ref().map_or(&RecordState::Running, |failed_state| &failed_state.state)
     }
 
     fn is_blocked(&self) -> bool {
-        !matches!(self.state(), RecordState::RunningAttempt)
+        !matches!(self.state(), RecordState::Running)
     }
 
     fn failed_state_mut(&mut self) -> &mut FailedState {
-        let none = || {
-            Box::new(FailedState { failed: 0, failure: None, state: RecordState::RunningAttempt })
-        };
+        let none =
+            || Box::new(FailedState { failed: 0, failure: None, state: RecordState::Running });
         self.failed_state.get_or_insert_with(none)
     }
 
@@ -552,7 +560,7 @@ impl InFlightEntry {
             failure: failure.map(ToString::to_string),
             reason: match self.state() {
                 RecordState::Retry(at) if *at > now => WaitReason::Retry { within: *at - now },
-                RecordState::RunningAttempt | RecordState::Retry(_) => WaitReason::RunningAttempt,
+                RecordState::Running | RecordState::Retry(_) => WaitReason::Running,
                 RecordState::DeadLetter(refused) => {
                     WaitReason::DeadLetter { refused: refused.clone() }
                 }
@@ -595,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn late_reports_of_a_record_are_not_those_of_who_has_its_place_now() {
+    fn a_late_event_of_a_record_does_not_change_the_record_that_reuses_its_index() {
         let partition = Partition::new("t", 0);
         let progress = Progress::up_to(Position::ZERO);
         let limit = MapLimit::characters(4096).unwrap();
@@ -622,7 +630,7 @@ mod tests {
         assert_eq!(status.oldest.unwrap().position, second.context.delivered.position);
 
         assert!(state.completed(second.context.delivered.position, index, now));
-        // Nobody has the index.
+        // The index is free now.
         assert!(!state.completed(second.context.delivered.position, index, now));
         assert_eq!(state.bytes, 0);
     }

@@ -1,22 +1,25 @@
+//! Partitions that are released together, because the source has revoked them or the consumer
+//! stops.
+
 use std::time::Instant;
 
 use crate::Partition;
 
-/// Partitions that are given up together: because they are wanted back, or because the consumer ends.
+/// A revocation in progress.
 #[derive(Debug)]
 pub(super) struct Revocation {
     pub(super) slots: Vec<usize>,
-    /// What the source is told in the end; nothing if all ends.
+    /// Partitions to release at the source in the end; empty during shutdown.
     pub(super) release: Vec<Partition>,
     pub(super) stage: RevocationStage,
 }
 
-/// Completion far that is.
+/// Stage of a revocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RevocationStage {
-    /// What runs is awaited.
+    /// Running attempts are awaited.
     Awaiting { deadline: Instant },
-    /// The last progress is being stored.
+    /// The last progress is being committed.
     Committing { deadline: Instant },
 }
 
@@ -29,7 +32,7 @@ impl Revocation {
         matches!(self.stage, RevocationStage::Committing { .. })
     }
 
-    /// These are somebody else's already.
+    /// Removes partitions that were lost meanwhile.
     pub(super) fn forget(&mut self, slots: &[usize], lost: &[Partition]) {
         self.slots.retain(|slot| !slots.contains(slot));
         self.release.retain(|partition| !lost.contains(partition));

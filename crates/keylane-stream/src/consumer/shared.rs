@@ -1,3 +1,6 @@
+//! State shared by the coordinator, the workers and the background threads; applies the decision
+//! after each answer.
+
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -12,7 +15,7 @@ use super::timer::RetryTimer;
 use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
 use crate::retry::{OnExhausted, RetryDecision};
 
-/// What the coordinator, the workers and the other threads of a consumer share.
+/// State shared by the threads of a consumer.
 #[derive(Debug)]
 pub(super) struct ConsumerShared {
     pub(super) mailbox: Mailbox,
@@ -22,17 +25,17 @@ pub(super) struct ConsumerShared {
     pub(super) times: TimeHistogram,
 }
 
-/// What follows a failed attempt.
+/// Decision after a failed attempt.
 #[derive(Debug)]
 pub(super) struct FailureDecision {
-    /// The number of the attempt; 0 if there was none.
+    /// Number of the attempt; 0 if there was none.
     attempt: u32,
     failure: Arc<Failure>,
     next: RetryDecision,
 }
 
 impl FailureDecision {
-    /// When there is another attempt, if there is.
+    /// Returns the time of the next attempt, if there is one.
     pub(super) fn retries_at(&self) -> Option<Instant> {
         match self.next {
             RetryDecision::Retry { at, .. } => Some(at),
@@ -42,8 +45,8 @@ impl FailureDecision {
 }
 
 impl ConsumerShared {
-    /// Takes the answer of an attempt, on whatever thread. The report comes before the end of the
-    /// attempt, and that before the end of the turn.
+    /// Processes the answer of an attempt, on any thread. The order matters: first the event, then
+    /// the end of the attempt, then the end of the key's guard.
     pub(super) fn answer(
         &self,
         in_flight: InFlight,
@@ -51,24 +54,24 @@ impl ConsumerShared {
         result: Result<(), Failure>,
     ) {
         match result {
-            Ok(()) => self.ended(in_flight, running, Completion::Handled),
+            Ok(()) => self.complete(in_flight, running, Completion::Handled),
             Err(failure) => self.failed(in_flight, running, failure),
         }
     }
 
-    pub(super) fn ended(
+    pub(super) fn complete(
         &self,
         in_flight: InFlight,
         running: RunningAttempt,
         completion: Completion,
     ) {
         self.times.add(running.time());
-        self.tell_ended(&in_flight, completion);
+        self.report_completion(&in_flight, completion);
         running.end(&self.mailbox);
         drop(in_flight);
     }
 
-    fn tell_ended(&self, in_flight: &InFlight, completion: Completion) {
+    fn report_completion(&self, in_flight: &InFlight, completion: Completion) {
         let RecordContext { assignment, delivered, index } = &*in_flight.context;
         let (slot, epoch, position) = (assignment.slot, assignment.epoch, delivered.position);
         self.mailbox.push(WorkerEvent::Ended { slot, epoch, position, index: *index, completion });
@@ -76,73 +79,83 @@ impl ConsumerShared {
 
     fn failed(&self, mut in_flight: InFlight, running: RunningAttempt, failure: Failure) {
         self.times.add(running.time());
-        let decide = self.decide(&mut in_flight, &failure);
-        self.then(in_flight, running, decide);
+        let decision = self.decide(&mut in_flight, &failure);
+        self.apply(in_flight, running, decision);
     }
 
-    /// Notes that an attempt has failed, and decides what follows.
+    /// Records a failed attempt and decides on the next step.
     pub(super) fn decide(&self, in_flight: &mut InFlight, failure: &Failure) -> FailureDecision {
         let attempt = in_flight.attempts.current();
         let next = self.policy.failed(&mut in_flight.attempts, failure, Instant::now());
         FailureDecision { attempt, failure: Arc::new(failure.clone()), next }
     }
 
-    /// What cannot be tried at all: there is no attempt, and what is done after the last one follows.
+    /// Rejects a record without an attempt; the action for exhausted records follows.
     pub(super) fn reject(&self, in_flight: InFlight, failure: Failure) {
         let Some(running) = in_flight.begin() else { return };
         let next = RetryDecision::Exhausted(self.policy.on_exhausted(&failure));
-        self.then(
+        self.apply(
             in_flight,
             running,
             FailureDecision { attempt: 0, failure: Arc::new(failure), next },
         );
     }
 
-    /// Tells that a record whose attempt has failed is tried again with the one before it.
-    pub(super) fn tell_retry(&self, in_flight: &InFlight, decide: &FailureDecision, at: Instant) {
-        self.tell_failed(in_flight, decide, FailureAction::Retry(at));
+    /// Reports that a record with a failed attempt is retried together with the one before it.
+    pub(super) fn report_retry(
+        &self,
+        in_flight: &InFlight,
+        decision: &FailureDecision,
+        at: Instant,
+    ) {
+        self.report_failure(in_flight, decision, FailureAction::Retry(at));
     }
 
-    fn tell_failed(&self, in_flight: &InFlight, decide: &FailureDecision, then: FailureAction) {
+    fn report_failure(
+        &self,
+        in_flight: &InFlight,
+        decision: &FailureDecision,
+        then: FailureAction,
+    ) {
         self.mailbox.push(WorkerEvent::Failed(Box::new(FailedAttempt {
             context: in_flight.context.clone(),
-            attempt: decide.attempt,
-            failure: decide.failure.clone(),
+            attempt: decision.attempt,
+            failure: decision.failure.clone(),
             then,
         })));
     }
 
-    /// Does what follows a failure.
-    pub(super) fn then(
+    /// Applies the decision.
+    pub(super) fn apply(
         &self,
         mut in_flight: InFlight,
         running: RunningAttempt,
-        decide: FailureDecision,
+        decision: FailureDecision,
     ) {
-        let tell = |in_flight: &InFlight, then| self.tell_failed(in_flight, &decide, then);
-        match decide.next {
+        let report = |in_flight: &InFlight, then| self.report_failure(in_flight, &decision, then);
+        match decision.next {
             RetryDecision::Retry { at, .. } => {
-                tell(&in_flight, FailureAction::Retry(at));
+                report(&in_flight, FailureAction::Retry(at));
                 self.timer.schedule(at, in_flight);
             }
             RetryDecision::Exhausted(OnExhausted::Skip) => {
-                tell(&in_flight, FailureAction::Skip);
-                self.tell_ended(&in_flight, Completion::Skipped);
+                report(&in_flight, FailureAction::Skip);
+                self.report_completion(&in_flight, Completion::Skipped);
             }
             RetryDecision::Exhausted(OnExhausted::DeadLetter) => {
-                tell(&in_flight, FailureAction::DeadLetter);
+                report(&in_flight, FailureAction::DeadLetter);
                 let failed_at = SystemTime::now();
-                let FailureDecision { attempt, failure, .. } = decide;
+                let FailureDecision { attempt, failure, .. } = decision;
                 let request = DeadLetterRequest { in_flight, running, attempt, failure, failed_at };
                 return self.dead_letters.push(request);
             }
             RetryDecision::Exhausted(OnExhausted::StopKey) => {
                 let turn = in_flight.turn.take();
-                tell(&in_flight, FailureAction::StopKey(turn));
+                report(&in_flight, FailureAction::StopKey(turn));
             }
             RetryDecision::Exhausted(OnExhausted::Stop) => {
                 let turn = in_flight.turn.take();
-                tell(&in_flight, FailureAction::StopAll(turn));
+                report(&in_flight, FailureAction::StopAll(turn));
             }
         }
         running.end(&self.mailbox);

@@ -1,27 +1,29 @@
+//! Status of a consumer, as its handle reports it.
+
 use std::time::Duration;
 
 use super::handler_times::HandlerTimes;
 use crate::{Partition, Position};
 
-/// Completion a consumer stands.
+/// Status of a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerStatus {
-    /// The partitions that are ours.
+    /// Assigned partitions.
     pub partitions: Vec<PartitionStatus>,
-    /// What was done since the consumer began.
+    /// Counts since the consumer started.
     pub counts: ConsumerCounts,
-    /// Whether it is about to end.
+    /// Whether the consumer is stopping.
     pub stopping: bool,
-    /// Whether the source can deliver: it is connected, and a member of its group if there is one.
+    /// Whether the source can deliver: it is connected, and has joined its group if there is one.
     pub ready: bool,
-    /// Completion long the source has had no connection, if it has none.
+    /// Time without a connection to the source, if there is none.
     pub unreachable: Option<Duration>,
-    /// Completion long attempts took.
+    /// Latency of attempts.
     pub times: HandlerTimes,
 }
 
-/// What a consumer has done since it began.
+/// Counts since a consumer started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerCounts {
@@ -31,111 +33,112 @@ pub struct ConsumerCounts {
     pub failed_attempts: u64,
     /// Records that were skipped after their last attempt.
     pub skipped: u64,
-    /// Records that went to the dead letters after their last attempt.
+    /// Records that were written to the dead letters.
     pub dead_lettered: u64,
-    /// Records that came again and were done already.
+    /// Delivered records that were complete already.
     pub repeated: u64,
-    /// Completion often partitions came or went.
+    /// Number of polls that reported assigned, revoked or lost partitions.
     pub rebalances: u64,
-    /// Positions that the source passed over, because their records were removed before they were read.
+    /// Positions that the source has skipped because their records were removed before they were
+    /// read.
     pub missed: u64,
-    /// Records that ended after their partition was given up, so that their end did not count: they
-    /// may be handled again.
+    /// Records whose attempts ended after their partition was released. Such answers are ignored,
+    /// and the records may be handled again.
     pub fenced: u64,
-    /// Commits that were stored.
+    /// Successful commits.
     pub commits: u64,
-    /// Commits that were not.
+    /// Failed commits.
     pub failed_commits: u64,
 }
 
-/// Completion a partition stands.
+/// Status of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionStatus {
-    /// Which.
+    /// The partition.
     pub partition: Partition,
-    /// The stretch of owning it.
+    /// Epoch of its assignment.
     pub epoch: u64,
-    /// All below was done when it was last stored.
+    /// Watermark of the last commit: all positions below are complete.
     pub committed: Position,
-    /// All below is done.
+    /// Current watermark: all positions below are complete.
     pub watermark: Position,
-    /// One past the highest that is done.
+    /// One past the highest completed position.
     pub highest_done: Position,
     /// One past the last record, as far as the source knows.
     pub end: Option<Position>,
-    /// Completion many records were taken on and are not done.
+    /// Number of admitted records that are not complete.
     pub in_flight: usize,
-    /// Completion many attempts run.
+    /// Number of running attempts.
     pub running: usize,
-    /// Completion many bytes they take.
+    /// Estimated memory of the records in flight, in bytes.
     pub bytes: usize,
-    /// Completion many records came and were not taken on, for want of room.
+    /// Number of delivered records that are not admitted yet.
     pub buffered: usize,
-    /// StopReason no more are taken on, if that is so.
+    /// Limit that keeps further records from being admitted, if any.
     pub paused_by: Option<PauseReason>,
-    /// The incomplete record that came first.
+    /// Incomplete record with the lowest position.
     pub oldest: Option<PendingRecord>,
-    /// What waits for something else than its turn: the first of them.
+    /// Records that wait for anything but their turn or a worker; the first of them by position.
     pub blocked: Vec<PendingRecord>,
-    /// Completion many do.
+    /// Number of records that wait for anything but their turn or a worker.
     pub blocked_count: usize,
-    /// Completion long ago a record was done, or one came that is to be done, or there was nothing to do.
+    /// Time since the last completion or admission; zero if there was nothing to do.
     pub without_progress: Duration,
-    /// Completion long the oldest progress has not been stored.
+    /// Age of the oldest progress that is not committed.
     pub uncommitted: Duration,
 }
 
-/// A record that is not done.
+/// A record that is not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PendingRecord {
-    /// Its place.
+    /// Position of the record.
     pub position: Position,
-    /// Its own key.
+    /// Key of the record itself.
     pub key: Option<Vec<u8>>,
-    /// Completion long ago it was taken on.
+    /// Time since the record was admitted.
     pub age: Duration,
-    /// Completion many attempts have failed.
+    /// Number of failed attempts.
     pub failed_attempts: u32,
-    /// What the last one failed of.
+    /// Cause of the last failed attempt.
     pub failure: Option<String>,
-    /// What it waits for.
+    /// Reason why the record is not complete yet.
     pub reason: WaitReason,
 }
 
-/// What a record waits for.
+/// Reason why a record is not complete yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
-    /// It runs, or waits for its turn or a worker.
-    RunningAttempt,
-    /// For its next attempt.
+    /// It is running, or waits for its turn or a worker.
+    Running,
+    /// It waits for its next attempt.
     Retry {
-        /// Completion long yet.
+        /// Time until the next attempt.
         within: Duration,
     },
-    /// For its letter to be written.
+    /// It waits for its dead letter to be written.
     DeadLetter {
-        /// StopReason it was not taken the last time.
+        /// Reason of the last refusal.
         refused: Option<String>,
     },
-    /// Its key has stopped, with this record.
+    /// It has stopped its key.
     Stopped,
-    /// Its key has stopped, with the record at this position.
+    /// It waits behind the record at this position, which has stopped the key.
     BehindStopped(Position),
 }
 
-/// StopReason a partition takes nothing more on for now.
+/// Limit that keeps a partition from admitting records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PauseReason {
-    /// As many records as may be are incomplete.
+    /// Number of records in flight.
     Records,
-    /// They take as many bytes as they may.
+    /// Bytes of the records in flight.
     Bytes,
-    /// The map of what is done could become longer than there is room for.
+    /// Length of the map of completed positions, which could exceed its limit.
     Map,
-    /// It is being given up.
+    /// The partition is in revocation.
     Closing,
 }

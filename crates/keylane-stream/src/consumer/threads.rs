@@ -1,3 +1,5 @@
+//! Background threads of a consumer, and the order in which they end.
+
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -7,14 +9,14 @@ use super::shared::ConsumerShared;
 use super::{Pool, ShutdownReport, StartError};
 use crate::dead_letters::DeadLetters;
 
-/// The threads beside the coordinator's: they end when this is dropped.
+/// Threads beside the coordinator: pool, timer and dead-letter writer. Dropping it ends them.
 pub(super) struct BackgroundThreads {
     shared: Arc<ConsumerShared>,
-    /// Until the end.
+    /// Pool, until the end.
     pool: Option<Arc<Pool>>,
     timer: Option<JoinHandle<()>>,
     dead_letters: Option<JoinHandle<()>>,
-    /// Something runs that nobody waits for.
+    /// Attempts are still running that are not awaited.
     is_abandoned: bool,
 }
 
@@ -41,23 +43,25 @@ impl BackgroundThreads {
         Ok(threads)
     }
 
-    /// Ends them, after the coordinator.
+    /// Keeps the report, and with it whether attempts are still running. Called after the
+    /// coordinator has ended.
     pub(super) fn end_with(mut self, ended: ShutdownReport) -> ShutdownReport {
         self.is_abandoned = ended.abandoned > 0;
         ended
     }
 }
 
-/// Sends what is due to any worker: it has its turn already.
+/// Sends retries that are due to the pool. Each holds the guard of its key and gets a lane of its
+/// own.
 fn run_timer(shared: &ConsumerShared, pool: &Pool) {
-    // The coordinator counts those of records without a lane upwards.
+    // The coordinator numbers its single-record lanes upwards from 1, so the numbers do not meet.
     let mut number = u64::MAX;
     shared.timer.run(|in_flight| {
         let free = in_flight.into_iter().map(|in_flight| {
             number -= 1;
             (LaneId::Single { number }, in_flight)
         });
-        // If the pool is closed all is over, and those who wait for an attempt will have no other.
+        // The pool is closed only at the end, when no attempt will start any more.
         let _ = pool.send_many(free);
     });
 }
@@ -73,11 +77,11 @@ impl Drop for BackgroundThreads {
         self.shared.dead_letters.stop();
         join(self.timer.take());
         let pool = self.pool.take();
-        // Their assignments are closed: they would not begin.
+        // Their assignments are closed, so none of these tasks would start.
         drop(pool.as_ref().map(|pool| pool.stop_now()));
         let (dead_letters, end) = (self.dead_letters.take(), move || drop(pool));
         if self.is_abandoned {
-            // Both would wait for what nobody waits for.
+            // Joining would wait for abandoned attempts; a detached thread does.
             drop(dead_letters);
             drop(thread::spawn(end));
         } else {
@@ -89,7 +93,7 @@ impl Drop for BackgroundThreads {
 
 fn join(thread: Option<JoinHandle<()>>) {
     if let Some(thread) = thread {
-        // If it has panicked, there is nobody left to be told.
+        // A panic of the thread has no other observer.
         let _ = thread.join();
     }
 }

@@ -1,5 +1,4 @@
-//! The one thread on which records wait for their next attempt. They keep their turn meanwhile, and no
-//! worker.
+//! Timer thread for retries. A waiting record keeps its key, but no worker.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,18 +7,18 @@ use std::time::Instant;
 
 use super::attempt::InFlight;
 
-/// Flights, each until its time.
+/// Records that wait for their next attempt.
 #[derive(Debug, Default)]
 pub(super) struct RetryTimer {
     state: Mutex<RetryTimerState>,
-    /// Notified when the first time has changed, or nothing is waited for any more.
+    /// Notified when the earliest time has changed, or the timer is stopped.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct RetryTimerState {
     by_time: BinaryHeap<Reverse<TimerEntry>>,
-    /// Completion many there have been: of two with the same time the first is the first.
+    /// Number of entries so far; breaks ties in order of arrival.
     count: u64,
     stopped: bool,
 }
@@ -32,13 +31,13 @@ struct TimerEntry {
 }
 
 impl RetryTimer {
-    /// No section unwinds.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, RetryTimerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a in_flight until its time. One that comes after the stop is dropped, and so is one whose assignment is
-    /// closed: that is asked under the lock, so that whatever is not dropped here is there for
+    /// Schedules a retry. After [`stop`](Self::stop), or if its assignment is closed, the record is
+    /// dropped. The check is under the lock, so that a record that is not dropped here is found by
     /// [`purge`](Self::purge), which comes after the closing.
     pub(super) fn schedule(&self, at: Instant, in_flight: InFlight) {
         let mut state = self.state();
@@ -56,8 +55,8 @@ impl RetryTimer {
         }
     }
 
-    /// Lets go of the in_flight of an assignment that has been closed: they would not begin, but keep
-    /// their keys until their time.
+    /// Drops the records of a closed assignment. They could not start, but would hold their keys
+    /// until their time.
     pub(super) fn purge(&self, epoch: u64) {
         let mut state = self.state();
         let all = std::mem::take(&mut state.by_time).into_vec();
@@ -66,11 +65,11 @@ impl RetryTimer {
             .partition(|Reverse(entry)| entry.in_flight.context.assignment.epoch == epoch);
         state.by_time = stay.into();
         drop(state);
-        // Not under the lock, for their turns go with them.
+        // Not under the lock: dropping a record drops the guard of its key.
         drop(gone);
     }
 
-    /// Ends [`run`](Self::run), and lets go of all that waits.
+    /// Ends [`run`](Self::run) and drops all records.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;
@@ -80,14 +79,14 @@ impl RetryTimer {
         drop(all);
     }
 
-    /// Hands over what is due, until it is stopped.
+    /// Passes on the records that are due, until the timer is stopped.
     pub(super) fn run(&self, mut due: impl FnMut(Vec<InFlight>)) {
         while let Some(in_flight) = self.next_due() {
             due(in_flight);
         }
     }
 
-    /// Waits until some are due; none once it is stopped.
+    /// Waits until records are due. Returns `None` once stopped.
     fn next_due(&self) -> Option<Vec<InFlight>> {
         let mut state = self.state();
         loop {

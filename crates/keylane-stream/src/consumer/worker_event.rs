@@ -1,3 +1,5 @@
+//! Events that workers and handles send to the coordinator.
+
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -8,52 +10,52 @@ use super::key_guard::KeyGuard;
 use super::status::ConsumerStatus;
 use crate::Position;
 
-/// What the owner is told.
+/// An event for the coordinator.
 #[derive(Debug)]
 pub(super) enum WorkerEvent {
-    /// A record is done with, whose entry is at this index.
+    /// A record is complete; its entry is at `index`.
     Ended { slot: usize, epoch: u64, position: Position, index: usize, completion: Completion },
-    /// An attempt has failed, and the record is not done with.
+    /// An attempt has failed, and the record is not complete.
     Failed(Box<FailedAttempt>),
-    /// The consumer is to end, and what runs has so long for it.
+    /// Stop the consumer, with this time for running attempts.
     Stop(Duration),
-    /// Somebody wants to know completion things stand.
+    /// Report the status.
     Status(mpsc::Sender<ConsumerStatus>),
 }
 
-/// Completion a record was done with.
+/// How a record was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Completion {
     Handled,
-    /// The same, and what was made of it is where it belongs.
+    /// Handled, and its output is written or in the open transaction.
     Produced,
     Skipped,
     DeadLettered,
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug)]
 pub(super) struct FailedAttempt {
     pub(super) context: Arc<RecordContext>,
-    /// Its number.
+    /// Number of the attempt; 0 if the record was rejected without one.
     pub(super) attempt: u32,
     pub(super) failure: Arc<Failure>,
     pub(super) then: FailureAction,
 }
 
-/// What follows a failed attempt.
+/// Action after a failed attempt.
 #[derive(Debug)]
 pub(super) enum FailureAction {
-    /// The next one.
+    /// Retry at this time.
     Retry(Instant),
-    /// Nothing: the record is done.
+    /// Skip the record; its completion follows as an event.
     Skip,
-    /// It goes to the dead letters.
+    /// Write a dead letter.
     DeadLetter,
-    /// The dead letters do not take it yet: why.
+    /// The dead letter was refused, for this reason; the write is retried.
     DeadLetterRefused(String),
-    /// Its key stops: the turn stays with the owner.
+    /// Stop the key. The coordinator keeps the guard.
     StopKey(Option<KeyGuard>),
-    /// All stops. The turn is kept until nothing can begin.
+    /// Stop the consumer. The coordinator keeps the guard until no attempt can start.
     StopAll(Option<KeyGuard>),
 }

@@ -270,10 +270,10 @@ fn notices_tell_what_happened() {
     assert_eq!(
         told.get(),
         [
-            "t[0] is ours",
-            "t[0] at 0, attempt 1: no good; it is tried again",
-            "t[0] at 0, attempt 2: no good; it is skipped",
-            "t[0] is given up",
+            "t[0] assigned",
+            "t[0] at 0, attempt 1: no good; retrying",
+            "t[0] at 0, attempt 2: no good; skipped",
+            "t[0] released",
         ]
     );
 }
