@@ -70,7 +70,7 @@ Example of a configuration:
 
   curl localhost:7420/v1/jobs --json '{\"kind\":\"hello\",\"key\":\"ann\",\"payload\":{\"n\":1}}'
 
-docs/serve.md has every setting.";
+docs/serve/configuration.md has every setting.";
 
 /// Runs `keylane serve`.
 fn run(args: &ServeArgs) -> anyhow::Result<Ending> {

@@ -15,9 +15,9 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The metrics that the operator's page describes.
+/// Metrics that `docs/serve/operations.md` describes.
 fn documented() -> BTreeSet<String> {
-    let page = read("docs/serve.md");
+    let page = read("docs/serve/operations.md");
     let row = Regex::new(r"(?m)^\| `(keylane_[a-z_]+)` \|").unwrap();
     row.captures_iter(&page).map(|found| found[1].to_owned()).collect()
 }

@@ -62,7 +62,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("get /v1/timeline", "read"),
 ];
 
-/// Each role, and what it includes: docs/serve.md has the same table.
+/// Each role, and what it includes: docs/serve/operations.md has the same table.
 const ROLES: &[(&str, &[&str])] = &[
     ("read", &["read"]),
     ("submit", &["read", "submit"]),

@@ -68,11 +68,11 @@ async fn says(workers: &Workers, what: &str) -> Answer {
     ask(workers, attempt(&format!("\"{what}\""))).await
 }
 
-/// The worker that docs/serve.md shows.
+/// The example worker of docs/serve/kinds.md.
 fn documented() -> String {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/serve.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/serve/kinds.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, section) = page.split_once("### Workers that stay\n").unwrap();
+    let (_, section) = page.split_once("## Workers that stay\n").unwrap();
     let (_, code) = section.split_once("```python\n").unwrap();
     code.split_once("```").unwrap().0.to_owned()
 }
