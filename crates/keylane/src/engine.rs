@@ -38,8 +38,8 @@ use crate::allocate::{MAX_SHARDS, ReadyBitmap};
 use crate::error::SubmitErrorKind;
 use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
 use crate::order::{
-    Claim, Claims, Entry, Hand, Held, InHand, Inbox, Label, Lanes, Rate, Registry, Replaced, Repr,
-    Rollup, Scope, Weighed, merge_claims,
+    Claim, Claims, ConflictRegistry, Entry, Held, Inbox, Lanes, Rate, Replaced, Repr, Rollup,
+    Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
 };
 use crate::run::{Crew, Fate, Homes, Idle, ManualClock, Placement, Stage, engine_of_this_thread};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
@@ -68,7 +68,7 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     const WANTS_KEY: bool;
 
     /// Runs a task. The turn ends when this returns, unless the stage was asked to keep it.
-    fn execute(&self, key: Option<&K>, work: InHand<'_, Self::Work>, stage: &mut dyn Stage);
+    fn execute(&self, key: Option<&K>, work: SlotRef<'_, Self::Work>, stage: &mut dyn Stage);
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
@@ -287,7 +287,7 @@ impl<W> IntoWork<W> for ReadyWork<W> {
 pub(crate) type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 
 /// The tasks that have a descriptor.
-type ConflictIndexes<K, W> = Registry<SharedRollup<K, W>>;
+type ConflictIndexes<K, W> = ConflictRegistry<SharedRollup<K, W>>;
 
 /// Which claims of a task, by their index, go to which shard.
 type ClaimShards = Vec<(usize, usize)>;
@@ -321,10 +321,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let bounds = (restricts || stop_after.is_some())
             .then(|| Box::new(Bounds { stop_after, keys, bytes }));
         let rates = Rates::new(&settings);
-        let is_close = bounds.is_some();
+        let is_checked = bounds.is_some();
         Engine {
-            shards: (0..shards).map(|shard| Shard::new(shard, &settings, is_close)).collect(),
-            registry: Mutex::new(Registry::default()),
+            shards: (0..shards).map(|shard| Shard::new(shard, &settings, is_checked)).collect(),
+            registry: Mutex::new(ConflictRegistry::default()),
             hasher,
             // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
             admission: Admission::new(settings.capacity, if restricts { 0 } else { shards }),
@@ -401,8 +401,8 @@ impl From<TryAcquireError> for SubmitErrorKind {
 }
 
 impl<K: Key, W> Shard<K, W> {
-    /// `is_close` says that each step has more to do than to find the next task.
-    fn new(index: usize, settings: &EngineSettings, is_close: bool) -> Self {
+    /// `is_checked` says that each step has more to do than to find the next task.
+    fn new(index: usize, settings: &EngineSettings, is_checked: bool) -> Self {
         let every = settings.statistics == Statistics::Every;
         let mut inbox = Inbox::default();
         if settings.statistics != Statistics::Off {
@@ -410,7 +410,7 @@ impl<K: Key, W> Shard<K, W> {
             inbox.measure_at = 0;
         }
         let mut lanes = Lanes::new(settings.quantum_tasks);
-        lanes.is_close = is_close;
+        lanes.is_checked = is_checked;
         if settings.rate_per_key.is_some() {
             lanes.set_common_rate(settings.rate_per_key, 0);
         }

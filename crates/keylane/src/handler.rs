@@ -18,7 +18,7 @@ use crate::engine::{AdmissionTicket, Engine, Execute, Key, ReadyWork, WaitLimit}
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, BuildError, DrainError, SubmitError};
 use crate::observe::Snapshot;
-use crate::order::{Claims, InHand, Repr};
+use crate::order::{Claims, Repr, SlotRef};
 use crate::run::{Keeping, Stage};
 
 /// A pool with one handler that is called for each message: in order for the messages of one key,
@@ -89,7 +89,7 @@ impl<K: Key, M: Send + 'static> Execute<K> for Messages<K, M> {
     const WANTS_KEY: bool = true;
 
     #[inline]
-    fn execute(&self, key: Option<&K>, message: InHand<'_, M>, stage: &mut dyn Stage) {
+    fn execute(&self, key: Option<&K>, message: SlotRef<'_, M>, stage: &mut dyn Stage) {
         (self.handler)(key.expect("every message has a key"), message.take(), stage);
     }
 

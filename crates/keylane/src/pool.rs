@@ -26,7 +26,7 @@ use crate::engine::{Engine, Execute, Key, WaitLimit};
 use crate::error::{BatchError, DrainError};
 use crate::job::Entry;
 use crate::observe::Snapshot;
-use crate::order::{Claims, InHand};
+use crate::order::{Claims, SlotRef};
 use crate::run::{Body, Stage};
 
 /// A pool of workers that keeps the tasks of each key in order.
@@ -65,7 +65,7 @@ impl<K: Key> Execute<K> for Closures {
     const DROPS_REPLACED: bool = true;
 
     #[inline]
-    fn execute(&self, _: Option<&K>, work: InHand<'_, Body>, stage: &mut dyn Stage) {
+    fn execute(&self, _: Option<&K>, work: SlotRef<'_, Body>, stage: &mut dyn Stage) {
         Body::run_in_hand(work, stage);
     }
 

@@ -1,6 +1,6 @@
 //! Putting many tasks into their inboxes in one pass: those of one inbox under one lock.
 
-use super::enqueue::{inbox_of, pass_guard};
+use super::enqueue::{inbox_of, pass_watched_inbox};
 use super::*;
 
 /// The most tasks that are entered in one pass.
@@ -165,7 +165,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut inboxes: OpenInboxes<'_, K, X::Work> = Vec::with_capacity(shards);
         let concerned = (0..self.shards.len()).filter(|&shard| first[shard] != END);
         inboxes.extend(concerned.map(|shard| (shard, self.shards[shard].inbox.lock())));
-        if inboxes.iter().any(|(_, inbox)| inbox.guarded) {
+        if inboxes.iter().any(|(_, inbox)| inbox.watched) {
             return self.enqueue_guarded_row(inboxes, row, time, unused);
         }
         let mut told = ShardSet::new();
@@ -223,7 +223,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let shard = self.shard_of(staged.hash);
             let inbox = inbox_of(&mut inboxes, shard);
             // A batch comes from outside, so the end of a key concerns all of it.
-            entered = pass_guard(inbox, staged.hash, &claim.key, true);
+            entered = pass_watched_inbox(inbox, staged.hash, &claim.key, true);
             if entered.is_err() {
                 break;
             }

@@ -1,12 +1,12 @@
 //! Steering single keys while the pool runs: holding them, letting them go, taking what waits.
 //!
 //! Each is one section under the lock of the key's lanes, at no cost to other keys: see
-//! `../order/lanes/hold.rs`.
+//! `../order/lanes/pause.rs`.
 
 use super::rates::PendingWakeups;
 use super::*;
 use crate::observe::{HeldKey, Hold};
-use crate::order::{Reasons, Stop, TakenKey, Unrun};
+use crate::order::{PauseReasons, Stop, TakenKey, Unrun};
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -17,7 +17,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.steers.store(true, Ordering::Release);
         let (changes, recall) = self.intact(|| {
             let mut lanes = self.shards[shard].lanes.lock();
-            let (reasons, recall) = lanes.hold(hash, key, now);
+            let (reasons, recall) = lanes.pause(hash, key, now);
             let changes = reasons.paused.is_none();
             reasons.paused.get_or_insert(now);
             lanes.check();
@@ -34,7 +34,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (held, left, offer) = self.intact(|| {
             let mut lanes = self.shards[shard].lanes.lock();
             let mut held = false;
-            let left = lanes.let_go(hash, key, |reasons| held = reasons.resume());
+            let left = lanes.release_pause(hash, key, |reasons| held = reasons.resume());
             self.clear_failures(&mut lanes, hash, key);
             lanes.check();
             (held, left, lanes.has_offer())
@@ -94,7 +94,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.check_end(shard, &held);
         let note = note();
         let mut lanes = self.shards[shard].lanes.lock();
-        let recall = lanes.stand_back(held, note);
+        let recall = lanes.requeue_paused(held, note);
         lanes.check();
         let offer = lanes.has_offer();
         drop(lanes);
@@ -124,7 +124,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     pub(super) fn describe(
         &self,
-        (key, running, why): (&K, usize, &Reasons),
+        (key, running, why): (&K, usize, &PauseReasons),
     ) -> Option<HeldKey<K>> {
         let paused = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) });
         let stopped = why

@@ -21,7 +21,7 @@ enum WaitFrontier<K, W> {
     /// After this rollup, which stands in the lane of its claim with this index.
     Rollup { rollup: Arc<Rollup<K, W>>, claim: usize },
     /// After this one, by what its descriptor says.
-    Circle { rollup: Arc<Rollup<K, W>> },
+    ConflictIndex { rollup: Arc<Rollup<K, W>> },
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -70,7 +70,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     let shard = self.shard_of(claims[claim].0);
                     self.entered(shard).behind_rollup(&rollup, claim, is_target)
                 }
-                WaitFrontier::Circle { rollup } => self.behind_in_index(&rollup, is_target),
+                WaitFrontier::ConflictIndex { rollup } => self.behind_in_index(&rollup, is_target),
             };
             let Some(rollups) = behind else { return true };
             for rollup in rollups {
@@ -130,6 +130,7 @@ fn frontiers_of_rollup<K: Key, W>(rollup: &Arc<Rollup<K, W>>) -> Vec<WaitFrontie
         Scope::Unkeyed { .. } | Scope::Everything { .. } => 0,
     };
     let lanes = (0..claims).map(|claim| WaitFrontier::Rollup { rollup: rollup.clone(), claim });
-    let circle = rollup.member.is_some().then(|| WaitFrontier::Circle { rollup: rollup.clone() });
+    let circle =
+        rollup.member.is_some().then(|| WaitFrontier::ConflictIndex { rollup: rollup.clone() });
     lanes.chain(circle).collect()
 }

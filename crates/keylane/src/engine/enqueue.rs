@@ -30,7 +30,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let shard = self.shard_of(hash);
         let kept = self.intact(|| {
             let mut inbox = self.shards[shard].inbox.lock();
-            if inbox.room == 0 || inbox.guarded || !self.admission.can_cache() {
+            if inbox.room == 0 || inbox.watched || !self.admission.can_cache() {
                 return Err((claim, task));
             }
             inbox.room -= 1;
@@ -73,7 +73,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return;
         }
         let mut inbox = self.shards[shard].inbox.lock();
-        let keeps = inbox.room == 0 && !inbox.guarded && self.admission.can_cache();
+        let keeps = inbox.room == 0 && !inbox.watched && self.admission.can_cache();
         if keeps {
             inbox.room += reserved;
         }
@@ -113,9 +113,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let shard = self.shard_of(hash);
         let entered = self.intact(|| {
             let mut inbox = self.shards[shard].inbox.lock();
-            if inbox.guarded
+            if inbox.watched
                 && let Err(why) =
-                    pass_guard(&mut inbox, hash, &claim.key, is_bound::<K, X, M>(&task))
+                    pass_watched_inbox(&mut inbox, hash, &claim.key, is_bound::<K, X, M>(&task))
             {
                 return Err((why, claim, task));
             }
@@ -185,8 +185,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((SubmitErrorKind::Closed, Claims::none(), task));
         }
         let time = self.record_submit_time(shard, &mut inbox, self.clock.now());
-        let label = Label { hash: 0, seq: inbox.tick(), time };
-        let tell = inbox.push(Entry::Free { label, work: task.into_work() });
+        let meta = TaskMeta { hash: 0, seq: inbox.tick(), time };
+        let tell = inbox.push(Entry::Free { meta, work: task.into_work() });
         drop(inbox);
         if tell {
             self.mark_ready(shard);
@@ -202,13 +202,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
         let (parts, mut inboxes) = self.open_inboxes(&claims);
-        if let Err(why) = self.pass_guards(&mut inboxes, &claims, &task) {
+        if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
             return Err((why, Claims(Repr::Many(claims)), task));
         }
-        let label = self.label_of_several(&mut inboxes);
+        let meta = self.label_of_several(&mut inboxes);
         let scope = Scope::Keys(claims.into_boxed_slice());
-        let rollup = Arc::new(Rollup::new(scope, label, task.into_work()));
+        let rollup = Arc::new(Rollup::new(scope, meta, task.into_work()));
         self.push_parts(&rollup, parts, inboxes);
         Ok(())
     }
@@ -261,13 +261,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Lets a task with these keys in, all of whose inboxes are locked, or refuses it.
     #[inline]
-    pub(super) fn pass_guards<M: IntoWork<X::Work>>(
+    pub(super) fn pass_watched_inboxes<M: IntoWork<X::Work>>(
         &self,
         inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
         claims: &[(u64, Claim<K>)],
         task: &M,
     ) -> Result<(), SubmitErrorKind> {
-        match inboxes.iter().any(|(_, inbox)| inbox.guarded) {
+        match inboxes.iter().any(|(_, inbox)| inbox.watched) {
             true => self.pass_guarded(inboxes, claims, is_bound::<K, X, M>(task)),
             false => Ok(()),
         }
@@ -309,9 +309,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
             return Err((SubmitErrorKind::Closed, Claims::barrier(), task));
         }
-        let label = self.label_of_several(&mut inboxes);
+        let meta = self.label_of_several(&mut inboxes);
         let scope = Scope::Everything { shards: self.shards.len() };
-        let rollup = Arc::new(Rollup::new(scope, label, task.into_work()));
+        let rollup = Arc::new(Rollup::new(scope, meta, task.into_work()));
         for (_, inbox) in &mut inboxes {
             inbox.pass_barrier();
             inbox.push(Entry::Fence { rollup: rollup.clone() });
@@ -323,16 +323,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Gives a task that enters several inboxes a place after all that is in any of them. The first of
     /// them says whether its wait is measured.
-    fn label_of_several(&self, inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)]) -> Label {
+    fn label_of_several(&self, inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)]) -> TaskMeta {
         let clock = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock);
         let (shard, first) = &mut inboxes[0];
         let time = self.record_submit_time(*shard, first, self.clock.now());
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock + 1);
-        Label { hash: 0, seq: (clock + 1) as u32, time }
+        TaskMeta { hash: 0, seq: (clock + 1) as u32, time }
     }
 
-    /// Uses bits of the hash that neither `Label::hash` nor the lanes' table look at.
+    /// Uses bits of the hash that neither `TaskMeta::hash` nor the lanes' table look at.
     #[inline]
     pub(super) fn shard_of(&self, hash: u64) -> usize {
         (hash >> 32) as usize & (self.shards.len() - 1)
@@ -361,7 +361,7 @@ pub(super) fn inbox_of<'a, K, W>(
 
 /// Looks closer at a task that is about to be appended to a guarded inbox.
 #[cold]
-pub(super) fn pass_guard<K: Key, W>(
+pub(super) fn pass_watched_inbox<K: Key, W>(
     inbox: &mut Inbox<K, W>,
     hash: u64,
     key: &K,

@@ -12,7 +12,7 @@ use crate::observe::{
     Ahead, Began, Holder, JobState, KeyExplanation, KeyState, Place, PoolExplanation, PoolReason,
     Present, Room, Running, Snapshot, StallWatch, Stalled, Submitter, TaskExplanation, TaskState,
 };
-use crate::order::{Before, Found, Scope};
+use crate::order::{AheadCounts, FoundTask, Scope};
 use crate::run::waiting_threads;
 use crate::sync::{Thread, ThreadId, identity};
 
@@ -79,18 +79,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let inbox = shard.inbox.lock();
             let Some((found, since)) = lanes.find_task(&inbox, is_target) else { continue };
             let (state, unknown) = match found {
-                Found::Ready { ahead } => (TaskState::Ready { ahead }, None),
-                Found::Free { before } => (self.queued_behind(before), None),
-                Found::Single { before, .. } if before.tasks == 0 && !before.on_hold => {
+                FoundTask::Ready { ahead } => (TaskState::Ready { ahead }, None),
+                FoundTask::Free { before } => (self.queued_behind(before), None),
+                FoundTask::Single { before, .. } if before.tasks == 0 && !before.on_hold => {
                     (self.queued_behind(before), None)
                 }
-                Found::Single { hash, key, before } => {
+                FoundTask::Single { hash, key, before } => {
                     let holder = self.holder(index, &lanes, &inbox, hash, &key);
                     let unknown = holder.is_none().then(|| key.clone());
                     let holder = holder.unwrap_or(Holder::Nobody);
                     (TaskState::Behind(vec![Ahead { key, tasks: before.tasks, holder }]), unknown)
                 }
-                Found::Several(rollup) => {
+                FoundTask::Several(rollup) => {
                     drop((lanes, inbox));
                     return Some(self.explain_rollup(&rollup));
                 }
@@ -112,7 +112,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     fn explain_rollup(&self, rollup: &SharedRollup<K, X::Work>) -> TaskExplanation<K> {
-        let age = Some(self.clock.since(rollup.label.time));
+        let age = Some(self.clock.since(rollup.meta.time));
         let claims = match &rollup.scope {
             Scope::Keys(claims) => &**claims,
             Scope::Unkeyed { .. } => &[],
@@ -120,7 +120,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 return TaskExplanation { state: TaskState::IsBarrier, age };
             }
         };
-        let (mut behind, mut queued) = (Vec::new(), Before::default());
+        let (mut behind, mut queued) = (Vec::new(), AheadCounts::default());
         for (claim, (hash, Claim { key, .. })) in claims.iter().enumerate() {
             let shard = self.shard_of(*hash);
             let lanes = self.shards[shard].lanes.lock();
@@ -149,7 +149,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// The state of a task that nobody of its keys stands before.
-    fn queued_behind(&self, before: Before) -> TaskState<K> {
+    fn queued_behind(&self, before: AheadCounts) -> TaskState<K> {
         match before.barrier {
             true => TaskState::BehindBarrier { running: self.runs_barrier() },
             false => TaskState::Queued { ahead: before.entries },
@@ -176,7 +176,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let state = match (head.place, holder) {
             (Ok(_), Some(holder)) => KeyState::Held(holder),
             (Ok(_), None) => KeyState::Held(self.rollup_on(key)),
-            (Err(Before { barrier: true, .. }), _) => {
+            (Err(AheadCounts { barrier: true, .. }), _) => {
                 KeyState::BehindBarrier { running: self.runs_barrier() }
             }
             (Err(before), _) => KeyState::Queued { ahead: before.entries },

@@ -121,7 +121,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if failures >= after {
             self.clear_failures(lanes, hash, key);
             let at = self.clock.now();
-            let (reasons, recall) = lanes.hold(hash, key, at);
+            let (reasons, recall) = lanes.pause(hash, key, at);
             reasons.stopped.get_or_insert(Stop { failures, at });
             lanes.check();
             return PendingWakeups::recall(recall);

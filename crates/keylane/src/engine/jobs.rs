@@ -289,7 +289,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// later, it finds the mark.
     pub(crate) fn start_unkeyed(&self, shard: usize) -> bool {
         let mut lanes = self.shards[shard].lanes.lock();
-        lanes.begin_free();
+        lanes.start_unkeyed();
         drop(lanes);
         let may = self.sharing.barriers.load(Ordering::Acquire) == 0;
         if !may {

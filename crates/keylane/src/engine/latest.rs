@@ -276,15 +276,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.mark_ready(shard);
         }
         if let (PutResult::Replaced(_), Some(_)) = (&put, appended) {
-            self.pass_husks(shard, hash as u32, key);
+            self.pass_tombstones(shard, hash as u32, key);
         }
         Ok(put)
     }
 
-    /// A task has become a husk: who has waited for it alone waits no longer.
-    fn pass_husks(&self, shard: usize, hash: u32, key: &K) {
+    /// A task has become a tombstone: who has waited for it alone waits no longer.
+    fn pass_tombstones(&self, shard: usize, hash: u32, key: &K) {
         let mut lanes = self.shards[shard].lanes.lock();
-        lanes.pass_husks(hash, key);
+        lanes.pass_tombstones(hash, key);
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::allocate::ReadyBitmap;
 use crate::observe::Statistics;
-use crate::order::{Claims, Hand, Held, InHand};
+use crate::order::{Claims, Held, SlotRef, TaskSlot};
 use crate::run::{Idle, Placement, Stage};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait};
@@ -200,7 +200,7 @@ impl Execute<u64> for Closures {
     const DROPS_REPLACED: bool = true;
     const WANTS_KEY: bool = false;
 
-    fn execute(&self, _: Option<&u64>, work: InHand<'_, Work>, _: &mut dyn Stage) {
+    fn execute(&self, _: Option<&u64>, work: SlotRef<'_, Work>, _: &mut dyn Stage) {
         work.take()();
     }
 
@@ -331,7 +331,7 @@ impl Shift {
 
     pub(super) fn serve(&self, shard: usize, searching: &mut bool) {
         let engine = &self.engine;
-        let mut hand = Hand::default();
+        let mut task_slot = TaskSlot::default();
         let mut ended = None;
         loop {
             let request = StepRequest {
@@ -341,12 +341,14 @@ impl Shift {
                 while_longer: false,
                 ran: 1,
             };
-            let Some(next) = engine.step(shard, ended.take(), request, &mut hand) else { return };
+            let Some(next) = engine.step(shard, ended.take(), request, &mut task_slot) else {
+                return;
+            };
             if std::mem::take(searching) {
                 engine.idle.found(|| engine.offers_more(shard));
             }
-            hand.key = None;
-            hand.take()();
+            task_slot.key = None;
+            task_slot.take()();
             match next.held {
                 Held::Rollup(rollup) => engine.end_rollup(&rollup),
                 held => ended = Some(held),
@@ -358,11 +360,11 @@ impl Shift {
     pub(super) fn step(&self, shard: usize, ended: Option<OnTask>, stay: bool) -> Option<OnTask> {
         let request =
             StepRequest { go_on: stay, stay, quantum_left: true, while_longer: false, ran: 1 };
-        let mut hand = Hand::default();
+        let mut task_slot = TaskSlot::default();
         let ended = ended.map(|on| on.held);
-        let next = self.engine.step(shard, ended, request, &mut hand);
+        let next = self.engine.step(shard, ended, request, &mut task_slot);
         if next.is_some() {
-            hand.take()();
+            task_slot.take()();
         }
         next
     }
@@ -395,7 +397,7 @@ impl Shift {
 }
 
 /// A worker that goes on with one lane and a producer that fills it: the producer tells nobody of
-/// a task of the resident lane, and yet no task is left lying. The tasks see each other's writes.
+/// a task of the pinned lane lane, and yet no task is left lying. The tasks see each other's writes.
 ///
 /// Caught: `leave` that does not evict the resident; `find` that does not look again after it has
 /// cleared the bit, or clears it after that look; `refill` that leaves `signaled` up.
@@ -458,11 +460,11 @@ fn a_hot_lane_hides_no_other_key() {
     });
 }
 
-/// While a worker is on the resident lane, a task of another key is offered to who is free.
+/// While a worker is on the pinned lane lane, a task of another key is offered to who is free.
 ///
 /// Two workers, in the one order that leads there.
 ///
-/// Caught: `push_single` that takes every key for the resident's.
+/// Caught: `push_single` that takes every key for the pinned lane's.
 #[test]
 fn a_resident_answers_for_its_own_key_alone() {
     check(|| {
@@ -482,12 +484,12 @@ fn a_resident_answers_for_its_own_key_alone() {
     });
 }
 
-/// A lane is to become the resident in the place of another one, while the inbox has a task of that
+/// A lane is to become the pinned lane in the place of another one, while the inbox has a task of that
 /// one's which nobody was told of; its worker leaves the shard. The task is offered to who is free.
 ///
 /// Three workers, in the one order that showed the defect.
 ///
-/// Caught: `go_on` that makes its lane the resident where another one is; `evict_resident` that tells
+/// Caught: `go_on` that makes its lane the resident where another one is; `unpin` that tells
 /// nobody.
 #[test]
 fn a_new_resident_hides_no_task_of_the_last() {

@@ -1,4 +1,4 @@
-//! Tasks with a descriptor: into their inboxes and their circle in one step, what is asked of the
+//! Tasks with a descriptor: into their inboxes and their conflict index in one step, what is asked of the
 //! descriptors, and the end.
 
 #[cfg(all(test, loom))]
@@ -8,13 +8,13 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use crate::order::{Descriptor, Inquiry, Look, Member, Round, Seated};
+use crate::order::{ConflictEntry, ConflictScan, Descriptor, Inserted, PageScan, ScanBatch};
 use crate::sync::yield_now;
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Enters a task that has a descriptor. It is seated while its inboxes are locked, so its place
-    /// among the tasks of its circle is that in the inboxes. What it conflicts with is asked afterwards,
+    /// among the tasks of its conflict index is that in the inboxes. What it conflicts with is asked afterwards,
     /// when nothing is locked.
     pub(super) fn enqueue_described<M: IntoWork<X::Work>>(
         &self,
@@ -29,17 +29,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return self.enqueue_unkeyed(descriptor, task);
         }
         let (parts, mut inboxes) = self.open_inboxes(&claims);
-        if let Err(why) = self.pass_guards(&mut inboxes, &claims, &task) {
+        if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
             let claims = Repr::Many(claims.into_iter().map(|(_, claim)| claim).collect());
             return Err((why, Claims(claims).describe(descriptor), task));
         }
         let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         let scope = Scope::Keys(claims.into_boxed_slice());
         let (first, inbox) = &mut inboxes[0];
-        let (rollup, place, inquiry) = self.insert(*first, inbox, after, scope, descriptor, task);
+        let (rollup, place, scan) = self.insert(*first, inbox, after, scope, descriptor, task);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = place);
         self.push_parts(&rollup, parts, inboxes);
-        self.scan_conflicts(&rollup, inquiry);
+        self.scan_conflicts(&rollup, scan);
         Ok(())
     }
 
@@ -56,19 +56,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let scope = Scope::Unkeyed { shard };
         let after = inbox.clock;
-        let (rollup, place, inquiry) =
-            self.insert(shard, &mut inbox, after, scope, descriptor, task);
+        let (rollup, place, scan) = self.insert(shard, &mut inbox, after, scope, descriptor, task);
         inbox.clock = place;
         let tell = inbox.push(Entry::Unkeyed { rollup: rollup.clone() });
         drop(inbox);
         if tell {
             self.mark_ready(shard);
         }
-        self.scan_conflicts(&rollup, inquiry);
+        self.scan_conflicts(&rollup, scan);
         Ok(())
     }
 
-    /// Gives a task its place: after those that its inboxes have reached, and in its circle. The inboxes
+    /// Gives a task its place: after those that its inboxes have reached, and in its conflict index. The inboxes
     /// are locked, and it is in none of them, so nothing that is released meanwhile makes it ready. The
     /// first of them says whether its wait is measured.
     fn insert<M: IntoWork<X::Work>>(
@@ -79,47 +78,47 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         scope: Scope<K>,
         descriptor: Descriptor,
         task: M,
-    ) -> (SharedRollup<K, X::Work>, u64, Option<Inquiry>) {
+    ) -> (SharedRollup<K, X::Work>, u64, Option<ConflictScan>) {
         let is_due = inbox.is_due();
-        let time = self.clock.now() | if is_due { Label::MEASURED } else { 0 };
+        let time = self.clock.now() | if is_due { TaskMeta::MEASURED } else { 0 };
         let mut place = 0;
         let mut registry = self.registry.lock();
-        let Seated { task, waits, inquiry } = registry.seat(after, &descriptor.clone(), |seat| {
-            place = seat.place;
-            let label = Label { hash: 0, seq: place as u32, time };
-            let member = Member { descriptor, seat };
-            Arc::new(Rollup::new(scope, label, task.into_work()).with_member(member))
+        let Inserted { task, waits, scan } = registry.insert(after, &descriptor.clone(), |pos| {
+            place = pos.place;
+            let meta = TaskMeta { hash: 0, seq: place as u32, time };
+            let member = ConflictEntry { descriptor, pos };
+            Arc::new(Rollup::new(scope, meta, task.into_work()).with_member(member))
         });
         // One more while it asks, so that nobody makes it ready meanwhile.
-        task.expect(waits + usize::from(inquiry.is_some()));
+        task.expect(waits + usize::from(scan.is_some()));
         drop(registry);
         if is_due {
             self.begin_wait(first, inbox, place as u32);
         }
-        (task, place, inquiry)
+        (task, place, scan)
     }
 
     /// Asks about all that a task may conflict with, and lets it wait for what it does.
-    fn scan_conflicts(&self, task: &SharedRollup<K, X::Work>, inquiry: Option<Inquiry>) {
-        let (Some(mut inquiry), Some(member)) = (inquiry, &task.member) else { return };
+    fn scan_conflicts(&self, task: &SharedRollup<K, X::Work>, scan: Option<ConflictScan>) {
+        let (Some(mut scan), Some(member)) = (scan, &task.member) else { return };
         loop {
             let mut registry = self.registry.lock();
             let kind = member.descriptor.kind();
-            let (waits, round) = registry.next_round(kind, &mut inquiry, task);
+            let (waits, round) = registry.next_round(kind, &mut scan, task);
             task.expect(waits);
             drop(registry);
             match round {
-                Round::Over => break,
-                Round::Singles(looks) => {
+                ScanBatch::Over => break,
+                ScanBatch::Singles(looks) => {
                     for look in looks {
-                        self.scan_page(&mut inquiry, &member.descriptor, look);
+                        self.scan_page(&mut scan, &member.descriptor, look);
                     }
                 }
-                Round::Groups(asks) => {
+                ScanBatch::Groups(asks) => {
                     for ask in asks {
                         let Some(other) = &ask.task.member else { continue };
                         let conflict = self.conflict(&member.descriptor, &other.descriptor);
-                        inquiry.answer(&ask, conflict);
+                        scan.answer(&ask, conflict);
                     }
                 }
             }
@@ -128,10 +127,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Asks about the tasks of one page.
-    fn scan_page(&self, inquiry: &mut Inquiry, asking: &Descriptor, mut look: Look) {
+    fn scan_page(&self, scan: &mut ConflictScan, asking: &Descriptor, mut look: PageScan) {
         look.fetch();
         loop {
-            inquiry.pass_implied(&mut look);
+            scan.pass_implied(&mut look);
             let left = look.left();
             let asked = catch_unwind(AssertUnwindSafe(|| look.ask(asking)));
             let conflict = asked.unwrap_or_else(|payload| {
@@ -139,7 +138,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 look.asked_last(left)
             });
             let Some(at) = conflict else { break };
-            inquiry.found(&mut look, at);
+            scan.found(&mut look, at);
         }
     }
 
@@ -168,8 +167,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Scope::Everything { .. } => unreachable!("a barrier has no descriptor"),
         };
         let mut lanes = self.shards[shard].lanes.lock();
-        // Who stops the pool empties the shards first and the circles last. If this shard may have been
-        // emptied, the work stays where the circles have it.
+        // Who stops the pool empties the shards first and the conflict indexes last. If this shard may have been
+        // emptied, the work stays where the conflict indexes have it.
         if self.stopping() {
             return;
         }
@@ -190,8 +189,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// A task with a descriptor has ended.
-    pub(super) fn leave_index(&self, member: &Member) {
-        let (released, ended) = self.registry.lock().end(member);
+    pub(super) fn leave_index(&self, member: &ConflictEntry) {
+        let (released, ended) = self.registry.lock().remove(member);
         released.into_iter().for_each(|rollup| self.grant(&rollup));
         // What it has is the user's, and is dropped now that nothing is locked.
         drop(ended);

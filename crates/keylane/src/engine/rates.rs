@@ -1,7 +1,7 @@
 //! Tasks that may begin only so often: those of a key, and all of the pool.
 //!
 //! # The rate of a key
-//! is kept in its lanes: `../order/lanes/meter.rs`. A worker charges the task that it takes, in the section in
+//! is kept in its lanes: `../order/lanes/rate.rs`. A worker charges the task that it takes, in the section in
 //! which it takes it; a rollup in each of its shards, before the body begins. When the next token of a key that
 //! is held comes, the timer's thread lets it go on.
 //!
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::error::BuildError;
-use crate::order::{Bucket, Recall, Role};
+use crate::order::{Bucket, RateDeadline, Role};
 use crate::run::{Time, Timer};
 use crate::unwind::drop_catch_unwind;
 
@@ -61,7 +61,7 @@ enum Wakeup {
     /// Open the pool.
     Open,
     /// Look at a lane that is held.
-    Recall { shard: usize, slot: usize },
+    RateDeadline { shard: usize, slot: usize },
     /// Forget what is out of date.
     Sweep { shard: usize },
 }
@@ -69,13 +69,13 @@ enum Wakeup {
 /// What the timer is to be told when the lanes are unlocked.
 #[derive(Debug, Default)]
 pub(super) struct PendingWakeups {
-    recall: Option<Recall>,
+    recall: Option<RateDeadline>,
     sweep: Option<u64>,
 }
 
 impl PendingWakeups {
     /// A key is to be looked at, and nothing else.
-    pub(super) fn recall(recall: Option<Recall>) -> Self {
+    pub(super) fn recall(recall: Option<RateDeadline>) -> Self {
         PendingWakeups { recall, sweep: None }
     }
 }
@@ -202,10 +202,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn spend_token(
         &self,
         next: Option<&StepResult<K, X::Work>>,
-        hand: &Hand<K, X::Work>,
+        task_slot: &TaskSlot<K, X::Work>,
     ) {
         let Some(next) = next else { return self.return_token() };
-        if self.rates.limits_pool() && !hand.peek().is_some_and(X::may_take) {
+        if self.rates.limits_pool() && !task_slot.peek().is_some_and(X::may_take) {
             // It stands in the lane for a subtask, which takes one when a worker comes for it.
             self.return_token();
         }
@@ -259,8 +259,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Tells the timer.
     #[inline]
     pub(super) fn set_timers(&self, shard: usize, wakeups: PendingWakeups) {
-        if let Some(Recall { slot, was, until }) = wakeups.recall {
-            self.rates.timer.set(was, until, Wakeup::Recall { shard, slot });
+        if let Some(RateDeadline { slot, was, until }) = wakeups.recall {
+            self.rates.timer.set(was, until, Wakeup::RateDeadline { shard, slot });
         }
         if wakeups.sweep.is_some() {
             self.rates.timer.set(None, wakeups.sweep, Wakeup::Sweep { shard });
@@ -272,9 +272,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let now = self.rates.time.now();
         match wakeup {
             Wakeup::Open => self.open(self.rates.pool.lock()),
-            Wakeup::Recall { shard, slot } => {
+            Wakeup::RateDeadline { shard, slot } => {
                 let mut lanes = self.shards[shard].lanes.lock();
-                let (recall, left) = lanes.recall_lane(slot, now);
+                let (recall, left) = lanes.rate_deadline_passed(slot, now);
                 lanes.check();
                 let offer = lanes.has_offer();
                 drop(lanes);
@@ -291,7 +291,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// A key has been held or let go: what follows from it when its lanes are unlocked.
-    fn after_change(&self, shard: usize, recall: Option<Recall>, left: Option<K>, offer: bool) {
+    fn after_change(
+        &self,
+        shard: usize,
+        recall: Option<RateDeadline>,
+        left: Option<K>,
+        offer: bool,
+    ) {
         // A key's own drop is user code.
         drop_catch_unwind(left);
         if offer {
@@ -314,7 +320,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         let name = format!("{}-rates", self.settings.thread_name);
         self.rates.timer.start(name, run).map_err(BuildError::Thread)?;
         // Also if they are kept already: whoever has begun to keep them may not be as far as this.
-        self.shards.iter().for_each(|shard| shard.lanes.lock().is_close = true);
+        self.shards.iter().for_each(|shard| shard.lanes.lock().is_checked = true);
         Ok(())
     }
 

@@ -18,8 +18,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let inbox = shard.inbox.lock();
             accepted += inbox.accepted;
             metered_keys += order.metered_keys();
-            let whereabouts = order.whereabouts(&inbox);
-            let counts = if top == 0 { Vec::new() } else { order.census(&inbox) };
+            let whereabouts = order.task_counts(&inbox);
+            let counts = if top == 0 { Vec::new() } else { order.counts(&inbox) };
             drop(inbox);
             drop(order);
             let turns = shard.turns.lock();

@@ -12,13 +12,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         shard: usize,
         ended: Option<Held<K, X::Work>>,
         request: StepRequest,
-        hand: &mut Hand<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
         let lanes = self.shards[shard].lanes.lock();
-        if lanes.is_close {
-            return self.step_checked(shard, lanes, ended, request, hand);
+        if lanes.is_checked {
+            return self.step_checked(shard, lanes, ended, request, task_slot);
         }
-        self.step_on::<false>(shard, lanes, ended, request, hand)
+        self.step_on::<false>(shard, lanes, ended, request, task_slot)
     }
 
     /// `CHECKED` says that it may matter whose the next task is.
@@ -29,12 +29,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         mut lanes: OpenLanes<'_, K, X::Work>,
         ended: Option<Held<K, X::Work>>,
         request: StepRequest,
-        hand: &mut Hand<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
         if let Some(Held::Lane(slot)) = ended
             && request.stay
             && request.quantum_left
-            && let Some(Replaced { goes_on, left }) = lanes.replace(slot, X::WANTS_KEY, hand)
+            && let Some(Replaced { goes_on, left }) = lanes.replace(slot, X::WANTS_KEY, task_slot)
         {
             // What is left to be found here was offered before the task that has ended began.
             lanes.count_ended();
@@ -55,7 +55,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 runs_dry: false,
             });
         }
-        self.step_slow::<CHECKED>(shard, lanes, ended, request, hand)
+        self.step_slow::<CHECKED>(shard, lanes, ended, request, task_slot)
     }
 
     /// The same where more is bounded than the tasks of all keys together, or failures count, or tasks may
@@ -67,7 +67,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         mut lanes: OpenLanes<'_, K, X::Work>,
         ended: Option<Held<K, X::Work>>,
         mut request: StepRequest,
-        hand: &mut Hand<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
         let mut freed = None;
         let mut judged = PendingWakeups::default();
@@ -85,12 +85,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if !may_take {
             (request.go_on, request.stay) = (false, false);
         }
-        let next = self.step_on::<true>(shard, lanes, ended, request, hand);
+        let next = self.step_on::<true>(shard, lanes, ended, request, task_slot);
         self.set_timers(shard, judged);
         // Told now that nothing is locked. What they submit comes after this task's end.
         drop_catch_unwind(freed);
         if may_take {
-            self.spend_token(next.as_ref(), hand);
+            self.spend_token(next.as_ref(), task_slot);
         }
         next
     }
@@ -102,14 +102,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         mut lanes: OpenLanes<'_, K, X::Work>,
         ended: Option<Held<K, X::Work>>,
         request: StepRequest,
-        hand: &mut Hand<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
         let mut left = None;
         let mut held = None;
         let mut goes_on = false;
         if let Some(ended) = ended {
             lanes.count_ended();
-            if request.go_on && self.go_on(shard, &mut lanes, &ended, request, hand) {
+            if request.go_on && self.go_on(shard, &mut lanes, &ended, request, task_slot) {
                 held = Some(ended);
                 goes_on = true;
             } else {
@@ -117,7 +117,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         }
         if held.is_none() && request.stay {
-            held = self.find(shard, &mut lanes, hand);
+            held = self.find(shard, &mut lanes, task_slot);
         }
         let wakeups = match &held {
             Some(held) if CHECKED => self.charge(&mut lanes, held),
@@ -197,7 +197,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes: &mut Lanes<K, X::Work>,
         ended: &Held<K, X::Work>,
         request: StepRequest,
-        hand: &mut Hand<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) -> bool {
         let &Held::Lane(slot) = ended else { return false };
         // The shard's own bit counts, too: its inbox may have what was told, behind a backlog that is all
@@ -205,11 +205,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let quantum_left = request.quantum_left
             || !(lanes.others_wait() || self.ready_shards.any())
             || request.while_longer && lanes.is_longer_than_next(slot);
-        if lanes.next_in_lane(slot, quantum_left, hand) {
+        if lanes.next_in_lane(slot, quantum_left, task_slot) {
             // In the place of another lane it would have to answer for what the inbox has of that
             // one's, and of which nobody was told.
-            if !lanes.has_resident() {
-                lanes.make_resident(&mut self.shards[shard].inbox.lock(), slot);
+            if !lanes.has_pinned() {
+                lanes.pin_lane(&mut self.shards[shard].inbox.lock(), slot);
             }
             return true;
         }
@@ -217,7 +217,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return false;
         }
         self.drain_inbox(shard, lanes, Some(slot));
-        lanes.next_in_lane(slot, quantum_left, hand)
+        lanes.next_in_lane(slot, quantum_left, task_slot)
     }
 
     /// Finds a task of the shard that may run.
@@ -226,13 +226,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         shard: usize,
         lanes: &mut Lanes<K, X::Work>,
-        hand: &mut Hand<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<Held<K, X::Work>> {
-        if let Some(held) = lanes.next_in_turn(hand) {
+        if let Some(held) = lanes.next_in_turn(task_slot) {
             return Some(held);
         }
         loop {
-            if let Some(held) = lanes.next_fresh(X::WANTS_KEY, hand) {
+            if let Some(held) = lanes.next_fresh(X::WANTS_KEY, task_slot) {
                 self.pin_lane(shard, lanes, &held);
                 return Some(held);
             }
@@ -240,13 +240,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 break;
             }
         }
-        if let Some(held) = lanes.next_ready(hand) {
+        if let Some(held) = lanes.next_ready(task_slot) {
             return Some(held);
         }
         // From here on a producer sets the bit again; what came before it did, we see below.
         self.ready_shards.clear(shard);
         self.refill_lanes(shard, lanes);
-        lanes.next_fresh(X::WANTS_KEY, hand).or_else(|| lanes.next_ready(hand))
+        lanes.next_fresh(X::WANTS_KEY, task_slot).or_else(|| lanes.next_ready(task_slot))
     }
 
     /// A lane that has just been opened, and has the next task as well, is likely to go on like this:
@@ -254,10 +254,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline]
     fn pin_lane(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>) {
         if let &Held::Lane(slot) = held
-            && !lanes.has_resident()
+            && !lanes.has_pinned()
             && lanes.is_next(slot)
         {
-            lanes.settle(&mut self.shards[shard].inbox.lock(), slot);
+            lanes.pin_next(&mut self.shards[shard].inbox.lock(), slot);
         }
     }
 
@@ -279,12 +279,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         request: StepRequest,
     ) -> Option<K> {
         if let &Held::Lane(slot) = held {
-            if lanes.is_resident(slot) && lanes.evict_resident(&mut self.shards[shard].inbox.lock())
-            {
+            if lanes.is_pinned(slot) && lanes.unpin(&mut self.shards[shard].inbox.lock()) {
                 self.mark_ready(shard);
             }
             if !request.quantum_left && (lanes.others_wait() || self.ready_shards.any()) {
-                lanes.yielded(request.ran, self.settings.workers);
+                lanes.quantum_expired(request.ran, self.settings.workers);
             }
         }
         lanes.release(held)
@@ -302,7 +301,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     while_longer: false,
                     ran: 0,
                 };
-                self.step(shard, Some(held), request, &mut Hand::default());
+                self.step(shard, Some(held), request, &mut TaskSlot::default());
             }
         }
     }

@@ -23,7 +23,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         // Its place is the next of the inbox's clock.
         self.begin_wait(shard, inbox, (inbox.clock + 1) as u32);
-        time | Label::MEASURED
+        time | TaskMeta::MEASURED
     }
 
     /// From now on the task with this place waits. It is in no inbox yet.

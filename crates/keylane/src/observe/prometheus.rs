@@ -40,7 +40,7 @@ impl<K> Snapshot<K> {
     /// If the name of a label is not one: letters, digits and `_`, with no digit first.
     pub fn write_prometheus(&self, out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
         for (name, _) in labels {
-            assert!(is_label_name(name), "{name:?} cannot be the name of a label");
+            assert!(is_label_name(name), "{name:?} cannot be the name of a meta");
         }
         let mut page = Page { out, labels };
         self.write_tasks(&mut page)?;
@@ -151,9 +151,9 @@ impl<W: Write> Page<'_, W> {
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) -> fmt::Result {
         self.out.write_str(name)?;
-        for (number, (label, text)) in self.labels.iter().chain(labels).enumerate() {
+        for (number, (meta, text)) in self.labels.iter().chain(labels).enumerate() {
             let before = if number == 0 { '{' } else { ',' };
-            write!(self.out, "{before}{label}=\"{}\"", Escaped(text))?;
+            write!(self.out, "{before}{meta}=\"{}\"", Escaped(text))?;
         }
         if !(self.labels.is_empty() && labels.is_empty()) {
             self.out.write_char('}')?;

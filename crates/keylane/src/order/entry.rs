@@ -4,13 +4,13 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
-use super::queue::Lent;
-use super::{Hand, Mode, Rollup};
+use super::segment_queue::PopGuard;
+use super::{Mode, Rollup, TaskSlot};
 
 /// What the order remembers of a task besides its key: three words of half the usual size, so that
 /// an entry with an 8-byte key and 40 bytes of work is one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Label {
+pub(crate) struct TaskMeta {
     /// Half of the key's hash; the other half chose the shard.
     pub(crate) hash: u32,
     /// The place in the order of submission, as a Lamport clock: of two tasks that conflict, the
@@ -21,7 +21,7 @@ pub(crate) struct Label {
     pub(crate) time: u32,
 }
 
-impl Label {
+impl TaskMeta {
     /// The mark of a task whose wait is measured, in its time.
     pub(crate) const MEASURED: u32 = 1 << 31;
 
@@ -36,9 +36,9 @@ impl Label {
 #[derive(Debug)]
 pub(crate) enum Entry<K, W> {
     /// A task with one key.
-    Single { label: Label, mode: Mode, key: K, work: W },
+    Single { meta: TaskMeta, mode: Mode, key: K, work: W },
     /// A task without keys.
-    Free { label: Label, work: W },
+    Free { meta: TaskMeta, work: W },
     /// The claim with this index of a task with several keys.
     Part { rollup: Arc<Rollup<K, W>>, claim: usize },
     /// A task with a descriptor and without keys.
@@ -51,27 +51,30 @@ impl<K, W> Entry<K, W> {
     /// Moves the work of a [`Single`](Entry::Single) into the hand, once, from where it lies; were the
     /// entry moved as a whole, its parts would be stored in between and moved again from there.
     #[inline(always)]
-    pub(crate) fn unpack_single(entry: Lent<'_, Self>, hand: &mut Hand<K, W>) -> (Label, K) {
+    pub(crate) fn unpack_single(
+        entry: PopGuard<'_, Self>,
+        task_slot: &mut TaskSlot<K, W>,
+    ) -> (TaskMeta, K) {
         let mut entry = ManuallyDrop::new(entry);
-        let Entry::Single { label, key, work, .. } = &mut **entry else {
+        let Entry::Single { meta, key, work, .. } = &mut **entry else {
             unreachable!("the caller has looked at it")
         };
         // SAFETY: the entry is owned, and in a `ManuallyDrop`, so each part is moved out once. The
         // rest of it needs no drop.
         unsafe {
-            hand.put(ptr::read(work));
-            (*label, ptr::read(key))
+            task_slot.put(ptr::read(work));
+            (*meta, ptr::read(key))
         }
     }
 }
 
 impl<K: Eq, W> Entry<K, W> {
     /// Its place and time.
-    pub(crate) fn label(&self) -> Label {
+    pub(crate) fn meta(&self) -> TaskMeta {
         match self {
-            Entry::Single { label, .. } | Entry::Free { label, .. } => *label,
+            Entry::Single { meta, .. } | Entry::Free { meta, .. } => *meta,
             Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
-                rollup.label
+                rollup.meta
             }
         }
     }
@@ -79,22 +82,22 @@ impl<K: Eq, W> Entry<K, W> {
     /// Half of the hash of the key that it stands here for, the key, and how it uses that.
     pub(crate) fn claim(&self) -> Option<(u32, &K, Mode)> {
         match self {
-            Entry::Single { label, mode, key, .. } => Some((label.hash, key, *mode)),
+            Entry::Single { meta, mode, key, .. } => Some((meta.hash, key, *mode)),
             Entry::Part { rollup, claim } => Some(rollup.claim(*claim)),
             Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => None,
         }
     }
 
     /// Whether it is what is left of a task that was replaced or taken.
-    pub(crate) fn is_husk(&self) -> bool {
-        matches!(self, Entry::Part { rollup, .. } if rollup.is_husk())
+    pub(crate) fn is_tombstone(&self) -> bool {
+        matches!(self, Entry::Part { rollup, .. } if rollup.is_tombstone())
     }
 
     /// Whether this is a task with exactly this exclusive key.
     #[inline]
     pub(crate) fn is_exclusive_on(&self, hash: u32, this_key: &K) -> bool {
-        matches!(self, Entry::Single { mode: Mode::Exclusive, label, key, .. }
-            if label.hash == hash && key == this_key)
+        matches!(self, Entry::Single { mode: Mode::Exclusive, meta, key, .. }
+            if meta.hash == hash && key == this_key)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where producers leave tasks: one lock, one append, and at most one wake-up for many tasks.
 
-use super::queue::FillQueue;
-use super::watch::Watch;
-use super::{Claim, Entry, Label, Mode};
+use super::key_markers::KeyMarkers;
+use super::segment_queue::FillQueue;
+use super::{Claim, Entry, Mode, TaskMeta};
 
 /// The tasks of a shard that no worker has looked at yet, oldest first.
 ///
@@ -12,12 +12,12 @@ use super::{Claim, Entry, Label, Mode};
 pub(crate) struct Inbox<K, W> {
     /// A producer has told the workers since a worker last looked, so the next need not.
     pub(crate) signaled: bool,
-    /// Something is here that is not the resident's.
-    pub(crate) strangers: bool,
+    /// Something is here that is not the pinned lane's.
+    pub(crate) has_foreign: bool,
     /// The pool is stopped: what would come in now would never run.
     pub(crate) closed: bool,
     /// Whoever comes must look closer: the inbox is closed, or watches a key.
-    pub(crate) guarded: bool,
+    pub(crate) watched: bool,
     /// Slots that are taken already, for tasks to come: a producer that finds one here needs not go
     /// to the gate. Whoever waits at the gate takes them back.
     pub(crate) room: u32,
@@ -32,9 +32,9 @@ pub(crate) struct Inbox<K, W> {
     pub(crate) queue: FillQueue<Entry<K, W>>,
     /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
     /// run before that worker looks, so they are not worth a wake-up.
-    pub(crate) resident: Option<(u32, K)>,
+    pub(crate) pinned: Option<(u32, K)>,
     /// The keys that it watches.
-    pub(super) watch: Watch<K, W>,
+    pub(super) markers: KeyMarkers<K, W>,
 }
 
 impl<K, W> Default for Inbox<K, W> {
@@ -42,15 +42,15 @@ impl<K, W> Default for Inbox<K, W> {
         Inbox {
             queue: FillQueue::default(),
             signaled: false,
-            resident: None,
-            strangers: false,
+            pinned: None,
+            has_foreign: false,
             clock: 0,
             accepted: 0,
             measure_at: u64::MAX,
             room: 0,
             closed: false,
-            guarded: false,
-            watch: Watch::default(),
+            watched: false,
+            markers: KeyMarkers::default(),
         }
     }
 }
@@ -84,13 +84,13 @@ impl<K: Eq, W> Inbox<K, W> {
         make: impl FnOnce() -> W,
     ) -> bool {
         let is_residents = mode == Mode::Exclusive
-            && matches!(&self.resident, Some((at, resident)) if *at == hash && *resident == key);
+            && matches!(&self.pinned, Some((at, pinned)) if *at == hash && *pinned == key);
         let tell = !self.signaled && !is_residents;
-        let label = Label { hash, seq: self.tick(), time };
-        self.queue.push_with(|| Entry::Single { label, mode, key, work: make() });
+        let meta = TaskMeta { hash, seq: self.tick(), time };
+        self.queue.push_with(|| Entry::Single { meta, mode, key, work: make() });
         // Only now: were `make` to unwind, no call would tell the workers.
         self.signaled |= tell;
-        self.strangers |= !is_residents;
+        self.has_foreign |= !is_residents;
         self.accepted += 1;
         tell
     }
@@ -99,7 +99,7 @@ impl<K: Eq, W> Inbox<K, W> {
     pub(crate) fn push(&mut self, entry: Entry<K, W>) -> bool {
         let tell = !self.signaled;
         self.signaled = true;
-        self.strangers = true;
+        self.has_foreign = true;
         self.accepted += 1;
         self.queue.push_with(|| entry);
         tell

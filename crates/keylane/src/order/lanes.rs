@@ -4,36 +4,36 @@
 //! but the key's `Eq` and `Clone`.
 
 mod backlog;
-mod census;
 mod check;
-mod end;
+mod concurrency;
+mod counts;
+mod dequeue;
+mod drain;
 mod explain;
 mod failures;
-mod hold;
-mod limits;
-mod look;
-mod meter;
-mod stop;
-mod take;
+mod pause;
+mod rate;
+mod release;
+mod successors;
 
-pub(crate) use self::stop::{Debris, take_rollup};
+pub(crate) use self::drain::{Debris, take_rollup};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-pub(crate) use self::explain::{Before, Found};
+use self::concurrency::ConcurrencyLimits;
+pub(crate) use self::explain::{AheadCounts, FoundTask};
 use self::failures::Failures;
-pub(crate) use self::hold::{Reasons, Stop, TakenKey};
-use self::limits::Limits;
-use self::meter::Meter;
-pub(crate) use self::meter::Recall;
-use super::index::{Index, spread};
-use super::queue::DrainQueue;
-use super::recent::Recent;
+pub(crate) use self::pause::{PauseReasons, Stop, TakenKey};
+pub(crate) use self::rate::RateDeadline;
+use self::rate::RateLimiter;
+use super::hot_keys::HotKeys;
+use super::lane_index::{LaneIndex, spread};
 use super::rollup::Grant;
-use super::{Claim, Claims, Entry, Hand, Inbox, Label, Mode, Repr, Role, Rollup, Scope};
+use super::segment_queue::DrainQueue;
+use super::{Claim, Claims, Entry, Inbox, Mode, Repr, Role, Rollup, Scope, TaskMeta, TaskSlot};
 
 /// The longest line whose memory is kept for the next lane in its slot.
 const KEPT_CAPACITY: usize = 256;
@@ -43,13 +43,13 @@ const KEPT_CAPACITY: usize = 256;
 const KEPT_SLOTS: usize = 64;
 
 /// A delivery of fewer tasks than this was hardly worth two trips of the inbox between processors.
-const FEW: usize = 16;
+const MAX_DRY_REFILL: usize = 16;
 
 /// The lanes of one shard, and its tasks that have not run.
 #[derive(Debug)]
 pub(crate) struct Lanes<K, W> {
     /// Finds a lane by its key; holds slots of `lanes`.
-    index: Index,
+    index: LaneIndex,
     /// The keys with a task that runs, is ready, or waits behind one that does; and, in between,
     /// slots that are free.
     lanes: Vec<Lane<K, W>>,
@@ -59,19 +59,19 @@ pub(crate) struct Lanes<K, W> {
     /// worker is free, so a key whose tasks wait for nothing but a worker has no lane.
     backlog: DrainQueue<Entry<K, W>>,
     /// Tasks that have left their line and hold their lanes, and wait only for a worker.
-    ready: VecDeque<Ready<K, W>>,
+    ready: VecDeque<ReadyTask<K, W>>,
     /// Tasks from the backlog that are to be taken before the next from `ready`.
     owed_to_fresh: usize,
     /// How much each key that is not waiting has run of late.
-    recent: Recent,
+    hot_keys: HotKeys,
     /// Tasks without keys that were taken and have not ended.
     free_running: usize,
     /// A barrier that has been reached: nothing behind it is looked at until it ends.
     fence: Option<Fence<K, W>>,
-    /// The lane that the inbox knows as resident.
-    resident: Option<usize>,
-    /// All of the backlog belongs to the resident lane, so no other worker has a use for it.
-    backlog_is_residents: bool,
+    /// The lane that the inbox knows as pinned lane.
+    pinned: Option<usize>,
+    /// All of the backlog belongs to the pinned lane lane, so no other worker has a use for it.
+    backlog_is_pinned: bool,
     /// Tasks that have ended here, whose slots at the gate nobody has collected.
     ended: usize,
     /// Parts of rollups that were entered and have not been given back.
@@ -84,16 +84,16 @@ pub(crate) struct Lanes<K, W> {
     /// Tasks that have their key and wait for the captures of what they have replaced to be dropped,
     /// by a submitter. In no line, and not in `ready`.
     replacing: Vec<Arc<Rollup<K, W>>>,
-    /// The lanes that have a phantom, by their slots, and why.
-    held: BTreeMap<usize, Reasons>,
+    /// The lanes that have a pause marker, by their slots, and why.
+    held: BTreeMap<usize, PauseReasons>,
     /// Keys whose last task has failed, where that counts.
     failures: HashTable<Failures<K>>,
     /// What the holders of limited lanes want.
-    limits: Limits,
+    limits: ConcurrencyLimits,
     /// How often tasks of a key may begin, once any key has a rate.
-    meter: Option<Box<Meter<K>>>,
+    limiter: Option<Box<RateLimiter<K>>>,
     /// A step has more to do here than to end a task and find the next.
-    pub(crate) is_close: bool,
+    pub(crate) is_checked: bool,
     /// The pool was stopped: what holds keys is no longer noted.
     #[cfg(debug_assertions)]
     is_emptied: bool,
@@ -109,7 +109,7 @@ struct Lane<K, W> {
     /// Who has the key. Means nothing in a free slot.
     holders: Holders,
     /// Who waits behind them, oldest first; the first conflicts with them.
-    waiting: VecDeque<Waiting<K, W>>,
+    waiting: VecDeque<LaneEntry<K, W>>,
     /// The label's time of the task that holds the lane, or of the last to join.
     since: u32,
 }
@@ -123,15 +123,15 @@ enum Holders {
     Shared(usize),
     /// So many, and the least that any of them wants there to be.
     Limited { count: u16, least: u16 },
-    /// A phantom, for the key is held.
-    Phantom,
+    /// A pause marker, for the key is held.
+    PauseMarker,
 }
 
 /// A task behind the holders of a lane.
 #[derive(Debug)]
-enum Waiting<K, W> {
+enum LaneEntry<K, W> {
     Task {
-        label: Label,
+        meta: TaskMeta,
         mode: Mode,
         key: K,
         work: W,
@@ -141,7 +141,7 @@ enum Waiting<K, W> {
         claim: usize,
     },
     /// What holds the key next, and runs nothing: the key is held. Always the first of its line.
-    Phantom,
+    PauseMarker,
 }
 
 #[derive(Debug)]
@@ -154,23 +154,23 @@ struct Fence<K, W> {
 
 /// A task that holds its lanes and has no worker.
 #[derive(Debug)]
-struct Ready<K, W> {
+struct ReadyTask<K, W> {
     work: W,
     key: Option<K>,
-    label: Label,
+    meta: TaskMeta,
     held: Held<K, W>,
 }
 
 /// What has become of a task whose part in a lane comes to hold it.
 enum Granted<K, W> {
     /// It holds all that it needs.
-    Ready(Ready<K, W>),
+    Ready(ReadyTask<K, W>),
     /// It has its part, and waits for others. Or the pool was stopped, and somebody has its work.
     Pending,
     /// It has its key, and waits for the captures of what it has replaced to be dropped.
     Replacing,
-    /// It was a husk: it holds nothing.
-    Husk,
+    /// It was a tombstone: it holds nothing.
+    Tombstone,
 }
 
 impl<K: Eq + Clone, W> Granted<K, W> {
@@ -179,9 +179,9 @@ impl<K: Eq + Clone, W> Granted<K, W> {
         let has_role = rollup.role != Role::None;
         if has_role {
             return match rollup.grant_role() {
-                Grant::Work(work) => Granted::Ready(Ready::all_of(rollup, work)),
+                Grant::Work(work) => Granted::Ready(ReadyTask::all_of(rollup, work)),
                 Grant::Replacing => Granted::Replacing,
-                Grant::Nothing => Granted::Husk,
+                Grant::Nothing => Granted::Tombstone,
             };
         }
         if !rollup.grant() {
@@ -191,28 +191,28 @@ impl<K: Eq + Clone, W> Granted<K, W> {
     }
 
     /// A rollup that waits for nothing any more, to be run.
-    fn all_of(rollup: &Arc<Rollup<K, W>>) -> Option<Ready<K, W>> {
-        rollup.take_work().map(|work| Ready::all_of(rollup, work))
+    fn all_of(rollup: &Arc<Rollup<K, W>>) -> Option<ReadyTask<K, W>> {
+        rollup.take_work().map(|work| ReadyTask::all_of(rollup, work))
     }
 
-    fn is_husk(&self) -> bool {
-        matches!(self, Granted::Husk)
+    fn is_tombstone(&self) -> bool {
+        matches!(self, Granted::Tombstone)
     }
 
-    fn ready(self) -> Option<Ready<K, W>> {
+    fn ready(self) -> Option<ReadyTask<K, W>> {
         match self {
             Granted::Ready(ready) => Some(ready),
-            Granted::Pending | Granted::Replacing | Granted::Husk => None,
+            Granted::Pending | Granted::Replacing | Granted::Tombstone => None,
         }
     }
 }
 
-impl<K: Clone + Eq, W> Ready<K, W> {
+impl<K: Clone + Eq, W> ReadyTask<K, W> {
     /// A rollup that has all its lanes.
     fn all_of(rollup: &Arc<Rollup<K, W>>, work: W) -> Self {
         let key = (rollup.role != Role::None).then(|| rollup.claim(0).1.clone());
         let held = Held::Rollup(rollup.clone());
-        Ready { work, key, label: rollup.label, held }
+        ReadyTask { work, key, meta: rollup.meta, held }
     }
 }
 
@@ -245,8 +245,8 @@ pub(crate) struct Unrun<K, W> {
 }
 
 impl<K, W> Unrun<K, W> {
-    fn single(label: Label, claim: Claim<K>, work: W) -> Self {
-        Unrun { claims: Claims(Repr::One(claim)), work, seq: label.seq }
+    fn single(meta: TaskMeta, claim: Claim<K>, work: W) -> Self {
+        Unrun { claims: Claims(Repr::One(claim)), work, seq: meta.seq }
     }
 }
 
@@ -254,17 +254,17 @@ impl<K, W> Lanes<K, W> {
     /// `quantum` is how many tasks a key may run before those of others that came later.
     pub(crate) fn new(quantum: usize) -> Self {
         Lanes {
-            index: Index::new(),
+            index: LaneIndex::new(),
             lanes: Vec::new(),
             free: Vec::new(),
             backlog: DrainQueue::default(),
             ready: VecDeque::new(),
             owed_to_fresh: 0,
-            recent: Recent::new(quantum),
+            hot_keys: HotKeys::new(quantum),
             free_running: 0,
             fence: None,
-            resident: None,
-            backlog_is_residents: false,
+            pinned: None,
+            backlog_is_pinned: false,
             ended: 0,
             parts: 0,
             passed: false,
@@ -272,9 +272,9 @@ impl<K, W> Lanes<K, W> {
             replacing: Vec::new(),
             held: BTreeMap::new(),
             failures: HashTable::new(),
-            limits: Limits::default(),
-            meter: None,
-            is_close: false,
+            limits: ConcurrencyLimits::default(),
+            limiter: None,
+            is_checked: false,
             #[cfg(debug_assertions)]
             is_emptied: false,
         }
@@ -287,13 +287,13 @@ impl Holders {
             Holders::Exclusive => 1,
             Holders::Shared(count) => count,
             Holders::Limited { count, .. } => count.into(),
-            Holders::Phantom => 0,
+            Holders::PauseMarker => 0,
         }
     }
 
     fn mode(self) -> Mode {
         match self {
-            Holders::Exclusive | Holders::Phantom => Mode::Exclusive,
+            Holders::Exclusive | Holders::PauseMarker => Mode::Exclusive,
             Holders::Shared(_) => Mode::Shared,
             Holders::Limited { least, .. } => Mode::Limited(least),
         }
@@ -314,46 +314,47 @@ impl<K: Eq, W> Lane<K, W> {
 
     /// Whether nothing of its key begins.
     fn is_on_hold(&self) -> bool {
-        self.holders == Holders::Phantom || matches!(self.waiting.front(), Some(Waiting::Phantom))
+        self.holders == Holders::PauseMarker
+            || matches!(self.waiting.front(), Some(LaneEntry::PauseMarker))
     }
 }
 
-impl<K, W> Waiting<K, W> {
+impl<K, W> LaneEntry<K, W> {
     fn is_part_of(&self, this: &Arc<Rollup<K, W>>) -> bool {
-        matches!(self, Waiting::Part { rollup, .. } if Arc::ptr_eq(rollup, this))
+        matches!(self, LaneEntry::Part { rollup, .. } if Arc::ptr_eq(rollup, this))
     }
 
     fn mode(&self) -> Mode {
         match self {
-            Waiting::Task { mode, .. } => *mode,
-            Waiting::Part { rollup, claim } => match &rollup.scope {
+            LaneEntry::Task { mode, .. } => *mode,
+            LaneEntry::Part { rollup, claim } => match &rollup.scope {
                 Scope::Keys(claims) => claims[*claim].1.mode,
                 Scope::Unkeyed { .. } | Scope::Everything { .. } => {
                     unreachable!("it stands in no lane")
                 }
             },
-            Waiting::Phantom => Mode::Exclusive,
+            LaneEntry::PauseMarker => Mode::Exclusive,
         }
     }
 
-    /// It is a task, and not a phantom or a husk.
+    /// It is a task, and not a pause marker or a tombstone.
     fn is_task(&self) -> bool
     where
         K: Eq,
     {
         match self {
-            Waiting::Task { .. } => true,
-            Waiting::Part { rollup, .. } => !rollup.is_husk(),
-            Waiting::Phantom => false,
+            LaneEntry::Task { .. } => true,
+            LaneEntry::Part { rollup, .. } => !rollup.is_tombstone(),
+            LaneEntry::PauseMarker => false,
         }
     }
 
     /// When the task was submitted, by the pool's clock.
     fn time(&self) -> u32 {
         match self {
-            Waiting::Task { label, .. } => label.time,
-            Waiting::Part { rollup, .. } => rollup.label.time,
-            Waiting::Phantom => unreachable!("a phantom is no task"),
+            LaneEntry::Task { meta, .. } => meta.time,
+            LaneEntry::Part { rollup, .. } => rollup.meta.time,
+            LaneEntry::PauseMarker => unreachable!("a pause marker is no task"),
         }
     }
 }

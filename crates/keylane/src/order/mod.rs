@@ -2,38 +2,34 @@
 //!
 //! `README.md` beside this file has the protocol, its states and the proof sketch.
 
-mod circle;
 mod claims;
-mod descriptor;
+mod conflicts;
 mod entry;
-mod few;
-mod hand;
+mod hot_keys;
 mod inbox;
-mod index;
+mod key_markers;
+mod lane_index;
 mod lanes;
-mod queue;
+mod one_or_many;
 mod rate;
-mod recent;
-mod registry;
 mod rollup;
-mod roster;
-mod watch;
+mod segment_queue;
+mod task_slot;
 
-pub(crate) use circle::{Inquiry, Round, Seated};
 pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
-pub use descriptor::Compatibility;
-pub(crate) use descriptor::Descriptor;
-pub(crate) use entry::{Entry, Label};
-pub(crate) use hand::{Hand, InHand};
+pub use conflicts::Compatibility;
+pub(crate) use conflicts::{
+    ConflictEntry, ConflictRegistry, ConflictScan, Descriptor, Inserted, PageScan, ScanBatch,
+};
+pub(crate) use entry::{Entry, TaskMeta};
 pub(crate) use inbox::Inbox;
+pub(crate) use key_markers::Replacement;
 pub(crate) use lanes::{
-    Before, Debris, Found, Held, Lanes, Reasons, Recall, Replaced, Stop, TakenKey, Unrun,
-    take_rollup,
+    AheadCounts, Debris, FoundTask, Held, Lanes, PauseReasons, RateDeadline, Replaced, Stop,
+    TakenKey, Unrun, take_rollup,
 };
 pub(crate) use rate::Bucket;
 pub use rate::Rate;
-pub(crate) use registry::{Member, Registry};
 pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
-pub(crate) use roster::Look;
-pub(crate) use watch::Replacement;
+pub(crate) use task_slot::{SlotRef, TaskSlot};

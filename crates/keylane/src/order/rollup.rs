@@ -4,15 +4,15 @@
 
 use hashbrown::HashTable;
 
-use super::{Claim, Claims, Label, Member, Mode, Repr};
+use super::{Claim, Claims, ConflictEntry, Mode, Repr, TaskMeta};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// A task with several keys, or with a descriptor, or a barrier, or one with a *role*, which has one key.
 #[derive(Debug)]
 pub(crate) struct Rollup<K, W> {
     /// The body; taken by whoever grants the last part, or stops the pool, or takes the task. Without
-    /// one a task with a role is a husk, which nobody counts: it is dropped when its turn comes.
-    work: Mutex<Slot<W>>,
+    /// one a task with a role is a tombstone, which nobody counts: it is dropped when its turn comes.
+    work: Mutex<WorkCell<W>>,
     /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
     /// the shard that grants; whoever takes the last one off makes the task ready. A task with a
     /// descriptor has one more while it asks, and one for each release that it waits for.
@@ -20,16 +20,16 @@ pub(crate) struct Rollup<K, W> {
     /// What it claims. Never changed.
     pub(crate) scope: Scope<K>,
     /// Its place in the order and its time; it has a hash for each key instead of one.
-    pub(crate) label: Label,
+    pub(crate) meta: TaskMeta,
     /// If it has a descriptor.
-    pub(crate) member: Option<Member>,
+    pub(crate) member: Option<ConflictEntry>,
     /// Only a task with one key and without a descriptor has one.
     pub(crate) role: Role,
 }
 
 /// The body of a rollup, and what keeps it from beginning although it has its keys.
 #[derive(Debug)]
-struct Slot<W> {
+struct WorkCell<W> {
     work: Option<W>,
     /// Bodies that this one has replaced and whose captures are not gone yet. Raised with the
     /// replacement, lowered by the submitter that drops them.
@@ -44,7 +44,7 @@ pub(crate) enum Grant<W> {
     Work(W),
     /// The captures of a body that it has replaced are still there. It keeps its key meanwhile.
     Replacing,
-    /// It is a husk.
+    /// It is a tombstone.
     Nothing,
 }
 
@@ -90,20 +90,20 @@ pub(crate) enum Scope<K> {
 }
 
 impl<K: Eq, W> Rollup<K, W> {
-    pub(crate) fn new(scope: Scope<K>, label: Label, work: W) -> Self {
+    pub(crate) fn new(scope: Scope<K>, meta: TaskMeta, work: W) -> Self {
         let parts = match &scope {
             Scope::Keys(claims) => claims.len(),
             Scope::Unkeyed { .. } => 1,
             Scope::Everything { shards } => *shards,
         };
-        let slot = Slot { work: Some(work), replaced: 0, granted: false };
+        let slot = WorkCell { work: Some(work), replaced: 0, granted: false };
         let (work, pending) = (Mutex::new(slot), AtomicUsize::new(parts));
         let role = Role::of(&scope);
-        Rollup { work, pending, scope, label, member: None, role }
+        Rollup { work, pending, scope, meta, member: None, role }
     }
 
     /// The same with a descriptor.
-    pub(crate) fn with_member(self, member: Member) -> Self {
+    pub(crate) fn with_member(self, member: ConflictEntry) -> Self {
         Rollup { member: Some(member), role: Role::None, ..self }
     }
 
@@ -113,9 +113,9 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 
     /// A task with a role, which has one key. It has no part but that one, so nothing is pending.
-    pub(crate) fn single(role: Role, hash: u64, claim: Claim<K>, label: Label, work: W) -> Self {
+    pub(crate) fn single(role: Role, hash: u64, claim: Claim<K>, meta: TaskMeta, work: W) -> Self {
         let scope = Scope::Keys(Box::new([(hash, claim)]));
-        Rollup { role, ..Rollup::new(scope, label, work) }
+        Rollup { role, ..Rollup::new(scope, meta, work) }
     }
 
     /// Replaces the work, unless it was taken. If it `waits` for the captures of what this returns, the
@@ -167,8 +167,8 @@ impl<K: Eq, W> Rollup<K, W> {
         slot.granted = false;
     }
 
-    /// Whether it is a husk.
-    pub(crate) fn is_husk(&self) -> bool {
+    /// Whether it is a tombstone.
+    pub(crate) fn is_tombstone(&self) -> bool {
         self.role != Role::None && self.with_work(|work| work.is_none())
     }
 
@@ -221,7 +221,7 @@ impl<K: Eq, W> Rollup<K, W> {
 }
 
 /// Up to this number of keys are compared with each other; beyond, a table finds those that are there already.
-const FEW_KEYS: usize = 16;
+const MAX_LINEAR_KEYS: usize = 16;
 
 /// Lists each key once, with its hash, in a mode that conflicts with all that any of its listings does.
 pub(crate) fn merge_claims<K: Eq>(
@@ -229,7 +229,7 @@ pub(crate) fn merge_claims<K: Eq>(
     hash: impl Fn(&K) -> u64,
 ) -> Vec<(u64, Claim<K>)> {
     let mut merged: Vec<(u64, Claim<K>)> = Vec::with_capacity(claims.len());
-    let many = claims.len() > FEW_KEYS;
+    let many = claims.len() > MAX_LINEAR_KEYS;
     let mut places = HashTable::with_capacity(if many { claims.len() } else { 0 });
     for claim in claims {
         let hash = hash(&claim.key);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::stage::Keeping;
 use super::{Stage, Turn};
-use crate::order::InHand;
+use crate::order::SlotRef;
 use crate::unwind::drop_catch_unwind;
 
 /// Room for the captures of most closures. With it an entry is one cache line.
@@ -272,7 +272,7 @@ impl Body {
 impl Body {
     /// Runs a body where it lies.
     #[inline(always)]
-    pub(crate) fn run_in_hand(work: InHand<'_, Body>, stage: &mut dyn Stage) {
+    pub(crate) fn run_in_hand(work: SlotRef<'_, Body>, stage: &mut dyn Stage) {
         let mut work = ManuallyDrop::new(work);
         let body: &mut Body = &mut work;
         // SAFETY: `store` put the value there for this vtable, and `work` is not dropped.

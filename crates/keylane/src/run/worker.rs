@@ -18,7 +18,7 @@ use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
 };
 use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
-use crate::order::{Hand, Held};
+use crate::order::{Held, TaskSlot};
 use crate::sync::{spin_hint, yield_now};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
@@ -48,7 +48,7 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     turn: LaneTurn,
     /// How long a lane may keep the worker; `quantum_time` of the settings.
     quantum_nanos: u64,
-    hand: Hand<K, X::Work>,
+    task_slot: TaskSlot<K, X::Work>,
     /// The job that it was last given to.
     current_job: CurrentJob<K, X::Work>,
     /// How many subtasks of that it takes at once.
@@ -112,7 +112,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 false => engine.settings.statistics,
             };
             let pace = Pace::new(now, statistics, id as u32);
-            let hand = Hand::default();
+            let task_slot = TaskSlot::default();
             Worker {
                 engine,
                 id,
@@ -123,7 +123,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 pace,
                 turn,
                 quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
-                hand,
+                task_slot,
                 current_job: CurrentJob::default(),
                 stride: sitting::Stride::new(),
                 eager: false,
@@ -163,7 +163,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.engine.panicked(&*payload);
         drop_catch_unwind(payload);
         // Its handle learns that it was cancelled.
-        drop_catch_unwind(std::mem::take(&mut self.hand));
+        drop_catch_unwind(std::mem::take(&mut self.task_slot));
         self.engine.poison();
         if let Some((who, take)) = self.sits.take() {
             let back = WorkerReport { who, take, report: BatchReport::ended(End::Failed) };
@@ -279,14 +279,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 while_longer,
                 ran: self.turn.tasks,
             };
-            let next = self.engine.step(shard, ended.take(), request, &mut self.hand);
+            let next = self.engine.step(shard, ended.take(), request, &mut self.task_slot);
             let Some(StepResult { held, goes_on, in_place, passed, runs_dry }) = next else {
                 break;
             };
             if !in_place {
                 self.stand(shard, &held);
             }
-            if self.alert || self.hand.label.is_measured() {
+            if self.alert || self.task_slot.meta.is_measured() {
                 self.attend(shard, &held);
             }
             self.begin_turn(goes_on);
@@ -316,21 +316,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.tally.fell_busy(self.pace.now());
         }
         let now = self.tally.now();
-        let label = self.hand.label;
+        let meta = self.task_slot.meta;
         let mut wait = None;
-        if label.is_measured()
-            && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, label.seq)
+        if meta.is_measured()
+            && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, meta.seq)
         {
             let nanos = now.saturating_sub(submitted);
             self.tally.waited(nanos, stands_for.into());
             wait = Some(Duration::from_nanos(nanos));
         }
-        self.engine.check_begin(shard, held, label.seq);
+        self.engine.check_begin(shard, held, meta.seq);
         self.alert = false;
         if let Some(seat) = &mut self.seat
             && self.pace.is_timing()
         {
-            let info = self.engine.trace(shard, held, Some(label.seq), wait);
+            let info = self.engine.trace(shard, held, Some(meta.seq), wait);
             let now = self.tally.now();
             seat.begins(info, now);
             self.pace.begins(now);
@@ -417,9 +417,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
     #[inline]
     fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
-        let _span = Told::task(&self.engine.settings.thread_name, self.id, self.hand.label.seq);
-        let key = self.hand.key.take();
-        let work = self.hand.open();
+        let _span = Told::task(&self.engine.settings.thread_name, self.id, self.task_slot.meta.seq);
+        let key = self.task_slot.key.take();
+        let work = self.task_slot.open();
         let (engine, tally) = (&self.engine, &*self.tally);
         let mut scene = Scene { engine, tally, shard, turn: TaskTurn::Here(held) };
         let body =

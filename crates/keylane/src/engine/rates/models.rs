@@ -70,7 +70,7 @@ fn a_limited_key_goes_on() {
         settings.rate_per_key = Some(Rate::every(TICK));
         settings.rate_clock = Some(clock.clone());
         let shift = Shift::of(settings, 2);
-        shift.engine.shards[0].lanes.lock().is_close = true;
+        shift.engine.shards[0].lanes.lock().is_checked = true;
         run(&shift, &clock, 2);
     });
 }
@@ -84,7 +84,7 @@ fn a_shut_pool_opens() {
         settings.rate = Some(Rate::every(TICK));
         settings.rate_clock = Some(clock.clone());
         let shift = Shift::of(settings, 2);
-        shift.engine.shards[0].lanes.lock().is_close = true;
+        shift.engine.shards[0].lanes.lock().is_checked = true;
         run(&shift, &clock, 2);
     });
 }

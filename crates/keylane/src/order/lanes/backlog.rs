@@ -20,18 +20,18 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Takes over what the producers have left. `lane` is the one that the caller goes on with if
-    /// it can; it becomes the resident if the next task is its own.
+    /// it can; it becomes the pinned lane if the next task is its own.
     pub(crate) fn refill(&mut self, inbox: &mut Inbox<K, W>, lane: Option<usize>) {
         self.last_refill = inbox.queue.len();
         self.backlog.take_from(&mut inbox.queue);
         inbox.signaled = false;
-        let strangers = std::mem::take(&mut inbox.strangers);
-        self.backlog_is_residents = lane.is_some() && self.resident == lane && !strangers;
+        let has_foreign = std::mem::take(&mut inbox.has_foreign);
+        self.backlog_is_pinned = lane.is_some() && self.pinned == lane && !has_foreign;
         if let Some(slot) = lane
-            && !self.backlog_is_residents
+            && !self.backlog_is_pinned
             && self.is_next(slot)
         {
-            self.settle(inbox, slot);
+            self.pin_next(inbox, slot);
         }
     }
 
@@ -43,39 +43,39 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// A worker that is on this lane finds the lane's tasks next in the backlog: it is bound to look
     /// into the inbox from now on.
-    pub(crate) fn settle(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
-        self.make_resident(inbox, slot);
-        self.backlog_is_residents = self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
+    pub(crate) fn pin_next(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
+        self.pin_lane(inbox, slot);
+        self.backlog_is_pinned = self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
     }
 
-    /// Lets the inbox know that a worker has settled on a lane. If another lane was the resident, the
+    /// Lets the inbox know that a worker has settled on a lane. If another lane was the pinned lane, the
     /// inbox must be empty, for its worker no longer answers for what is there.
-    pub(crate) fn make_resident(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
-        if self.resident != Some(slot) {
-            self.resident = Some(slot);
+    pub(crate) fn pin_lane(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
+        if self.pinned != Some(slot) {
+            self.pinned = Some(slot);
             let lane = &self.lanes[slot];
-            let resident = lane.key.clone().map(|key| (lane.hash, key));
+            let pinned = lane.key.clone().map(|key| (lane.hash, key));
             // The copy of a key is dropped under the lock, and may panic.
-            drop_catch_unwind(std::mem::replace(&mut inbox.resident, resident));
-            inbox.strangers = !inbox.queue.is_empty();
+            drop_catch_unwind(std::mem::replace(&mut inbox.pinned, pinned));
+            inbox.has_foreign = !inbox.queue.is_empty();
         }
     }
 
     #[inline]
-    pub(crate) fn has_resident(&self) -> bool {
-        self.resident.is_some()
+    pub(crate) fn has_pinned(&self) -> bool {
+        self.pinned.is_some()
     }
 
-    pub(crate) fn is_resident(&self, slot: usize) -> bool {
-        self.resident == Some(slot)
+    pub(crate) fn is_pinned(&self, slot: usize) -> bool {
+        self.pinned == Some(slot)
     }
 
-    /// The resident lane is about to be left: the inbox must know, and says whether it has tasks
+    /// The pinned lane lane is about to be left: the inbox must know, and says whether it has tasks
     /// that nobody was told of.
-    pub(crate) fn evict_resident(&mut self, inbox: &mut Inbox<K, W>) -> bool {
-        self.resident = None;
-        self.backlog_is_residents = false;
-        drop_catch_unwind(inbox.resident.take());
+    pub(crate) fn unpin(&mut self, inbox: &mut Inbox<K, W>) -> bool {
+        self.pinned = None;
+        self.backlog_is_pinned = false;
+        drop_catch_unwind(inbox.pinned.take());
         let tell = !inbox.queue.is_empty() && !inbox.signaled;
         inbox.signaled |= tell;
         tell
@@ -93,7 +93,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn is_longer_than_next(&self, slot: usize) -> bool {
         let waits_in = |slot: usize| self.lanes[slot].waiting.len();
         match self.ready.front() {
-            Some(Ready { held: Held::Lane(next), .. }) if self.backlog.is_empty() => {
+            Some(ReadyTask { held: Held::Lane(next), .. }) if self.backlog.is_empty() => {
                 waits_in(slot) > 1 + waits_in(*next)
             }
             _ => false,
@@ -104,10 +104,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// would bring a larger one.
     #[inline]
     pub(crate) fn runs_dry(&self) -> bool {
-        self.last_refill < FEW
+        self.last_refill < MAX_DRY_REFILL
             && self.backlog.is_empty()
             && self.ready.is_empty()
-            && self.resident.is_some_and(|slot| self.lanes[slot].waiting.is_empty())
+            && self.pinned.is_some_and(|slot| self.lanes[slot].waiting.is_empty())
     }
 
     /// Counts a task as ended.
@@ -141,7 +141,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Whether another worker would find something to do, or to enter, here.
     #[inline]
     pub(crate) fn has_offer(&self) -> bool {
-        !self.ready.is_empty() || self.has_fresh() && !self.backlog_is_residents
+        !self.ready.is_empty() || self.has_fresh() && !self.backlog_is_pinned
     }
 
     #[inline]

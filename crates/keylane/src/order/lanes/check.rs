@@ -30,7 +30,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             assert!(!reasons.is_empty(), "slot {slot} is held for no reason");
         }
         let parts = open().flat_map(|(_, lane)| lane.waiting.iter().take(MAX_CHECKED));
-        let parts = parts.filter(|waiting| matches!(waiting, Waiting::Part { .. })).count();
+        let parts = parts.filter(|waiting| matches!(waiting, LaneEntry::Part { .. })).count();
         assert!(parts <= self.parts, "{parts} parts wait, and {} are counted", self.parts);
     }
 
@@ -38,17 +38,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     fn check_lane(&self, slot: usize, lane: &Lane<K, W>) {
         let key = lane.key.as_ref().expect("the lane is open");
         assert_eq!(self.find(lane.hash, key), Some(slot), "the index has another lane for its key");
-        let is_phantom = |waiting: &Waiting<K, W>| matches!(waiting, Waiting::Phantom);
+        let is_phantom = |waiting: &LaneEntry<K, W>| matches!(waiting, LaneEntry::PauseMarker);
         let behind = lane.waiting.iter().take(MAX_CHECKED).skip(1).any(is_phantom);
-        assert!(!behind, "slot {slot}: a phantom is behind a task");
-        let holds = lane.holders == Holders::Phantom;
+        assert!(!behind, "slot {slot}: a pause marker is behind a task");
+        let holds = lane.holders == Holders::PauseMarker;
         assert!(
             !(holds && lane.waiting.front().is_some_and(is_phantom)),
-            "slot {slot}: two phantoms"
+            "slot {slot}: two pause markers"
         );
         assert!(
             self.is_emptied || lane.is_on_hold() == self.held.contains_key(&slot),
-            "slot {slot}: it has a phantom if and only if it is held"
+            "slot {slot}: it has a pause marker if and only if it is held"
         );
         let granted = self.ready.iter().filter(|ready| self.is_in(slot, ready)).count();
         assert!(
@@ -58,7 +58,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         );
         assert!(lane.holders.count() != 0 || holds, "slot {slot}: a lane without holders");
         if let Some(first) = lane.waiting.front()
-            && !matches!(first, Waiting::Part { rollup, .. } if rollup.is_husk())
+            && !matches!(first, LaneEntry::Part { rollup, .. } if rollup.is_tombstone())
         {
             assert!(!lane.holders.admit(first.mode()), "slot {slot}: the first could begin");
         }
@@ -70,7 +70,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Whether a task with one key holds this lane, and waits for a worker.
     #[cfg(debug_assertions)]
-    fn is_in(&self, slot: usize, ready: &Ready<K, W>) -> bool {
+    fn is_in(&self, slot: usize, ready: &ReadyTask<K, W>) -> bool {
         match &ready.held {
             Held::Free => false,
             Held::Lane(at) => *at == slot,

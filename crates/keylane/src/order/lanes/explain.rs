@@ -3,20 +3,20 @@
 use super::*;
 
 /// Where a task is that has not begun.
-pub(crate) enum Found<K, W> {
+pub(crate) enum FoundTask<K, W> {
     /// It waits for a worker, behind so many.
     Ready { ahead: usize },
     /// It stands in the lane of its one key, or on the way there.
-    Single { hash: u32, key: K, before: Before },
+    Single { hash: u32, key: K, before: AheadCounts },
     /// It has no key, and so many entries stand before it.
-    Free { before: Before },
+    Free { before: AheadCounts },
     /// It has several parts, each in a lane of its own; or is a barrier.
     Several(Arc<Rollup<K, W>>),
 }
 
 /// What stands before a task, or its part, in one shard.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct AheadCounts {
     /// Tasks of the key that must end first.
     pub(crate) tasks: usize,
     /// Entries that no worker has looked at.
@@ -29,21 +29,21 @@ pub(crate) struct Before {
 
 /// The first task of a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct LaneHead {
     /// How many tasks the key has.
     pub(crate) tasks: usize,
     /// The label's time of the first.
     pub(crate) since: u32,
     /// The lane's slot, if it has one; else what stands before the first in the backlog and inbox.
-    pub(crate) place: Result<usize, Before>,
-    /// Only a phantom has the key.
+    pub(crate) place: Result<usize, AheadCounts>,
+    /// Only a pause marker has the key.
     pub(crate) at_rest: bool,
 }
 
 /// One task of a key, in the order of its lane.
-enum Standing<'a, K, W> {
+enum LanePlace<'a, K, W> {
     Holder,
-    Waiting(&'a Waiting<K, W>),
+    LaneEntry(&'a LaneEntry<K, W>),
     /// With its place among what no worker has looked at.
     Queued(usize, &'a Entry<K, W>),
 }
@@ -54,38 +54,38 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &self,
         inbox: &Inbox<K, W>,
         is_target: impl Fn(&W) -> bool,
-    ) -> Option<(Found<K, W>, u32)> {
+    ) -> Option<(FoundTask<K, W>, u32)> {
         let ready = self.ready.iter().position(|ready| is_target(&ready.work));
         if let Some(ahead) = ready {
-            return Some((Found::Ready { ahead }, self.ready[ahead].label.time));
+            return Some((FoundTask::Ready { ahead }, self.ready[ahead].meta.time));
         }
         let replacing = self.replacing.iter();
         let mut replacing =
             replacing.filter(|it| it.with_work(|work| work.is_some_and(&is_target)));
         if let Some(rollup) = replacing.next() {
-            return Some((Found::Several(rollup.clone()), rollup.label.time));
+            return Some((FoundTask::Several(rollup.clone()), rollup.meta.time));
         }
         self.find_in_line(&is_target).or_else(|| self.find_queued(inbox, &is_target))
     }
 
-    fn find_in_line(&self, is_target: &impl Fn(&W) -> bool) -> Option<(Found<K, W>, u32)> {
+    fn find_in_line(&self, is_target: &impl Fn(&W) -> bool) -> Option<(FoundTask<K, W>, u32)> {
         for lane in &self.lanes {
             for (place, waiting) in lane.waiting.iter().enumerate() {
                 match waiting {
-                    Waiting::Task { label, mode, key, work } if is_target(work) => {
+                    LaneEntry::Task { meta, mode, key, work } if is_target(work) => {
                         let holders = (0..lane.holders.count()).map(|_| lane.holders.mode());
                         let line = lane.waiting.iter().take(place);
-                        let line = line.filter(|other| other.is_task()).map(Waiting::mode);
+                        let line = line.filter(|other| other.is_task()).map(LaneEntry::mode);
                         let tasks = conflicting(holders.chain(line), *mode);
                         let on_hold = lane.is_on_hold();
-                        let before = Before { tasks, on_hold, ..Before::default() };
-                        let found = Found::Single { hash: lane.hash, key: key.clone(), before };
-                        return Some((found, label.time));
+                        let before = AheadCounts { tasks, on_hold, ..AheadCounts::default() };
+                        let found = FoundTask::Single { hash: lane.hash, key: key.clone(), before };
+                        return Some((found, meta.time));
                     }
-                    Waiting::Part { rollup, .. }
+                    LaneEntry::Part { rollup, .. }
                         if rollup.with_work(|work| work.is_some_and(is_target)) =>
                     {
-                        return Some((Found::Several(rollup.clone()), rollup.label.time));
+                        return Some((FoundTask::Several(rollup.clone()), rollup.meta.time));
                     }
                     _ => {}
                 }
@@ -98,23 +98,23 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &self,
         inbox: &Inbox<K, W>,
         is_target: &impl Fn(&W) -> bool,
-    ) -> Option<(Found<K, W>, u32)> {
+    ) -> Option<(FoundTask<K, W>, u32)> {
         let (place, entry) =
             self.queued(inbox).enumerate().find(|(_, entry)| entry.is_for(is_target))?;
         Some(match entry {
-            Entry::Single { label, mode, key, .. } => {
-                let line = self.line_of(inbox, label.hash, key);
+            Entry::Single { meta, mode, key, .. } => {
+                let line = self.line_of(inbox, meta.hash, key);
                 let line = line.take_while(|(_, standing)| standing.is_before(place));
                 let tasks = conflicting(line.map(|(mode, _)| mode), *mode);
-                let on_hold = self.is_on_hold(label.hash, key);
-                let before = Before { tasks, on_hold, ..self.before(inbox, place) };
-                (Found::Single { hash: label.hash, key: key.clone(), before }, label.time)
+                let on_hold = self.is_on_hold(meta.hash, key);
+                let before = AheadCounts { tasks, on_hold, ..self.before(inbox, place) };
+                (FoundTask::Single { hash: meta.hash, key: key.clone(), before }, meta.time)
             }
-            Entry::Free { label, .. } => {
-                (Found::Free { before: self.before(inbox, place) }, label.time)
+            Entry::Free { meta, .. } => {
+                (FoundTask::Free { before: self.before(inbox, place) }, meta.time)
             }
             Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
-                (Found::Several(rollup.clone()), rollup.label.time)
+                (FoundTask::Several(rollup.clone()), rollup.meta.time)
             }
         })
     }
@@ -125,26 +125,26 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox: &Inbox<K, W>,
         rollup: &Arc<Rollup<K, W>>,
         claim: usize,
-    ) -> Before {
+    ) -> AheadCounts {
         let (hash, key, mode) = rollup.claim(claim);
         let on_hold = self.is_on_hold(hash, key);
         let mut modes = Vec::new();
         for (others, standing) in self.line_of(inbox, hash, key) {
             match standing {
-                Standing::Waiting(waiting) if waiting.is_part_of(rollup) => {
+                LanePlace::LaneEntry(waiting) if waiting.is_part_of(rollup) => {
                     let tasks = conflicting(modes.into_iter(), mode);
-                    return Before { tasks, on_hold, ..Before::default() };
+                    return AheadCounts { tasks, on_hold, ..AheadCounts::default() };
                 }
-                Standing::Queued(place, Entry::Part { rollup: other, .. })
+                LanePlace::Queued(place, Entry::Part { rollup: other, .. })
                     if Arc::ptr_eq(other, rollup) =>
                 {
                     let tasks = conflicting(modes.into_iter(), mode);
-                    return Before { tasks, on_hold, ..self.before(inbox, place) };
+                    return AheadCounts { tasks, on_hold, ..self.before(inbox, place) };
                 }
                 _ => modes.push(others),
             }
         }
-        Before::default()
+        AheadCounts::default()
     }
 
     /// Whether a part of a rollup with keys has its lane.
@@ -156,9 +156,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ) -> bool {
         let (hash, key, _) = rollup.claim(claim);
         let waits = self.line_of(inbox, hash, key).any(|(_, standing)| match standing {
-            Standing::Holder => false,
-            Standing::Waiting(waiting) => waiting.is_part_of(rollup),
-            Standing::Queued(_, entry) => {
+            LanePlace::Holder => false,
+            LanePlace::LaneEntry(waiting) => waiting.is_part_of(rollup),
+            LanePlace::Queued(_, entry) => {
                 matches!(entry, Entry::Part { rollup: other, .. } if Arc::ptr_eq(other, rollup))
             }
         });
@@ -166,20 +166,20 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// The first task of a key, if it has any here.
-    pub(crate) fn head_of(&self, inbox: &Inbox<K, W>, hash: u32, key: &K) -> Option<Head> {
+    pub(crate) fn head_of(&self, inbox: &Inbox<K, W>, hash: u32, key: &K) -> Option<LaneHead> {
         let mut line = self.line_of(inbox, hash, key);
         let slot = self.find(hash, key);
         let (since, place) = match (line.next()?.1, slot) {
-            (Standing::Holder, Some(slot)) => (self.lanes[slot].since, Ok(slot)),
-            (Standing::Waiting(first), Some(slot)) => (first.time(), Ok(slot)),
-            (Standing::Queued(_, entry), Some(slot)) => (entry.label().time, Ok(slot)),
-            (Standing::Queued(place, entry), None) => {
-                (entry.label().time, Err(self.before(inbox, place)))
+            (LanePlace::Holder, Some(slot)) => (self.lanes[slot].since, Ok(slot)),
+            (LanePlace::LaneEntry(first), Some(slot)) => (first.time(), Ok(slot)),
+            (LanePlace::Queued(_, entry), Some(slot)) => (entry.meta().time, Ok(slot)),
+            (LanePlace::Queued(place, entry), None) => {
+                (entry.meta().time, Err(self.before(inbox, place)))
             }
-            (Standing::Holder | Standing::Waiting(_), None) => unreachable!("that is a lane"),
+            (LanePlace::Holder | LanePlace::LaneEntry(_), None) => unreachable!("that is a lane"),
         };
-        let at_rest = slot.is_some_and(|slot| self.lanes[slot].holders == Holders::Phantom);
-        Some(Head { tasks: 1 + line.count(), since, place, at_rest })
+        let at_rest = slot.is_some_and(|slot| self.lanes[slot].holders == Holders::PauseMarker);
+        Some(LaneHead { tasks: 1 + line.count(), since, place, at_rest })
     }
 
     /// Whether nothing of a key begins.
@@ -217,8 +217,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         });
         let in_line = self.lanes.iter().flat_map(|lane| &lane.waiting);
         let in_line = in_line.filter_map(|waiting| match waiting {
-            Waiting::Part { rollup, .. } => Some((false, rollup)),
-            Waiting::Task { .. } | Waiting::Phantom => None,
+            LaneEntry::Part { rollup, .. } => Some((false, rollup)),
+            LaneEntry::Task { .. } | LaneEntry::PauseMarker => None,
         });
         let queued = self.queued(inbox).filter_map(|entry| match entry {
             Entry::Part { rollup, .. } => Some((false, rollup)),
@@ -233,11 +233,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// What stands before an entry that no worker has looked at.
-    fn before(&self, inbox: &Inbox<K, W>, place: usize) -> Before {
+    fn before(&self, inbox: &Inbox<K, W>, place: usize) -> AheadCounts {
         let mut earlier = self.queued(inbox).take(place);
         let barrier =
             self.fence.is_some() || earlier.any(|entry| matches!(entry, Entry::Fence { .. }));
-        Before { tasks: 0, entries: place, barrier, on_hold: false }
+        AheadCounts { tasks: 0, entries: place, barrier, on_hold: false }
     }
 
     /// All tasks of a key, in their order, and how each uses it.
@@ -246,28 +246,28 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox: &'a Inbox<K, W>,
         hash: u32,
         key: &'a K,
-    ) -> impl Iterator<Item = (Mode, Standing<'a, K, W>)> {
+    ) -> impl Iterator<Item = (Mode, LanePlace<'a, K, W>)> {
         let lane = self.find(hash, key).map(|slot| &self.lanes[slot]);
         let holders = lane.into_iter().flat_map(|lane| {
-            (0..lane.holders.count()).map(|_| (lane.holders.mode(), Standing::Holder))
+            (0..lane.holders.count()).map(|_| (lane.holders.mode(), LanePlace::Holder))
         });
         let waiting = lane.into_iter().flat_map(|lane| {
             let tasks = lane.waiting.iter().filter(|waiting| waiting.is_task());
-            tasks.map(|waiting| (waiting.mode(), Standing::Waiting(waiting)))
+            tasks.map(|waiting| (waiting.mode(), LanePlace::LaneEntry(waiting)))
         });
         let queued = self.queued(inbox).enumerate().filter_map(move |(place, entry)| {
             let (at, its_key, mode) = entry.claim()?;
-            (at == hash && its_key == key && !entry.is_husk())
-                .then_some((mode, Standing::Queued(place, entry)))
+            (at == hash && its_key == key && !entry.is_tombstone())
+                .then_some((mode, LanePlace::Queued(place, entry)))
         });
         holders.chain(waiting).chain(queued)
     }
 }
 
-impl<K, W> Standing<'_, K, W> {
+impl<K, W> LanePlace<'_, K, W> {
     /// Whether it comes before this place among what no worker has looked at.
     fn is_before(&self, place: usize) -> bool {
-        !matches!(self, Standing::Queued(at, _) if *at >= place)
+        !matches!(self, LanePlace::Queued(at, _) if *at >= place)
     }
 }
 

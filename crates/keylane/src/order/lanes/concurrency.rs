@@ -9,9 +9,9 @@ use super::*;
 /// How many of the holders of a lane want no more than so many beside each other: by the lane's slot and
 /// that number. Holders seldom differ in it, so a lane has one entry.
 #[derive(Debug, Default)]
-pub(super) struct Limits(BTreeMap<(usize, u16), u16>);
+pub(super) struct ConcurrencyLimits(BTreeMap<(usize, u16), u16>);
 
-impl Limits {
+impl ConcurrencyLimits {
     /// A task comes to hold a lane. Nothing is noted of one that does not limit it.
     pub(super) fn note(&mut self, slot: usize, mode: Mode) {
         if let Mode::Limited(most) = mode {
@@ -97,7 +97,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if !self.drop_limited(slot, most) {
             return self.leave(slot);
         }
-        self.let_join(slot);
+        self.admit_sharers(slot);
         None
     }
 

@@ -62,19 +62,19 @@ enum Summaries {
 struct Task {
     kind: usize,
     descriptor: Descriptor,
-    seat: Seat,
+    pos: IndexPos,
     /// Grants that it waits for, one of them while it asks.
     pending: usize,
 }
 
 struct World {
-    circle: Circle<u64>,
+    index: ConflictIndex<u64>,
     /// Which kinds conflict.
     conflicts: Arc<Conflicts>,
     summaries: Summaries,
     unfinished: BTreeMap<u64, Task>,
     /// And about whom they have yet to ask, outside of locks.
-    asking: Vec<(u64, Inquiry, Option<Round<u64>>)>,
+    asking: Vec<(u64, ConflictScan, Option<ScanBatch<u64>>)>,
     last: u64,
     /// What each task said of itself that there ever was.
     descriptors: Vec<Option<Descriptor>>,
@@ -99,7 +99,7 @@ impl World {
         };
         let (unfinished, asking) = (BTreeMap::new(), Vec::new());
         World {
-            circle: Circle::default(),
+            index: ConflictIndex::default(),
             conflicts: Arc::new(conflicts),
             summaries,
             unfinished,
@@ -129,59 +129,59 @@ impl World {
         let descriptor = Descriptor::new(Kind { kind, summary, conflicts });
         self.descriptors.push(Some(descriptor.clone()));
         let mut given = None;
-        let seated = self.circle.seat(self.last, &descriptor, |seat| {
-            given = Some(seat);
-            seat.place
+        let seated = self.index.insert(self.last, &descriptor, |pos| {
+            given = Some(pos);
+            pos.place
         });
-        let seat = given.expect("the task is made");
-        let pending = seated.waits + usize::from(seated.inquiry.is_some());
-        self.unfinished.insert(self.last, Task { kind, descriptor, seat, pending });
-        self.asking.extend(seated.inquiry.map(|inquiry| (self.last, inquiry, None)));
+        let pos = given.expect("the task is made");
+        let pending = seated.waits + usize::from(seated.scan.is_some());
+        self.unfinished.insert(self.last, Task { kind, descriptor, pos, pending });
+        self.asking.extend(seated.scan.map(|scan| (self.last, scan, None)));
     }
 
     /// The next of what one of those that ask has to do: while it asks about others, more may come and go.
     fn ask(&mut self, which: usize) {
-        let (place, mut inquiry, round) = self.asking.swap_remove(which);
+        let (place, mut scan, round) = self.asking.swap_remove(which);
         let task = self.unfinished.get_mut(&place).expect("it waits for its answers");
         match round {
             None => {
-                let (waits, round) = self.circle.next_round(&mut inquiry, &place);
+                let (waits, round) = self.index.next_round(&mut scan, &place);
                 task.pending += waits;
-                if matches!(round, Round::Over) {
+                if matches!(round, ScanBatch::Over) {
                     task.pending -= 1;
                     return;
                 }
-                self.asking.push((place, inquiry, Some(round)));
+                self.asking.push((place, scan, Some(round)));
                 return;
             }
-            Some(Round::Groups(asks)) => {
+            Some(ScanBatch::Groups(asks)) => {
                 for ask in asks {
                     self.asked += 1;
                     let other = self.descriptors[ask.task as usize].as_ref().expect("it came");
-                    inquiry.answer(&ask, task.descriptor.conflicts_with(other));
+                    scan.answer(&ask, task.descriptor.conflicts_with(other));
                 }
             }
-            Some(Round::Singles(looks)) => {
+            Some(ScanBatch::Singles(looks)) => {
                 for mut look in looks {
                     loop {
-                        inquiry.pass_implied(&mut look);
+                        scan.pass_implied(&mut look);
                         let left = look.left().count_ones();
                         let conflict = look.ask(&task.descriptor);
                         self.asked += (left - look.left().count_ones()) as usize;
                         let Some(at) = conflict else { break };
-                        inquiry.found(&mut look, at);
+                        scan.found(&mut look, at);
                     }
                 }
             }
-            Some(Round::Over) => unreachable!("it is not kept"),
+            Some(ScanBatch::Over) => unreachable!("it is not kept"),
         }
-        self.asking.push((place, inquiry, None));
+        self.asking.push((place, scan, None));
     }
 
-    fn end(&mut self, place: u64) {
+    fn remove(&mut self, place: u64) {
         self.check_behind(place);
         let task = self.unfinished.remove(&place).expect("the caller has it from there");
-        let (released, ended) = self.circle.end(task.seat);
+        let (released, ended) = self.index.remove(task.pos);
         assert_eq!(ended, Some(place));
         for place in released {
             self.unfinished.get_mut(&place).expect("nobody ends who waits").pending -= 1;
@@ -194,7 +194,7 @@ impl World {
         let mut behind = BTreeSet::new();
         let mut fronts = vec![place];
         while let Some(front) = fronts.pop() {
-            for next in self.circle.behind(self.unfinished[&front].seat) {
+            for next in self.index.behind(self.unfinished[&front].pos) {
                 assert!(next > front && self.unfinished[&next].pending > 0);
                 if behind.insert(next) {
                     fronts.push(next);
@@ -245,7 +245,7 @@ fn a_task_waits_for_what_it_conflicts_with_and_for_nothing_else() {
                     world.submit(dice.roll(KINDS), &mut dice);
                 }
                 1 if !world.asking.is_empty() => world.ask(dice.roll(world.asking.len())),
-                2 if !ready.is_empty() => world.end(ready[dice.roll(ready.len())]),
+                2 if !ready.is_empty() => world.remove(ready[dice.roll(ready.len())]),
                 _ => {}
             }
             world.check();
@@ -255,11 +255,11 @@ fn a_task_waits_for_what_it_conflicts_with_and_for_nothing_else() {
                 world.ask(0);
             }
             let ready = world.ready();
-            world.end(ready[dice.roll(ready.len())]);
+            world.remove(ready[dice.roll(ready.len())]);
             world.check();
         }
-        assert!(world.circle.is_empty() && world.circle.classes.is_empty(), "nothing is kept");
-        assert!(world.circle.singles.is_empty());
+        assert!(world.index.is_empty() && world.index.classes.is_empty(), "nothing is kept");
+        assert!(world.index.singles.is_empty());
     }
 }
 
@@ -315,10 +315,10 @@ fn cohorts_that_are_gone_leave_nothing_behind_one_that_lasts() {
         submit_and_ask(&mut world, 5);
         submit_and_ask(&mut world, 0);
         let newest = world.ready().split_off(1);
-        newest.into_iter().for_each(|place| world.end(place));
+        newest.into_iter().for_each(|place| world.remove(place));
     }
-    let cohorts: usize = world.circle.groups.values().map(|group| group.cohorts.len()).sum();
-    assert_eq!(cohorts, 1);
+    let wait_groups: usize = world.index.groups.values().map(|group| group.wait_groups.len()).sum();
+    assert_eq!(wait_groups, 1);
 }
 
 #[test]
@@ -345,14 +345,14 @@ fn a_few_that_last_among_many_that_end_keep_little() {
         submit_and_ask(&mut world, if turn % 100 == 0 { 5 } else { 6 });
         for place in world.ready() {
             if world.unfinished[&place].kind == 6 {
-                world.end(place);
+                world.remove(place);
             }
         }
     }
-    let entries = world.circle.singles.entries();
+    let entries = world.index.singles.entries();
     assert!(entries <= 2 * 10 + 2 * 4, "10 are left, and {entries} kept");
     for place in world.ready() {
-        world.end(place);
+        world.remove(place);
     }
-    assert!(world.circle.is_empty() && world.circle.singles.entries() == 0);
+    assert!(world.index.is_empty() && world.index.singles.entries() == 0);
 }

@@ -7,36 +7,36 @@
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
+use hashbrown::hash_table::Entry as TableEntry;
 
-use super::index::spread;
-use super::{Claim, Entry, Inbox, Label, Mode, Role, Rollup};
+use super::lane_index::spread;
+use super::{Claim, Entry, Inbox, Mode, Role, Rollup, TaskMeta};
 use crate::unwind::drop_catch_unwind;
 
 /// The keys that an inbox watches.
 #[derive(Debug)]
-pub(super) struct Watch<K, W>(HashTable<Watched<K, W>>);
+pub(super) struct KeyMarkers<K, W>(HashTable<KeyMarker<K, W>>);
 
 /// A key that is watched for at least one of the two.
 #[derive(Debug)]
-struct Watched<K, W> {
+struct KeyMarker<K, W> {
     hash: u32,
     key: K,
     /// The last task that came to replace the one before it, until it has ended.
-    latest: Option<Latest<K, W>>,
+    latest: Option<LatestMark<K, W>>,
     /// The key's end, until it has ended; or until the key is opened again, if it refuses.
-    end: Option<End<K, W>>,
+    end: Option<EndMark<K, W>>,
 }
 
 #[derive(Debug)]
-struct Latest<K, W> {
+struct LatestMark<K, W> {
     task: Arc<Rollup<K, W>>,
     /// Something has come behind it that conflicts with it, so another can't have its place.
     sealed: bool,
 }
 
 #[derive(Debug)]
-struct End<K, W> {
+struct EndMark<K, W> {
     /// Absent when it has ended.
     task: Option<Arc<Rollup<K, W>>>,
     /// What comes later is refused.
@@ -49,32 +49,32 @@ pub(crate) struct Replacement<K, W> {
     pub(crate) work: W,
     /// The new one.
     pub(crate) task: Arc<Rollup<K, W>>,
-    /// The new one was appended, and there is a husk in the place of the old one: whether the workers
+    /// The new one was appended, and there is a tombstone in the place of the old one: whether the workers
     /// must be told. Else the new one is in that place.
     pub(crate) appended: Option<bool>,
 }
 
-impl<K, W> Default for Watch<K, W> {
+impl<K, W> Default for KeyMarkers<K, W> {
     fn default() -> Self {
-        Watch(HashTable::new())
+        KeyMarkers(HashTable::new())
     }
 }
 
-impl<K: Eq, W> Watch<K, W> {
-    fn find(&self, hash: u32, key: &K) -> Option<&Watched<K, W>> {
+impl<K: Eq, W> KeyMarkers<K, W> {
+    fn find(&self, hash: u32, key: &K) -> Option<&KeyMarker<K, W>> {
         self.0.find(spread(hash), |it| it.hash == hash && it.key == *key)
     }
 
-    fn find_mut(&mut self, hash: u32, key: &K) -> Option<&mut Watched<K, W>> {
+    fn find_mut(&mut self, hash: u32, key: &K) -> Option<&mut KeyMarker<K, W>> {
         self.0.find_mut(spread(hash), |it| it.hash == hash && it.key == *key)
     }
 
-    fn open(&mut self, hash: u32, key: K) -> &mut Watched<K, W> {
-        let is_it = |it: &Watched<K, W>| it.hash == hash && it.key == key;
+    fn open(&mut self, hash: u32, key: K) -> &mut KeyMarker<K, W> {
+        let is_it = |it: &KeyMarker<K, W>| it.hash == hash && it.key == key;
         match self.0.entry(spread(hash), is_it, |it| spread(it.hash)) {
-            Place::Occupied(found) => found.into_mut(),
-            Place::Vacant(vacant) => {
-                vacant.insert(Watched { hash, key, latest: None, end: None }).into_mut()
+            TableEntry::Occupied(found) => found.into_mut(),
+            TableEntry::Vacant(vacant) => {
+                vacant.insert(KeyMarker { hash, key, latest: None, end: None }).into_mut()
             }
         }
     }
@@ -83,32 +83,32 @@ impl<K: Eq, W> Watch<K, W> {
 impl<K: Eq + Clone, W> Inbox<K, W> {
     /// Whether tasks of this key are refused, for it was finished.
     pub(crate) fn refuses(&self, hash: u32, key: &K) -> bool {
-        let end = self.watch.find(hash, key).and_then(|watched| watched.end.as_ref());
+        let end = self.markers.find(hash, key).and_then(|marker| marker.end.as_ref());
         end.is_some_and(|end| end.refuses)
     }
 
     /// A task of this key is about to be appended that is neither its latest nor its end: a latest task
     /// before it keeps its place, and a key that was finished begins a new life.
     pub(crate) fn pass(&mut self, hash: u32, key: &K) {
-        self.change_watched(hash, key, |watched| {
-            if let Some(latest) = &mut watched.latest {
+        self.change_watched(hash, key, |marker| {
+            if let Some(latest) = &mut marker.latest {
                 latest.sealed = true;
             }
-            watched.end.take_if(|end| !end.refuses);
+            marker.end.take_if(|end| !end.refuses);
         });
     }
 
     /// The same for a barrier, which is no task of any key.
     pub(crate) fn pass_barrier(&mut self) {
-        for watched in self.watch.0.iter_mut() {
-            if let Some(latest) = &mut watched.latest {
+        for marker in self.markers.0.iter_mut() {
+            if let Some(latest) = &mut marker.latest {
                 latest.sealed = true;
             }
         }
     }
 
     /// Replaces the key's latest task, if that waits: takes its place, or if something has come behind
-    /// it, goes to the end and leaves a husk. Either way one task is there where one was. If it `waits`
+    /// it, goes to the end and leaves a tombstone. Either way one task is there where one was. If it `waits`
     /// it does not begin before `Rollup::end_replacing` was called.
     pub(crate) fn replace_latest(
         &mut self,
@@ -118,7 +118,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         waits: bool,
         make: &mut impl FnMut() -> W,
     ) -> Option<Replacement<K, W>> {
-        let latest = self.watch.find(hash as u32, key)?.latest.as_ref()?;
+        let latest = self.markers.find(hash as u32, key)?.latest.as_ref()?;
         if !latest.sealed {
             let work = latest.task.swap_work(waits, make)?;
             let task = latest.task.clone();
@@ -140,17 +140,17 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     }
 
     fn push_task(&mut self, hash: u64, key: &K, task: Arc<Rollup<K, W>>) -> bool {
-        let watched = self.watch.open(hash as u32, key.clone());
-        watched.latest = Some(Latest { task: task.clone(), sealed: false });
+        let marker = self.markers.open(hash as u32, key.clone());
+        marker.latest = Some(LatestMark { task: task.clone(), sealed: false });
         // A life that has ended begins anew.
-        watched.end.take_if(|end| !end.refuses);
-        self.guarded = true;
+        marker.end.take_if(|end| !end.refuses);
+        self.watched = true;
         self.push(Entry::Part { rollup: task, claim: 0 })
     }
 
     /// Whether the life of a key has an end, and nothing has begun a new one.
     pub(crate) fn has_end(&self, hash: u32, key: &K) -> bool {
-        self.watch.find(hash, key).is_some_and(|watched| watched.end.is_some())
+        self.markers.find(hash, key).is_some_and(|marker| marker.end.is_some())
     }
 
     /// Appends the end of a key that has none, and says whether the workers must be told.
@@ -165,23 +165,23 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         debug_assert!(!self.has_end(hash as u32, key));
         self.pass(hash as u32, key);
         let task = Arc::new(self.single(Role::End, hash, key, time, work));
-        let end = End { task: Some(task.clone()), refuses };
-        self.watch.open(hash as u32, key.clone()).end = Some(end);
-        self.guarded = true;
+        let end = EndMark { task: Some(task.clone()), refuses };
+        self.markers.open(hash as u32, key.clone()).end = Some(end);
+        self.watched = true;
         self.push(Entry::Part { rollup: task, claim: 0 })
     }
 
     /// A task that was watched has ended, or never will begin.
     pub(crate) fn unwatch(&mut self, task: &Arc<Rollup<K, W>>) {
         let (hash, key, _) = task.claim(0);
-        self.change_watched(hash, key, |watched| {
-            watched.latest.take_if(|latest| Arc::ptr_eq(&latest.task, task));
+        self.change_watched(hash, key, |marker| {
+            marker.latest.take_if(|latest| Arc::ptr_eq(&latest.task, task));
             let ends = |it: &Arc<Rollup<K, W>>| Arc::ptr_eq(it, task);
-            if let Some(end) = &mut watched.end
+            if let Some(end) = &mut marker.end
                 && end.task.as_ref().is_some_and(ends)
             {
                 end.task = None;
-                watched.end.take_if(|end| !end.refuses);
+                marker.end.take_if(|end| !end.refuses);
             }
         });
     }
@@ -189,49 +189,49 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     /// A key that refuses no longer does. False if it did not.
     pub(crate) fn reopen(&mut self, hash: u32, key: &K) -> bool {
         let mut refused = false;
-        self.change_watched(hash, key, |watched| {
-            refused = watched.end.take_if(|end| end.refuses).is_some();
+        self.change_watched(hash, key, |marker| {
+            refused = marker.end.take_if(|end| end.refuses).is_some();
         });
         refused
     }
 
     /// The keys that refuse.
     pub(crate) fn refusing(&self) -> impl Iterator<Item = &K> {
-        let refuses = |it: &&Watched<K, W>| it.end.as_ref().is_some_and(|end| end.refuses);
-        self.watch.0.iter().filter(refuses).map(|watched| &watched.key)
+        let refuses = |it: &&KeyMarker<K, W>| it.end.as_ref().is_some_and(|end| end.refuses);
+        self.markers.0.iter().filter(refuses).map(|marker| &marker.key)
     }
 
     /// Lets nothing in any more.
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        self.guarded = true;
+        self.watched = true;
     }
 
     /// What was watched is gone.
     pub(crate) fn forget_watched(&mut self) {
-        self.watch = Watch::default();
-        self.guarded = self.closed;
+        self.markers = KeyMarkers::default();
+        self.watched = self.closed;
     }
 
     /// Changes what is watched of a key, and no longer watches it if nothing is left.
-    fn change_watched(&mut self, hash: u32, key: &K, change: impl FnOnce(&mut Watched<K, W>)) {
-        let Some(watched) = self.watch.find_mut(hash, key) else { return };
-        change(watched);
-        if watched.latest.is_some() || watched.end.is_some() {
+    fn change_watched(&mut self, hash: u32, key: &K, change: impl FnOnce(&mut KeyMarker<K, W>)) {
+        let Some(marker) = self.markers.find_mut(hash, key) else { return };
+        change(marker);
+        if marker.latest.is_some() || marker.end.is_some() {
             return;
         }
-        let is_it = |it: &Watched<K, W>| it.hash == hash && it.key == *key;
-        if let Ok(found) = self.watch.0.find_entry(spread(hash), is_it) {
+        let is_it = |it: &KeyMarker<K, W>| it.hash == hash && it.key == *key;
+        if let Ok(found) = self.markers.0.find_entry(spread(hash), is_it) {
             drop_catch_unwind(found.remove().0);
         }
-        if self.watch.0.is_empty() {
+        if self.markers.0.is_empty() {
             self.forget_watched();
         }
     }
 
     fn single(&mut self, role: Role, hash: u64, key: &K, time: u32, work: W) -> Rollup<K, W> {
-        let label = Label { hash: hash as u32, seq: self.tick(), time };
+        let meta = TaskMeta { hash: hash as u32, seq: self.tick(), time };
         let claim = Claim { key: key.clone(), mode: Mode::Exclusive };
-        Rollup::single(role, hash, claim, label, work)
+        Rollup::single(role, hash, claim, meta, work)
     }
 }

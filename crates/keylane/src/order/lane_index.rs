@@ -7,23 +7,23 @@
 use hashbrown::HashTable;
 
 /// So many lanes are looked at one by one.
-const FEW: usize = 12;
+const MAX_LINEAR: usize = 12;
 
 /// The slots of the open lanes, by the half hash of their keys.
 #[derive(Debug)]
-pub(crate) struct Index {
-    /// All of them, unless there are more than `FEW`, or have been since the table was last empty.
+pub(crate) struct LaneIndex {
+    /// All of them, unless there are more than `MAX_LINEAR`, or have been since the table was last empty.
     few: Vec<(u32, usize)>,
     /// All of them otherwise.
     many: HashTable<(u32, usize)>,
 }
 
 /// Where a slot stands, as long as nothing is added or removed.
-pub(crate) struct Place(usize);
+pub(crate) struct IndexPlace(usize);
 
-impl Index {
+impl LaneIndex {
     pub(crate) fn new() -> Self {
-        Index { few: Vec::with_capacity(FEW), many: HashTable::new() }
+        LaneIndex { few: Vec::with_capacity(MAX_LINEAR), many: HashTable::new() }
     }
 
     #[inline]
@@ -48,7 +48,7 @@ impl Index {
     /// Where a slot that is there stands, if it may have another hash: no other has that one, as far
     /// as is easily seen.
     #[inline(always)]
-    pub(crate) fn place_for(&self, slot: usize, hash: u32) -> Option<Place> {
+    pub(crate) fn place_for(&self, slot: usize, hash: u32) -> Option<IndexPlace> {
         let mut place = None;
         if self.many.is_empty() {
             for (at, it) in self.few.iter().enumerate() {
@@ -56,7 +56,7 @@ impl Index {
                     return None;
                 }
                 if it.1 == slot {
-                    place = Some(Place(at));
+                    place = Some(IndexPlace(at));
                 }
             }
         }
@@ -65,14 +65,14 @@ impl Index {
 
     /// Gives the slot at a place that has just been found another hash.
     #[inline(always)]
-    pub(crate) fn rename(&mut self, Place(at): Place, hash: u32) {
+    pub(crate) fn rename(&mut self, IndexPlace(at): IndexPlace, hash: u32) {
         self.few[at].0 = hash;
     }
 
     /// Adds a slot that is not there.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u32, slot: usize) {
-        if self.many.is_empty() && self.few.len() < FEW {
+        if self.many.is_empty() && self.few.len() < MAX_LINEAR {
             self.few.push((hash, slot));
         } else {
             self.insert_into_many(hash, slot);
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn finds_what_is_there_whether_few_or_many() {
-        let mut index = Index::new();
-        for round in [3, FEW, FEW + 1, 100, 2] {
+        let mut index = LaneIndex::new();
+        for round in [3, MAX_LINEAR, MAX_LINEAR + 1, 100, 2] {
             for slot in 0..round {
                 assert_eq!(index.find(slot as u32 % 7, |it| it == slot), None);
                 index.insert(slot as u32 % 7, slot);

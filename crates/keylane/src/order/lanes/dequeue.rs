@@ -8,12 +8,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Takes a task that holds its lanes already, unless it is the turn of one from the backlog:
     /// the two kinds take turns, so that neither waits for ever.
     #[inline(always)]
-    pub(crate) fn next_in_turn(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
+    pub(crate) fn next_in_turn(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<Held<K, W>> {
         if self.ready.is_empty() || self.owed_to_fresh != 0 {
             return None;
         }
         self.owed_to_fresh = 1;
-        self.next_ready(hand)
+        self.next_ready(task_slot)
     }
 
     /// Takes the next task of the backlog that may run. `keep_key` asks for the key beside the work.
@@ -21,13 +21,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn next_fresh(
         &mut self,
         keep_key: bool,
-        hand: &mut Hand<K, W>,
+        task_slot: &mut TaskSlot<K, W>,
     ) -> Option<Held<K, W>> {
-        self.backlog_is_residents = false;
+        self.backlog_is_pinned = false;
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
         {
-            if let Some(held) = self.enter(entry, keep_key, hand) {
+            if let Some(held) = self.try_start(entry, keep_key, task_slot) {
                 self.owed_to_fresh = self.owed_to_fresh.saturating_sub(1);
                 return Some(held);
             }
@@ -38,62 +38,62 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Takes a task that holds its lanes already.
     #[inline]
-    pub(crate) fn next_ready(&mut self, hand: &mut Hand<K, W>) -> Option<Held<K, W>> {
-        let Ready { work, key, label, held } = self.ready.pop_front()?;
-        hand.put(work);
-        hand.key = key;
-        hand.label = label;
+    pub(crate) fn next_ready(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<Held<K, W>> {
+        let ReadyTask { work, key, meta, held } = self.ready.pop_front()?;
+        task_slot.put(work);
+        task_slot.key = key;
+        task_slot.meta = meta;
         Some(held)
     }
 
     /// Moves every task of the backlog to where it waits or is ready, up to a barrier.
     pub(crate) fn enter_all(&mut self, keep_key: bool) {
-        self.backlog_is_residents = false;
-        let mut hand = Hand::default();
+        self.backlog_is_pinned = false;
+        let mut task_slot = TaskSlot::default();
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
         {
-            if let Some(held) = self.enter(entry, keep_key, &mut hand) {
-                let (work, key, label) = (hand.take(), hand.key.take(), hand.label);
-                self.ready.push_back(Ready { work, key, label, held });
+            if let Some(held) = self.try_start(entry, keep_key, &mut task_slot) {
+                let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
+                self.ready.push_back(ReadyTask { work, key, meta, held });
             }
         }
     }
 
     /// A task without keys runs that is in no inbox. Released as any other.
-    pub(crate) fn begin_free(&mut self) {
+    pub(crate) fn start_unkeyed(&mut self) {
         self.free_running += 1;
     }
 
     /// Puts a task into its lanes, and into the hand if it may run at once.
     #[inline(always)]
-    pub(super) fn enter(
+    pub(super) fn try_start(
         &mut self,
         entry: Entry<K, W>,
         keep_key: bool,
-        hand: &mut Hand<K, W>,
+        task_slot: &mut TaskSlot<K, W>,
     ) -> Option<Held<K, W>> {
         match entry {
-            Entry::Single { label, mode, key, work } => {
+            Entry::Single { meta, mode, key, work } => {
                 // The work goes to the hand before anything else is done, so that it is not kept
                 // anywhere in between.
-                hand.put(work);
-                hand.label = label;
-                if let Some(slot) = self.find(label.hash, &key) {
-                    return self.enter_busy(slot, label, mode, key, hand);
+                task_slot.put(work);
+                task_slot.meta = meta;
+                if let Some(slot) = self.find(meta.hash, &key) {
+                    return self.enter_busy(slot, meta, mode, key, task_slot);
                 }
-                hand.key = if keep_key { Some(key.clone()) } else { None };
-                let slot = self.open_lane(label.hash, key, mode, label.time);
-                if self.recent.exceeds(label.hash) && self.has_fresh() {
-                    self.defer(slot, hand);
+                task_slot.key = if keep_key { Some(key.clone()) } else { None };
+                let slot = self.open_lane(meta.hash, key, mode, meta.time);
+                if self.hot_keys.exceeds(meta.hash) && self.has_fresh() {
+                    self.requeue(slot, task_slot);
                     return None;
                 }
                 Some(Held::Lane(slot))
             }
-            Entry::Free { label, work } => {
+            Entry::Free { meta, work } => {
                 self.free_running += 1;
-                hand.put(work);
-                hand.label = label;
+                task_slot.put(work);
+                task_slot.meta = meta;
                 Some(Held::Free)
             }
             Entry::Part { rollup, claim } => {
@@ -117,28 +117,28 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// The task in the hand may run, but its key has run more than its quantum while others wait: it
     /// holds its lane and queues behind them, and what follows it waits in its line.
     #[cold]
-    pub(super) fn defer(&mut self, slot: usize, hand: &mut Hand<K, W>) {
-        let (work, key, label) = (hand.take(), hand.key.take(), hand.label);
-        self.ready.push_back(Ready { work, key, label, held: Held::Lane(slot) });
+    pub(super) fn requeue(&mut self, slot: usize, task_slot: &mut TaskSlot<K, W>) {
+        let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
+        self.ready.push_back(ReadyTask { work, key, meta, held: Held::Lane(slot) });
     }
 
     /// The task in the hand has a key whose lane is open: it joins the holders, or waits.
     pub(super) fn enter_busy(
         &mut self,
         slot: usize,
-        label: Label,
+        meta: TaskMeta,
         mode: Mode,
         key: K,
-        hand: &mut Hand<K, W>,
+        task_slot: &mut TaskSlot<K, W>,
     ) -> Option<Held<K, W>> {
         let joins = self.join(slot, mode);
         let lane = &mut self.lanes[slot];
         if joins {
-            lane.since = label.time;
-            hand.key = Some(key);
+            lane.since = meta.time;
+            task_slot.key = Some(key);
             return Some(Held::Lane(slot));
         }
-        lane.waiting.push_back(Waiting::Task { label, mode, key, work: hand.take() });
+        lane.waiting.push_back(LaneEntry::Task { meta, mode, key, work: task_slot.take() });
         None
     }
 
@@ -154,19 +154,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(slot) = slot
             && !self.join(slot, mode)
         {
-            if !rollup.is_husk() {
+            if !rollup.is_tombstone() {
                 self.parts += 1;
-                self.lanes[slot].waiting.push_back(Waiting::Part { rollup, claim });
+                self.lanes[slot].waiting.push_back(LaneEntry::Part { rollup, claim });
             }
             return;
         }
         let granted = Granted::part_of(&rollup);
-        if granted.is_husk() {
+        if granted.is_tombstone() {
             return;
         }
         self.parts += 1;
         if slot.is_none() {
-            let slot = self.open_lane(hash, key.clone(), mode, rollup.label.time);
+            let slot = self.open_lane(hash, key.clone(), mode, rollup.meta.time);
             self.limits.note(slot, mode);
         }
         self.put_granted(&rollup, granted);
@@ -183,12 +183,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// The captures of what a latest task has replaced are gone. If it had its key before they were it
     /// is ready now; or, if the key was held meanwhile, it goes back to the front of its line. Returns
     /// when the timer has to look at the key, if that has changed.
-    pub(crate) fn end_replacing(&mut self, rollup: &Arc<Rollup<K, W>>) -> Option<Recall> {
+    pub(crate) fn end_replacing(&mut self, rollup: &Arc<Rollup<K, W>>) -> Option<RateDeadline> {
         let work = rollup.end_replacing()?;
         self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
         let (hash, key, _) = rollup.claim(0);
         let slot = self.find(hash, key).expect("the task has its lane");
-        self.ready.push_back(Ready::all_of(rollup, work));
+        self.ready.push_back(ReadyTask::all_of(rollup, work));
         self.call_back_if_held(slot)
     }
 

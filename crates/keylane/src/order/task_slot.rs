@@ -4,28 +4,28 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use super::Label;
+use super::TaskMeta;
 
 /// A worker's next task. Its work is moved from the backlog to here, and from here it runs: every
 /// further copy of a cache line would cost as much as all else that is done for it.
 #[derive(Debug)]
-pub(crate) struct Hand<K, W> {
+pub(crate) struct TaskSlot<K, W> {
     /// Initialized if and only if `full`.
     work: MaybeUninit<W>,
     full: bool,
     /// The task's key, unless the lane has it.
     pub(crate) key: Option<K>,
     /// The task's place in the order, and its time.
-    pub(crate) label: Label,
+    pub(crate) meta: TaskMeta,
 }
 
-impl<K, W> Default for Hand<K, W> {
+impl<K, W> Default for TaskSlot<K, W> {
     fn default() -> Self {
-        Hand { work: MaybeUninit::uninit(), full: false, key: None, label: Label::default() }
+        TaskSlot { work: MaybeUninit::uninit(), full: false, key: None, meta: TaskMeta::default() }
     }
 }
 
-impl<K, W> Hand<K, W> {
+impl<K, W> TaskSlot<K, W> {
     #[inline(always)]
     pub(crate) fn put(&mut self, work: W) {
         debug_assert!(!self.full);
@@ -35,12 +35,12 @@ impl<K, W> Hand<K, W> {
 
     /// The work, to be consumed where it lies.
     #[inline(always)]
-    pub(crate) fn open(&mut self) -> InHand<'_, W> {
-        assert!(self.full, "nothing was put into the hand");
+    pub(crate) fn open(&mut self) -> SlotRef<'_, W> {
+        assert!(self.full, "nothing was put into the task_slot");
         self.full = false;
         // SAFETY: it was full, so `work` is initialized; it is no longer, so nobody but the
-        // `InHand` will use what is there.
-        InHand(unsafe { self.work.assume_init_mut() })
+        // `SlotRef` will use what is there.
+        SlotRef(unsafe { self.work.assume_init_mut() })
     }
 
     /// The work, if there is any.
@@ -55,7 +55,7 @@ impl<K, W> Hand<K, W> {
     }
 }
 
-impl<K, W> Drop for Hand<K, W> {
+impl<K, W> Drop for TaskSlot<K, W> {
     fn drop(&mut self) {
         if self.full {
             drop(self.open());
@@ -64,9 +64,9 @@ impl<K, W> Drop for Hand<K, W> {
 }
 
 /// Owns what lies in a hand.
-pub(crate) struct InHand<'a, W>(&'a mut W);
+pub(crate) struct SlotRef<'a, W>(&'a mut W);
 
-impl<W> InHand<'_, W> {
+impl<W> SlotRef<'_, W> {
     #[inline(always)]
     pub(crate) fn take(self) -> W {
         // SAFETY: `self` owns the value and is forgotten, so it is moved out once.
@@ -76,7 +76,7 @@ impl<W> InHand<'_, W> {
     }
 }
 
-impl<W> Deref for InHand<'_, W> {
+impl<W> Deref for SlotRef<'_, W> {
     type Target = W;
 
     fn deref(&self) -> &W {
@@ -84,13 +84,13 @@ impl<W> Deref for InHand<'_, W> {
     }
 }
 
-impl<W> DerefMut for InHand<'_, W> {
+impl<W> DerefMut for SlotRef<'_, W> {
     fn deref_mut(&mut self) -> &mut W {
         self.0
     }
 }
 
-impl<W> Drop for InHand<'_, W> {
+impl<W> Drop for SlotRef<'_, W> {
     fn drop(&mut self) {
         // SAFETY: `self` owns the value; `take` forgets `self`.
         unsafe { ptr::drop_in_place(self.0) }

@@ -7,25 +7,25 @@
 
 /// Keys that are told apart. Two that share a place take it from each other, which forgets counts:
 /// only a key that runs often, and that is the one to be noticed, keeps its place.
-const PLACES: usize = 64;
+const SLOTS: usize = 64;
 
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct HotKeys {
     quantum: u32,
     /// The half hash of a key and the tasks it has run since it has the place.
-    places: Box<[(u32, u32); PLACES]>,
+    slots: Box<[(u32, u32); SLOTS]>,
 }
 
-impl Recent {
+impl HotKeys {
     pub(crate) fn new(quantum: usize) -> Self {
         let quantum = u32::try_from(quantum).unwrap_or(u32::MAX);
-        Recent { quantum, places: Box::new([(0, 0); PLACES]) }
+        HotKeys { quantum, slots: Box::new([(0, 0); SLOTS]) }
     }
 
     /// Counts a task, unless its key would use up its quantum with it, and says whether it has.
     #[inline(always)]
     pub(crate) fn counts(&mut self, hash: u32) -> bool {
-        let (owner, count) = &mut self.places[hash as usize % PLACES];
+        let (owner, count) = &mut self.slots[hash as usize % SLOTS];
         if *owner != hash {
             (*owner, *count) = (hash, 1);
             return true;
@@ -38,7 +38,7 @@ impl Recent {
     /// Counts a task, and says whether its key has used up its quantum; it then begins anew.
     #[inline]
     pub(crate) fn exceeds(&mut self, hash: u32) -> bool {
-        let (owner, count) = &mut self.places[hash as usize % PLACES];
+        let (owner, count) = &mut self.slots[hash as usize % SLOTS];
         if *owner != hash {
             (*owner, *count) = (hash, 1);
             return false;
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn a_key_exceeds_its_quantum_once_in_a_while_and_rare_keys_never() {
-        let mut recent = Recent::new(4);
-        let exceeded = (0..100).filter(|_| recent.exceeds(7)).count();
+        let mut hot_keys = HotKeys::new(4);
+        let exceeded = (0..100).filter(|_| hot_keys.exceeds(7)).count();
         assert_eq!(exceeded, 20);
-        assert!((0..1000).all(|key| !recent.exceeds(key)));
+        assert!((0..1000).all(|key| !hot_keys.exceeds(key)));
     }
 }

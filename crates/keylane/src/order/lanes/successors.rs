@@ -41,7 +41,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let line = &self.lanes[slot].waiting;
         let place = line.iter().position(|waiting| waiting.is_part_of(rollup));
         let behind = line.iter().skip(place.map_or(0, |place| place + 1));
-        let beside = |waiting: &&Waiting<K, W>| match (mode, waiting.mode()) {
+        let beside = |waiting: &&LaneEntry<K, W>| match (mode, waiting.mode()) {
             // Those who share the lane with a waiting rollup run beside it.
             (Mode::Shared, Mode::Shared) => place.is_some(),
             // Where there is room for two, they need not wait for this one.
@@ -54,7 +54,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     pub(super) fn behind<'a>(
         &self,
-        mut waiting: impl Iterator<Item = &'a Waiting<K, W>>,
+        mut waiting: impl Iterator<Item = &'a LaneEntry<K, W>>,
         is_target: impl Fn(&W) -> bool,
     ) -> Option<Vec<Arc<Rollup<K, W>>>>
     where
@@ -62,9 +62,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         W: 'a,
     {
         waiting.try_fold(Vec::new(), |mut rollups, waiting| match waiting {
-            Waiting::Phantom => Some(rollups),
-            Waiting::Task { work, .. } => (!is_target(work)).then_some(rollups),
-            Waiting::Part { rollup, .. } => {
+            LaneEntry::PauseMarker => Some(rollups),
+            LaneEntry::Task { work, .. } => (!is_target(work)).then_some(rollups),
+            LaneEntry::Part { rollup, .. } => {
                 rollups.push(rollup.clone());
                 let found = rollup.with_work(|work| work.is_some_and(&is_target));
                 (!found).then_some(rollups)

@@ -4,13 +4,13 @@ use super::*;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Counts the unfinished tasks of every key, here and in the inbox. Rollups count in each lane.
-    pub(crate) fn census(&self, inbox: &Inbox<K, W>) -> Vec<Count<K>> {
-        let mut counts: Vec<Count<K>> = Vec::new();
+    pub(crate) fn counts(&self, inbox: &Inbox<K, W>) -> Vec<KeyCount<K>> {
+        let mut counts: Vec<KeyCount<K>> = Vec::new();
         let mut index: HashTable<usize> = HashTable::new();
         let mut count = |hash: u32, key: &K, tasks: usize, since: u32, running: bool| {
             let found = index.find(spread(hash), |&at| counts[at].key == *key).copied();
             let Some(at) = found else {
-                counts.push(Count { key: key.clone(), hash, tasks, since, running });
+                counts.push(KeyCount { key: key.clone(), hash, tasks, since, running });
                 let at = counts.len() - 1;
                 index.insert_unique(spread(hash), at, |&at| spread(counts[at].hash));
                 return;
@@ -22,9 +22,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 let tasks = lane.tasks();
                 if tasks != 0 {
                     let (since, running) = match lane.holders {
-                        Holders::Phantom => {
+                        Holders::PauseMarker => {
                             let first = lane.waiting.iter().find(|waiting| waiting.is_task());
-                            (first.map_or(lane.since, Waiting::time), false)
+                            (first.map_or(lane.since, LaneEntry::time), false)
                         }
                         _ => (lane.since, true),
                     };
@@ -34,11 +34,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         for entry in self.backlog.iter().chain(inbox.queue.iter()) {
             match entry {
-                Entry::Single { label, key, .. } => count(label.hash, key, 1, label.time, false),
-                Entry::Part { rollup, .. } if rollup.is_husk() => {}
+                Entry::Single { meta, key, .. } => count(meta.hash, key, 1, meta.time, false),
+                Entry::Part { rollup, .. } if rollup.is_tombstone() => {}
                 Entry::Part { rollup, claim } => {
                     let (hash, key, _) = rollup.claim(*claim);
-                    count(hash, key, 1, rollup.label.time, false);
+                    count(hash, key, 1, rollup.meta.time, false);
                 }
                 Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => {}
             }
@@ -49,8 +49,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
 impl<K: Eq, W> Lanes<K, W> {
     /// Where the tasks are that do not run. A rollup counts in each lane.
-    pub(crate) fn whereabouts(&self, inbox: &Inbox<K, W>) -> Whereabouts {
-        Whereabouts {
+    pub(crate) fn task_counts(&self, inbox: &Inbox<K, W>) -> TaskCounts {
+        TaskCounts {
             queued: self.backlog.len() + inbox.queue.len(),
             blocked: self
                 .lanes
@@ -64,7 +64,7 @@ impl<K: Eq, W> Lanes<K, W> {
 
 /// How many tasks of a shard are where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whereabouts {
+pub(crate) struct TaskCounts {
     /// No worker has looked at them.
     pub(crate) queued: usize,
     /// They wait behind another one of their key.
@@ -75,7 +75,7 @@ pub(crate) struct Whereabouts {
 
 /// The unfinished tasks of a key.
 #[derive(Debug)]
-pub(crate) struct Count<K> {
+pub(crate) struct KeyCount<K> {
     pub(crate) key: K,
     hash: u32,
     pub(crate) tasks: usize,

@@ -123,13 +123,13 @@ pub(crate) struct Descriptor(Arc<dyn Comparable>);
 /// A value, and what it was asked once. Laid out as written: whoever reads `summary` has the beginning of
 /// the value in the cache.
 #[repr(C)]
-struct Asked<C> {
+struct CachedDescriptor<C> {
     summary: u64,
     value: C,
     class: Option<u64>,
 }
 
-impl<C: Compatibility> Asked<C> {
+impl<C: Compatibility> CachedDescriptor<C> {
     /// Whether either of the two says so.
     #[inline]
     fn conflicts_with(&self, other: &Self) -> bool {
@@ -176,10 +176,10 @@ trait Comparable: Any + Send + Sync {
     fn conflicts_with(&self, other: &dyn Any) -> bool;
 
     /// An empty list for descriptors of this type.
-    fn list(&self) -> Box<dyn List>;
+    fn list(&self) -> Box<dyn DescriptorList>;
 }
 
-impl<C: Compatibility> Comparable for Asked<C> {
+impl<C: Compatibility> Comparable for CachedDescriptor<C> {
     fn class(&self) -> Option<u64> {
         self.class
     }
@@ -190,10 +190,10 @@ impl<C: Compatibility> Comparable for Asked<C> {
 
     fn conflicts_with(&self, other: &dyn Any) -> bool {
         // Only those of one type are asked about each other.
-        other.downcast_ref().is_some_and(|other| Asked::conflicts_with(self, other))
+        other.downcast_ref().is_some_and(|other| CachedDescriptor::conflicts_with(self, other))
     }
 
-    fn list(&self) -> Box<dyn List> {
+    fn list(&self) -> Box<dyn DescriptorList> {
         Box::new(Typed::<C>(Vec::new()))
     }
 }
@@ -209,7 +209,7 @@ impl Descriptor {
 
     fn of<C: Compatibility>(value: C) -> Self {
         let (summary, class) = (value.summary(), value.class());
-        Descriptor(Arc::new(Asked { summary, value, class }))
+        Descriptor(Arc::new(CachedDescriptor { summary, value, class }))
     }
 
     /// Only those of one kind are compared.
@@ -231,7 +231,7 @@ impl Descriptor {
     }
 
     /// An empty list for descriptors of this type.
-    pub(super) fn list(&self) -> Box<dyn List> {
+    pub(super) fn list(&self) -> Box<dyn DescriptorList> {
         self.0.list()
     }
 }
@@ -244,7 +244,7 @@ impl fmt::Debug for Descriptor {
 
 /// Descriptors of one type, next to each other. It knows the type, so that one call through a table
 /// compares many, and the loop over them is compiled for that type.
-pub(super) trait List: Send + Sync {
+pub(super) trait DescriptorList: Send + Sync {
     fn push(&mut self, descriptor: &Descriptor);
 
     fn get(&self, at: usize) -> Option<Descriptor>;
@@ -260,12 +260,12 @@ pub(super) trait List: Send + Sync {
     /// for all of them together, and not for each when it is asked.
     fn fetch(&self, which: u64);
 
-    fn copy(&self) -> Box<dyn List>;
+    fn copy(&self) -> Box<dyn DescriptorList>;
 }
 
-struct Typed<C>(Vec<Option<Arc<Asked<C>>>>);
+struct Typed<C>(Vec<Option<Arc<CachedDescriptor<C>>>>);
 
-impl<C: Compatibility> List for Typed<C> {
+impl<C: Compatibility> DescriptorList for Typed<C> {
     fn push(&mut self, descriptor: &Descriptor) {
         let any: Arc<dyn Any + Send + Sync> = descriptor.0.clone();
         self.0.push(any.downcast().ok());
@@ -280,7 +280,7 @@ impl<C: Compatibility> List for Typed<C> {
     }
 
     fn last_conflict(&self, asking: &Descriptor, left: &mut u64) -> Option<usize> {
-        let asking = (&*asking.0 as &dyn Any).downcast_ref::<Asked<C>>()?;
+        let asking = (&*asking.0 as &dyn Any).downcast_ref::<CachedDescriptor<C>>()?;
         while *left != 0 {
             let at = left.ilog2() as usize;
             *left ^= 1 << at;
@@ -301,7 +301,7 @@ impl<C: Compatibility> List for Typed<C> {
         black_box(read);
     }
 
-    fn copy(&self) -> Box<dyn List> {
+    fn copy(&self) -> Box<dyn DescriptorList> {
         Box::new(Typed(self.0.clone()))
     }
 }

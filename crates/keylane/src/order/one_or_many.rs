@@ -2,15 +2,15 @@
 
 /// In the order in which they came.
 #[derive(Debug)]
-pub(crate) struct Few<T> {
+pub(crate) struct OneOrMany<T> {
     /// There if any is.
     first: Option<T>,
     rest: Vec<T>,
 }
 
-impl<T> Few<T> {
+impl<T> OneOrMany<T> {
     pub(crate) fn new() -> Self {
-        Few { first: None, rest: Vec::new() }
+        OneOrMany { first: None, rest: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, one: T) {
@@ -20,7 +20,7 @@ impl<T> Few<T> {
         }
     }
 
-    pub(crate) fn append(&mut self, others: Few<T>) {
+    pub(crate) fn append(&mut self, others: OneOrMany<T>) {
         self.rest.reserve(others.rest.len());
         others.into_iter().for_each(|one| self.push(one));
     }
@@ -30,7 +30,7 @@ impl<T> Few<T> {
     }
 }
 
-impl<T> IntoIterator for Few<T> {
+impl<T> IntoIterator for OneOrMany<T> {
     type Item = T;
     type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
 

@@ -206,22 +206,22 @@ impl<'a, T> Peeked<'a, T> {
 
     /// Takes the entry where it lies: to be moved once, to where it is wanted.
     #[inline(always)]
-    pub(crate) fn take(self) -> Lent<'a, T> {
+    pub(crate) fn take(self) -> PopGuard<'a, T> {
         let Segment { entries, head, .. } = self.0;
         let first = *head;
         *head += 1;
         if let Some(later) = entries.get(first + 1 + AHEAD) {
             prefetch(later);
         }
-        // SAFETY: as in `get`; and it lies below `head` now, so nobody but the `Lent` will use it.
-        Lent(unsafe { entries[first].assume_init_mut() })
+        // SAFETY: as in `get`; and it lies below `head` now, so nobody but the `PopGuard` will use it.
+        PopGuard(unsafe { entries[first].assume_init_mut() })
     }
 }
 
 /// Owns an entry where it lies in its queue, which is borrowed until the entry is gone.
-pub(crate) struct Lent<'a, T>(&'a mut T);
+pub(crate) struct PopGuard<'a, T>(&'a mut T);
 
-impl<T> Deref for Lent<'_, T> {
+impl<T> Deref for PopGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -229,13 +229,13 @@ impl<T> Deref for Lent<'_, T> {
     }
 }
 
-impl<T> DerefMut for Lent<'_, T> {
+impl<T> DerefMut for PopGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0
     }
 }
 
-impl<T> Drop for Lent<'_, T> {
+impl<T> Drop for PopGuard<'_, T> {
     fn drop(&mut self) {
         // SAFETY: `self` owns the value; who moves it out forgets `self`.
         unsafe { std::ptr::drop_in_place(self.0) }

@@ -1,4 +1,4 @@
-//! The unfinished tasks of a circle that are in no class, laid out for asking about all of them.
+//! The unfinished tasks of a conflict index that are in no class, laid out for asking about all of them.
 //!
 //! They are on pages of 64. A page has a word for each bit of the summaries, which says who has that bit (a
 //! bit-sliced index, as in signature files: Faloutsos and Christodoulakis, 1984): so few words say who on the
@@ -11,26 +11,26 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Descriptor;
-use super::descriptor::List;
+use super::descriptor::DescriptorList;
 
 /// So many tasks are on one page, at most: a bit of a word for each. A test wants more than one page.
-const PAGE: usize = if cfg!(test) { 4 } else { 64 };
+const PAGE_SIZE: usize = if cfg!(test) { 4 } else { 64 };
 
 /// So many pages are looked at under one lock, at most: a few microseconds.
-const LOOKED_AT: usize = if cfg!(test) { 3 } else { 256 };
+const MAX_PAGES_PER_LOCK: usize = if cfg!(test) { 3 } else { 256 };
 
 /// Room for so many pages is made at once.
-const MANY_LOOKS: usize = 16;
+const SCAN_CAPACITY: usize = 16;
 
 /// From so many tasks on, those to be asked about are enough for one round.
-const ROUND: u32 = PAGE as u32;
+const SCAN_BATCH: u32 = PAGE_SIZE as u32;
 
 /// All pages, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct BitSlicedIndex {
     /// With the first place of each. None of them is without an unfinished task. The places rise, on a page
     /// and from page to page.
-    pages: VecDeque<(u64, Arc<Page>)>,
+    pages: VecDeque<(u64, Arc<TaskPage>)>,
     /// The unfinished tasks.
     live: usize,
     /// Those, and the gaps that others have left.
@@ -38,7 +38,7 @@ pub(super) struct Roster {
 }
 
 /// Some tasks that came one after the other. Entries of one index belong together.
-struct Page {
+struct TaskPage {
     places: Vec<u64>,
     /// For each bit of a summary those that have it, but for those that have all.
     having: [u64; 64],
@@ -50,7 +50,7 @@ struct Page {
     live: u64,
     /// The tasks without a class for which each of these waits, once it has asked about all.
     behind: Vec<Behind>,
-    descriptors: Box<dyn List>,
+    descriptors: Box<dyn DescriptorList>,
 }
 
 #[derive(Clone, Default)]
@@ -62,15 +62,15 @@ enum Behind {
 }
 
 /// A page for somebody who asks, as it was under the lock.
-pub(crate) struct Look {
-    page: Arc<Page>,
+pub(crate) struct PageScan {
+    page: Arc<TaskPage>,
     /// Whom to ask about.
     left: u64,
     /// Those whose predecessors are known to be implied.
     passed: u64,
 }
 
-impl Roster {
+impl BitSlicedIndex {
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0
     }
@@ -86,8 +86,8 @@ impl Roster {
     }
 
     fn add(&mut self, place: u64, descriptor: &Descriptor, behind: Behind) {
-        if self.pages.back().is_none_or(|(_, page)| page.places.len() == PAGE) {
-            self.pages.push_back((place, Arc::new(Page::new(descriptor))));
+        if self.pages.back().is_none_or(|(_, page)| page.places.len() == PAGE_SIZE) {
+            self.pages.push_back((place, Arc::new(TaskPage::new(descriptor))));
         }
         let (_, page) = self.pages.back_mut().expect("one was just made sure of");
         Arc::make_mut(page).add(place, descriptor, behind);
@@ -108,7 +108,7 @@ impl Roster {
     }
 
     /// A task has ended. The caller has its descriptor, so that it is not dropped here.
-    pub(super) fn end(&mut self, place: u64) {
+    pub(super) fn remove(&mut self, place: u64) {
         let Some((index, at)) = self.find(place) else { return };
         let page = Arc::make_mut(&mut self.pages[index].1);
         page.behind[at] = Behind::None;
@@ -120,7 +120,7 @@ impl Roster {
             self.pages.remove(index);
         }
         // Paid for by those that ended since the last time.
-        if self.entries > 2 * self.live + 2 * PAGE {
+        if self.entries > 2 * self.live + 2 * PAGE_SIZE {
             self.close_gaps();
         }
     }
@@ -143,31 +143,31 @@ impl Roster {
 
     /// The next to ask about, from the newest to the oldest, of those before a place, which moves on to 0.
     /// Somebody with this summary asks.
-    pub(super) fn look(&self, before: &mut u64, summary: u64) -> Vec<Look> {
+    pub(super) fn scan(&self, before: &mut u64, summary: u64) -> Vec<PageScan> {
         let (mut looked_at, mut found) = (0, 0);
         let end = self.pages.partition_point(|(first, _)| first < before);
-        let mut looks = Vec::with_capacity(end.min(MANY_LOOKS));
+        let mut scans = Vec::with_capacity(end.min(SCAN_CAPACITY));
         for (first, page) in self.pages.range(..end).rev() {
-            if looked_at == LOOKED_AT || found >= ROUND {
-                return looks;
+            if looked_at == MAX_PAGES_PER_LOCK || found >= SCAN_BATCH {
+                return scans;
             }
             let left = page.sharing(*before, summary);
             if left != 0 {
-                looks.push(Look { page: page.clone(), left, passed: 0 });
+                scans.push(PageScan { page: page.clone(), left, passed: 0 });
             }
             looked_at += 1;
             found += left.count_ones();
             *before = *first;
         }
         *before = 0;
-        looks
+        scans
     }
 }
 
-impl Page {
+impl TaskPage {
     /// An empty one, for descriptors of this type.
     fn new(descriptor: &Descriptor) -> Self {
-        Page {
+        TaskPage {
             places: Vec::new(),
             having: [0; 64],
             having_all: 0,
@@ -227,9 +227,9 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-impl Clone for Page {
+impl Clone for TaskPage {
     fn clone(&self) -> Self {
-        Page {
+        TaskPage {
             places: self.places.clone(),
             behind: self.behind.clone(),
             descriptors: self.descriptors.copy(),
@@ -238,13 +238,13 @@ impl Clone for Page {
     }
 }
 
-impl fmt::Debug for Page {
+impl fmt::Debug for TaskPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page").field("places", &self.places).finish_non_exhaustive()
+        f.debug_struct("TaskPage").field("places", &self.places).finish_non_exhaustive()
     }
 }
 
-impl Look {
+impl PageScan {
     /// Fetches what is to be asked about.
     pub(crate) fn fetch(&self) {
         self.page.descriptors.fetch(self.left);

@@ -1,34 +1,34 @@
 //! Which unfinished tasks with descriptors of one type a new one has to wait for.
 //!
 //! A plain state machine, without locks and without user code: it says which pairs somebody has to
-//! ask about (those in no class as pages, see `roster.rs`), is told the answers, and says who is released
+//! ask about (those in no class as pages, see `bit_sliced.rs`), is told the answers, and says who is released
 //! when a task has ended. `README.md` beside this file has the protocol and the proof.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
+use super::super::one_or_many::OneOrMany;
 use super::Descriptor;
-use super::few::Few;
-use super::roster::{Look, Roster};
+use super::bit_sliced::{BitSlicedIndex, PageScan};
 
 #[cfg(test)]
 mod tests;
 
 /// So many groups are looked up under one lock, to be asked about outside of it. A test wants more than
 /// one round.
-const ROUND: usize = if cfg!(test) { 2 } else { 64 };
+const SCAN_BATCH: usize = if cfg!(test) { 2 } else { 64 };
 
 /// The unfinished tasks of one type of descriptors.
 #[derive(Debug)]
-pub(crate) struct Circle<T> {
+pub(crate) struct ConflictIndex<T> {
     /// Each class with unfinished tasks, and each unfinished task without a class, under the place of
     /// the task that opened it. Never an empty one.
     groups: BTreeMap<u64, Group<T>>,
     /// The open group of each class.
     classes: HashMap<u64, Class, RandomState>,
     /// The unfinished tasks without a class, once more.
-    singles: Roster,
+    singles: BitSlicedIndex,
     /// The places of tasks that are seated and about which not all has been asked. What the opener of a
     /// group has not found out yet, whoever comes meanwhile has to ask itself.
     asking: Vec<u64>,
@@ -54,12 +54,12 @@ struct Group<T> {
     /// Of a task without a class nobody needs to know: nobody joins it.
     rivals: Vec<u64>,
     /// Its unfinished tasks, the oldest first. Never empty, and none of them is.
-    cohorts: VecDeque<Cohort<T>>,
+    wait_groups: VecDeque<WaitGroup<T>>,
 }
 
-/// Tasks of a group that one can wait for at once, together with all in earlier cohorts.
+/// Tasks of a group that one can wait for at once, together with all in earlier wait groups.
 #[derive(Debug)]
-struct Cohort<T> {
+struct WaitGroup<T> {
     /// The place of the first that was in it.
     opened: u64,
     /// That one, unless it has ended.
@@ -68,32 +68,32 @@ struct Cohort<T> {
     sealed: bool,
     /// The others that have not ended, with their places, which rise.
     joined: VecDeque<(u64, T)>,
-    /// Who waits until this cohort and those before it are gone.
-    waiters: Few<T>,
+    /// Who waits until this wait group and those before it are gone.
+    waiters: OneOrMany<T>,
 }
 
-/// Where a task stands in its circle.
+/// Where a task stands in its conflict index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct IndexPos {
     /// Its place among all tasks that have a descriptor.
     pub(crate) place: u64,
     group: u64,
-    cohort: u64,
+    wait_group: u64,
 }
 
 /// A task that has just been seated.
-pub(crate) struct Seated<T> {
+pub(crate) struct Inserted<T> {
     pub(crate) task: T,
     /// So many releases it has to wait for, as far as that is known.
     pub(crate) waits: usize,
     /// What must be asked before the rest is known.
-    pub(crate) inquiry: Option<Inquiry>,
+    pub(crate) scan: Option<ConflictScan>,
 }
 
 /// What a task that is seated has still to ask.
 #[derive(Debug)]
-pub(crate) struct Inquiry {
-    seat: Seat,
+pub(crate) struct ConflictScan {
+    pos: IndexPos,
     /// It is in no class.
     is_single: bool,
     summary: u64,
@@ -112,40 +112,40 @@ pub(crate) struct Inquiry {
 }
 
 /// Whom to ask about next, outside of all locks.
-pub(crate) enum Round<T> {
-    Groups(Vec<Ask<T>>),
-    Singles(Vec<Look>),
+pub(crate) enum ScanBatch<T> {
+    Groups(Vec<Candidate<T>>),
+    Singles(Vec<PageScan>),
     /// All has been asked.
     Over,
 }
 
 /// Somebody to be asked about, in the name of a group.
-pub(crate) struct Ask<T> {
+pub(crate) struct Candidate<T> {
     group: u64,
     /// One of the group.
     pub(crate) task: T,
 }
 
-impl<T> Default for Circle<T> {
+impl<T> Default for ConflictIndex<T> {
     fn default() -> Self {
-        Circle {
+        ConflictIndex {
             groups: BTreeMap::new(),
             classes: HashMap::default(),
-            singles: Roster::default(),
+            singles: BitSlicedIndex::default(),
             asking: Vec::new(),
             boundary: 0,
         }
     }
 }
 
-impl<T: Clone> Circle<T> {
+impl<T: Clone> ConflictIndex<T> {
     /// Gives a task its seat. `place` is above all others before it; `make` makes the task.
-    pub(crate) fn seat(
+    pub(crate) fn insert(
         &mut self,
         place: u64,
         descriptor: &Descriptor,
-        make: impl FnOnce(Seat) -> T,
-    ) -> Seated<T> {
+        make: impl FnOnce(IndexPos) -> T,
+    ) -> Inserted<T> {
         let (class, summary) = (descriptor.class(), descriptor.summary());
         let open = class.and_then(|class| self.classes.get(&class)).map(|class| class.group);
         let (groups, singles) = match open {
@@ -158,13 +158,13 @@ impl<T: Clone> Circle<T> {
             self.asking.push(place);
         }
         let id = open.unwrap_or(place);
-        let cohort = open.and_then(|id| self.joinable(id)).unwrap_or(place);
-        let seat = Seat { place, group: id, cohort };
-        let task = make(seat);
-        let waits = if open.is_some() { self.wait_for_rivals(id, &task) } else { 0 };
-        self.join(seat, descriptor, task.clone());
-        let inquiry = asks.then(|| Inquiry {
-            seat,
+        let wait_group = open.and_then(|id| self.joinable(id)).unwrap_or(place);
+        let pos = IndexPos { place, group: id, wait_group };
+        let task = make(pos);
+        let waits = if open.is_some() { self.wait_for_conflicts(id, &task) } else { 0 };
+        self.join_group(pos, descriptor, task.clone());
+        let scan = asks.then(|| ConflictScan {
+            pos,
             is_single: class.is_none(),
             summary,
             groups,
@@ -174,7 +174,7 @@ impl<T: Clone> Circle<T> {
             own: None,
             implied: BinaryHeap::new(),
         });
-        Seated { task, waits, inquiry }
+        Inserted { task, waits, scan }
     }
 
     /// The groups of classes that have something in common with a summary, and this one.
@@ -194,16 +194,16 @@ impl<T: Clone> Circle<T> {
         others.chain(group.together.is_none().then_some(id)).collect()
     }
 
-    /// The cohort of a group that a new task joins, if it is not to open one.
+    /// The wait group of a group that a new task joins, if it is not to open one.
     fn joinable(&self, id: u64) -> Option<u64> {
         let group = &self.groups[&id];
-        let last = group.cohorts.back()?;
+        let last = group.wait_groups.back()?;
         let joins = !last.sealed && last.opened >= self.boundary && group.together == Some(true);
         joins.then_some(last.opened)
     }
 
     /// Has a task wait for what its group is known to conflict with.
-    fn wait_for_rivals(&mut self, id: u64, task: &T) -> usize {
+    fn wait_for_conflicts(&mut self, id: u64, task: &T) -> usize {
         let group = self.groups.get_mut(&id).expect("the caller has looked");
         let alone = group.together == Some(false) && group.keep_waiting(u64::MAX, task);
         if group.rivals.is_empty() {
@@ -221,123 +221,128 @@ impl<T: Clone> Circle<T> {
         self.groups.get_mut(&group).is_some_and(|group| group.keep_waiting(before, task))
     }
 
-    fn join(&mut self, seat: Seat, descriptor: &Descriptor, task: T) {
+    fn join_group(&mut self, pos: IndexPos, descriptor: &Descriptor, task: T) {
         let class = descriptor.class();
-        let group = self.groups.entry(seat.group).or_insert_with(|| Group {
+        let group = self.groups.entry(pos.group).or_insert_with(|| Group {
             class,
             together: None,
             rivals: Vec::new(),
-            cohorts: VecDeque::with_capacity(1),
+            wait_groups: VecDeque::with_capacity(1),
         });
         match class {
             Some(class) => {
-                let none = Class { group: seat.group, summary: 0 };
+                let none = Class { group: pos.group, summary: 0 };
                 self.classes.entry(class).or_insert(none).summary |= descriptor.summary();
             }
-            None => self.singles.push(seat.place, descriptor),
+            None => self.singles.push(pos.place, descriptor),
         }
-        match group.cohorts.back_mut().filter(|_| seat.cohort != seat.place) {
-            Some(last) => last.joined.push_back((seat.place, task)),
-            None => group.cohorts.push_back(Cohort {
-                opened: seat.place,
+        match group.wait_groups.back_mut().filter(|_| pos.wait_group != pos.place) {
+            Some(last) => last.joined.push_back((pos.place, task)),
+            None => group.wait_groups.push_back(WaitGroup {
+                opened: pos.place,
                 opener: Some(task),
                 sealed: false,
                 joined: VecDeque::new(),
-                waiters: Few::new(),
+                waiters: OneOrMany::new(),
             }),
         }
     }
 
     /// Has the task of an inquiry wait for those that were found in conflict since the last time, and
     /// says for how many, and about whom to ask next.
-    pub(crate) fn next_round(&mut self, inquiry: &mut Inquiry, task: &T) -> (usize, Round<T>) {
+    pub(crate) fn next_round(
+        &mut self,
+        scan: &mut ConflictScan,
+        task: &T,
+    ) -> (usize, ScanBatch<T>) {
         let mut waits = 0;
-        for &group in &inquiry.found {
-            waits += usize::from(self.wait_for(group, inquiry.seat.place, task));
+        for &group in &scan.found {
+            waits += usize::from(self.wait_for(group, scan.pos.place, task));
         }
-        inquiry.rivals.append(&mut inquiry.found);
-        let asks = self.next_asks(inquiry);
+        scan.rivals.append(&mut scan.found);
+        let asks = self.next_asks(scan);
         if !asks.is_empty() {
-            return (waits, Round::Groups(asks));
+            return (waits, ScanBatch::Groups(asks));
         }
-        if inquiry.singles > 0 {
-            let looks = self.singles.look(&mut inquiry.singles, inquiry.summary);
-            return (waits, Round::Singles(looks));
+        if scan.singles > 0 {
+            let scans = self.singles.scan(&mut scan.singles, scan.summary);
+            return (waits, ScanBatch::Singles(scans));
         }
-        self.conclude(inquiry);
-        (waits, Round::Over)
+        self.finish_scan(scan);
+        (waits, ScanBatch::Over)
     }
 
     /// The next groups to ask about, the newest first.
-    fn next_asks(&self, inquiry: &mut Inquiry) -> Vec<Ask<T>> {
+    fn next_asks(&self, scan: &mut ConflictScan) -> Vec<Candidate<T>> {
         let mut asks = Vec::new();
-        while asks.len() < ROUND
-            && let Some(id) = inquiry.groups.pop()
+        while asks.len() < SCAN_BATCH
+            && let Some(id) = scan.groups.pop()
         {
-            asks.extend(self.groups.get(&id).and_then(|group| group.ask(id, inquiry.seat)));
+            asks.extend(self.groups.get(&id).and_then(|group| group.ask(id, scan.pos)));
         }
         asks
     }
 
     /// All has been asked. What concerns classes is remembered for those who will join them.
-    fn conclude(&mut self, inquiry: &Inquiry) {
-        let Seat { place, group: id, .. } = inquiry.seat;
+    fn finish_scan(&mut self, scan: &ConflictScan) {
+        let IndexPos { place, group: id, .. } = scan.pos;
         self.asking.retain(|asking| *asking != place);
-        if let Some(own) = inquiry.own
+        if let Some(own) = scan.own
             && let Some(group) = self.groups.get_mut(&id)
         {
             group.together = Some(!own);
         }
-        if inquiry.is_single {
-            self.singles.set_behind(place, &inquiry.rivals);
+        if scan.is_single {
+            self.singles.set_behind(place, &scan.rivals);
         }
         if id != place {
             return;
         }
-        for rival in &inquiry.rivals {
+        for rival in &scan.rivals {
             if let Some(rival) = self.groups.get_mut(rival).filter(|rival| rival.class.is_some()) {
                 rival.rivals.push(id);
             }
         }
         if let Some(group) = self.groups.get_mut(&id).filter(|group| group.class.is_some()) {
-            group.rivals.extend(&inquiry.rivals);
+            group.rivals.extend(&scan.rivals);
         }
     }
 
     /// A task has ended. Returns who has one release less to wait for, and the task itself, to be
     /// dropped outside of locks.
-    pub(crate) fn end(&mut self, seat: Seat) -> (Few<T>, Option<T>) {
-        let Some(group) = self.groups.get_mut(&seat.group) else { return (Few::new(), None) };
-        let (released, ended) = group.end(seat);
-        if group.cohorts.is_empty() {
+    pub(crate) fn remove(&mut self, pos: IndexPos) -> (OneOrMany<T>, Option<T>) {
+        let Some(group) = self.groups.get_mut(&pos.group) else { return (OneOrMany::new(), None) };
+        let (released, ended) = group.remove(pos);
+        if group.wait_groups.is_empty() {
             match group.class {
                 Some(class) => _ = self.classes.remove(&class),
-                None => self.singles.end(seat.place),
+                None => self.singles.remove(pos.place),
             }
-            self.groups.remove(&seat.group);
+            self.groups.remove(&pos.group);
         }
         (released, ended)
     }
 
     /// Who waits, directly, for the task in this seat to end.
-    pub(crate) fn behind(&self, seat: Seat) -> Vec<T> {
-        let Some(group) = self.groups.get(&seat.group) else { return Vec::new() };
-        let cohorts = group.cohorts.iter().filter(|cohort| cohort.opened >= seat.cohort);
-        cohorts.flat_map(|cohort| cohort.waiters.iter()).cloned().collect()
+    pub(crate) fn behind(&self, pos: IndexPos) -> Vec<T> {
+        let Some(group) = self.groups.get(&pos.group) else { return Vec::new() };
+        let wait_groups =
+            group.wait_groups.iter().filter(|wait_group| wait_group.opened >= pos.wait_group);
+        wait_groups.flat_map(|wait_group| wait_group.waiters.iter()).cloned().collect()
     }
 
     /// All that has not ended, the oldest of each group first.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = &T> {
-        let cohorts = self.groups.values().flat_map(|group| &group.cohorts);
-        cohorts.flat_map(|Cohort { opener, joined, .. }| {
+        let wait_groups = self.groups.values().flat_map(|group| &group.wait_groups);
+        wait_groups.flat_map(|WaitGroup { opener, joined, .. }| {
             opener.iter().chain(joined.iter().map(|(_, task)| task))
         })
     }
 
     /// Whether such a task waits for others.
     pub(crate) fn is_behind(&self, is_it: impl Fn(&T) -> bool) -> bool {
-        let mut cohorts = self.groups.values().flat_map(|group| &group.cohorts);
-        cohorts.any(|cohort| cohort.waiters.iter().any(&is_it))
+        let mut wait_groups = self.groups.values().flat_map(|group| &group.wait_groups);
+        wait_groups.any(|wait_group| wait_group.waiters.iter().any(&is_it))
     }
 
     /// Whether somebody who came before this place still asks.
@@ -351,8 +356,8 @@ impl<T: Clone> Circle<T> {
 
     /// All that has not ended, the oldest of each group first.
     pub(crate) fn into_tasks(self) -> impl Iterator<Item = T> {
-        let cohorts = self.groups.into_values().flat_map(|group| group.cohorts);
-        cohorts.flat_map(|Cohort { opener, joined, .. }| {
+        let wait_groups = self.groups.into_values().flat_map(|group| group.wait_groups);
+        wait_groups.flat_map(|WaitGroup { opener, joined, .. }| {
             opener.into_iter().chain(joined.into_iter().map(|(_, task)| task))
         })
     }
@@ -361,46 +366,51 @@ impl<T: Clone> Circle<T> {
 impl<T: Clone> Group<T> {
     /// Has a task wait for those that came before a place, if there are any.
     fn keep_waiting(&mut self, before: u64, task: &T) -> bool {
-        let mut cohorts = self.cohorts.iter_mut().rev();
-        let Some(cohort) = cohorts.find(|cohort| cohort.opened < before) else { return false };
-        cohort.sealed = true;
-        cohort.waiters.push(task.clone());
+        let mut wait_groups = self.wait_groups.iter_mut().rev();
+        let Some(wait_group) = wait_groups.find(|wait_group| wait_group.opened < before) else {
+            return false;
+        };
+        wait_group.sealed = true;
+        wait_group.waiters.push(task.clone());
         true
     }
 
     /// One to be asked in the name of all, if there is one but who asks.
-    fn ask(&self, id: u64, asking: Seat) -> Option<Ask<T>> {
-        let oldest = self.cohorts.front()?;
+    fn ask(&self, id: u64, asking: IndexPos) -> Option<Candidate<T>> {
+        let oldest = self.wait_groups.front()?;
         let (place, task) = match &oldest.opener {
             Some(opener) => (oldest.opened, opener),
             None => oldest.joined.front().map(|(place, task)| (*place, task))?,
         };
         let other = place != asking.place;
-        other.then(|| Ask { group: id, task: task.clone() })
+        other.then(|| Candidate { group: id, task: task.clone() })
     }
 
-    /// A cohort that is gone passes its waiters on to the one before, for which they wait as well; the
+    /// A wait group that is gone passes its waiters on to the one before, for which they wait as well; the
     /// first one releases them.
-    fn end(&mut self, seat: Seat) -> (Few<T>, Option<T>) {
-        let cohorts = &mut self.cohorts;
-        let Ok(index) = cohorts.binary_search_by_key(&seat.cohort, |cohort| cohort.opened) else {
-            return (Few::new(), None);
+    fn remove(&mut self, pos: IndexPos) -> (OneOrMany<T>, Option<T>) {
+        let wait_groups = &mut self.wait_groups;
+        let Ok(index) =
+            wait_groups.binary_search_by_key(&pos.wait_group, |wait_group| wait_group.opened)
+        else {
+            return (OneOrMany::new(), None);
         };
-        let ended = cohorts[index].take(seat.place);
-        if !cohorts[index].is_empty() {
-            return (Few::new(), ended);
+        let ended = wait_groups[index].take(pos.place);
+        if !wait_groups[index].is_empty() {
+            return (OneOrMany::new(), ended);
         }
-        let waiters = cohorts.remove(index).map_or(Few::new(), |cohort| cohort.waiters);
+        let waiters =
+            wait_groups.remove(index).map_or(OneOrMany::new(), |wait_group| wait_group.waiters);
         if index == 0 {
             return (waiters, ended);
         }
         // That one takes nobody in any more: it was closed when the one that is gone was opened.
-        cohorts[index - 1].waiters.append(waiters);
-        (Few::new(), ended)
+        wait_groups[index - 1].waiters.append(waiters);
+        (OneOrMany::new(), ended)
     }
 }
 
-impl<T> Cohort<T> {
+impl<T> WaitGroup<T> {
     fn take(&mut self, place: u64) -> Option<T> {
         if place == self.opened {
             return self.opener.take();
@@ -414,10 +424,10 @@ impl<T> Cohort<T> {
     }
 }
 
-impl Inquiry {
+impl ConflictScan {
     /// What somebody has found out.
-    pub(crate) fn answer<T>(&mut self, ask: &Ask<T>, conflict: bool) {
-        if ask.group == self.seat.group {
+    pub(crate) fn answer<T>(&mut self, ask: &Candidate<T>, conflict: bool) {
+        if ask.group == self.pos.group {
             self.own = Some(conflict);
         }
         if conflict {
@@ -426,14 +436,14 @@ impl Inquiry {
     }
 
     /// Leaves out those of whom the answer is of no use, for the asking task comes after them anyway.
-    pub(crate) fn pass_implied(&mut self, look: &mut Look) {
+    pub(crate) fn pass_implied(&mut self, look: &mut PageScan) {
         if self.is_single {
             look.pass_implied(&mut self.implied);
         }
     }
 
     /// This one on a page conflicts.
-    pub(crate) fn found(&mut self, look: &mut Look, at: usize) {
+    pub(crate) fn found(&mut self, look: &mut PageScan, at: usize) {
         self.found.push(look.place(at));
         if self.is_single {
             look.pass(at, &mut self.implied);

@@ -9,7 +9,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &mut self,
         slot: usize,
         quantum_left: bool,
-        hand: &mut Hand<K, W>,
+        task_slot: &mut TaskSlot<K, W>,
     ) -> bool {
         let lane = &mut self.lanes[slot];
         if lane.holders != Holders::Exclusive {
@@ -17,37 +17,41 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         if lane.waiting.is_empty() {
             if quantum_left {
-                return self.next_from_backlog(slot, hand);
+                return self.next_from_backlog(slot, task_slot);
             }
             self.line_up(slot);
             return false;
         }
-        let exclusive = matches!(&lane.waiting[0], Waiting::Task { mode: Mode::Exclusive, .. });
+        let exclusive = matches!(&lane.waiting[0], LaneEntry::Task { mode: Mode::Exclusive, .. });
         if !quantum_left || !exclusive {
             return false;
         }
-        if let Some(Waiting::Task { label, key, work, .. }) = lane.waiting.pop_front() {
-            hand.put(work);
-            hand.key = Some(key);
-            hand.label = label;
-            lane.since = label.time;
+        if let Some(LaneEntry::Task { meta, key, work, .. }) = lane.waiting.pop_front() {
+            task_slot.put(work);
+            task_slot.key = Some(key);
+            task_slot.meta = meta;
+            lane.since = meta.time;
         }
         true
     }
 
     /// The same, where the lane's next task is the next of the backlog: nothing is overtaken.
     #[inline(always)]
-    pub(super) fn next_from_backlog(&mut self, slot: usize, hand: &mut Hand<K, W>) -> bool {
+    pub(super) fn next_from_backlog(
+        &mut self,
+        slot: usize,
+        task_slot: &mut TaskSlot<K, W>,
+    ) -> bool {
         let lane = &mut self.lanes[slot];
         if self.fence.is_some() || !self.backlog.front().is_some_and(|next| lane.is_of(next)) {
             return false;
         }
         match self.backlog.pop() {
-            Some(Entry::Single { label, key, work, .. }) => {
-                hand.put(work);
-                hand.key = Some(key);
-                hand.label = label;
-                lane.since = label.time;
+            Some(Entry::Single { meta, key, work, .. }) => {
+                task_slot.put(work);
+                task_slot.key = Some(key);
+                task_slot.meta = meta;
+                lane.since = meta.time;
             }
             other => {
                 // Forgotten, not dropped: nothing then needs the entry as a whole, and its parts
@@ -66,9 +70,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let lane = &mut self.lanes[slot];
         while self.fence.is_none()
             && self.backlog.front().is_some_and(|next| lane.is_of(next))
-            && let Some(Entry::Single { label, mode, key, work }) = self.backlog.pop()
+            && let Some(Entry::Single { meta, mode, key, work }) = self.backlog.pop()
         {
-            lane.waiting.push_back(Waiting::Task { label, mode, key, work });
+            lane.waiting.push_back(LaneEntry::Task { meta, mode, key, work });
         }
     }
 
@@ -82,10 +86,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &mut self,
         slot: usize,
         keep_key: bool,
-        hand: &mut Hand<K, W>,
+        task_slot: &mut TaskSlot<K, W>,
     ) -> Option<Replaced<K>> {
         let next = self.backlog.peek()?;
-        let Entry::Single { label: Label { hash, .. }, mode: Mode::Exclusive, key, .. } =
+        let Entry::Single { meta: TaskMeta { hash, .. }, mode: Mode::Exclusive, key, .. } =
             next.get()
         else {
             return None;
@@ -98,24 +102,24 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             return None;
         }
-        if self.resident == Some(slot) {
+        if self.pinned == Some(slot) {
             if lane.hash != hash || lane.key.as_ref() != Some(key) {
                 return None;
             }
-            let (label, key) = Entry::unpack_single(next.take(), hand);
-            (hand.label, hand.key) = (label, Some(key));
-            lane.since = label.time;
+            let (meta, key) = Entry::unpack_single(next.take(), task_slot);
+            (task_slot.meta, task_slot.key) = (meta, Some(key));
+            lane.since = meta.time;
             return Some(Replaced { goes_on: true, left: None });
         }
         let place = self.index.place_for(slot, hash)?;
-        if lane.waiting.capacity() > KEPT_CAPACITY || !self.recent.counts(hash) {
+        if lane.waiting.capacity() > KEPT_CAPACITY || !self.hot_keys.counts(hash) {
             return None;
         }
-        let (label, key) = Entry::unpack_single(next.take(), hand);
-        (hand.label, hand.key) = (label, if keep_key { Some(key.clone()) } else { None });
+        let (meta, key) = Entry::unpack_single(next.take(), task_slot);
+        (task_slot.meta, task_slot.key) = (meta, if keep_key { Some(key.clone()) } else { None });
         self.index.rename(place, hash);
         lane.hash = hash;
-        lane.since = label.time;
+        lane.since = meta.time;
         self.owed_to_fresh = self.owed_to_fresh.saturating_sub(1);
         Some(Replaced { goes_on: false, left: lane.key.replace(key) })
     }
@@ -163,13 +167,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return None;
         }
         if lane.waiting.is_empty() {
-            return self.close_lane(slot);
+            return self.remove_lane(slot);
         }
-        self.hand_on(slot)
+        self.grant_next(slot)
     }
 
     #[inline]
-    pub(super) fn close_lane(&mut self, slot: usize) -> Option<K> {
+    pub(super) fn remove_lane(&mut self, slot: usize) -> Option<K> {
         let hash = self.lanes[slot].hash;
         self.index.remove(hash, slot);
         let lane = &mut self.lanes[slot];
@@ -191,23 +195,23 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.free = Vec::new();
     }
 
-    /// Gives a lane to who waits first, and to all who can have it beside them. Only husks may wait; then
+    /// Gives a lane to who waits first, and to all who can have it beside them. Only tombstones may wait; then
     /// it returns what is left of the lane.
-    pub(super) fn hand_on(&mut self, slot: usize) -> Option<K> {
-        self.hand_on_to(slot, usize::MAX)
+    pub(super) fn grant_next(&mut self, slot: usize) -> Option<K> {
+        self.grant_next_of(slot, usize::MAX)
     }
 
     /// The same, but to no more than so many, at least one.
-    pub(super) fn hand_on_to(&mut self, slot: usize, most: usize) -> Option<K> {
+    pub(super) fn grant_next_of(&mut self, slot: usize, most: usize) -> Option<K> {
         let mut holders: Option<Holders> = None;
         while let Some(first) = self.lanes[slot].waiting.front() {
             // Behind a task that has just been granted the key it stays, as the first of the line.
             if holders.is_none()
-                && let Waiting::Phantom = first
+                && let LaneEntry::PauseMarker = first
             {
                 let lane = &mut self.lanes[slot];
                 lane.waiting.pop_front();
-                lane.holders = Holders::Phantom;
+                lane.holders = Holders::PauseMarker;
                 return None;
             }
             let next = first.mode();
@@ -219,33 +223,33 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 holders = Some(holders.map_or(one, |holders| holders.and_one(next)));
                 self.limits.note(slot, next);
             }
-            self.drop_husks(slot);
+            self.drop_tombstones(slot);
         }
-        let Some(holders) = holders else { return self.close_lane(slot) };
+        let Some(holders) = holders else { return self.remove_lane(slot) };
         self.lanes[slot].holders = holders;
         None
     }
 
-    /// Takes the first of a line as one who has the key from now on; or drops it, if it is a husk, and
+    /// Takes the first of a line as one who has the key from now on; or drops it, if it is a tombstone, and
     /// returns false.
     pub(super) fn grant_first(&mut self, slot: usize) -> bool {
         let lane = &mut self.lanes[slot];
         match lane.waiting.pop_front().expect("the caller has looked") {
-            Waiting::Task { label, key, work, .. } => {
-                lane.since = label.time;
+            LaneEntry::Task { meta, key, work, .. } => {
+                lane.since = meta.time;
                 let held = Held::Lane(slot);
-                self.ready.push_back(Ready { work, key: Some(key), label, held });
+                self.ready.push_back(ReadyTask { work, key: Some(key), meta, held });
             }
-            Waiting::Part { rollup, .. } => {
+            LaneEntry::Part { rollup, .. } => {
                 let granted = Granted::part_of(&rollup);
-                if granted.is_husk() {
+                if granted.is_tombstone() {
                     self.parts -= 1;
                     return false;
                 }
-                lane.since = rollup.label.time;
+                lane.since = rollup.meta.time;
                 self.put_granted(&rollup, granted);
             }
-            Waiting::Phantom => unreachable!("a phantom is granted nothing"),
+            LaneEntry::PauseMarker => unreachable!("a pause marker is granted nothing"),
         }
         true
     }
@@ -271,7 +275,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// A lane has used its quantum of `tasks`: so many fresh tasks go first, of `workers` that
     /// share the work.
-    pub(crate) fn yielded(&mut self, tasks: usize, workers: usize) {
+    pub(crate) fn quantum_expired(&mut self, tasks: usize, workers: usize) {
         self.owed_to_fresh = self.owed_to_fresh.max(tasks.div_ceil(workers.max(1)));
     }
 }

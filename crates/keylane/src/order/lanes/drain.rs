@@ -6,8 +6,8 @@ use crate::unwind::drop_catch_unwind;
 /// What is left of a shard that is cleared, to be discarded when nothing is locked.
 #[derive(Debug)]
 pub(crate) struct Debris<K, W> {
-    ready: VecDeque<Ready<K, W>>,
-    waiting: Vec<VecDeque<Waiting<K, W>>>,
+    ready: VecDeque<ReadyTask<K, W>>,
+    waiting: Vec<VecDeque<LaneEntry<K, W>>>,
     rollups: Vec<Arc<Rollup<K, W>>>,
     entries: Vec<Entry<K, W>>,
 }
@@ -26,19 +26,19 @@ impl<K, W> Default for Debris<K, W> {
 impl<K: Eq, W> Debris<K, W> {
     /// Drops it piece by piece, for any drop may panic.
     pub(crate) fn discard(self) {
-        for Ready { work, key, held, .. } in self.ready {
+        for ReadyTask { work, key, held, .. } in self.ready {
             drop_catch_unwind(work);
             drop_catch_unwind(key);
             drop_catch_unwind(held);
         }
         for waiting in self.waiting.into_iter().flatten() {
             match waiting {
-                Waiting::Task { key, work, .. } => {
+                LaneEntry::Task { key, work, .. } => {
                     drop_catch_unwind(work);
                     drop_catch_unwind(key);
                 }
-                Waiting::Part { rollup, .. } => discard_rollup(rollup),
-                Waiting::Phantom => {}
+                LaneEntry::Part { rollup, .. } => discard_rollup(rollup),
+                LaneEntry::PauseMarker => {}
             }
         }
         self.rollups.into_iter().for_each(discard_rollup);
@@ -92,7 +92,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Lanes that tasks hold stay as they are, for those tasks still give them back. So do those
     /// of a rollup that never ran: the pool is stopped, and nobody will ask for them again.
     pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
-        for Ready { work, key, label, held } in self.ready.drain(..) {
+        for ReadyTask { work, key, meta, held } in self.ready.drain(..) {
             let claims = match held {
                 Held::Free => Claims::none(),
                 Held::Rollup(rollup) => rollup.claims(),
@@ -102,7 +102,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     Claims(Repr::One(Claim { key, mode: lane.holders.mode() }))
                 }
             };
-            unrun.push(Unrun { claims, work, seq: label.seq });
+            unrun.push(Unrun { claims, work, seq: meta.seq });
         }
         for rollup in self.replacing.drain(..) {
             take_rollup(&rollup, unrun);
@@ -110,15 +110,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         for lane in &mut self.lanes {
             for waiting in lane.waiting.drain(..) {
                 match waiting {
-                    Waiting::Task { label, mode, key, work } => {
-                        unrun.push(Unrun::single(label, Claim { key, mode }, work))
+                    LaneEntry::Task { meta, mode, key, work } => {
+                        unrun.push(Unrun::single(meta, Claim { key, mode }, work))
                     }
-                    Waiting::Part { rollup, .. } => take_rollup(&rollup, unrun),
-                    Waiting::Phantom => {}
+                    LaneEntry::Part { rollup, .. } => take_rollup(&rollup, unrun),
+                    LaneEntry::PauseMarker => {}
                 }
             }
         }
-        // No line has a phantom any more.
+        // No line has a pause marker any more.
         self.held.clear();
         #[cfg(debug_assertions)]
         {
@@ -131,11 +131,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.backlog.take_from(&mut inbox.queue);
         while let Some(entry) = self.backlog.pop() {
             match entry {
-                Entry::Single { label, mode, key, work } => {
-                    unrun.push(Unrun::single(label, Claim { key, mode }, work))
+                Entry::Single { meta, mode, key, work } => {
+                    unrun.push(Unrun::single(meta, Claim { key, mode }, work))
                 }
-                Entry::Free { label, work } => {
-                    unrun.push(Unrun { claims: Claims::none(), work, seq: label.seq })
+                Entry::Free { meta, work } => {
+                    unrun.push(Unrun { claims: Claims::none(), work, seq: meta.seq })
                 }
                 Entry::Part { rollup, .. }
                 | Entry::Unkeyed { rollup }
@@ -148,6 +148,6 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 /// A rollup stands in several places, and is found first in one of them.
 pub(crate) fn take_rollup<K: Eq + Clone, W>(rollup: &Rollup<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
     if let Some(work) = rollup.take_work() {
-        unrun.push(Unrun { claims: rollup.claims(), work, seq: rollup.label.seq });
+        unrun.push(Unrun { claims: rollup.claims(), work, seq: rollup.meta.seq });
     }
 }

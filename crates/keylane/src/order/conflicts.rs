@@ -1,0 +1,111 @@
+//! The unfinished tasks that have a descriptor: one conflict index for each type of descriptors.
+
+mod bit_sliced;
+mod descriptor;
+mod index;
+
+use std::any::TypeId;
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+pub(crate) use self::bit_sliced::PageScan;
+pub use self::descriptor::Compatibility;
+pub(crate) use self::descriptor::Descriptor;
+use self::index::{ConflictIndex, IndexPos};
+pub(crate) use self::index::{ConflictScan, Inserted, ScanBatch};
+use super::one_or_many::OneOrMany;
+
+/// What a task with a descriptor has beyond other rollups.
+#[derive(Debug)]
+pub(crate) struct ConflictEntry {
+    pub(crate) descriptor: Descriptor,
+    /// Where it stands in its conflict index. Never changed.
+    pub(crate) pos: IndexPos,
+}
+
+/// All conflict indexes. Kept under one lock, which is innermost.
+#[derive(Debug)]
+pub(crate) struct ConflictRegistry<T> {
+    /// The last place given out: a clock like those of the inboxes, which a task is seated after, too. It
+    /// rises with the order of submission, for a task is seated while its inboxes are locked.
+    last: u64,
+    /// Those that are not empty.
+    indexes: HashMap<TypeId, ConflictIndex<T>, RandomState>,
+}
+
+impl<T> Default for ConflictRegistry<T> {
+    fn default() -> Self {
+        ConflictRegistry { last: 0, indexes: HashMap::default() }
+    }
+}
+
+impl<T: Clone> ConflictRegistry<T> {
+    /// Gives a task its seat, at a place after the one that its inboxes have reached.
+    pub(crate) fn insert(
+        &mut self,
+        after: u64,
+        descriptor: &Descriptor,
+        make: impl FnOnce(IndexPos) -> T,
+    ) -> Inserted<T> {
+        self.last = self.last.max(after) + 1;
+        let index = self.indexes.entry(descriptor.kind()).or_default();
+        index.insert(self.last, descriptor, make)
+    }
+
+    pub(crate) fn next_round(
+        &mut self,
+        kind: TypeId,
+        scan: &mut ConflictScan,
+        task: &T,
+    ) -> (usize, ScanBatch<T>) {
+        match self.indexes.get_mut(&kind) {
+            Some(index) => index.next_round(scan, task),
+            // The pool has been stopped: nobody waits for anybody any more.
+            None => (0, ScanBatch::Over),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, member: &ConflictEntry) -> (OneOrMany<T>, Option<T>) {
+        let kind = member.descriptor.kind();
+        let Some(index) = self.indexes.get_mut(&kind) else { return (OneOrMany::new(), None) };
+        let ended = index.remove(member.pos);
+        if index.is_empty() {
+            self.indexes.remove(&kind);
+        }
+        ended
+    }
+
+    /// Who waits, directly, for this one.
+    pub(crate) fn behind(&self, member: &ConflictEntry) -> Vec<T> {
+        self.indexes
+            .get(&member.descriptor.kind())
+            .map_or(Vec::new(), |index| index.behind(member.pos))
+    }
+
+    /// All that has not ended.
+    pub(crate) fn tasks(&self) -> Vec<T> {
+        self.indexes.values().flat_map(ConflictIndex::tasks).cloned().collect()
+    }
+
+    /// Whether a task waits for another of its conflict index.
+    pub(crate) fn is_behind(&self, member: &ConflictEntry, is_it: impl Fn(&T) -> bool) -> bool {
+        let index = self.indexes.get(&member.descriptor.kind());
+        index.is_some_and(|index| index.is_behind(is_it))
+    }
+
+    /// The place before which everything has been submitted by now.
+    pub(crate) fn now(&self) -> u64 {
+        self.last + 1
+    }
+
+    /// Whether somebody who came before this place still asks about others.
+    pub(crate) fn asks_before(&self, place: u64) -> bool {
+        self.indexes.values().any(|index| index.asks_before(place))
+    }
+
+    /// Forgets all, and returns what has not ended.
+    pub(crate) fn clear(&mut self) -> Vec<T> {
+        self.indexes.drain().flat_map(|(_, index)| index.into_tasks()).collect()
+    }
+}
