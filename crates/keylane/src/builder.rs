@@ -17,7 +17,7 @@ use crate::handler::{HandlerPool, Messages};
 use crate::observe::Statistics;
 use crate::order::Rate;
 use crate::pool::{Closures, Pool};
-use crate::run::{CrewControl, ManualClock, Placement, Stage, Turn, TurnKeeper};
+use crate::run::{ExecContext, ManualClock, Placement, SpawnWorkers, Turn, TurnKeeper};
 
 /// The most workers that a pool can have.
 pub const MAX_WORKERS: usize = 1 << 16;
@@ -465,9 +465,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         handler: impl Fn(&K, M) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
         self.start(|_| {
-            Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
+            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
                 if handler(key, message).is_err() {
-                    stage.failed();
+                    ctx.failed();
                 }
             })
         })
@@ -489,8 +489,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         handler: impl Fn(&K, M, Turn) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
         self.start(|_| {
-            Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
-                handler(key, message, stage.keep_turn());
+            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
+                handler(key, message, ctx.keep_turn());
             })
         })
         .map(HandlerPool::new)
@@ -508,8 +508,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         handler: impl Fn(&K, M, TurnKeeper<'_>) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
         self.start(|_| {
-            Messages::new(move |key: &K, message, stage: &mut dyn Stage| {
-                handler(key, message, TurnKeeper::new(stage));
+            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
+                handler(key, message, TurnKeeper::new(ctx));
             })
         })
         .map(HandlerPool::new)
@@ -539,7 +539,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
         handler: impl Fn(&K, M) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        let handler = move |key: &K, message, _: &mut dyn Stage| handler(key, message);
+        let handler = move |key: &K, message, _: &mut dyn ExecContext| handler(key, message);
         self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }
 
@@ -555,8 +555,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
         handler: impl Fn(&K, M, Turn) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        let handler = move |key: &K, message, stage: &mut dyn Stage| {
-            handler(key, message, stage.keep_turn());
+        let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
+            handler(key, message, ctx.keep_turn());
         };
         self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }
@@ -585,8 +585,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
         handler: impl Fn(&K, M, TurnKeeper<'_>) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        let handler = move |key: &K, message, stage: &mut dyn Stage| {
-            handler(key, message, TurnKeeper::new(stage));
+        let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
+            handler(key, message, TurnKeeper::new(ctx));
         };
         self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }
@@ -623,7 +623,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         let engine = Arc::new(Engine::new(self.settings, bytes, self.hasher, executor));
         let settings = &engine.settings;
         let has_rates = settings.rate.is_some() || settings.rate_per_key.is_some();
-        let started = engine.fill_crew().map_err(BuildError::Thread);
+        let started = engine.spawn_workers().map_err(BuildError::Thread);
         let started = started.and_then(|()| if has_rates { engine.keep_rates() } else { Ok(()) });
         match started {
             Ok(()) => Ok(engine),

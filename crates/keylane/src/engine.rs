@@ -41,7 +41,9 @@ use crate::order::{
     Claim, Claims, ConflictRegistry, Entry, Held, Inbox, Lanes, Rate, Replaced, Repr, Rollup,
     Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
 };
-use crate::run::{Crew, Fate, Homes, Idle, ManualClock, Placement, Stage, engine_of_this_thread};
+use crate::run::{
+    Affinity, ExecContext, Idle, ManualClock, Placement, TurnResult, Workers, engine_of_this_thread,
+};
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 
 pub(crate) use jobs::{
@@ -68,7 +70,7 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     const WANTS_KEY: bool;
 
     /// Runs a task. The turn ends when this returns, unless the stage was asked to keep it.
-    fn execute(&self, key: Option<&K>, work: SlotRef<'_, Self::Work>, stage: &mut dyn Stage);
+    fn execute(&self, key: Option<&K>, work: SlotRef<'_, Self::Work>, ctx: &mut dyn ExecContext);
 
     /// The name of the task that somebody may wait for, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
@@ -181,9 +183,9 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Which workers look for something, and which sleep.
     pub(crate) idle: Idle,
     /// Which worker is at home where, if keys are to return to theirs. Never changed.
-    pub(crate) homes: Option<Box<Homes>>,
+    pub(crate) affinity: Option<Box<Affinity>>,
     /// The worker threads.
-    pub(crate) crew: Crew,
+    pub(crate) workers: Workers,
     /// Runs a task.
     executor: X,
     /// As the engine was built; the number of workers and the capacity may have changed since.
@@ -226,7 +228,7 @@ struct Shard<K, W> {
     waits: CachePadded<Mutex<Waits>>,
     /// The turns that have outlived their bodies; Taken
     /// alone, or under the lock of the lanes.
-    turns: CachePadded<Mutex<Turns<Held<K, W>, Fate>>>,
+    turns: CachePadded<Mutex<Turns<Held<K, W>, TurnResult>>>,
 }
 
 /// What a worker wants of a shard after a task has ended.
@@ -333,9 +335,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             ready_shards: ReadyBitmap::new(shards),
             sharing: JobSharing::new(),
             idle: Idle::new(),
-            homes: (settings.placement == Placement::Sticky)
-                .then(|| Box::new(Homes::new(settings.workers))),
-            crew: Crew::new(settings.workers, settings.statistics, clock.epoch()),
+            affinity: (settings.placement == Placement::Sticky)
+                .then(|| Box::new(Affinity::new(settings.workers))),
+            workers: Workers::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
             settings,
             clock,

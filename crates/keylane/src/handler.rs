@@ -19,7 +19,7 @@ use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, BuildError, DrainError, SubmitError};
 use crate::observe::Snapshot;
 use crate::order::{Claims, Repr, SlotRef};
-use crate::run::{Keeping, Stage};
+use crate::run::{ExecContext, KeepValueContext};
 
 /// A pool with one handler that is called for each message: in order for the messages of one key,
 /// in parallel for different keys.
@@ -59,10 +59,12 @@ pub(crate) struct Messages<K, M> {
 
 type Weigh<M> = dyn Fn(&M) -> usize + Send + Sync;
 
-type Handler<K, M> = dyn Fn(&K, M, &mut dyn Stage) + Send + Sync;
+type Handler<K, M> = dyn Fn(&K, M, &mut dyn ExecContext) + Send + Sync;
 
 impl<K, M> Messages<K, M> {
-    pub(crate) fn new(handler: impl Fn(&K, M, &mut dyn Stage) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        handler: impl Fn(&K, M, &mut dyn ExecContext) + Send + Sync + 'static,
+    ) -> Self {
         Messages { handler: Box::new(handler), weigh: None }
     }
 
@@ -70,15 +72,15 @@ impl<K, M> Messages<K, M> {
     pub(crate) fn weighed(
         weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
         bytes: Option<Arc<ByteBound>>,
-        handler: impl Fn(&K, M, &mut dyn Stage) + Send + Sync + 'static,
+        handler: impl Fn(&K, M, &mut dyn ExecContext) + Send + Sync + 'static,
     ) -> Self {
         let Some(bytes) = bytes else { return Messages::new(handler) };
         let weigh = Arc::new(weigh);
         let weigh_again = weigh.clone();
-        let handler = move |key: &K, message, stage: &mut dyn Stage| {
+        let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
             // Nothing is stored with a message but itself: what it has taken is what it weighs.
             let cost = bytes.taken(weigh_again(&message));
-            handler(key, message, &mut Keeping::new(stage, cost));
+            handler(key, message, &mut KeepValueContext::new(ctx, cost));
         };
         Messages { handler: Box::new(handler), weigh: Some(Box::new(move |m| weigh(m))) }
     }
@@ -89,8 +91,8 @@ impl<K: Key, M: Send + 'static> Execute<K> for Messages<K, M> {
     const WANTS_KEY: bool = true;
 
     #[inline]
-    fn execute(&self, key: Option<&K>, message: SlotRef<'_, M>, stage: &mut dyn Stage) {
-        (self.handler)(key.expect("every message has a key"), message.take(), stage);
+    fn execute(&self, key: Option<&K>, message: SlotRef<'_, M>, ctx: &mut dyn ExecContext) {
+        (self.handler)(key.expect("every message has a key"), message.take(), ctx);
     }
 
     fn name(_: &M) -> Option<usize> {

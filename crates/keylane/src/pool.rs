@@ -27,7 +27,7 @@ use crate::error::{BatchError, DrainError};
 use crate::job::Entry;
 use crate::observe::Snapshot;
 use crate::order::{Claims, SlotRef};
-use crate::run::{Body, Stage};
+use crate::run::{ExecContext, TaskBody};
 
 /// A pool of workers that keeps the tasks of each key in order.
 ///
@@ -60,24 +60,24 @@ where
 pub(crate) struct Closures;
 
 impl<K: Key> Execute<K> for Closures {
-    type Work = Body;
+    type Work = TaskBody;
     const WANTS_KEY: bool = false;
     const DROPS_REPLACED: bool = true;
 
     #[inline]
-    fn execute(&self, _: Option<&K>, work: SlotRef<'_, Body>, stage: &mut dyn Stage) {
-        Body::run_in_hand(work, stage);
+    fn execute(&self, _: Option<&K>, work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
+        TaskBody::run_in_hand(work, ctx);
     }
 
-    fn name(work: &Body) -> Option<usize> {
+    fn name(work: &TaskBody) -> Option<usize> {
         work.name()
     }
 
-    fn may_take(work: &Body) -> bool {
+    fn may_take(work: &TaskBody) -> bool {
         !work.is::<Entry>()
     }
 
-    fn charge(work: Body, cost: Cost) -> Body {
+    fn charge(work: TaskBody, cost: Cost) -> TaskBody {
         work.with(cost)
     }
 }

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use super::task_cell::JoinState;
 use super::task_cell::{CancelFlag, TaskPhase, with_cancel_flag};
 use super::{Outcome, PanicPayload, TaskCell};
-use crate::run::{Fate, Place, RunShared, Stage, Turn};
+use crate::run::{ExecContext, RunSharedBody, SavedContext, Turn, TurnResult};
 use crate::sync::Mutex;
 use crate::unwind::drop_catch_unwind;
 
@@ -74,19 +74,22 @@ impl<T, F> CancelFlag for FutureTask<T, F> {
     }
 }
 
-impl<T, F> RunShared for FutureTask<T, F>
+impl<T, F> RunSharedBody for FutureTask<T, F>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    fn run(self: Arc<Self>, stage: &mut dyn Stage) {
+    fn run(self: Arc<Self>, ctx: &mut dyn ExecContext) {
         let Some(future) = self.cell.begin() else {
-            stage.cancelled();
-            return self.cell.end_when_dropped(|| stage.keep_turn());
+            ctx.cancelled();
+            return self.cell.end_when_dropped(|| ctx.keep_turn());
         };
         self.cell.leave_thread();
-        let end =
-            FutureEnd { task: self.clone(), place: Place::here(), turn: Some(stage.keep_turn()) };
+        let end = FutureEnd {
+            task: self.clone(),
+            place: SavedContext::here(),
+            turn: Some(ctx.keep_turn()),
+        };
         let running = CatchUnwind { future: Some(Box::pin(future)), outcome: None, end };
         let handle = self.runtime.spawn(running.run());
         let mut abort = self.abort.lock();
@@ -120,7 +123,7 @@ where
 
 struct FutureEnd<T, F> {
     task: Arc<FutureTask<T, F>>,
-    place: Place,
+    place: SavedContext,
     /// There until the handle was told.
     turn: Option<Turn>,
 }
@@ -161,17 +164,17 @@ where
         let future = self.future.take();
         self.end.place.visit(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
-        let fate = match outcome {
-            Outcome::Done(_) => Fate::Done,
-            Outcome::Cancelled => Fate::Void,
-            _ => Fate::Failed,
+        let turn_result = match outcome {
+            Outcome::Done(_) => TurnResult::Done,
+            Outcome::Cancelled => TurnResult::Void,
+            _ => TurnResult::Failed,
         };
-        if fate == Fate::Void {
+        if turn_result == TurnResult::Void {
             self.end.place.cancelled();
         }
         self.end.task.cell.complete(outcome);
         if let Some(turn) = self.end.turn.take() {
-            turn.end(fate);
+            turn.end(turn_result);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::task_cell::{JoinState, TaskPhase, current_name};
-use crate::run::{Awaited, NotedWait, Waiter, current_inside};
+use crate::run::{AwaitedTask, NotedWait, WaitingTask, current_engine_hooks};
 
 /// Waits for a task, or cancels it.
 ///
@@ -126,30 +126,30 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         }
     }
 
-    fn awaited(&self) -> Awaited {
-        Awaited { name: self.name, has_begun: self.cell.phase() != TaskPhase::Waiting }
+    fn awaited(&self) -> AwaitedTask {
+        AwaitedTask { name: self.name, has_begun: self.cell.phase() != TaskPhase::Waiting }
     }
 
     /// The task that this thread runs, if it runs one and the awaited task has not ended.
-    fn waiter(&self) -> Option<Waiter> {
+    fn waiter(&self) -> Option<WaitingTask> {
         if self.cell.is_completed() {
             return None;
         }
-        let (inside, position) = current_inside()?;
-        Some(Waiter { inside, position, name: current_name() })
+        let (hooks, position) = current_engine_hooks()?;
+        Some(WaitingTask { hooks, position, name: current_name() })
     }
 
     fn block(&self, deadline: Option<Instant>) -> Result<Option<Outcome<T, E>>, NoWorker> {
         if let Some(outcome) = self.cell.poll(None) {
             return Ok(Some(outcome));
         }
-        let Some((inside, _)) = current_inside() else { return Ok(self.cell.wait(deadline)) };
-        if !inside.block() {
+        let Some((hooks, _)) = current_engine_hooks() else { return Ok(self.cell.wait(deadline)) };
+        if !hooks.block() {
             // It may have ended while this was asked.
             return self.cell.poll(None).map(Some).ok_or(NoWorker);
         }
         let outcome = self.cell.wait(deadline);
-        inside.unblock();
+        hooks.unblock();
         Ok(outcome)
     }
 }
@@ -222,7 +222,7 @@ impl<H> fmt::Display for WouldDeadlock<H> {
                 "the awaited task is ordered behind the one that waits for it, or waits for it"
             }
             DeadlockReason::NoWorker => {
-                "all workers wait inside tasks, and there is no thread for another worker; wait outside \
+                "all workers wait hooks tasks, and there is no thread for another worker; wait outside \
                  of tasks, or let fewer of them wait at a time"
             }
         })

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::task_cell::JoinState;
 use super::{Handle, InfallibleFn, Outcome, TaskCell};
-use crate::run::{EndTurn, Fate, RunShared, Stage, Turn};
+use crate::run::{EndTurn, ExecContext, RunSharedBody, Turn, TurnResult};
 use crate::sync::model::{Plain, block_on, check, spawn};
 
-struct NoStage;
+struct NoContext;
 
-impl Stage for NoStage {
+impl ExecContext for NoContext {
     fn panicked(&self, _: &(dyn Any + Send)) {}
 
     fn keep_turn(&mut self) -> Turn {
@@ -23,7 +23,7 @@ impl Stage for NoStage {
 }
 
 /// The stage of a task with a key, whose next task begins when the turn ends.
-struct KeyStage {
+struct KeyContext {
     world: Arc<World>,
     is_kept: bool,
 }
@@ -31,12 +31,12 @@ struct KeyStage {
 struct KeyTurn(Arc<World>);
 
 impl EndTurn for KeyTurn {
-    fn end(self: Box<Self>, _: Fate) {
+    fn end(self: Box<Self>, _: TurnResult) {
         self.0.of_key.change(|value| *value += 100);
     }
 }
 
-impl Stage for KeyStage {
+impl ExecContext for KeyContext {
     fn panicked(&self, _: &(dyn Any + Send)) {}
 
     fn keep_turn(&mut self) -> Turn {
@@ -81,8 +81,8 @@ fn task(world: &Arc<World>) -> Arc<dyn WorkerAndHandle> {
 }
 
 /// A slot as its worker and as its handle see it.
-trait WorkerAndHandle: RunShared + JoinState<u32, Infallible> {}
-impl<S: RunShared + JoinState<u32, Infallible>> WorkerAndHandle for S {}
+trait WorkerAndHandle: RunSharedBody + JoinState<u32, Infallible> {}
+impl<S: RunSharedBody + JoinState<u32, Infallible>> WorkerAndHandle for S {}
 
 fn is_done(outcome: Option<Outcome<u32, Infallible>>) -> bool {
     matches!(outcome, Some(Outcome::Done(7)))
@@ -103,7 +103,7 @@ fn a_waiting_thread_has_the_outcome_once() {
         let task = task(&world);
         let worker = spawn({
             let task = task.clone();
-            move || task.run(&mut NoStage)
+            move || task.run(&mut NoContext)
         });
         assert!(is_done(task.wait(None)));
         assert_eq!(world.plain.get(), 11);
@@ -131,7 +131,7 @@ fn a_waiting_future_is_woken() {
         });
         let worker = spawn({
             let cell = cell.clone();
-            move || cell.run(&mut NoStage)
+            move || cell.run(&mut NoContext)
         });
         // Whoever comes second would wait for ever, so the future looks whether the task has ended.
         let awaited = block_on(std::future::poll_fn(|cx| {
@@ -164,10 +164,10 @@ fn a_task_is_cancelled_or_runs() {
         let worker = spawn({
             let (task, world) = (task.clone(), world.clone());
             move || {
-                let mut stage = KeyStage { world, is_kept: false };
-                task.run(&mut stage);
-                if !stage.is_kept {
-                    Box::new(KeyTurn(stage.world)).end(Fate::Done);
+                let mut ctx = KeyContext { world, is_kept: false };
+                task.run(&mut ctx);
+                if !ctx.is_kept {
+                    Box::new(KeyTurn(ctx.world)).end(TurnResult::Done);
                 }
             }
         });

@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use super::{Outcome, PanicPayload, TaskFn};
-use crate::run::{Fate, RunShared, Stage, Turn, name_of};
+use crate::run::{ExecContext, RunSharedBody, Turn, TurnResult, name_of};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait, wait_timeout};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
@@ -176,7 +176,7 @@ impl<T, E, F> TaskCell<T, E, F> {
             self.end_when_dropped(|| turn.take().expect("it is taken once"));
         }
         if let Some(turn) = turn {
-            turn.end(Fate::Void);
+            turn.end(TurnResult::Void);
         }
     }
 
@@ -212,7 +212,7 @@ impl<T, E, F> TaskCell<T, E, F> {
             return;
         }
         drop(inner);
-        turn.end(Fate::Void);
+        turn.end(TurnResult::Void);
     }
 
     fn is_running(&self) -> bool {
@@ -238,7 +238,7 @@ impl<T, E, F> TaskCell<T, E, F> {
             call_catch_unwind(|| waker.wake());
         }
         if let Some(turn) = turn {
-            turn.end(Fate::Void);
+            turn.end(TurnResult::Void);
         }
     }
 }
@@ -255,28 +255,28 @@ impl<T, E, F> TaskCell<T, E, F> {
     }
 }
 
-impl<T, E, F> RunShared for TaskCell<T, E, F>
+impl<T, E, F> RunSharedBody for TaskCell<T, E, F>
 where
     T: Send + 'static,
     E: Send + 'static,
     F: TaskFn<T, E> + Send + 'static,
 {
-    fn run(self: Arc<Self>, stage: &mut dyn Stage) {
+    fn run(self: Arc<Self>, ctx: &mut dyn ExecContext) {
         let Some(body) = self.begin() else {
             // Cancelled meanwhile: the turn passes, and nothing runs in it.
-            stage.cancelled();
-            return self.end_when_dropped(|| stage.keep_turn());
+            ctx.cancelled();
+            return self.end_when_dropped(|| ctx.keep_turn());
         };
         let call = AssertUnwindSafe(|| body.call());
         let result = with_cancel_flag(self.clone(), || catch_unwind(call));
         self.complete(match result {
             Ok(Ok(value)) => Outcome::Done(value),
             Ok(Err(error)) => {
-                stage.failed();
+                ctx.failed();
                 Outcome::Failed(error)
             }
             Err(payload) => {
-                stage.panicked(&*payload);
+                ctx.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))
             }
         });

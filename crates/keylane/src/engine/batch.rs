@@ -37,7 +37,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut accepted = 0;
         let mut piece = Vec::with_capacity(tasks.size_hint().0.min(BATCH));
         loop {
-            piece.extend(tasks.by_ref().take(BATCH).map(|task| Some(self.stage(task))));
+            piece.extend(tasks.by_ref().take(BATCH).map(|task| Some(self.ctx(task))));
             if piece.is_empty() {
                 return Ok(accepted);
             }
@@ -71,7 +71,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[inline(always)]
-    fn stage<M>(&self, (claims, task): Incoming<K, M>) -> Staged<K, M> {
+    fn ctx<M>(&self, (claims, task): Incoming<K, M>) -> Staged<K, M> {
         let hash = match &claims.0 {
             Repr::One(claim) => self.hasher.hash_one(&claim.key),
             _ => 0,

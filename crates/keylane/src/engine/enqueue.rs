@@ -342,9 +342,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline]
     pub(crate) fn mark_ready(&self, shard: usize) {
         if self.ready_shards.set(shard) {
-            match &self.homes {
-                None => self.idle.offered(),
-                Some(homes) => self.idle.offered_to(|worker| homes.is_home(worker, shard)),
+            match &self.affinity {
+                None => self.idle.notify_work(),
+                Some(affinity) => {
+                    self.idle.notify_work_to(|worker| affinity.is_home(worker, shard))
+                }
             }
         }
     }

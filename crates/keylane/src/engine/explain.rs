@@ -217,7 +217,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Who runs, and holds this lane of this key. The shard's lanes are locked, so nobody gives it back
     /// meanwhile.
     fn runs_on(&self, shard: usize, slot: usize, key: &K) -> Option<Running> {
-        let on_a_worker = self.crew.members().into_iter().find_map(|(id, _, tally)| {
+        let on_a_worker = self.workers.entries().into_iter().find_map(|(id, _, tally)| {
             let present = tally.present()?;
             let is_it = match present.place {
                 Place::Free => false,
@@ -289,7 +289,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let is_barrier = |rollup: Arc<dyn Any + Send + Sync>| {
             downcast::<K, X::Work>(rollup).is_some_and(|it| is_barrier(&it.scope))
         };
-        let on_a_worker = self.crew.members().into_iter().any(|(_, _, tally)| {
+        let on_a_worker = self.workers.entries().into_iter().any(|(_, _, tally)| {
             tally.present().is_some_and(|present| present.place == Place::Rollup)
                 && tally.rollup().is_some_and(is_barrier)
         });
@@ -304,13 +304,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// The workers whose tasks wait for other tasks, by their numbers.
     fn waiting_workers(&self) -> Vec<usize> {
-        let worker = |thread| Some(self.crew.member_on(thread)?.0);
+        let worker = |thread| Some(self.workers.entry_on(thread)?.0);
         waiting_threads().into_iter().filter_map(worker).collect()
     }
 
     /// What the worker does whose thread this is.
     pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<Running> {
-        let (id, tally) = self.crew.member_on(thread)?;
+        let (id, tally) = self.workers.entry_on(thread)?;
         Some(running(id, self.waiting_workers().contains(&id), &tally.present()?))
     }
 
@@ -408,7 +408,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn stalled(&self, than: Duration) -> Vec<(TaskId, Stalled<K>)> {
         let mut stalled = Vec::new();
         let waiting = self.waiting_workers();
-        for (id, thread, tally) in self.crew.members() {
+        for (id, thread, tally) in self.workers.entries() {
             let Some(present) = tally.present().filter(|present| present.at_least >= than) else {
                 continue;
             };

@@ -8,7 +8,7 @@
 use super::rates::PendingWakeups;
 use super::*;
 use crate::order::Stop;
-use crate::run::{Fate, take_fate};
+use crate::run::{TurnResult, take_turn_result};
 
 /// What becomes of a key whose tasks fail: see [`Builder::on_failure`](crate::Builder::on_failure).
 ///
@@ -93,12 +93,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Whether the task that has ended on this thread has failed, if it makes a difference. Asked once
     /// for each task.
     fn take_failure(&self) -> Option<bool> {
-        match take_fate() {
-            Fate::Void => None,
-            Fate::Failed => Some(true),
+        match take_turn_result() {
+            TurnResult::Void => None,
+            TurnResult::Failed => Some(true),
             // A failure of its own keys is seen: it was counted under a lock that this task's beginning
             // went through.
-            Fate::Done => (self.failing.load(Ordering::Relaxed) != 0).then_some(false),
+            TurnResult::Done => (self.failing.load(Ordering::Relaxed) != 0).then_some(false),
         }
     }
 

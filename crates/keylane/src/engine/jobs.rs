@@ -148,7 +148,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let over = std::mem::take(&mut table.finished);
         drop(table);
         if changed && assignable {
-            self.idle.offered();
+            self.idle.notify_work();
         }
         for (runner, last) in over {
             runner.finish(last);
@@ -222,7 +222,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A worker has a batch from which others may take.
     pub(crate) fn open_batch(&self) {
         self.sharing.offers.fetch_add(OPEN_BATCH, Ordering::AcqRel);
-        self.idle.offered();
+        self.idle.notify_work();
     }
 
     /// Nothing is left in so many of them.
@@ -261,11 +261,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         any
     }
 
-    /// The workers are as many as the crew says. Read again after it was told: another may have told what it had
+    /// The workers are as many as the workers says. Read again after it was told: another may have told what it had
     /// read before.
     pub(crate) fn resync_worker_count(&self) {
         loop {
-            let workers = self.crew.size();
+            let workers = self.workers.size();
             self.with_jobs(|table, time| {
                 if let Some(allocator) = &mut table.allocator
                     && allocator.workers() != workers
@@ -273,7 +273,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     allocator.resize(workers, time);
                 }
             });
-            if self.crew.size() == workers {
+            if self.workers.size() == workers {
                 break;
             }
         }

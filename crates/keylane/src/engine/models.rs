@@ -15,7 +15,7 @@ use super::{
 use crate::allocate::ReadyBitmap;
 use crate::observe::Statistics;
 use crate::order::{Claims, Held, SlotRef, TaskSlot};
-use crate::run::{Idle, Placement, Stage};
+use crate::run::{ExecContext, Idle, Placement};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait};
 
@@ -70,7 +70,7 @@ impl CurrentJob {
     fn produce(&self, shard: usize) {
         *self.shards[shard].lock() += 1;
         if self.ready_shards.set(shard) {
-            self.idle.offered();
+            self.idle.notify_work();
         }
     }
 
@@ -85,7 +85,7 @@ impl CurrentJob {
         let more = *tasks != 0;
         drop(tasks);
         if more && self.ready_shards.set(shard) {
-            self.idle.offered();
+            self.idle.notify_work();
         }
         true
     }
@@ -105,7 +105,7 @@ impl CurrentJob {
             };
             while self.take(shard) {
                 if std::mem::take(&mut searching) {
-                    self.idle.found(|| self.ready_shards.any_synced());
+                    self.idle.stop_searching_and_pass_on(|| self.ready_shards.any_synced());
                 }
                 task();
                 if self.left.fetch_sub(1, StdOrdering::Relaxed) == 1 {
@@ -132,7 +132,7 @@ impl CurrentJob {
 /// A worker that falls asleep while two producers offer overlooks neither.
 ///
 /// Caught: `sleep` that reads the ready bitmap before it goes on the list; `sleep` with a plain load of
-/// the ready bitmap; `offered` before the bit is set.
+/// the ready bitmap; `notify_work` before the bit is set.
 #[test]
 fn no_offer_is_overlooked() {
     check(|| {
@@ -151,7 +151,7 @@ fn no_offer_is_overlooked() {
 /// Two tasks that can only end together, offered in a row: both workers are woken, though the
 /// second offer wakes nobody while the first worker is still searching.
 ///
-/// Caught: `found` that does not pass the offer on; `wake_one` that does not count as searching
+/// Caught: `stop_searching_and_pass_on` that does not pass the offer on; `wake_one` that does not count as searching
 /// whom it wakes (`searching` falls below zero).
 #[test]
 fn no_worker_sleeps_beside_a_task() {
@@ -200,7 +200,7 @@ impl Execute<u64> for Closures {
     const DROPS_REPLACED: bool = true;
     const WANTS_KEY: bool = false;
 
-    fn execute(&self, _: Option<&u64>, work: SlotRef<'_, Work>, _: &mut dyn Stage) {
+    fn execute(&self, _: Option<&u64>, work: SlotRef<'_, Work>, _: &mut dyn ExecContext) {
         work.take()();
     }
 
@@ -345,7 +345,7 @@ impl Shift {
                 return;
             };
             if std::mem::take(searching) {
-                engine.idle.found(|| engine.offers_more(shard));
+                engine.idle.stop_searching_and_pass_on(|| engine.offers_more(shard));
             }
             task_slot.key = None;
             task_slot.take()();

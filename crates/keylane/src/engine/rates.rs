@@ -27,7 +27,7 @@ use std::time::Duration;
 use super::*;
 use crate::error::BuildError;
 use crate::order::{Bucket, RateDeadline, Role};
-use crate::run::{Time, Timer};
+use crate::run::{RateClock, Timer};
 use crate::unwind::drop_catch_unwind;
 
 /// So long a bucket that is full is remembered at the least. Short against what it costs to keep it, long
@@ -37,7 +37,7 @@ const SWEEP_NANOS: u64 = 1_000_000_000;
 /// How often tasks may begin.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    time: Time,
+    time: RateClock,
     timer: Timer<Wakeup>,
     /// What the tasks of all keys take their tokens from. Taken under the lock of a shard's lanes, and
     /// no other lock but the timer's is taken under it.
@@ -83,7 +83,7 @@ impl PendingWakeups {
 impl Rates {
     pub(super) fn new(settings: &EngineSettings) -> Self {
         Rates {
-            time: Time::new(settings.rate_clock.clone()),
+            time: RateClock::new(settings.rate_clock.clone()),
             timer: Timer::new(),
             pool: Mutex::new(PoolRate { rate: settings.rate, bucket: Bucket::default() }),
             limits_pool: AtomicBool::new(settings.rate.is_some()),
@@ -194,7 +194,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let opened = self.rates.open(&pool);
         drop(pool);
         if opened && (self.ready_shards.any_synced() || self.sharing.offers_synced()) {
-            self.idle.offered();
+            self.idle.notify_work();
         }
     }
 

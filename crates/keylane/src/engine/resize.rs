@@ -7,22 +7,22 @@ use super::{Engine, Execute, Key};
 use crate::builder::{MAX_CAPACITY, MAX_WORKERS};
 use crate::error::BuildError;
 use crate::observe::Told;
-use crate::run::CrewControl;
+use crate::run::SpawnWorkers;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
     pub(crate) fn set_workers(self: &Arc<Self>, workers: usize) -> Result<(), BuildError> {
         if !(1..=MAX_WORKERS).contains(&workers) {
             return Err(BuildError::Workers(workers));
         }
-        self.crew.set_wanted(workers);
-        if let Some(homes) = &self.homes {
-            homes.resize(workers);
+        self.workers.set_wanted(workers);
+        if let Some(affinity) = &self.affinity {
+            affinity.resize(workers);
         }
         Told::workers(&self.settings.thread_name, workers);
         self.resync_worker_count();
         // Those who sleep learn only so that they are too many.
         self.idle.wake_all();
-        self.fill_crew().map_err(BuildError::Thread)
+        self.spawn_workers().map_err(BuildError::Thread)
     }
 
     pub(crate) fn set_capacity(&self, capacity: usize) -> Result<(), BuildError> {

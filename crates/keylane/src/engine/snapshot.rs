@@ -38,8 +38,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             keep_extremes(&mut lanes, top);
         }
         self.admission.release(self.collect());
-        let former = self.crew.add_former_to(&mut wait_time, &mut run_time);
-        let workers = self.crew.survey(|id, tally| {
+        let retired = self.workers.add_retired_to(&mut wait_time, &mut run_time);
+        let workers = self.workers.map(|id, tally| {
             tally.add_times_to(&mut wait_time, &mut run_time);
             WorkerSnapshot {
                 id,
@@ -64,7 +64,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             submitters_waiting: self.admission.waiting() + bytes.map_or(0, ByteBound::waiting),
             accepted,
             refused: self.tally.refused(),
-            finished: former + workers.iter().map(|worker| worker.finished).sum::<u64>(),
+            finished: retired + workers.iter().map(|worker| worker.finished).sum::<u64>(),
             panicked: self.tally.panicked(),
             failed: self.tally.failed(),
             cancelled: self.tally.cancelled(),
@@ -76,7 +76,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             wait_time,
             run_time,
             violations: self.checker.as_ref().map(|checker| checker.violations()),
-            workers_wanted: self.crew.wanted(),
+            workers_wanted: self.workers.wanted(),
             workers_asleep: self.idle.asleep(),
             workers,
             oldest: by_age(lanes.clone(), top),

@@ -43,7 +43,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn shut_down(&self) {
         // The captures and keys are the user's, and the threads must be joined whatever those do.
         call_catch_unwind(|| self.stop().into_iter().for_each(drop_catch_unwind));
-        let threads = self.crew.disband();
+        let threads = self.workers.take_handles();
         if self.is_inside() {
             // This worker ends when its task does, and the others need not be waited for.
             return;

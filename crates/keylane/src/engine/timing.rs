@@ -6,7 +6,7 @@ mod models;
 use super::*;
 use crate::observe::Began;
 use crate::order::Scope;
-use crate::run::{Fate, set_fate};
+use crate::run::{TurnResult, set_turn_result};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The time in the label of the task that is about to be put into this inbox, with a mark if its
@@ -78,23 +78,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         shard: usize,
         turn: usize,
-        fate: Fate,
-    ) -> Option<(Held<K, X::Work>, Fate)> {
-        self.shards[shard].turns.lock().leave_body(turn, fate)
+        turn_result: TurnResult,
+    ) -> Option<(Held<K, X::Work>, TurnResult)> {
+        self.shards[shard].turns.lock().leave_body(turn, turn_result)
     }
 
     /// Such a turn is dropped. It ends, unless its body has not returned.
-    pub(crate) fn leave_turn(&self, shard: usize, turn: usize, fate: Fate) {
+    pub(crate) fn leave_turn(&self, shard: usize, turn: usize, turn_result: TurnResult) {
         let times = (self.clock.nanos(), self.settings.statistics != Statistics::Off);
-        let last = self.shards[shard].turns.lock().leave_turn(turn, fate, times);
-        let Some((kept, fate)) = last else { return };
+        let last = self.shards[shard].turns.lock().leave_turn(turn, turn_result, times);
+        let Some((kept, turn_result)) = last else { return };
         if let Some(recording) = self.tracer.recording() {
             self.trace_kept(&recording, shard, &kept.held, kept.began.earliest);
         }
         self.check_end(shard, &kept.held);
         // It may be dropped by a task, whose own fate is another.
-        let outer = set_fate(fate);
+        let outer = set_turn_result(turn_result);
         self.end(shard, kept.held);
-        set_fate(outer);
+        set_turn_result(outer);
     }
 }

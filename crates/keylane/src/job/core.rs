@@ -27,7 +27,7 @@ use crate::allocate::{End, JobId, Progress, Take};
 use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
 use crate::engine::{BatchReport, JobControl, JobRunner, Key, WeakJobControl, WorkerCtx};
 use crate::order::Claims;
-use crate::run::{Body, Stage, Standing, Turn};
+use crate::run::{ExecContext, SavedPosition, TaskBody, Turn};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::unwind::drop_catch_unwind;
 
@@ -88,7 +88,7 @@ enum Spot<T> {
 struct Granted<F> {
     subtask: Numbered<F>,
     /// Its place in the order. Without one it has no keys, and has not been in any lane.
-    place: Option<(Turn, Standing)>,
+    place: Option<(Turn, SavedPosition)>,
 }
 
 /// What a job is made of.
@@ -215,12 +215,12 @@ where
     }
 
     /// The turn of a subtask that is not there any more: it ends when the captures are gone.
-    fn end_when_dropped(&self, place: usize, stage: &mut dyn Stage) {
+    fn end_when_dropped(&self, place: usize, ctx: &mut dyn ExecContext) {
         if !self.lined.lock().contains(place) {
             return;
         }
         // Made before the lock is taken: it takes another.
-        let turn = stage.keep_turn();
+        let turn = ctx.keep_turn();
         let mut lined = self.lined.lock();
         match lined.get_mut(place) {
             Some(InLine::Dropping(ends)) => ends.push(turn),
@@ -238,7 +238,7 @@ where
     }
 }
 
-impl<K, I, F, T, E> JobRunner<K, Body> for Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobRunner<K, TaskBody> for Core<K, I, F, T, E>
 where
     K: Key,
     I: Pieces<K, F>,
@@ -250,7 +250,7 @@ where
         &self,
         take: Take,
         most: usize,
-        ctx: &mut dyn WorkerCtx<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         match take {
             Take::Ready => self.run_granted(ctx),
@@ -302,11 +302,11 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    fn granted(&self, place: usize, stage: &mut dyn Stage) {
+    fn granted(&self, place: usize, ctx: &mut dyn ExecContext) {
         let Some(subtask) = self.take_lined(place) else {
-            return self.end_when_dropped(place, stage);
+            return self.end_when_dropped(place, ctx);
         };
-        let place = Some((stage.keep_turn(), Standing::here()));
+        let place = Some((ctx.keep_turn(), SavedPosition::here()));
         let mut granted = self.granted.lock();
         if self.is_cancelled() {
             drop(granted);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::run::{Keeping, KeptValue, Run, Stage};
+use crate::run::{ExecContext, KeepValueContext, KeptValue, RunBody};
 
 /// A job, as its entries see it.
 pub(super) trait Lined: Send + Sync {
     /// The subtask at this place has its keys. Its turn is kept for it, or ends if the job was
     /// cancelled.
-    fn granted(&self, place: usize, stage: &mut dyn Stage);
+    fn granted(&self, place: usize, ctx: &mut dyn ExecContext);
 }
 
 /// Stands in the lanes for a subtask. The subtask itself is with the job, which drops it when it is
@@ -21,13 +21,13 @@ pub(crate) struct Entry {
     pub(super) kept: Option<Box<KeptValue>>,
 }
 
-impl Run for Entry {
-    fn run(self, stage: &mut dyn Stage) {
+impl RunBody for Entry {
+    fn run(self, ctx: &mut dyn ExecContext) {
         // What becomes of it is the job's business.
-        stage.is_void();
+        ctx.is_void();
         match self.kept {
-            None => self.job.granted(self.place, stage),
-            Some(kept) => self.job.granted(self.place, &mut Keeping::new(stage, *kept)),
+            None => self.job.granted(self.place, ctx),
+            Some(kept) => self.job.granted(self.place, &mut KeepValueContext::new(ctx, *kept)),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::work::Work;
 use crate::complete::{Outcome, PanicPayload, Runtime, with_cancel_flag};
-use crate::run::{Place, Turn};
+use crate::run::{SavedContext, Turn};
 use crate::sync::AtomicBool;
 use crate::unwind::drop_catch_unwind;
 
@@ -22,7 +22,7 @@ pub(super) trait Abroad<T, E>: Send + Sync {
     fn began(&self, at: usize, abort: AbortHandle);
 
     /// It has ended, and its turn is about to.
-    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &Place);
+    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &SavedContext);
 
     /// Its turn has ended. Called inside the pool, for the job may have something left to fold.
     fn left(&self, failed: bool);
@@ -36,7 +36,7 @@ pub(super) struct Going<T, E> {
     /// and among its subtasks.
     pub(super) number: u64,
     pub(super) cancelled: Arc<AtomicBool>,
-    pub(super) place: Place,
+    pub(super) place: SavedContext,
     /// Ended last.
     pub(super) turn: Option<Turn>,
 }

@@ -12,7 +12,7 @@ use super::core::Steer;
 use super::sink::Result as Shared;
 use crate::allocate::{JobId, Progress};
 use crate::complete::{JoinState, Outcome, WouldDeadlock};
-use crate::run::current_inside;
+use crate::run::current_engine_hooks;
 
 /// Waits for a job, watches it, steers it.
 ///
@@ -152,10 +152,10 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         if let Some(outcome) = self.result.poll(None) {
             return Some(outcome);
         }
-        let Some((inside, _)) = current_inside() else { return self.result.wait(deadline) };
-        inside.block();
+        let Some((hooks, _)) = current_engine_hooks() else { return self.result.wait(deadline) };
+        hooks.block();
         let outcome = self.result.wait(deadline);
-        inside.unblock();
+        hooks.unblock();
         outcome
     }
 

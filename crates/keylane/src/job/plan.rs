@@ -20,7 +20,7 @@ use crate::engine::{Engine, JobControl, JobRunner, Key, WaitLimit, WeakJobContro
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
 use crate::pool::Closures;
-use crate::run::Body;
+use crate::run::TaskBody;
 
 /// What becomes of a job when one of its subtasks fails: returns an error, or panics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -299,7 +299,7 @@ trait Plan<K, T, E>: Send {
 }
 
 /// A job, as the engine and as its handle see it.
-type Started<K> = (Arc<dyn JobRunner<K, Body>>, Arc<dyn Steer>);
+type Started<K> = (Arc<dyn JobRunner<K, TaskBody>>, Arc<dyn Steer>);
 
 impl<K, I, F, T, E> Plan<K, T, E> for Source<K, I, F>
 where

@@ -47,12 +47,12 @@ impl<K> Snapshot<K> {
         self.write_bounds(&mut page)?;
         page.histogram(
             "keylane_task_wait_seconds",
-            "Time from the submission of a task to the start of its body.",
+            "RateClock from the submission of a task to the start of its body.",
             &self.wait_time,
         )?;
         page.histogram(
             "keylane_task_run_seconds",
-            "Time from the start of a task's body to its end.",
+            "RateClock from the start of a task's body to its end.",
             &self.run_time,
         )?;
         self.write_workers(&mut page)
@@ -119,7 +119,7 @@ impl<K> Snapshot<K> {
         page.per_worker("keylane_worker_tasks_total", help, "counter", &self.workers, |worker| {
             worker.finished.to_string()
         })?;
-        let help = "Time that a worker has spent on tasks.";
+        let help = "RateClock that a worker has spent on tasks.";
         page.per_worker(
             "keylane_worker_busy_seconds_total",
             help,
@@ -127,7 +127,7 @@ impl<K> Snapshot<K> {
             &self.workers,
             |it| seconds(it.busy_time),
         )?;
-        let help = "Time that a worker has slept.";
+        let help = "RateClock that a worker has slept.";
         page.per_worker(
             "keylane_worker_asleep_seconds_total",
             help,

@@ -46,7 +46,7 @@ pub(crate) struct Began {
 /// Which of the two has left a turn, and what it says of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left<F> {
-    Body(F),
+    TaskBody(F),
     Turn(F),
 }
 
@@ -69,15 +69,15 @@ impl<H, F: Copy + Ord> Turns<H, F> {
 
     /// The body has returned. If the turn was dropped before, the caller has what it holds, and what has
     /// become of the task.
-    pub(crate) fn leave_body(&mut self, turn: usize, fate: F) -> Option<(H, F)> {
+    pub(crate) fn leave_body(&mut self, turn: usize, turn_result: F) -> Option<(H, F)> {
         match self.kept[turn].left {
             None => {
-                self.kept[turn].left = Some(Left::Body(fate));
+                self.kept[turn].left = Some(Left::TaskBody(turn_result));
                 self.alone += 1;
                 None
             }
-            Some(Left::Turn(first)) => Some((self.remove(turn).held, first.max(fate))),
-            Some(Left::Body(_)) => unreachable!("a body returns once"),
+            Some(Left::Turn(first)) => Some((self.remove(turn).held, first.max(turn_result))),
+            Some(Left::TaskBody(_)) => unreachable!("a body returns once"),
         }
     }
 
@@ -85,22 +85,22 @@ impl<H, F: Copy + Ord> Turns<H, F> {
     pub(crate) fn leave_turn(
         &mut self,
         turn: usize,
-        fate: F,
+        turn_result: F,
         (now, measure): (u64, bool),
     ) -> Option<(Kept<H, F>, F)> {
         match self.kept[turn].left {
             None => {
-                self.kept[turn].left = Some(Left::Turn(fate));
+                self.kept[turn].left = Some(Left::Turn(turn_result));
                 None
             }
-            Some(Left::Body(first)) => {
+            Some(Left::TaskBody(first)) => {
                 let kept = self.remove(turn);
                 self.alone -= 1;
                 if measure {
                     let run = self.run.get_or_insert_with(|| Box::new(Recorder::new()));
                     run.record(now.saturating_sub(kept.began.earliest), 1);
                 }
-                Some((kept, first.max(fate)))
+                Some((kept, first.max(turn_result)))
             }
             Some(Left::Turn(_)) => unreachable!("a turn is dropped once"),
         }
@@ -109,7 +109,7 @@ impl<H, F: Copy + Ord> Turns<H, F> {
     /// What a turn holds whose body has returned.
     pub(crate) fn held_alone(&self, turn: usize) -> Option<&H> {
         let kept = self.kept.get(turn)?;
-        matches!(kept.left, Some(Left::Body(_))).then_some(&kept.held)
+        matches!(kept.left, Some(Left::TaskBody(_))).then_some(&kept.held)
     }
 
     /// Takes such a turn from the one that has it, who no longer will drop it.
@@ -129,7 +129,7 @@ impl<H, F: Copy + Ord> Turns<H, F> {
 
     /// Those that no worker has any more, with what they are known by.
     pub(crate) fn alone(&self) -> impl Iterator<Item = (usize, &Kept<H, F>)> {
-        self.kept.iter().filter(|(_, kept)| matches!(kept.left, Some(Left::Body(_))))
+        self.kept.iter().filter(|(_, kept)| matches!(kept.left, Some(Left::TaskBody(_))))
     }
 
     /// All of them: a worker may still have some.
@@ -166,8 +166,8 @@ mod tests {
         // Its worker still has it.
         assert!(turns.alone().map(|(turn, _)| turn).eq([first]));
         assert_eq!(turns.leave_body(second, 0), Some(('b', 0)));
-        let (kept, fate) = turns.leave_turn(first, 0, (50, true)).unwrap();
-        assert_eq!((kept.held, fate), ('a', 0));
+        let (kept, turn_result) = turns.leave_turn(first, 0, (50, true)).unwrap();
+        assert_eq!((kept.held, turn_result), ('a', 0));
         assert_eq!((turns.count_alone(), turns.iter().count()), (0, 0));
     }
 

@@ -9,22 +9,22 @@ use crate::engine::{AdmissionTicket, IntoWork, Key, WaitLimit};
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, SubmitError};
 use crate::order::{Claims, IntoClaims};
-use crate::run::{Body, Run, Stage};
+use crate::run::{ExecContext, RunBody, TaskBody};
 
 /// A closure that nobody waits for.
 struct Detached<F>(F);
 
-impl<F: FnOnce() + Send + 'static> Run for Detached<F> {
+impl<F: FnOnce() + Send + 'static> RunBody for Detached<F> {
     #[inline]
-    fn run(self, _: &mut dyn Stage) {
+    fn run(self, _: &mut dyn ExecContext) {
         (self.0)();
     }
 }
 
-impl<F: FnOnce() + Send + 'static> IntoWork<Body> for Detached<F> {
+impl<F: FnOnce() + Send + 'static> IntoWork<TaskBody> for Detached<F> {
     #[inline(always)]
-    fn into_work(self) -> Body {
-        Body::new(self)
+    fn into_work(self) -> TaskBody {
+        TaskBody::new(self)
     }
 }
 

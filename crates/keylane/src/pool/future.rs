@@ -8,7 +8,7 @@ use crate::complete::{FutureTask, Handle};
 use crate::engine::{AdmissionTicket, Key, ReadyWork, WaitLimit};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
-use crate::run::Body;
+use crate::run::TaskBody;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a future, which holds its turn until it ends. Waits for room, as
@@ -115,7 +115,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         };
         let task = Arc::new(FutureTask::new(future, runtime));
         let handle = Handle::new(task.clone());
-        match self.engine.enqueue(claims, ReadyWork(Body::shared(task.clone())), ticket) {
+        match self.engine.enqueue(claims, ReadyWork(TaskBody::shared(task.clone())), ticket) {
             Ok(()) => Ok(handle),
             Err((why, claims, ReadyWork(body))) => {
                 let future = task.take_future().expect("nobody else has seen the task");

@@ -12,21 +12,21 @@ use crate::engine::{
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::run::{Body, EndTurn, Fate, Turn};
+use crate::run::{EndTurn, TaskBody, Turn, TurnResult};
 use crate::unwind::call_catch_unwind;
 
-/// The body of a task with a handle, before it is a [`Body`].
+/// The body of a task with a handle, before it is a [`TaskBody`].
 type LatestTask<T, F> =
-    (Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>, ReadyWork<Body>);
+    (Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>, ReadyWork<TaskBody>);
 
 /// Keeps a task from beginning until the captures of what it has replaced are gone.
 struct Replacing<K: Key, S> {
     engine: Arc<Engine<K, Closures, S>>,
-    by: SharedRollup<K, Body>,
+    by: SharedRollup<K, TaskBody>,
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for Replacing<K, S> {
-    fn end(self: Box<Self>, _: Fate) {
+    fn end(self: Box<Self>, _: TurnResult) {
         self.engine.intact_quietly(|| self.engine.end_replacing(&self.by));
     }
 }
@@ -167,7 +167,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     fn into_handle<T, F>(
         &self,
         cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
-        result: LatestResult<K, Body, ReadyWork<Body>>,
+        result: LatestResult<K, TaskBody, ReadyWork<TaskBody>>,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
         T: Send + 'static,
@@ -180,7 +180,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 
     /// Lets the handle of work know that it was replaced, and drops its captures.
-    fn let_go(&self, Superseded { work, by }: Superseded<K, Body>) {
+    fn let_go(&self, Superseded { work, by }: Superseded<K, TaskBody>) {
         let turn = Turn::new(Replacing { engine: self.engine.clone(), by });
         call_catch_unwind(|| work.supersede(turn));
     }
@@ -192,13 +192,13 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
-    (cell.clone(), ReadyWork(Body::shared(cell)))
+    (cell.clone(), ReadyWork(TaskBody::shared(cell)))
 }
 
 /// The handle of a task that is in, or what was to be submitted.
 pub(super) fn into_handle<K: Key, T, F>(
     cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
-    result: Result<(), RejectedTask<K, ReadyWork<Body>>>,
+    result: Result<(), RejectedTask<K, ReadyWork<TaskBody>>>,
 ) -> Result<Handle<T>, SubmitError<(K, F)>>
 where
     T: Send + 'static,

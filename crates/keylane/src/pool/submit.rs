@@ -11,7 +11,7 @@ use crate::engine::{AdmissionTicket, Key, ReadyWork, RejectedTask, WaitLimit};
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, SubmitError};
 use crate::order::{Claims, IntoClaims};
-use crate::run::Body;
+use crate::run::TaskBody;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a task. Waits for room, first come, first served; never inside a task of this pool.
@@ -130,7 +130,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let bodies = batch.into_iter().map(|(keys, work)| {
             let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
             cells.push(cell.clone());
-            (keys.into_claims(), ReadyWork(Body::shared(cell)))
+            (keys.into_claims(), ReadyWork(TaskBody::shared(cell)))
         });
         let Err((accepted, rejected, why)) = self.engine.enqueue_many(bodies) else {
             return Ok(cells.into_iter().map(Handle::new).collect());
@@ -213,7 +213,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: TaskFn<T, E> + Send + 'static,
     {
         let handle = Handle::new(cell.clone());
-        match self.engine.enqueue(claims, ReadyWork(Body::shared(cell.clone())), ticket) {
+        match self.engine.enqueue(claims, ReadyWork(TaskBody::shared(cell.clone())), ticket) {
             Ok(()) => Ok(handle),
             Err((why, claims, ReadyWork(body))) => {
                 let work = cell.take_body().expect("nobody else has seen the cell");

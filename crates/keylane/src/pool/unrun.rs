@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::order::Claims;
-use crate::run::{Body, bystander};
+use crate::run::{TaskBody, noop_context};
 
 /// A task that was accepted and never began: its pool was stopped, or it was
 /// [taken](crate::Pool::take_key) from its key.
@@ -11,7 +11,7 @@ use crate::run::{Body, bystander};
 /// Dropped, it ends as [`Cancelled`](crate::Outcome::Cancelled).
 pub struct UnrunTask<K> {
     pub(super) claims: Claims<K>,
-    pub(super) body: Body,
+    pub(super) body: TaskBody,
 }
 
 impl<K> UnrunTask<K> {
@@ -26,7 +26,7 @@ impl<K> UnrunTask<K> {
     ///
     /// If the body panics and the task has no handle.
     pub fn run(self) {
-        self.body.run(&mut bystander());
+        self.body.run(&mut noop_context());
     }
 }
 

@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
-use super::stage::Keeping;
-use super::{Stage, Turn};
+use super::context::KeepValueContext;
+use super::{ExecContext, Turn};
 use crate::order::SlotRef;
 use crate::unwind::drop_catch_unwind;
 
@@ -22,8 +22,8 @@ const WORDS: usize = 4;
 type Words = [MaybeUninit<usize>; WORDS];
 
 /// What a worker can run once.
-pub(crate) trait Run: Send + 'static {
-    fn run(self, stage: &mut dyn Stage);
+pub(crate) trait RunBody: Send + 'static {
+    fn run(self, ctx: &mut dyn ExecContext);
 
     /// What the task is called, if a handle waits for it.
     fn name(&self) -> Option<usize> {
@@ -47,8 +47,8 @@ pub(crate) trait Run: Send + 'static {
 }
 
 /// A task that a handle waits for, and that its handle can find by name.
-pub(crate) trait RunShared: Send + Sync {
-    fn run(self: Arc<Self>, stage: &mut dyn Stage);
+pub(crate) trait RunSharedBody: Send + Sync {
+    fn run(self: Arc<Self>, ctx: &mut dyn ExecContext);
 
     /// It will never run.
     fn abandon(&self);
@@ -57,8 +57,8 @@ pub(crate) trait RunShared: Send + Sync {
     fn supersede(&self, turn: Turn);
 }
 
-/// A [`Run`] of a type that is no longer known.
-pub(crate) struct Body {
+/// A [`RunBody`] of a type that is no longer known.
+pub(crate) struct TaskBody {
     words: Words,
     vtable: &'static Vtable,
     /// The words may hold what is `Send` and not `Sync`.
@@ -67,7 +67,7 @@ pub(crate) struct Body {
 
 struct Vtable {
     /// Moves the value out of the words and runs it.
-    run: unsafe fn(*mut Words, &mut dyn Stage),
+    run: unsafe fn(*mut Words, &mut dyn ExecContext),
     /// Drops the value in the words.
     drop: unsafe fn(*mut Words),
     /// Moves the value out of the words and lets it know that it was superseded.
@@ -81,7 +81,7 @@ struct Vtable {
 /// Gives each type its vtable.
 struct Stored<R>(R);
 
-impl<R: Run> Stored<R> {
+impl<R: RunBody> Stored<R> {
     const FITS: bool =
         size_of::<R>() <= size_of::<Words>() && align_of::<R>() <= align_of::<Words>();
     const VTABLE: Vtable = Vtable {
@@ -94,10 +94,10 @@ impl<R: Run> Stored<R> {
 
     /// # Safety
     /// `words` holds an `R` that nobody will use again.
-    unsafe fn run(words: *mut Words, stage: &mut dyn Stage) {
-        // SAFETY: by this function's condition; `Body::new` checked size and alignment.
+    unsafe fn run(words: *mut Words, ctx: &mut dyn ExecContext) {
+        // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
         let value = unsafe { words.cast::<R>().read() };
-        value.run(stage);
+        value.run(ctx);
     }
 
     /// # Safety
@@ -110,7 +110,7 @@ impl<R: Run> Stored<R> {
     /// # Safety
     /// `words` holds an `R` that nobody will use again.
     unsafe fn supersede(words: *mut Words, turn: Turn) {
-        // SAFETY: by this function's condition; `Body::new` checked size and alignment.
+        // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
         unsafe { words.cast::<R>().read() }.supersede(turn);
     }
 
@@ -132,9 +132,9 @@ impl<R: Run> Stored<R> {
 /// A value that is too large for the words.
 struct Boxed<R>(Box<R>);
 
-impl<R: Run> Run for Boxed<R> {
-    fn run(self, stage: &mut dyn Stage) {
-        self.0.run(stage);
+impl<R: RunBody> RunBody for Boxed<R> {
+    fn run(self, ctx: &mut dyn ExecContext) {
+        self.0.run(ctx);
     }
 
     fn name(&self) -> Option<usize> {
@@ -152,14 +152,14 @@ impl<R: Run> Run for Boxed<R> {
 
 /// A body, and what is dropped when its turn has ended: as soon as it has returned, unless it keeps
 /// the turn.
-struct With<T> {
-    body: Body,
+struct BodyWith<T> {
+    body: TaskBody,
     value: T,
 }
 
-impl<T: Send + Sync + 'static> Run for With<T> {
-    fn run(self, stage: &mut dyn Stage) {
-        self.body.run(&mut Keeping::new(stage, self.value));
+impl<T: Send + Sync + 'static> RunBody for BodyWith<T> {
+    fn run(self, ctx: &mut dyn ExecContext) {
+        self.body.run(&mut KeepValueContext::new(ctx, self.value));
     }
 
     fn name(&self) -> Option<usize> {
@@ -171,22 +171,22 @@ impl<T: Send + Sync + 'static> Run for With<T> {
     }
 
     fn is_a(&self, kind: TypeId) -> bool {
-        // The body was made of a `Run`, and asks it.
+        // The body was made of a `RunBody`, and asks it.
         self.body.is_of(kind)
     }
 }
 
 /// The task of a handle.
-struct Shared {
+struct SharedBody {
     name: usize,
     /// There until it runs.
-    task: Option<Arc<dyn RunShared>>,
+    task: Option<Arc<dyn RunSharedBody>>,
 }
 
-impl Run for Shared {
-    fn run(mut self, stage: &mut dyn Stage) {
+impl RunBody for SharedBody {
+    fn run(mut self, ctx: &mut dyn ExecContext) {
         if let Some(task) = self.task.take() {
-            task.run(stage);
+            task.run(ctx);
         }
     }
 
@@ -201,7 +201,7 @@ impl Run for Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedBody {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abandon();
@@ -209,15 +209,15 @@ impl Drop for Shared {
     }
 }
 
-impl Body {
+impl TaskBody {
     #[inline(always)]
-    pub(crate) fn new<R: Run>(value: R) -> Self {
+    pub(crate) fn new<R: RunBody>(value: R) -> Self {
         if Stored::<R>::FITS { Self::store(value) } else { Self::store(Boxed(Box::new(value))) }
     }
 
     /// The body of a task that a handle waits for.
-    pub(crate) fn shared<T: RunShared + 'static>(task: Arc<T>) -> Self {
-        Self::new(Shared { name: name_of(&task), task: Some(task) })
+    pub(crate) fn shared<T: RunSharedBody + 'static>(task: Arc<T>) -> Self {
+        Self::new(SharedBody { name: name_of(&task), task: Some(task) })
     }
 
     /// The name of the task, if a handle waits for it.
@@ -229,22 +229,22 @@ impl Body {
 
     /// The same body, with something that is dropped when its turn has ended.
     pub(crate) fn with<T: Send + Sync + 'static>(self, value: T) -> Self {
-        Body::new(With { body: self, value })
+        TaskBody::new(BodyWith { body: self, value })
     }
 
     /// The caller has checked that `R` fits.
     #[inline(always)]
-    fn store<R: Run>(value: R) -> Self {
+    fn store<R: RunBody>(value: R) -> Self {
         debug_assert!(Stored::<R>::FITS);
         let mut words: Words = [MaybeUninit::uninit(); WORDS];
         // SAFETY: `R` fits into the words and is no more strictly aligned: `new` checks it for what
         // it is given, and a `Boxed` is one word.
         unsafe { words.as_mut_ptr().cast::<R>().write(value) };
-        Body { words, vtable: &Stored::<R>::VTABLE, _not_sync: PhantomData }
+        TaskBody { words, vtable: &Stored::<R>::VTABLE, _not_sync: PhantomData }
     }
 
     /// Whether the value in it is of this type.
-    pub(crate) fn is<R: Run>(&self) -> bool {
+    pub(crate) fn is<R: RunBody>(&self) -> bool {
         self.is_of(TypeId::of::<R>())
     }
 
@@ -262,21 +262,21 @@ impl Body {
     }
 
     #[inline]
-    pub(crate) fn run(self, stage: &mut dyn Stage) {
+    pub(crate) fn run(self, ctx: &mut dyn ExecContext) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
-        unsafe { (this.vtable.run)(&mut this.words, stage) }
+        unsafe { (this.vtable.run)(&mut this.words, ctx) }
     }
 }
 
-impl Body {
+impl TaskBody {
     /// Runs a body where it lies.
     #[inline(always)]
-    pub(crate) fn run_in_hand(work: SlotRef<'_, Body>, stage: &mut dyn Stage) {
+    pub(crate) fn run_in_hand(work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
         let mut work = ManuallyDrop::new(work);
-        let body: &mut Body = &mut work;
+        let body: &mut TaskBody = &mut work;
         // SAFETY: `store` put the value there for this vtable, and `work` is not dropped.
-        unsafe { (body.vtable.run)(&mut body.words, stage) }
+        unsafe { (body.vtable.run)(&mut body.words, ctx) }
     }
 }
 
@@ -286,19 +286,19 @@ pub(crate) fn name_of<T: ?Sized>(task: &Arc<T>) -> usize {
     Arc::as_ptr(task).cast::<()>().addr()
 }
 
-impl Drop for Body {
+impl Drop for TaskBody {
     fn drop(&mut self) {
         // SAFETY: `store` put the value there for this vtable; who consumes it forgets the body.
         unsafe { (self.vtable.drop)(&mut self.words) }
     }
 }
 
-// SAFETY: only values that are `Send`, as every `Run` is, are ever in the words.
-unsafe impl Send for Body {}
+// SAFETY: only values that are `Send`, as every `RunBody` is, are ever in the words.
+unsafe impl Send for TaskBody {}
 
-impl fmt::Debug for Body {
+impl fmt::Debug for TaskBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").field("name", &self.name()).finish_non_exhaustive()
+        f.debug_struct("TaskBody").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
@@ -309,8 +309,8 @@ mod tests {
 
     use super::*;
 
-    struct NoStage;
-    impl Stage for NoStage {
+    struct NoContext;
+    impl ExecContext for NoContext {
         fn panicked(&self, _: &(dyn Any + Send)) {}
         fn keep_turn(&mut self) -> Turn {
             unreachable!("no body here asks for it")
@@ -322,8 +322,8 @@ mod tests {
         runs: Arc<AtomicUsize>,
         _ballast: [usize; N],
     }
-    impl<const N: usize> Run for Probe<N> {
-        fn run(self, _: &mut dyn Stage) {
+    impl<const N: usize> RunBody for Probe<N> {
+        fn run(self, _: &mut dyn ExecContext) {
             self.runs.fetch_add(100, Ordering::Relaxed);
         }
     }
@@ -335,8 +335,8 @@ mod tests {
 
     fn check<const N: usize>() {
         let runs = Arc::new(AtomicUsize::new(0));
-        let probe = || Body::new(Probe::<N> { runs: runs.clone(), _ballast: [0; N] });
-        probe().run(&mut NoStage);
+        let probe = || TaskBody::new(Probe::<N> { runs: runs.clone(), _ballast: [0; N] });
+        probe().run(&mut NoContext);
         assert_eq!(runs.swap(0, Ordering::Relaxed), 101, "run once, dropped once");
         drop(probe());
         assert_eq!(runs.swap(0, Ordering::Relaxed), 1, "dropped once");

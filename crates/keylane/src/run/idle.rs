@@ -59,14 +59,14 @@ impl Idle {
 
     /// Step 1, after the ready bitmap was written.
     #[inline]
-    pub(crate) fn offered(&self) {
+    pub(crate) fn notify_work(&self) {
         if self.asleep.load(Ordering::Acquire) != 0 && self.searching.load(Ordering::Acquire) == 0 {
             self.wake_one(|_| false);
         }
     }
 
     /// The same, where some workers are to be woken rather than others.
-    pub(crate) fn offered_to(&self, prefers: impl Fn(usize) -> bool) {
+    pub(crate) fn notify_work_to(&self, prefers: impl Fn(usize) -> bool) {
         if self.asleep.load(Ordering::Acquire) != 0 && self.searching.load(Ordering::Acquire) == 0 {
             self.wake_one(prefers);
         }
@@ -100,10 +100,10 @@ impl Idle {
     }
 
     /// Step 2. `more` says whether the ready bitmap has more to offer.
-    pub(crate) fn found(&self, more: impl FnOnce() -> bool) {
+    pub(crate) fn stop_searching_and_pass_on(&self, more: impl FnOnce() -> bool) {
         self.searching.fetch_sub(1, Ordering::AcqRel);
         if more() {
-            self.offered();
+            self.notify_work();
         }
     }
 
@@ -116,8 +116,8 @@ impl Idle {
     /// is searching again when this returns.
     pub(crate) fn sleep(&self, worker: usize, offered: impl FnOnce() -> bool) {
         let me = Arc::new(Sleeper { worker, thread: current(), woken: AtomicBool::new(false) });
-        self.lie_down(&me);
-        if offered() && self.get_up(&me) {
+        self.register_sleeper(&me);
+        if offered() && self.unregister(&me) {
             return;
         }
         while !me.woken.load(Ordering::Acquire) {
@@ -125,7 +125,7 @@ impl Idle {
         }
     }
 
-    fn lie_down(&self, me: &Arc<Sleeper>) {
+    fn register_sleeper(&self, me: &Arc<Sleeper>) {
         let mut sleepers = self.sleepers.lock();
         sleepers.push(me.clone());
         self.asleep.fetch_add(1, Ordering::AcqRel);
@@ -133,7 +133,7 @@ impl Idle {
     }
 
     /// Takes the caller off the list, unless somebody has woken it already.
-    fn get_up(&self, me: &Arc<Sleeper>) -> bool {
+    fn unregister(&self, me: &Arc<Sleeper>) -> bool {
         let mut sleepers = self.sleepers.lock();
         let Some(place) = sleepers.iter().position(|other| Arc::ptr_eq(other, me)) else {
             return false;

@@ -1,35 +1,38 @@
 //! Runs what the order says is ready: the worker threads, how they sleep, and the bodies of tasks.
 
+mod affinity;
 mod body;
-mod crew;
+mod clock;
+mod context;
 mod current;
-mod homes;
 mod idle;
-mod keeper;
-mod pace;
-mod stage;
-mod time;
+mod sampler;
 mod timer;
+mod turn_keeper;
 mod waits;
 mod worker;
+mod workers;
 
-pub(crate) use body::{Body, Run, RunShared, name_of};
-pub(crate) use crew::Crew;
-pub use crew::MAX_SUBSTITUTES;
-#[cfg(feature = "tokio")]
-pub(crate) use current::Place;
-pub(crate) use current::{
-    Position, Standing, current_inside, engine_of_this_thread, set_fate, take_fate,
+pub use affinity::Placement;
+pub(crate) use affinity::{Affinity, ShardChoice};
+pub(crate) use body::{RunBody, RunSharedBody, TaskBody, name_of};
+pub use clock::ManualClock;
+pub(crate) use clock::RateClock;
+pub use context::Turn;
+pub(crate) use context::{
+    EndTurn, ExecContext, KeepValueContext, KeptValue, TurnResult, noop_context,
 };
-pub use homes::Placement;
-pub(crate) use homes::{Homes, View};
+#[cfg(feature = "tokio")]
+pub(crate) use current::SavedContext;
+pub(crate) use current::{
+    Position, SavedPosition, current_engine_hooks, engine_of_this_thread, set_turn_result,
+    take_turn_result,
+};
 pub(crate) use idle::Idle;
-pub use keeper::TurnKeeper;
-pub(crate) use pace::Pace;
-pub use stage::Turn;
-pub(crate) use stage::{EndTurn, Fate, Keeping, KeptValue, Stage, bystander};
-pub use time::ManualClock;
-pub(crate) use time::Time;
+pub(crate) use sampler::Sampler;
 pub(crate) use timer::Timer;
-pub(crate) use waits::{Awaited, NotedWait, Waiter, waiting_threads};
-pub(crate) use worker::CrewControl;
+pub use turn_keeper::TurnKeeper;
+pub(crate) use waits::{AwaitedTask, NotedWait, WaitingTask, waiting_threads};
+pub(crate) use worker::SpawnWorkers;
+pub use workers::MAX_SUBSTITUTES;
+pub(crate) use workers::Workers;

@@ -30,19 +30,19 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::thread::JoinHandle;
 
-use super::Time;
+use super::RateClock;
 use crate::sync::{Mutex, Thread, current};
 
 /// Alarms, and the thread that sees to them, once there is one.
 #[derive(Debug)]
 pub(crate) struct Timer<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<TimerState<T>>,
     /// Its thread, from its start to its end.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct TimerState<T> {
     /// What is to be done when, in the order of the times, and how many have set it. It is done once for all
     /// of them.
     alarms: BTreeMap<(u64, T), usize>,
@@ -52,7 +52,7 @@ struct State<T> {
     runner: Option<Thread>,
 }
 
-impl<T: Ord> State<T> {
+impl<T: Ord> TimerState<T> {
     /// One who has set this does not need it any more.
     fn take_back(&mut self, alarm: (u64, T)) {
         if let Entry::Occupied(mut set) = self.alarms.entry(alarm) {
@@ -71,7 +71,7 @@ impl<T: Ord> State<T> {
 
 impl<T: Ord + Copy> Timer<T> {
     pub(crate) fn new() -> Self {
-        let state = State { alarms: BTreeMap::new(), over: false, runner: None };
+        let state = TimerState { alarms: BTreeMap::new(), over: false, runner: None };
         Timer { state: Mutex::new(state), thread: Mutex::new(None) }
     }
 
@@ -103,7 +103,7 @@ impl<T: Ord + Copy> Timer<T> {
     }
 
     /// Step 2, until it is over.
-    pub(crate) fn run(&self, time: &Time, mut fire: impl FnMut(T)) {
+    pub(crate) fn run(&self, time: &RateClock, mut fire: impl FnMut(T)) {
         let me = current();
         let listener = time.listen(&me);
         self.state.lock().runner = Some(me);
@@ -166,7 +166,7 @@ mod tests {
         let clock = ManualClock::new();
         clock.advance(Duration::from_nanos(at));
         let mut done = Vec::new();
-        timer.run(&Time::new(Some(clock)), |what| match what {
+        timer.run(&RateClock::new(Some(clock)), |what| match what {
             LAST => timer.end(),
             what => done.push(what),
         });

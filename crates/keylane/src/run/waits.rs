@@ -24,7 +24,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::current::{Inside, Position};
+use super::current::{EngineHooks, Position};
 use crate::sync::{Global, ThreadId, this_thread};
 
 /// The waits of all pools of the process: a cycle may lead through several.
@@ -41,7 +41,7 @@ struct Noted {
 #[derive(Clone)]
 struct Wait {
     number: u64,
-    waiter: Waiter,
+    waiter: WaitingTask,
     /// The name of the awaited task.
     awaited: usize,
     /// The thread that waits.
@@ -50,9 +50,9 @@ struct Wait {
 
 /// A running task that waits, or asks whether it may.
 #[derive(Clone)]
-pub(crate) struct Waiter {
+pub(crate) struct WaitingTask {
     /// Its pool.
-    pub(crate) inside: Arc<dyn Inside>,
+    pub(crate) hooks: Arc<dyn EngineHooks>,
     /// Its place in the order of the pool.
     pub(crate) position: Position,
     /// Its name, if it has a handle.
@@ -61,7 +61,7 @@ pub(crate) struct Waiter {
 
 /// A task that is to be waited for.
 #[derive(Clone, Copy)]
-pub(crate) struct Awaited {
+pub(crate) struct AwaitedTask {
     pub(crate) name: usize,
     /// It runs, or has ended: it is behind nothing any more.
     pub(crate) has_begun: bool,
@@ -76,9 +76,9 @@ impl Drop for NotedWait {
     }
 }
 
-impl Waiter {
+impl WaitingTask {
     /// Notes that the task waits for the one with this name; or nothing, if it would wait for ever.
-    pub(crate) fn wait_for(self, awaited: Awaited) -> Option<NotedWait> {
+    pub(crate) fn wait_for(self, awaited: AwaitedTask) -> Option<NotedWait> {
         let mut noted = NOTED.lock();
         noted.last += 1;
         let number = noted.last;
@@ -91,12 +91,12 @@ impl Waiter {
     }
 
     /// Whether the task with this name waits, in the end, for this one to end.
-    pub(crate) fn is_awaited_by(&self, awaited: Awaited) -> bool {
+    pub(crate) fn is_awaited_by(&self, awaited: AwaitedTask) -> bool {
         self.would_wait_for_ever(awaited, u64::MAX)
     }
 
     /// Step 2.
-    fn would_wait_for_ever(&self, awaited: Awaited, number: u64) -> bool {
+    fn would_wait_for_ever(&self, awaited: AwaitedTask, number: u64) -> bool {
         loop {
             let mut others = NOTED.lock().waits.clone();
             others.retain(|wait| wait.number < number);
@@ -116,7 +116,12 @@ impl Waiter {
 
     /// Whether the task with this name can't end before this one does. Notes the numbers of those of the other
     /// waits that were followed.
-    fn holds_up(&self, awaited: Awaited, mut others: Vec<Wait>, through: &mut Vec<u64>) -> bool {
+    fn holds_up(
+        &self,
+        awaited: AwaitedTask,
+        mut others: Vec<Wait>,
+        through: &mut Vec<u64>,
+    ) -> bool {
         // Tasks that can't end before this one does, and those of them behind which no look was taken yet.
         let (mut names, mut fronts) = (Vec::from_iter(self.name), vec![self.clone()]);
         loop {
@@ -129,7 +134,7 @@ impl Waiter {
             }
             let behind = RefCell::new(Vec::new());
             if let Some(front) = fronts.pop() {
-                let is_behind = front.inside.is_behind(&front.position, &|name| {
+                let is_behind = front.hooks.is_behind(&front.position, &|name| {
                     if others.iter().any(|wait| wait.awaited == name) {
                         behind.borrow_mut().push(name);
                     }

@@ -1,6 +1,6 @@
 //! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
 
-mod sitting;
+mod jobs;
 mod trace;
 
 use std::any::Any;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use self::trace::Seat;
-use super::current::{self, Inside, Position};
-use super::{EndTurn, Fate, Pace, Stage, Turn, View};
+use self::trace::TraceBuffer;
+use super::current::{self, EngineHooks, Position};
+use super::{EndTurn, ExecContext, Sampler, ShardChoice, Turn, TurnResult};
 use crate::allocate::{Claimant, End, Take};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
@@ -32,7 +32,7 @@ const YIELDS: u32 = 4;
 
 /// Pauses before a worker with tiny tasks looks into an inbox that has just brought few: less than
 /// a microsecond, in which a busy producer puts down a dozen tasks undisturbed.
-const PATIENCE: u32 = 128;
+const DRY_SPINS: u32 = 128;
 
 pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
@@ -44,7 +44,7 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     last: usize,
     /// The shard was chosen by its load; the next is the next one round.
     by_load: bool,
-    pace: Pace,
+    sampler: Sampler,
     turn: LaneTurn,
     /// How long a lane may keep the worker; `quantum_time` of the settings.
     quantum_nanos: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     /// The job that it was last given to.
     current_job: CurrentJob<K, X::Work>,
     /// How many subtasks of that it takes at once.
-    stride: sitting::Stride,
+    batch_size: jobs::BatchSize,
     /// It has looked for long enough: it takes what there is, whoever is at home there.
     eager: bool,
     /// Counted as searching.
@@ -62,9 +62,9 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     /// Counted as being on a lane beyond its quantum.
     on_overtime: bool,
     /// Its part of the recording, while there is one.
-    seat: Option<Box<Seat<K>>>,
+    trace_buffer: Option<Box<TraceBuffer<K>>>,
     /// The rules have sent it there and wait for its word. Set for each sitting at a job.
-    sits: Option<(Claimant, Take)>,
+    assignment: Option<(Claimant, Take)>,
 }
 
 /// How long the worker has been on one lane without giving it back.
@@ -75,16 +75,16 @@ struct LaneTurn {
 }
 
 /// Starts, stops and counts the workers of an engine.
-pub(crate) trait CrewControl {
+pub(crate) trait SpawnWorkers {
     /// Starts workers until there are as many as there should be.
-    fn fill_crew(&self) -> std::io::Result<()>;
+    fn spawn_workers(&self) -> std::io::Result<()>;
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> CrewControl
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> SpawnWorkers
     for Arc<Engine<K, X, S>>
 {
-    fn fill_crew(&self) -> std::io::Result<()> {
-        self.crew.fill(|id, tally| Worker::start(self.clone(), id, tally))
+    fn spawn_workers(&self) -> std::io::Result<()> {
+        self.workers.spawn_missing(|id, tally| Worker::start(self.clone(), id, tally))
     }
 }
 
@@ -111,7 +111,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 true => Statistics::Every,
                 false => engine.settings.statistics,
             };
-            let pace = Pace::new(now, statistics, id as u32);
+            let sampler = Sampler::new(now, statistics, id as u32);
             let task_slot = TaskSlot::default();
             Worker {
                 engine,
@@ -120,18 +120,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 round,
                 last: round,
                 by_load: false,
-                pace,
+                sampler,
                 turn,
                 quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
                 task_slot,
                 current_job: CurrentJob::default(),
-                stride: sitting::Stride::new(),
+                batch_size: jobs::BatchSize::new(),
                 eager: false,
                 searching: true,
                 alert: true,
                 on_overtime: false,
-                seat: None,
-                sits: None,
+                trace_buffer: None,
+                assignment: None,
             }
             .run();
         });
@@ -141,7 +141,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn run(mut self) {
         current::join_engine(
             Arc::as_ptr(&self.engine).addr(),
-            Arc::new(Insider(self.engine.clone())),
+            Arc::new(EngineRef(self.engine.clone())),
         );
         // What bodies throw is caught where they run. This is for what nothing else has caught, such as a
         // key that panics when it is compared.
@@ -165,7 +165,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         // Its handle learns that it was cancelled.
         drop_catch_unwind(std::mem::take(&mut self.task_slot));
         self.engine.poison();
-        if let Some((who, take)) = self.sits.take() {
+        if let Some((who, take)) = self.assignment.take() {
             let back = WorkerReport { who, take, report: BatchReport::ended(End::Failed) };
             call_catch_unwind(|| {
                 _ = self.engine.next_assignment(Some(back), false, &mut self.current_job)
@@ -175,28 +175,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     fn work(&mut self) {
-        while !self.is_dismissed() {
+        while !self.is_retired() {
             if self.engine.rates.is_shut() {
-                self.rest();
+                self.idle();
                 continue;
             }
             if self.engine.sharing.has_jobs() {
-                if !self.share() {
-                    self.rest();
+                if !self.run_jobs() {
+                    self.idle();
                 }
                 continue;
             }
-            match self.choose() {
-                Some(shard) => self.serve(shard),
-                None => self.rest(),
+            match self.pick_shard() {
+                Some(shard) => self.run_shard(shard),
+                None => self.idle(),
             }
         }
-        self.tell_idle(false);
+        self.set_idle(false);
         if self.searching {
             self.engine.idle.stop_searching();
             // Whoever relied on this worker to find something needs another.
             if self.engine.ready_shards.any_synced() || self.engine.sharing.offers_synced() {
-                self.engine.idle.offered();
+                self.engine.idle.notify_work();
             }
         }
     }
@@ -204,12 +204,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// The shard to serve next: the next one round, so that each is reached; or, where tasks are not
     /// tiny, now and then the one that has most. Were each served alike, those with most would be left
     /// in the end, with their longest lanes still to run, one task after the other.
-    fn choose(&mut self) -> Option<usize> {
-        if self.engine.homes.is_some() {
-            return self.choose_at_home();
+    fn pick_shard(&mut self) -> Option<usize> {
+        if self.engine.affinity.is_some() {
+            return self.choose_by_affinity();
         }
         self.by_load = !self.by_load;
-        let heavy = match self.by_load && !self.pace.is_fast() {
+        let heavy = match self.by_load && !self.sampler.is_fast() {
             true => self.engine.ready_shards.heaviest_except(self.last),
             false => None,
         };
@@ -227,7 +227,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// The same where keys are to return to their worker.
     #[cold]
-    fn choose_at_home(&mut self) -> Option<usize> {
+    fn choose_by_affinity(&mut self) -> Option<usize> {
         let eager = std::mem::take(&mut self.eager);
         let choices = self.choices(eager)?;
         let shards = self.engine.shards();
@@ -240,33 +240,33 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// The shards from which it would choose, if there are any, where keys are to return to their worker.
     fn choices(&self, eager: bool) -> Option<u64> {
-        let Engine { homes, ready_shards, clock, .. } = &*self.engine;
-        let view = View { offers: ready_shards.ready_bits(), eager, now: clock.now() };
-        let choices = homes.as_ref()?.choices(self.id, view);
+        let Engine { affinity, ready_shards, clock, .. } = &*self.engine;
+        let choice = ShardChoice { offers: ready_shards.ready_bits(), eager, now: clock.now() };
+        let choices = affinity.as_ref()?.choices(self.id, choice);
         (choices != 0).then_some(choices)
     }
 
     /// Whether there is anything that it would choose.
     fn has_choice(&self) -> bool {
         let engine = &self.engine;
-        let Some(_) = &engine.homes else { return engine.offers_anything() };
+        let Some(_) = &engine.affinity else { return engine.offers_anything() };
         !engine.rates.is_shut() && (self.choices(false).is_some() || engine.sharing.offers())
     }
 
     /// Whoever leaves tasks to those who are at home knows whether that is idle.
-    fn tell_idle(&self, idle: bool) {
-        if let Some(homes) = &self.engine.homes {
-            homes.set_idle(self.id, idle);
+    fn set_idle(&self, idle: bool) {
+        if let Some(affinity) = &self.engine.affinity {
+            affinity.set_idle(self.id, idle);
         }
     }
 
-    fn is_dismissed(&self) -> bool {
+    fn is_retired(&self) -> bool {
         self.engine.stopping()
-            || self.engine.crew.has_surplus() && self.engine.crew.dismiss(self.id)
+            || self.engine.workers.has_surplus() && self.engine.workers.retire(self.id)
     }
 
     /// Runs tasks of a shard until it has none, or others have waited long enough.
-    fn serve(&mut self, shard: usize) {
+    fn run_shard(&mut self, shard: usize) {
         let mut ended = None;
         let mut stay = true;
         loop {
@@ -284,20 +284,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 break;
             };
             if !in_place {
-                self.stand(shard, &held);
+                self.publish_position(shard, &held);
             }
             if self.alert || self.task_slot.meta.is_measured() {
-                self.attend(shard, &held);
+                self.before_task(shard, &held);
             }
             self.begin_turn(goes_on);
-            ended = self.perform(shard, held);
+            ended = self.run_task(shard, held);
             // Once its time here is over, the worker goes on with its lane at the most.
-            stay = (!self.pace.tick() || self.look(shard, &ended)) && stay;
+            stay = (!self.sampler.should_check() || self.after_slice(shard, &ended)) && stay;
             // What could not run waits, directly or not, for rollups that wait for their parts in
             // other shards. Were this shard served on, more and more tasks would line up in it.
             stay = stay && !(passed && self.engine.ready_shards.any_except(shard));
-            if runs_dry && self.pace.is_fast() {
-                (0..PATIENCE).for_each(|_| spin_hint());
+            if runs_dry && self.sampler.is_fast() {
+                (0..DRY_SPINS).for_each(|_| spin_hint());
             }
         }
         self.end_overtime();
@@ -305,15 +305,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Before the body of a task that was searched for, or is measured.
     #[cold]
-    fn attend(&mut self, shard: usize, held: &Held<K, X::Work>) {
+    fn before_task(&mut self, shard: usize, held: &Held<K, X::Work>) {
         if self.searching {
             self.searching = false;
-            self.tell_idle(false);
+            self.set_idle(false);
             let engine = &self.engine;
-            engine.idle.found(|| engine.offers_more(shard) || engine.sharing.offers_synced());
+            engine.idle.stop_searching_and_pass_on(|| {
+                engine.offers_more(shard) || engine.sharing.offers_synced()
+            });
             self.join_trace();
-            self.pace.restart(self.tally.now());
-            self.tally.fell_busy(self.pace.now());
+            self.sampler.restart(self.tally.now());
+            self.tally.fell_busy(self.sampler.now());
         }
         let now = self.tally.now();
         let meta = self.task_slot.meta;
@@ -327,43 +329,44 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         }
         self.engine.check_begin(shard, held, meta.seq);
         self.alert = false;
-        if let Some(seat) = &mut self.seat
-            && self.pace.is_timing()
+        if let Some(trace_buffer) = &mut self.trace_buffer
+            && self.sampler.is_timing()
         {
             let info = self.engine.trace(shard, held, Some(meta.seq), wait);
             let now = self.tally.now();
-            seat.begins(info, now);
-            self.pace.begins(now);
+            trace_buffer.begins(info, now);
+            self.sampler.begins(now);
         } else {
-            self.pace.begins(now);
+            self.sampler.begins(now);
         }
     }
 
     /// Takes part in a recording from the next slice on, or no longer.
     fn join_trace(&mut self) {
-        if self.seat.is_some() || self.engine.tracer.is_on() {
-            self.seat = Seat::refresh(self.seat.take(), &self.engine, self.id);
-            self.pace.set_every(self.seat.is_some());
+        if self.trace_buffer.is_some() || self.engine.tracer.is_on() {
+            self.trace_buffer =
+                TraceBuffer::refresh(self.trace_buffer.take(), &self.engine, self.id);
+            self.sampler.set_every(self.trace_buffer.is_some());
         }
     }
 
     /// Looks at the clock after a task. Returns whether to stay on the shard.
     #[cold]
-    fn look(&mut self, shard: usize, ended: &Option<Held<K, X::Work>>) -> bool {
+    fn after_slice(&mut self, shard: usize, ended: &Option<Held<K, X::Work>>) -> bool {
         if let Some(ended) = ended {
             self.engine.check_end(shard, ended);
         }
-        let stop = self.pace.stop(|| self.tally.now());
+        let stop = self.sampler.check(|| self.tally.now());
         if let Some((took, stands_for)) = stop.measured {
             self.tally.took(took, stands_for);
         }
-        if let Some(seat) = &mut self.seat {
-            seat.ends(self.tally.now(), stop.measured.is_some(), None);
+        if let Some(trace_buffer) = &mut self.trace_buffer {
+            trace_buffer.ends(self.tally.now(), stop.measured.is_some(), None);
         }
         if stop.slice_ended {
             self.join_trace();
         }
-        self.alert = self.pace.is_timing();
+        self.alert = self.sampler.is_timing();
         !stop.slice_ended || self.end_slice(shard)
     }
 
@@ -373,7 +376,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.turn.tasks += 1;
         } else {
             self.end_overtime();
-            self.turn = LaneTurn { tasks: 1, started: self.pace.now() };
+            self.turn = LaneTurn { tasks: 1, started: self.sampler.now() };
         }
     }
 
@@ -381,7 +384,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// more than half of the workers. The others are for everybody else.
     #[cold]
     fn overtime(&mut self) -> bool {
-        self.on_overtime = self.on_overtime || self.engine.crew.try_overtime();
+        self.on_overtime = self.on_overtime || self.engine.workers.try_overtime();
         self.on_overtime
     }
 
@@ -389,19 +392,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn end_overtime(&mut self) {
         if self.on_overtime {
             self.on_overtime = false;
-            self.engine.crew.end_overtime();
+            self.engine.workers.end_overtime();
         }
     }
 
     #[inline]
     fn within_quantum(&self) -> bool {
         self.turn.tasks < self.engine.settings.quantum_tasks
-            && self.pace.now() - self.turn.started < self.quantum_nanos
+            && self.sampler.now() - self.turn.started < self.quantum_nanos
     }
 
     /// At the end of a slice: whether to stay on the shard.
     fn end_slice(&mut self, shard: usize) -> bool {
-        self.tally.looked(self.pace.now());
+        self.tally.looked(self.sampler.now());
         !self.engine.ready_shards.any_except(shard) && !self.must_leave()
     }
 
@@ -411,24 +414,24 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     fn must_end(&self) -> bool {
-        self.engine.stopping() || self.engine.crew.has_surplus()
+        self.engine.stopping() || self.engine.workers.has_surplus()
     }
 
     /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
     #[inline]
-    fn perform(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
+    fn run_task(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let _span = Told::task(&self.engine.settings.thread_name, self.id, self.task_slot.meta.seq);
         let key = self.task_slot.key.take();
         let work = self.task_slot.open();
         let (engine, tally) = (&self.engine, &*self.tally);
-        let mut scene = Scene { engine, tally, shard, turn: TaskTurn::Here(held) };
+        let mut ctx = TaskCtx { engine, tally, shard, turn: TaskTurn::Here(held) };
         let body =
-            AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut scene));
+            AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut ctx));
         if let Err(payload) = catch_unwind(body) {
-            scene.panicked(&*payload);
+            ctx.panicked(&*payload);
             drop_catch_unwind(payload);
         }
-        let turn = scene.turn;
+        let turn = ctx.turn;
         drop_catch_unwind(key);
         let held = match turn {
             TaskTurn::Here(held) => held,
@@ -442,9 +445,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 // Not the last to have it, so no key is dropped.
                 current::leave_rollup();
                 self.tally.leave_rollup();
-                if let Some(seat) = &mut self.seat {
+                if let Some(trace_buffer) = &mut self.trace_buffer {
                     // Before anybody else can have its keys.
-                    seat.ends(self.tally.now(), true, None);
+                    trace_buffer.ends(self.tally.now(), true, None);
                 }
                 self.engine.end_rollup(&rollup);
                 drop_catch_unwind(rollup);
@@ -460,26 +463,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     #[inline(never)]
     fn leave_body(&mut self, shard: usize, turn: usize) -> Option<Held<K, X::Work>> {
         // What the body says of the task, and what who has the turn says, is put together by who ends it.
-        let judged = self.engine.leave_body(shard, turn, current::take_fate());
-        let Some((held, fate)) = judged else {
-            self.pace.leave_out();
+        let judged = self.engine.leave_body(shard, turn, current::take_turn_result());
+        let Some((held, turn_result)) = judged else {
+            self.sampler.skip_sample();
             self.tally.ran_one();
             // The next to keep its turn knows when it began.
             self.tally.looked(self.tally.now());
             return None;
         };
-        current::set_fate(fate);
+        current::set_turn_result(turn_result);
         Some(held)
     }
 
     /// Looks for work a little longer, then sleeps.
     #[cold]
-    fn rest(&mut self) {
+    fn idle(&mut self) {
         if !self.searching {
             self.searching = true;
             self.alert = true;
             self.engine.idle.start_searching();
-            self.tell_idle(true);
+            self.set_idle(true);
             self.tally.fell_idle(self.tally.now());
         }
         for spin in 0..SPINS + YIELDS {
@@ -497,14 +500,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let before = self.tally.now();
         let engine = &self.engine;
         engine.idle.sleep(self.id, || {
-            engine.offers_synced() || engine.stopping() || engine.crew.has_surplus()
+            engine.offers_synced() || engine.stopping() || engine.workers.has_surplus()
         });
         self.tally.has_slept(self.tally.now().saturating_sub(before));
     }
 
     /// Says where the task in the hand stands, to itself and to who looks from outside.
     #[inline]
-    fn stand(&self, shard: usize, held: &Held<K, X::Work>) {
+    fn publish_position(&self, shard: usize, held: &Held<K, X::Work>) {
         match held {
             Held::Free => {
                 current::stand_free();
@@ -542,7 +545,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 /// The stage of one task.
-struct Scene<'a, K: Key, X: Execute<K>, S> {
+struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     tally: &'a WorkerTally,
     shard: usize,
@@ -557,14 +560,16 @@ enum TaskTurn<H> {
     Kept(usize),
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Scene<'_, K, X, S> {
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
+    for TaskCtx<'_, K, X, S>
+{
     fn panicked(&self, payload: &(dyn Any + Send)) {
-        current::set_fate(Fate::Failed);
+        current::set_turn_result(TurnResult::Failed);
         self.engine.panicked(payload);
     }
 
     fn failed(&self) {
-        current::set_fate(Fate::Failed);
+        current::set_turn_result(TurnResult::Failed);
         self.engine.tally.count_failed();
         self.engine.note(SliceEnd::Failed);
     }
@@ -576,7 +581,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
     }
 
     fn is_void(&self) {
-        current::set_fate(Fate::Void);
+        current::set_turn_result(TurnResult::Void);
     }
 
     fn keep_turn(&mut self) -> Turn {
@@ -587,21 +592,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Stage for Sc
         };
         let turn = self.engine.keep_turn(self.shard, held, self.tally.began());
         self.turn = TaskTurn::Kept(turn);
-        Turn::new(Kept { engine: self.engine.clone(), shard: self.shard, turn })
+        Turn::new(KeptTurn { engine: self.engine.clone(), shard: self.shard, turn })
     }
 }
 
 /// A turn that somebody keeps, for longer than the body goes on or not.
-struct Kept<K: Key, X: Execute<K>, S> {
+struct KeptTurn<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     shard: usize,
     /// What the shard knows it by.
     turn: usize,
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Kept<K, X, S> {
-    fn end(self: Box<Self>, fate: Fate) {
-        self.engine.intact_quietly(|| self.engine.leave_turn(self.shard, self.turn, fate));
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for KeptTurn<K, X, S> {
+    fn end(self: Box<Self>, turn_result: TurnResult) {
+        self.engine.intact_quietly(|| self.engine.leave_turn(self.shard, self.turn, turn_result));
     }
 
     fn back_off(&self, pause: Duration) {
@@ -614,22 +619,24 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for 
 }
 
 /// An engine, as its own workers see it.
-struct Insider<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
+struct EngineRef<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for Insider<K, X, S> {
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
+    for EngineRef<K, X, S>
+{
     fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
         self.0.intact(|| self.0.is_behind(position, is_it))
     }
 
     fn block(&self) -> bool {
-        self.0.crew.block();
+        self.0.workers.block();
         self.0.resync_worker_count();
-        if self.0.fill_crew().is_err() {
+        if self.0.spawn_workers().is_err() {
             // The next wait tries again, for this one as well.
             Told::thread_refused(&self.0.settings.thread_name);
         }
         // Each that waits asks after it was counted, so the last of them sees all.
-        let goes_on = self.0.crew.has_unblocked();
+        let goes_on = self.0.workers.has_unblocked();
         if !goes_on {
             self.unblock();
         }
@@ -637,7 +644,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Inside for I
     }
 
     fn unblock(&self) {
-        self.0.crew.unblock();
+        self.0.workers.unblock();
         self.0.resync_worker_count();
     }
 

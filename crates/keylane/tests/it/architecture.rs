@@ -41,7 +41,7 @@ const HARMLESS: [(&str, &str); 13] = [
     ("observe/watch.rs", "std::thread::Builder"),
     ("observe/watch.rs", "std::thread::current().id()"),
     // Workers are real threads with a name and a stack, which loom's have not.
-    ("run/crew.rs", "std::thread::JoinHandle"),
+    ("run/workers.rs", "std::thread::JoinHandle"),
     ("run/worker.rs", "std::thread::JoinHandle"),
     ("run/worker.rs", "std::thread::Builder"),
     // So is the timer's.

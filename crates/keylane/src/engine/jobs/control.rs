@@ -42,7 +42,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         weight: u32,
         named: impl FnOnce(JobId),
     ) -> JobId {
-        let workers = self.crew.size();
+        let workers = self.workers.size();
         let (id, over) = self.with_jobs(|table, time| {
             let rules = &self.settings.jobs;
             let record = table.record;
@@ -74,7 +74,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
         self.sharing.interrupt_batches();
         // Whoever has changed it since may have found no allocator.
-        if self.crew.size() != workers {
+        if self.workers.size() != workers {
             self.resync_worker_count();
         }
         if over {

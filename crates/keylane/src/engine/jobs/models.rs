@@ -172,7 +172,7 @@ impl Shift {
             match engine.next_assignment(back.take(), true, &mut current_job) {
                 Assignment::Job { take, .. } => {
                     if std::mem::take(&mut searching) {
-                        engine.idle.found(|| engine.sharing.offers_synced());
+                        engine.idle.stop_searching_and_pass_on(|| engine.sharing.offers_synced());
                     }
                     let &(id, ref runner) = current_job.job().expect("a job was assignment");
                     let report = runner.run_batch(take, 1, &mut Bare(self, id));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::models::{Shift, settings};
 use crate::order::{Claims, Rate};
-use crate::run::{ManualClock, Time, Timer};
+use crate::run::{ManualClock, RateClock, Timer};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -98,7 +98,7 @@ fn no_alarm_is_overlooked() {
         let timer = Arc::new(Timer::new());
         let fired = Arc::new(AtomicUsize::new(0));
         let thread = spawn({
-            let (timer, time) = (timer.clone(), Time::new(Some(clock.clone())));
+            let (timer, time) = (timer.clone(), RateClock::new(Some(clock.clone())));
             let fired = fired.clone();
             move || {
                 timer.run(&time, |wakeup: usize| {
@@ -132,7 +132,7 @@ fn no_alarm_is_taken_back_for_another() {
         clock.advance(TICK);
         let ends = timer.clone();
         // It parks for ever if there is nothing to do.
-        timer.run(&Time::new(Some(clock)), |_: usize| ends.end());
+        timer.run(&RateClock::new(Some(clock)), |_: usize| ends.end());
         takes_back.join().unwrap();
     });
 }

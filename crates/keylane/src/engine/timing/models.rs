@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::models::Shift;
 use crate::observe::Began;
 use crate::order::Claims;
-use crate::run::Fate;
+use crate::run::TurnResult;
 use crate::sync::model::{Plain, check, spawn};
 
 const BEGAN: Began = Began { earliest: 0, latest: 0 };
@@ -51,11 +51,11 @@ fn next_comes_after_both(shards: usize, claims: impl Fn() -> Claims<u64>) {
         let shift = shift.clone();
         move || {
             by_owner.change(|value| *value += 1);
-            shift.engine.leave_turn(shard, turn, Fate::Done);
+            shift.engine.leave_turn(shard, turn, TurnResult::Done);
         }
     });
     by_body.change(|value| *value += 1);
-    if let Some((held, _)) = shift.engine.leave_body(shard, turn, Fate::Done) {
+    if let Some((held, _)) = shift.engine.leave_body(shard, turn, TurnResult::Done) {
         shift.engine.end(shard, held);
     }
     shift.engine.idle.start_searching();

@@ -4,7 +4,7 @@ use tokio::task::AbortHandle;
 
 use super::*;
 use crate::job::future::{Abroad, Going};
-use crate::run::Place;
+use crate::run::SavedContext;
 
 /// The futures of a job.
 #[derive(Default)]
@@ -47,8 +47,8 @@ where
         &self,
         (number, work): Numbered<F>,
         turn: Turn,
-        standing: Standing,
-        ctx: &mut dyn WorkerCtx<K, Body>,
+        standing: SavedPosition,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) {
         ctx.subtask_detached();
         let mut afloat = self.afloat.lock();
@@ -63,7 +63,7 @@ where
         let job = self.me.upgrade().expect("a job with a worker is alive");
         let cancelled = self.cancelled.clone();
         standing.visit(|| {
-            let place = Place::here();
+            let place = SavedContext::here();
             work.run(|| Going { job, at, number, cancelled, place, turn: Some(turn) })
         });
     }
@@ -101,7 +101,7 @@ where
         }
     }
 
-    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &Place) {
+    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &SavedContext) {
         let mut afloat = self.afloat.lock();
         match afloat.futures[at] {
             Vessel::New => afloat.futures[at] = Vessel::Ended,

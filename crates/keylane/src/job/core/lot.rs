@@ -42,7 +42,7 @@ struct State<F> {
 
 impl<F> Lot<F> {
     /// The next subtask, for the lot's own worker.
-    pub(super) fn take_next<K>(&self, ctx: &mut dyn WorkerCtx<K, Body>) -> Option<Numbered<F>> {
+    pub(super) fn take_next<K>(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<Numbered<F>> {
         let mut state = self.state.lock();
         let next = state.subtasks.pop_front();
         let closes = state.subtasks.is_empty() && std::mem::take(&mut state.is_open);
@@ -72,7 +72,7 @@ where
     pub(super) fn open_batch(
         &self,
         subtasks: VecDeque<Numbered<F>>,
-        ctx: &mut dyn WorkerCtx<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Arc<Lot<F>> {
         let state = State { subtasks, is_open: true, was_relieved: false };
         let lot = Arc::new(Lot { state: Mutex::new(state) });
@@ -82,7 +82,7 @@ where
     }
 
     /// The lot's worker is about to say that its sitting has ended.
-    pub(super) fn close_batch(&self, lot: &Arc<Lot<F>>, ctx: &mut dyn WorkerCtx<K, Body>) {
+    pub(super) fn close_batch(&self, lot: &Arc<Lot<F>>, ctx: &mut dyn WorkerCtx<K, TaskBody>) {
         let mut lots = self.lots.lock();
         lots.retain(|other| !Arc::ptr_eq(other, lot));
         drop(lots);

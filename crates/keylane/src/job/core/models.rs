@@ -37,14 +37,14 @@ impl Rules {
 /// A worker.
 struct Bare<'a>(&'a Rules);
 
-impl WorkerCtx<u64, Body> for Bare<'_> {
+impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     fn split(&mut self, _: bool) {}
 
     fn subtask_blocked(&mut self, _: bool) {
         unreachable!("no subtask has keys")
     }
 
-    fn enqueue(&mut self, _: Claims<u64>, _: Body) {
+    fn enqueue(&mut self, _: Claims<u64>, _: TaskBody) {
         unreachable!("no subtask has keys")
     }
 
@@ -97,7 +97,7 @@ impl Sink<(), ()> for Nowhere {
 }
 
 /// Works for the job as long as something is ready. What it is given for is there.
-fn work(job: &dyn JobRunner<u64, Body>, rules: &Rules) {
+fn work(job: &dyn JobRunner<u64, TaskBody>, rules: &Rules) {
     while rules.give() {
         let report = job.run_batch(Take::Ready, 1, &mut Bare(rules)).expect("it has no keys");
         assert!(report.end == End::Done, "a worker was given for a subtask that is not there");

@@ -14,7 +14,7 @@ where
     pub(super) fn split(
         &self,
         most: usize,
-        ctx: &mut dyn WorkerCtx<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         let Spot::Here(mut source) = std::mem::replace(&mut *self.source.lock(), Spot::Out) else {
             // Cancelled; what is said of a subtask then is forgotten.
@@ -70,7 +70,7 @@ where
         claims: Claims<K>,
         subtask: Numbered<F>,
         exhausted: bool,
-        ctx: &mut dyn WorkerCtx<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         let mut lined = self.lined.lock();
         if self.is_cancelled() {
@@ -81,7 +81,7 @@ where
         let place = lined.insert(InLine::Waiting(subtask));
         drop(lined);
         let job = self.me.upgrade().expect("a job with a worker is alive");
-        ctx.enqueue(claims, Body::new(Entry { job, place, kept: None }));
+        ctx.enqueue(claims, TaskBody::new(Entry { job, place, kept: None }));
         ctx.subtask_blocked(exhausted);
         None
     }
@@ -90,7 +90,7 @@ where
     fn run_free(
         &self,
         mut batch: VecDeque<Numbered<F>>,
-        ctx: &mut dyn WorkerCtx<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         if !ctx.start_unkeyed() {
             // Behind a barrier: each has to stand in line like any task.
@@ -125,7 +125,7 @@ where
     }
 
     /// Leaves subtasks to whoever comes, unless nobody shall.
-    pub(super) fn leave(&self, batch: VecDeque<Numbered<F>>, ctx: &mut dyn WorkerCtx<K, Body>) {
+    pub(super) fn leave(&self, batch: VecDeque<Numbered<F>>, ctx: &mut dyn WorkerCtx<K, TaskBody>) {
         let count = batch.len() as u64;
         if count != 0 && self.grant(batch) {
             ctx.publish_ready(count);
@@ -158,7 +158,7 @@ where
     }
 
     /// Runs a subtask that waited for a worker only.
-    pub(super) fn run_granted(&self, ctx: &mut dyn WorkerCtx<K, Body>) -> Option<BatchReport> {
+    pub(super) fn run_granted(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<BatchReport> {
         let first = self.granted.lock().pop_front();
         let Some(Granted { subtask, place }) = first else {
             debug_assert!(self.is_cancelled(), "what the rules say is ready was granted");
@@ -192,7 +192,7 @@ where
         &self,
         turn: Turn,
         subtask: Numbered<F>,
-        ctx: &mut dyn WorkerCtx<K, Body>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<(Turn, Numbered<F>)> {
         let (mut subtask, mut late) = (Some(subtask), None);
         let stood_back = ctx.requeue_if_paused(turn, &mut |kept| {
@@ -208,7 +208,7 @@ where
             };
             drop(lined);
             let job = self.me.upgrade().expect("a job with a worker is alive");
-            Body::new(Entry { job, place, kept: kept.map(Box::new) })
+            TaskBody::new(Entry { job, place, kept: kept.map(Box::new) })
         });
         let turn = stood_back.err();
         if turn.is_none() {
@@ -220,7 +220,7 @@ where
         turn.zip(subtask)
     }
 
-    fn attempt(&self, work: F, ctx: &mut dyn WorkerCtx<K, Body>) -> Outcome<T, E> {
+    fn attempt(&self, work: F, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Outcome<T, E> {
         let run = || work.run(|| unreachable!("what goes on is not attempted"));
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Some(Ok(value))) => Outcome::Done(value),

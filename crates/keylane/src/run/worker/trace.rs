@@ -8,7 +8,7 @@ use crate::observe::{Recording, Ring, SliceEnd};
 use crate::run::current;
 
 /// What a worker has of a recording.
-pub(super) struct Seat<K> {
+pub(super) struct TraceBuffer<K> {
     worker: usize,
     recording: Arc<Recording<K>>,
     ring: Arc<Ring<K>>,
@@ -16,20 +16,22 @@ pub(super) struct Seat<K> {
     begun: Option<(TraceInfo<K>, u64)>,
 }
 
-impl<K: Key> Seat<K> {
+impl<K: Key> TraceBuffer<K> {
     /// A seat in the recording that goes on, if there is one: the one that the worker has already, or
     /// a new one.
     pub(super) fn refresh<X: Execute<K>, S>(
-        seat: Option<Box<Self>>,
+        trace_buffer: Option<Box<Self>>,
         engine: &Engine<K, X, S>,
         worker: usize,
     ) -> Option<Box<Self>> {
         let recording = engine.tracer.recording()?;
-        match seat {
-            Some(seat) if Arc::ptr_eq(&seat.recording, &recording) => Some(seat),
+        match trace_buffer {
+            Some(trace_buffer) if Arc::ptr_eq(&trace_buffer.recording, &recording) => {
+                Some(trace_buffer)
+            }
             _ => {
                 let ring = recording.ring();
-                Some(Box::new(Seat { worker, recording, ring, begun: None }))
+                Some(Box::new(TraceBuffer { worker, recording, ring, begun: None }))
             }
         }
     }

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-use super::{Stage, Turn};
+use super::{ExecContext, Turn};
 
 /// The turn of the message that a handler is called with, which ends when the handler returns, unless it is
 /// [kept](Self::keep).
 ///
 /// A handler that is given this costs no more than one that never keeps a turn: the worker goes on with the
 /// key's next message itself.
-pub struct TurnKeeper<'a>(&'a mut dyn Stage);
+pub struct TurnKeeper<'a>(&'a mut dyn ExecContext);
 
 impl<'a> TurnKeeper<'a> {
-    pub(crate) fn new(stage: &'a mut dyn Stage) -> Self {
-        TurnKeeper(stage)
+    pub(crate) fn new(ctx: &'a mut dyn ExecContext) -> Self {
+        TurnKeeper(ctx)
     }
 
     /// Keeps the turn beyond the return of the handler, until what is returned is dropped. If that is dropped

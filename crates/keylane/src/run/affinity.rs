@@ -28,13 +28,13 @@ pub enum Placement {
 }
 
 /// The most seats: one for each shard that there can be.
-const MOST_SEATS: usize = u64::BITS as usize;
+const MAX_SEATS: usize = u64::BITS as usize;
 
 /// A worker that has not chosen for so many milliseconds is not waited for: the clock's tick is as long.
 const LONG_AGO: u32 = 10;
 
 #[derive(Debug)]
-pub(crate) struct Homes {
+pub(crate) struct Affinity {
     /// How many seats there are: as many as workers. Written when that changes, read by workers when they choose.
     seats: AtomicUsize,
     /// The seats of workers that look for something or sleep, a bit each. Written by these, when they begin and
@@ -46,7 +46,7 @@ pub(crate) struct Homes {
 
 /// What a worker sees when it chooses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View {
+pub(crate) struct ShardChoice {
     /// The shards with something to offer, a bit each.
     pub(crate) offers: u64,
     /// It would fall asleep otherwise: it takes what there is.
@@ -55,12 +55,12 @@ pub(crate) struct View {
     pub(crate) now: u32,
 }
 
-impl Homes {
+impl Affinity {
     pub(crate) fn new(workers: usize) -> Self {
-        Homes {
+        Affinity {
             seats: AtomicUsize::new(seats_for(workers)),
             idle: CachePadded::new(AtomicU64::new(0)),
-            chosen: (0..MOST_SEATS).map(|_| CachePadded::new(AtomicUsize::new(0))).collect(),
+            chosen: (0..MAX_SEATS).map(|_| CachePadded::new(AtomicUsize::new(0))).collect(),
         }
     }
 
@@ -85,13 +85,13 @@ impl Homes {
     }
 
     /// The shards from which this worker is to choose now. None of them if it had better wait for a moment.
-    pub(crate) fn choices(&self, worker: usize, view: View) -> u64 {
-        let View { offers, eager, now } = view;
+    pub(crate) fn choices(&self, worker: usize, choice: ShardChoice) -> u64 {
+        let ShardChoice { offers, eager, now } = choice;
         let seats = self.seats.load(Ordering::Relaxed);
         let own = worker % seats;
         self.chosen[own].store(now as usize, Ordering::Relaxed);
         let of = |seats_of: &dyn Fn(usize) -> bool| {
-            let shards = (0..MOST_SEATS).filter(|shard| offers & 1 << shard != 0);
+            let shards = (0..MAX_SEATS).filter(|shard| offers & 1 << shard != 0);
             shards.filter(|shard| seats_of(shard % seats)).fold(0, |all, shard| all | 1 << shard)
         };
         let home = of(&|seat| seat == own);
@@ -112,52 +112,52 @@ impl Homes {
 }
 
 fn seats_for(workers: usize) -> usize {
-    workers.clamp(1, MOST_SEATS)
+    workers.clamp(1, MAX_SEATS)
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    fn view(offers: u64) -> View {
-        View { offers, eager: false, now: 5 }
+    fn choice(offers: u64) -> ShardChoice {
+        ShardChoice { offers, eager: false, now: 5 }
     }
 
     #[test]
     fn a_worker_is_at_home_first() {
-        let homes = Homes::new(2);
-        assert_eq!(homes.choices(0, view(0b1111)), 0b0101);
-        assert_eq!(homes.choices(1, view(0b1111)), 0b1010);
-        assert_eq!(homes.choices(3, view(0b1111)), 0b1010, "after a change of workers");
+        let affinity = Affinity::new(2);
+        assert_eq!(affinity.choices(0, choice(0b1111)), 0b0101);
+        assert_eq!(affinity.choices(1, choice(0b1111)), 0b1010);
+        assert_eq!(affinity.choices(3, choice(0b1111)), 0b1010, "after a change of workers");
     }
 
     #[test]
     fn it_serves_those_who_are_busy_and_leaves_those_alone_who_are_about_to_come() {
-        let homes = Homes::new(2);
-        assert_eq!(homes.choices(0, view(0b1010)), 0b1010);
-        homes.set_idle(1, true);
-        assert_eq!(homes.choices(0, view(0b1010)), 0);
-        assert_eq!(homes.choices(0, View { eager: true, ..view(0b1010) }), 0b1010);
-        homes.set_idle(1, false);
-        assert_eq!(homes.choices(0, view(0b1010)), 0b1010);
+        let affinity = Affinity::new(2);
+        assert_eq!(affinity.choices(0, choice(0b1010)), 0b1010);
+        affinity.set_idle(1, true);
+        assert_eq!(affinity.choices(0, choice(0b1010)), 0);
+        assert_eq!(affinity.choices(0, ShardChoice { eager: true, ..choice(0b1010) }), 0b1010);
+        affinity.set_idle(1, false);
+        assert_eq!(affinity.choices(0, choice(0b1010)), 0b1010);
     }
 
     #[test]
     fn it_takes_turns_with_what_somebody_has_left_for_long() {
-        let homes = Homes::new(2);
-        let at = |now| View { now, ..view(0b1111) };
-        homes.choices(1, at(100));
-        assert_eq!(homes.choices(0, at(109)), 0b0101);
-        assert_eq!(homes.choices(0, at(110)), 0b1111);
-        homes.choices(1, at(110));
-        assert_eq!(homes.choices(0, at(111)), 0b0101);
+        let affinity = Affinity::new(2);
+        let at = |now| ShardChoice { now, ..choice(0b1111) };
+        affinity.choices(1, at(100));
+        assert_eq!(affinity.choices(0, at(109)), 0b0101);
+        assert_eq!(affinity.choices(0, at(110)), 0b1111);
+        affinity.choices(1, at(110));
+        assert_eq!(affinity.choices(0, at(111)), 0b0101);
     }
 
     #[test]
     fn there_are_no_more_seats_than_shards() {
-        let homes = Homes::new(1000);
-        assert!(homes.is_home(64, 0) && homes.is_home(0, 0) && !homes.is_home(1, 0));
-        homes.resize(1);
-        assert!(homes.is_home(7, 63));
+        let affinity = Affinity::new(1000);
+        assert!(affinity.is_home(64, 0) && affinity.is_home(0, 0) && !affinity.is_home(1, 0));
+        affinity.resize(1);
+        assert!(affinity.is_home(7, 63));
     }
 }

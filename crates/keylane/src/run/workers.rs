@@ -12,9 +12,9 @@ use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
 pub const MAX_SUBSTITUTES: usize = 1024;
 
 #[derive(Debug)]
-pub(crate) struct Crew {
-    /// Who belongs to the crew. Threads are started, but never joined, under the lock.
-    roll: Mutex<Roll>,
+pub(crate) struct Workers {
+    /// Who belongs to the workers. Threads are started, but never joined, under the lock.
+    list: Mutex<WorkerList>,
     /// Whether there are more workers than there should be. Written under `roll`'s lock; read by
     /// every worker now and then, without it.
     surplus: AtomicBool,
@@ -29,22 +29,22 @@ pub(crate) struct Crew {
 }
 
 #[derive(Debug)]
-struct Roll {
+struct WorkerList {
     /// The number of workers that was asked for.
     wanted: usize,
     /// Workers that wait inside a task for another task. Each of the first `MAX_SUBSTITUTES` is to have
     /// a substitute.
     blocked: usize,
     /// What those have done who were dismissed.
-    former: Option<Box<Former>>,
+    retired: Option<Box<RetiredStats>>,
     /// The number of the next worker; none is given out twice.
     next_id: usize,
     /// The workers that have not been dismissed.
-    members: Vec<Member>,
+    entries: Vec<WorkerEntry>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct WorkerEntry {
     /// The worker's number.
     pub(crate) id: usize,
     /// What the worker has done; written by it.
@@ -55,30 +55,30 @@ pub(crate) struct Member {
 
 /// What workers have done who are gone.
 #[derive(Debug, Default)]
-struct Former {
+struct RetiredStats {
     ran: u64,
     wait: Histogram,
     run: Histogram,
 }
 
-impl Roll {
+impl WorkerList {
     /// How many workers there should be.
     fn due(&self) -> usize {
         self.wanted + self.blocked.min(MAX_SUBSTITUTES)
     }
 }
 
-impl Crew {
+impl Workers {
     pub(crate) fn new(wanted: usize, statistics: Statistics, epoch: Instant) -> Self {
-        Crew {
+        Workers {
             epoch,
             statistics,
-            roll: Mutex::new(Roll {
+            list: Mutex::new(WorkerList {
                 wanted,
                 blocked: 0,
-                former: None,
+                retired: None,
                 next_id: 0,
-                members: Vec::new(),
+                entries: Vec::new(),
             }),
             surplus: AtomicBool::new(false),
             overtime: AtomicUsize::new(0),
@@ -87,58 +87,58 @@ impl Crew {
     }
 
     /// Starts workers until there are as many as there should be.
-    pub(crate) fn fill<E>(
+    pub(crate) fn spawn_missing<E>(
         &self,
         start: impl Fn(usize, Arc<WorkerTally>) -> Result<JoinHandle<()>, E>,
     ) -> Result<(), E> {
-        let mut roll = self.roll.lock();
-        while roll.members.len() < roll.due() {
-            let id = roll.next_id;
+        let mut list = self.list.lock();
+        while list.entries.len() < list.due() {
+            let id = list.next_id;
             let tally = Arc::new(WorkerTally::new(self.epoch, self.statistics));
             let thread = Some(start(id, tally.clone())?);
-            roll.next_id += 1;
-            roll.members.push(Member { id, tally, thread });
+            list.next_id += 1;
+            list.entries.push(WorkerEntry { id, tally, thread });
         }
-        self.weigh(&roll);
+        self.update_surplus(&list);
         Ok(())
     }
 
     pub(crate) fn set_wanted(&self, wanted: usize) {
-        let mut roll = self.roll.lock();
-        roll.wanted = wanted;
+        let mut list = self.list.lock();
+        list.wanted = wanted;
         self.most_overtime.store(wanted / 2, Ordering::Relaxed);
-        self.weigh(&roll);
+        self.update_surplus(&list);
     }
 
     pub(crate) fn wanted(&self) -> usize {
-        self.roll.lock().wanted
+        self.list.lock().wanted
     }
 
     /// How many there should be, with the substitutes of those that wait inside a task.
     pub(crate) fn size(&self) -> usize {
-        self.roll.lock().due()
+        self.list.lock().due()
     }
 
     pub(crate) fn block(&self) {
-        let mut roll = self.roll.lock();
-        roll.blocked += 1;
-        self.weigh(&roll);
+        let mut list = self.list.lock();
+        list.blocked += 1;
+        self.update_surplus(&list);
     }
 
     /// Whether some worker does not wait inside a task. If there is none, nothing runs any more.
     pub(crate) fn has_unblocked(&self) -> bool {
-        let roll = self.roll.lock();
-        roll.members.len() > roll.blocked
+        let list = self.list.lock();
+        list.entries.len() > list.blocked
     }
 
     pub(crate) fn unblock(&self) {
-        let mut roll = self.roll.lock();
-        roll.blocked -= 1;
-        self.weigh(&roll);
+        let mut list = self.list.lock();
+        list.blocked -= 1;
+        self.update_surplus(&list);
     }
 
-    fn weigh(&self, roll: &Roll) {
-        self.surplus.store(roll.members.len() > roll.due(), Ordering::Release);
+    fn update_surplus(&self, list: &WorkerList) {
+        self.surplus.store(list.entries.len() > list.due(), Ordering::Release);
     }
 
     #[inline]
@@ -160,54 +160,54 @@ impl Crew {
     }
 
     /// Takes a worker off the roll if there are too many. It must then end.
-    pub(crate) fn dismiss(&self, id: usize) -> bool {
-        let mut roll = self.roll.lock();
-        if roll.members.len() <= roll.due() {
+    pub(crate) fn retire(&self, id: usize) -> bool {
+        let mut list = self.list.lock();
+        if list.entries.len() <= list.due() {
             return false;
         }
-        let leaving = roll.members.iter().position(|member| member.id == id);
-        let leaving = roll.members.remove(leaving.expect("a worker is dismissed once"));
-        let former = roll.former.get_or_insert_default();
-        former.ran += leaving.tally.ran();
-        leaving.tally.add_times_to(&mut former.wait, &mut former.run);
-        self.weigh(&roll);
+        let leaving = list.entries.iter().position(|entry| entry.id == id);
+        let leaving = list.entries.remove(leaving.expect("a worker is dismissed once"));
+        let retired = list.retired.get_or_insert_default();
+        retired.ran += leaving.tally.ran();
+        leaving.tally.add_times_to(&mut retired.wait, &mut retired.run);
+        self.update_surplus(&list);
         true
     }
 
     /// Everybody's thread, to be joined.
-    pub(crate) fn disband(&self) -> Vec<JoinHandle<()>> {
-        let mut roll = self.roll.lock();
-        roll.members.iter_mut().filter_map(|member| member.thread.take()).collect()
+    pub(crate) fn take_handles(&self) -> Vec<JoinHandle<()>> {
+        let mut list = self.list.lock();
+        list.entries.iter_mut().filter_map(|entry| entry.thread.take()).collect()
     }
 
     /// How many tasks those have run who were dismissed, whose times are added to these.
-    pub(crate) fn add_former_to(&self, wait: &mut Histogram, run: &mut Histogram) -> u64 {
-        let roll = self.roll.lock();
-        let Some(former) = &roll.former else { return 0 };
-        wait.merge(&former.wait);
-        run.merge(&former.run);
-        former.ran
+    pub(crate) fn add_retired_to(&self, wait: &mut Histogram, run: &mut Histogram) -> u64 {
+        let list = self.list.lock();
+        let Some(retired) = &list.retired else { return 0 };
+        wait.merge(&retired.wait);
+        run.merge(&retired.run);
+        retired.ran
     }
 
     /// Every worker's number, its thread's name, and what it says of itself.
-    pub(crate) fn members(&self) -> Vec<(usize, Option<String>, Arc<WorkerTally>)> {
-        let roll = self.roll.lock();
-        let name = |member: &Member| member.thread.as_ref()?.thread().name().map(str::to_owned);
-        roll.members.iter().map(|it| (it.id, name(it), it.tally.clone())).collect()
+    pub(crate) fn entries(&self) -> Vec<(usize, Option<String>, Arc<WorkerTally>)> {
+        let list = self.list.lock();
+        let name = |entry: &WorkerEntry| entry.thread.as_ref()?.thread().name().map(str::to_owned);
+        list.entries.iter().map(|it| (it.id, name(it), it.tally.clone())).collect()
     }
 
     /// The worker that this thread is.
-    pub(crate) fn member_on(&self, thread: ThreadId) -> Option<(usize, Arc<WorkerTally>)> {
-        let roll = self.roll.lock();
-        let is_it = |member: &&Member| {
-            member.thread.as_ref().is_some_and(|handle| handle.thread().id() == thread)
+    pub(crate) fn entry_on(&self, thread: ThreadId) -> Option<(usize, Arc<WorkerTally>)> {
+        let list = self.list.lock();
+        let is_it = |entry: &&WorkerEntry| {
+            entry.thread.as_ref().is_some_and(|handle| handle.thread().id() == thread)
         };
-        roll.members.iter().find(is_it).map(|member| (member.id, member.tally.clone()))
+        list.entries.iter().find(is_it).map(|entry| (entry.id, entry.tally.clone()))
     }
 
     /// Looks at every worker.
-    pub(crate) fn survey<R>(&self, mut look: impl FnMut(usize, &WorkerTally) -> R) -> Vec<R> {
-        self.roll.lock().members.iter().map(|member| look(member.id, &member.tally)).collect()
+    pub(crate) fn map<R>(&self, mut look: impl FnMut(usize, &WorkerTally) -> R) -> Vec<R> {
+        self.list.lock().entries.iter().map(|entry| look(entry.id, &entry.tally)).collect()
     }
 }
 
@@ -218,20 +218,21 @@ mod tests {
     /// Each wait inside a task took a thread more, which had no bound: 199 tasks that waited, 201 threads.
     #[test]
     fn no_more_workers_stand_in_than_the_bound_says() {
-        let crew = Crew::new(2, Statistics::Off, Instant::now());
-        let fill = || crew.fill(|_, _| std::thread::Builder::new().spawn(|| ())).unwrap();
+        let workers = Workers::new(2, Statistics::Off, Instant::now());
+        let fill =
+            || workers.spawn_missing(|_, _| std::thread::Builder::new().spawn(|| ())).unwrap();
         fill();
         for waits in 1..MAX_SUBSTITUTES + 2 {
-            crew.block();
+            workers.block();
             fill();
-            assert!(crew.has_unblocked());
-            assert_eq!(crew.size(), 2 + waits.min(MAX_SUBSTITUTES));
+            assert!(workers.has_unblocked());
+            assert_eq!(workers.size(), 2 + waits.min(MAX_SUBSTITUTES));
         }
-        crew.block();
+        workers.block();
         fill();
-        assert!(!crew.has_unblocked(), "this one must not wait");
-        assert_eq!(crew.disband().len(), 2 + MAX_SUBSTITUTES);
-        crew.unblock();
-        assert!(crew.has_unblocked());
+        assert!(!workers.has_unblocked(), "this one must not wait");
+        assert_eq!(workers.take_handles().len(), 2 + MAX_SUBSTITUTES);
+        workers.unblock();
+        assert!(workers.has_unblocked());
     }
 }

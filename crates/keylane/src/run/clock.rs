@@ -24,10 +24,10 @@ use crate::sync::{Mutex, Thread, park, park_timeout};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<Mutex<Hands>>);
+pub struct ManualClock(Arc<Mutex<ManualTime>>);
 
 #[derive(Debug, Default)]
-struct Hands {
+struct ManualTime {
     /// Nanoseconds since the clock was made.
     now: u64,
     /// Whom to tell when that changes, each with the number that it knows itself by.
@@ -60,27 +60,29 @@ impl ManualClock {
 
 /// A source of time: nanoseconds since some moment.
 #[derive(Clone, Debug)]
-pub(crate) enum Time {
+pub(crate) enum RateClock {
     /// Since this one, by the system's monotonic clock.
     System(Instant),
     Manual(ManualClock),
 }
 
-impl Time {
+impl RateClock {
     pub(crate) fn new(manual: Option<ManualClock>) -> Self {
-        manual.map_or_else(|| Time::System(Instant::now()), Time::Manual)
+        manual.map_or_else(|| RateClock::System(Instant::now()), RateClock::Manual)
     }
 
     pub(crate) fn now(&self) -> u64 {
         match self {
-            Time::System(epoch) => u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            Time::Manual(clock) => clock.0.lock().now,
+            RateClock::System(epoch) => {
+                u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+            }
+            RateClock::Manual(clock) => clock.0.lock().now,
         }
     }
 
     /// Has a thread unparked whenever a clock is advanced that stands still otherwise.
     pub(super) fn listen(&self, thread: &Thread) -> Option<usize> {
-        let Time::Manual(clock) = self else { return None };
+        let RateClock::Manual(clock) = self else { return None };
         let mut hands = clock.0.lock();
         let number = hands.next;
         hands.next += 1;
@@ -90,7 +92,7 @@ impl Time {
 
     /// Takes that back.
     pub(super) fn forget(&self, listener: Option<usize>) {
-        if let (Time::Manual(clock), Some(listener)) = (self, listener) {
+        if let (RateClock::Manual(clock), Some(listener)) = (self, listener) {
             clock.0.lock().listeners.retain(|(number, _)| *number != listener);
         }
     }
@@ -98,7 +100,7 @@ impl Time {
     /// Parks the calling thread until that time has come; or until it is unparked, or for no reason at all.
     pub(super) fn park_until(&self, at: Option<u64>) {
         match (self, at) {
-            (Time::System(_), Some(at)) => {
+            (RateClock::System(_), Some(at)) => {
                 park_timeout(Duration::from_nanos(at.saturating_sub(self.now())))
             }
             // Who advances the clock unparks.

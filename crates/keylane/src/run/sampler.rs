@@ -9,14 +9,14 @@ const SLICE_NANOS: u64 = 20_000;
 
 /// The most tasks between two looks, however short they are: a task that takes long after a row of
 /// short ones is noticed when it and at most so many more have ended.
-const MOST_TASKS: u32 = 64;
+const MAX_TASKS: u32 = 64;
 
 /// Of slices of so many tasks one in so many has a task that is measured, left to chance.
 const SPARED: u32 = 4;
 
 /// A worker's sense of time: its tasks in slices, and in each slice one that is measured.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Sampler {
     /// Tasks until the next stop: the end of the slice, or the beginning or the end of the task that
     /// is measured.
     left: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Pace {
     /// When the slice began, in nanoseconds since the pool was built.
     last: u64,
     /// How far the slice is.
-    phase: Phase,
+    phase: SamplePhase,
     /// Which tasks of the slice are measured,
     statistics: Statistics,
     /// of those that follow, unless every one is,
@@ -38,7 +38,7 @@ pub(crate) struct Pace {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SamplePhase {
     /// Before the task that is measured. Exits: `Timing`.
     Ahead,
     /// The next task is measured. It has begun at this time, once that was said, unless its end is not
@@ -50,47 +50,47 @@ enum Phase {
 
 /// Why a worker looks at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
+pub(crate) struct SampleEvent {
     /// What a task has taken that was measured, in nanoseconds, and for how many it stands.
     pub(crate) measured: Option<(u64, u64)>,
     /// The slice has ended.
     pub(crate) slice_ended: bool,
 }
 
-impl Pace {
+impl Sampler {
     pub(crate) fn new(now: u64, statistics: Statistics, seed: u32) -> Self {
-        let mut pace = Pace {
+        let mut sampler = Sampler {
             left: 1,
             rest: 0,
             slice: 1,
             last: now,
-            phase: Phase::Through,
+            phase: SamplePhase::Through,
             statistics,
             usual: statistics,
             every: false,
             chance: Chance::new(seed),
         };
-        pace.begin_slice();
-        pace
+        sampler.begin_slice();
+        sampler
     }
 
     /// Counts a task, and says whether it is time for a look at the clock.
     #[inline(always)]
-    pub(crate) fn tick(&mut self) -> bool {
+    pub(crate) fn should_check(&mut self) -> bool {
         self.left -= 1;
         self.left == 0
     }
 
     /// Looks at the clock.
     #[cold]
-    pub(crate) fn stop(&mut self, clock: impl FnOnce() -> u64) -> Stop {
+    pub(crate) fn check(&mut self, clock: impl FnOnce() -> u64) -> SampleEvent {
         match self.phase {
             // What the clock says here, before the worker has found the task, would not do.
-            Phase::Ahead => {
+            SamplePhase::Ahead => {
                 self.time_next();
-                Stop { measured: None, slice_ended: false }
+                SampleEvent { measured: None, slice_ended: false }
             }
-            Phase::Timing { began } => {
+            SamplePhase::Timing { began } => {
                 let now = clock();
                 let measured = began.map(|began| (now.saturating_sub(began), self.stands_for()));
                 let slice_ended = self.rest == 0;
@@ -98,15 +98,15 @@ impl Pace {
                     (0, _) => self.end_slice(now),
                     (_, Statistics::Every) => self.time_next(),
                     (rest, _) => {
-                        self.phase = Phase::Through;
+                        self.phase = SamplePhase::Through;
                         (self.left, self.rest) = (rest, 0);
                     }
                 }
-                Stop { measured, slice_ended }
+                SampleEvent { measured, slice_ended }
             }
-            Phase::Through => {
+            SamplePhase::Through => {
                 self.end_slice(clock());
-                Stop { measured: None, slice_ended: true }
+                SampleEvent { measured: None, slice_ended: true }
             }
         }
     }
@@ -114,26 +114,26 @@ impl Pace {
     /// Whether the next task is measured, and the worker is to say when it begins.
     #[inline]
     pub(crate) fn is_timing(&self) -> bool {
-        matches!(self.phase, Phase::Timing { .. })
+        matches!(self.phase, SamplePhase::Timing { .. })
     }
 
     /// The task that is measured begins.
     pub(crate) fn begins(&mut self, now: u64) {
-        if let Phase::Timing { began } = &mut self.phase {
+        if let SamplePhase::Timing { began } = &mut self.phase {
             *began = Some(now);
         }
     }
 
     /// The task that has just run goes on elsewhere, so its end is not known yet.
     #[cold]
-    pub(crate) fn leave_out(&mut self) {
-        if let Phase::Timing { began } = &mut self.phase {
+    pub(crate) fn skip_sample(&mut self) {
+        if let SamplePhase::Timing { began } = &mut self.phase {
             *began = None;
         }
     }
 
     fn time_next(&mut self) {
-        self.phase = Phase::Timing { began: None };
+        self.phase = SamplePhase::Timing { began: None };
         self.left = 1;
         self.rest -= 1;
     }
@@ -141,7 +141,7 @@ impl Pace {
     fn stands_for(&self) -> u64 {
         match (self.statistics, self.slice) {
             (Statistics::Every, _) => 1,
-            (_, MOST_TASKS) => u64::from(MOST_TASKS * SPARED),
+            (_, MAX_TASKS) => u64::from(MAX_TASKS * SPARED),
             (_, slice) => u64::from(slice),
         }
     }
@@ -151,7 +151,7 @@ impl Pace {
         let took = now.saturating_sub(self.last).max(1);
         let fits = SLICE_NANOS * u64::from(self.slice) / took;
         // Twice as many at the most: one short task does not make the next sixty short.
-        let most = MOST_TASKS.min(self.slice * 2);
+        let most = MAX_TASKS.min(self.slice * 2);
         self.slice = fits.clamp(1, u64::from(most)) as u32;
         self.last = now;
         self.begin_slice();
@@ -168,8 +168,8 @@ impl Pace {
         let place = match self.statistics {
             Statistics::Off => None,
             Statistics::Every => Some(0),
-            Statistics::Sampled if self.slice == MOST_TASKS => {
-                Some(self.chance.below(MOST_TASKS * SPARED)).filter(|place| *place < MOST_TASKS)
+            Statistics::Sampled if self.slice == MAX_TASKS => {
+                Some(self.chance.below(MAX_TASKS * SPARED)).filter(|place| *place < MAX_TASKS)
             }
             Statistics::Sampled => Some(self.chance.below(self.slice)),
         };
@@ -177,7 +177,7 @@ impl Pace {
             None => (self.slice, 0),
             Some(place) => (place, self.slice - place),
         };
-        self.phase = if place.is_some() { Phase::Ahead } else { Phase::Through };
+        self.phase = if place.is_some() { SamplePhase::Ahead } else { SamplePhase::Through };
         if place == Some(0) {
             self.time_next();
         }
@@ -186,7 +186,7 @@ impl Pace {
     /// Whether tasks are so short that one more microsecond between them is the larger part.
     #[inline]
     pub(crate) fn is_fast(&self) -> bool {
-        self.slice == MOST_TASKS
+        self.slice == MAX_TASKS
     }
 
     /// When the slice began: at most a slice ago.
@@ -207,16 +207,16 @@ mod tests {
 
     /// Runs tasks of this length. Returns how many slices ended, what was measured, and for how many
     /// tasks that stands.
-    fn run(pace: &mut Pace, task: u64, tasks: usize) -> (usize, Vec<u64>, u64) {
-        let mut now = pace.last;
+    fn run(sampler: &mut Sampler, task: u64, tasks: usize) -> (usize, Vec<u64>, u64) {
+        let mut now = sampler.last;
         let (mut slices, mut measured, mut total) = (0, Vec::new(), 0);
         for _ in 0..tasks {
-            if pace.is_timing() {
-                pace.begins(now);
+            if sampler.is_timing() {
+                sampler.begins(now);
             }
             now += task;
-            if pace.tick() {
-                let stop = pace.stop(|| now);
+            if sampler.should_check() {
+                let stop = sampler.check(|| now);
                 slices += usize::from(stop.slice_ended);
                 if let Some((took, stands_for)) = stop.measured {
                     measured.push(took);
@@ -230,47 +230,47 @@ mod tests {
     #[test]
     fn short_tasks_share_a_look_and_long_ones_have_one_each() {
         for statistics in [Statistics::Off, Statistics::Sampled, Statistics::Every] {
-            let mut pace = Pace::new(0, statistics, 7);
-            assert!(run(&mut pace, 30, 6400).0 < 110, "{statistics:?}");
-            run(&mut pace, 1_000_000, 64);
-            assert_eq!(run(&mut pace, 1_000_000, 100).0, 100, "{statistics:?}");
+            let mut sampler = Sampler::new(0, statistics, 7);
+            assert!(run(&mut sampler, 30, 6400).0 < 110, "{statistics:?}");
+            run(&mut sampler, 1_000_000, 64);
+            assert_eq!(run(&mut sampler, 1_000_000, 100).0, 100, "{statistics:?}");
         }
     }
 
     #[test]
     fn what_is_measured_is_one_task_and_stands_for_its_slice() {
-        let mut pace = Pace::new(0, Statistics::Sampled, 7);
-        let (_, measured, total) = run(&mut pace, 30, 640_000);
+        let mut sampler = Sampler::new(0, Statistics::Sampled, 7);
+        let (_, measured, total) = run(&mut sampler, 30, 640_000);
         assert!((2000..3000).contains(&measured.len()), "{} of 640,000", measured.len());
         assert!(measured.iter().all(|took| *took == 30), "one task takes 30 ns");
         assert!(total.abs_diff(640_000) < 50_000, "they stand for {total}");
-        run(&mut pace, 50_000, 64);
-        let (_, measured, total) = run(&mut pace, 50_000, 1000);
+        run(&mut sampler, 50_000, 64);
+        let (_, measured, total) = run(&mut sampler, 50_000, 1000);
         assert_eq!((measured.len(), total), (1000, 1000), "long tasks are all measured");
     }
 
     #[test]
     fn every_means_every_and_off_means_none() {
         for task in [30, 5_000, 1_000_000] {
-            let (_, measured, total) = run(&mut Pace::new(0, Statistics::Every, 7), task, 1000);
+            let (_, measured, total) = run(&mut Sampler::new(0, Statistics::Every, 7), task, 1000);
             assert_eq!((measured.len(), total), (1000, 1000));
             assert!(measured.iter().all(|took| *took == task));
-            assert!(run(&mut Pace::new(0, Statistics::Off, 7), task, 1000).1.is_empty());
+            assert!(run(&mut Sampler::new(0, Statistics::Off, 7), task, 1000).1.is_empty());
         }
     }
 
     #[test]
     fn a_mix_of_long_and_short_tasks_is_measured_as_it_is() {
         // One in eight takes a hundred times as long, always at the same place in a rhythm.
-        let mut pace = Pace::new(0, Statistics::Sampled, 7);
+        let mut sampler = Sampler::new(0, Statistics::Sampled, 7);
         let (mut now, mut long, mut all) = (0, 0.0, 0.0);
         for task in 0..800_000 {
-            if pace.is_timing() {
-                pace.begins(now);
+            if sampler.is_timing() {
+                sampler.begins(now);
             }
             now += if task % 8 == 0 { 10_000 } else { 100 };
-            if pace.tick()
-                && let Some((took, stands_for)) = pace.stop(|| now).measured
+            if sampler.should_check()
+                && let Some((took, stands_for)) = sampler.check(|| now).measured
             {
                 all += stands_for as f64;
                 long += if took > 1000 { stands_for as f64 } else { 0.0 };

@@ -8,7 +8,7 @@ use crate::sync::is_panicking;
 
 /// How a task ended, as far as it concerns its keys. Of two that judge it the greater holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fate {
+pub(crate) enum TurnResult {
     /// It has done what it was to do.
     Done,
     /// It panicked, or said that it failed.
@@ -18,7 +18,7 @@ pub(crate) enum Fate {
 }
 
 /// A worker, as the body of a task sees it.
-pub(crate) trait Stage {
+pub(crate) trait ExecContext {
     /// The body has panicked, and somebody else keeps the payload.
     fn panicked(&self, payload: &(dyn Any + Send));
 
@@ -37,7 +37,7 @@ pub(crate) trait Stage {
 
 /// Ends a kept turn.
 pub(crate) trait EndTurn: Send + Sync {
-    fn end(self: Box<Self>, fate: Fate);
+    fn end(self: Box<Self>, turn_result: TurnResult);
 
     /// Nothing is done in it for so long, from now on.
     fn back_off(&self, _: Duration) {}
@@ -48,7 +48,7 @@ pub(crate) trait EndTurn: Send + Sync {
     }
 
     /// Ends nothing: what the turn held was given back in another way. Returns the value that was kept with it.
-    fn forgo(self: Box<Self>) -> Option<KeptValue> {
+    fn discard(self: Box<Self>) -> Option<KeptValue> {
         None
     }
 }
@@ -91,7 +91,7 @@ impl Turn {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn fail(self) {
-        self.end(Fate::Failed);
+        self.end(TurnResult::Failed);
     }
 
     /// Says that nothing is done in this turn for so long, from now on: its work has failed, say, and the next attempt is
@@ -138,13 +138,13 @@ impl Turn {
     }
 
     /// Lets go of the turn without ending it. Returns the value that was kept with it.
-    pub(crate) fn forgo(mut self) -> Option<KeptValue> {
-        self.0.take()?.forgo()
+    pub(crate) fn discard(mut self) -> Option<KeptValue> {
+        self.0.take()?.discard()
     }
 
-    pub(crate) fn end(mut self, fate: Fate) {
+    pub(crate) fn end(mut self, turn_result: TurnResult) {
         if let Some(turn) = self.0.take() {
-            turn.end(fate);
+            turn.end(turn_result);
         }
     }
 }
@@ -152,7 +152,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(turn) = self.0.take() {
-            turn.end(if is_panicking() { Fate::Failed } else { Fate::Done });
+            turn.end(if is_panicking() { TurnResult::Failed } else { TurnResult::Done });
         }
     }
 }
@@ -164,50 +164,50 @@ impl fmt::Debug for Turn {
 }
 
 /// A stage that keeps a value for as long as the turn lasts.
-pub(crate) struct Keeping<'a, T> {
-    stage: &'a mut dyn Stage,
+pub(crate) struct KeepValueContext<'a, T> {
+    ctx: &'a mut dyn ExecContext,
     /// Until somebody keeps the turn, and the value with it.
     value: Option<T>,
 }
 
-impl<'a, T: Send + Sync + 'static> Keeping<'a, T> {
-    pub(crate) fn new(stage: &'a mut dyn Stage, value: T) -> Self {
-        Keeping { stage, value: Some(value) }
+impl<'a, T: Send + Sync + 'static> KeepValueContext<'a, T> {
+    pub(crate) fn new(ctx: &'a mut dyn ExecContext, value: T) -> Self {
+        KeepValueContext { ctx, value: Some(value) }
     }
 }
 
-impl<T: Send + Sync + 'static> Stage for Keeping<'_, T> {
+impl<T: Send + Sync + 'static> ExecContext for KeepValueContext<'_, T> {
     fn panicked(&self, payload: &(dyn Any + Send)) {
-        self.stage.panicked(payload);
+        self.ctx.panicked(payload);
     }
 
     fn failed(&self) {
-        self.stage.failed();
+        self.ctx.failed();
     }
 
     fn cancelled(&self) {
-        self.stage.cancelled();
+        self.ctx.cancelled();
     }
 
     fn is_void(&self) {
-        self.stage.is_void();
+        self.ctx.is_void();
     }
 
     fn keep_turn(&mut self) -> Turn {
-        Turn::new(Both { turn: self.stage.keep_turn(), value: self.value.take() })
+        Turn::new(TurnAndValue { turn: self.ctx.keep_turn(), value: self.value.take() })
     }
 }
 
 /// A kept turn, and what is dropped after it has ended.
-struct Both<T> {
+struct TurnAndValue<T> {
     turn: Turn,
     value: Option<T>,
 }
 
-impl<T: Send + Sync + 'static> EndTurn for Both<T> {
-    fn end(self: Box<Self>, fate: Fate) {
-        let Both { turn, value } = *self;
-        turn.end(fate);
+impl<T: Send + Sync + 'static> EndTurn for TurnAndValue<T> {
+    fn end(self: Box<Self>, turn_result: TurnResult) {
+        let TurnAndValue { turn, value } = *self;
+        turn.end(turn_result);
         drop(value);
     }
 
@@ -219,9 +219,9 @@ impl<T: Send + Sync + 'static> EndTurn for Both<T> {
         self.turn.place()
     }
 
-    fn forgo(self: Box<Self>) -> Option<KeptValue> {
-        let Both { turn, value } = *self;
-        turn.forgo();
+    fn discard(self: Box<Self>) -> Option<KeptValue> {
+        let TurnAndValue { turn, value } = *self;
+        turn.discard();
         let value: KeptValue = Box::new(value?);
         // One that was kept with an earlier turn of the task stays as it is.
         Some(value.downcast::<KeptValue>().map_or_else(|value| value, |kept| *kept))
@@ -229,10 +229,10 @@ impl<T: Send + Sync + 'static> EndTurn for Both<T> {
 }
 
 /// The stage of a task that is run outside of any pool: nothing is held, so nothing is kept.
-pub(crate) fn bystander() -> impl Stage {
-    struct Bystander;
+pub(crate) fn noop_context() -> impl ExecContext {
+    struct NoopContext;
 
-    impl Stage for Bystander {
+    impl ExecContext for NoopContext {
         fn panicked(&self, _: &(dyn Any + Send)) {}
 
         fn keep_turn(&mut self) -> Turn {
@@ -240,5 +240,5 @@ pub(crate) fn bystander() -> impl Stage {
         }
     }
 
-    Bystander
+    NoopContext
 }

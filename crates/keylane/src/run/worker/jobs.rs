@@ -10,42 +10,42 @@ use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
 
 /// The most subtasks in a batch.
-const MOST_AT_ONCE: usize = 64;
+const MAX_BATCH: usize = 64;
 
 /// About how long a batch is to take: long against the section of the books before it and the two
 /// looks at the clock, short against what anybody would notice if one subtask in it takes long.
 const BATCH_NANOS: u64 = 50_000;
 
 /// How many subtasks of the job at its desk a worker takes at once, if nobody else wants a worker.
-pub(super) struct Stride {
+pub(super) struct BatchSize {
     job: Option<JobId>,
     subtasks: usize,
 }
 
-impl Stride {
+impl BatchSize {
     pub(super) fn new() -> Self {
-        Stride { job: None, subtasks: 1 }
+        BatchSize { job: None, subtasks: 1 }
     }
 
     /// The next batch of this job. Nothing is known of another's subtasks.
     fn of(&mut self, job: JobId) -> usize {
         if self.job != Some(job) {
-            *self = Stride { job: Some(job), subtasks: 1 };
+            *self = BatchSize { job: Some(job), subtasks: 1 };
         }
         self.subtasks
     }
 
     /// So many have taken so long. Twice as many are taken next at the most.
-    fn learn(&mut self, ran: u64, took: u64) {
+    fn record(&mut self, ran: u64, took: u64) {
         let fits = BATCH_NANOS * ran / took.max(1);
-        let most = MOST_AT_ONCE.min(self.subtasks * 2);
+        let most = MAX_BATCH.min(self.subtasks * 2);
         self.subtasks = fits.clamp(1, most as u64) as usize;
     }
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X, S> {
     /// Goes where the rules send it, until they have nothing for it. True if that was anywhere.
-    pub(super) fn share(&mut self) -> bool {
+    pub(super) fn run_jobs(&mut self) -> bool {
         let mut back = None;
         let mut went = false;
         loop {
@@ -69,8 +69,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             }
             back = match given {
                 Assignment::Nothing => break,
-                Assignment::Loose => Some(self.sit_outside()),
-                Assignment::Job { take, alone } => self.sit_at_desk(take, alone, changes),
+                Assignment::Loose => Some(self.run_pool_slice()),
+                Assignment::Job { take, alone } => self.run_job_batch(take, alone, changes),
             };
             went = true;
         }
@@ -78,19 +78,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         // While the number of workers changes, more may be about than the rules know of.
         if !went
             && !self.must_end()
-            && let Some(shard) = self.choose()
+            && let Some(shard) = self.pick_shard()
         {
-            self.serve(shard);
+            self.run_shard(shard);
             went = true;
         }
         went
     }
 
     /// Serves work outside of jobs, for a slice.
-    fn sit_outside(&mut self) -> WorkerReport {
+    fn run_pool_slice(&mut self) -> WorkerReport {
         let before = self.tally.ran();
-        match self.choose() {
-            Some(shard) => self.serve(shard),
+        match self.pick_shard() {
+            Some(shard) => self.run_shard(shard),
             // What it leaves to a worker that is at home there, and asleep, it takes if it comes again for it: nobody
             // else may be woken for that.
             None => self.eager = true,
@@ -99,7 +99,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         WorkerReport { who: Claimant::Loose, take: Take::Ready, report: BatchReport::ended(end) }
     }
 
-    fn sit_at_desk(&mut self, take: Take, alone: bool, changes: usize) -> Option<WorkerReport> {
+    fn run_job_batch(&mut self, take: Take, alone: bool, changes: usize) -> Option<WorkerReport> {
         self.found_job();
         // The splitter may be asked, which stands nowhere.
         current::leave_rollup();
@@ -107,13 +107,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.join_trace();
         let &(id, ref runner) = self.current_job.job().expect("the worker was given a job");
         let alone = alone && !self.engine.rates.limits_pool();
-        let most = if alone { self.stride.of(id) } else { 1 };
+        let most = if alone { self.batch_size.of(id) } else { 1 };
         let since = if alone { self.tally.now() } else { 0 };
-        let mut scene = Scene {
+        let mut ctx = JobCtx {
             engine: &self.engine,
             tally: &self.tally,
-            pace: &mut self.pace,
-            seat: self.seat.as_deref_mut(),
+            sampler: &mut self.sampler,
+            trace_buffer: self.trace_buffer.as_deref_mut(),
             job: runner.name(),
             shard: self.round,
             id,
@@ -123,10 +123,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             waited: false,
             ran: 0,
         };
-        self.sits = Some((Claimant::Job(id), take));
-        let report = runner.run_batch(take, most, &mut scene);
-        let (ran, waited) = (scene.ran, scene.waited);
-        self.sits = None;
+        self.assignment = Some((Claimant::Job(id), take));
+        let report = runner.run_batch(take, most, &mut ctx);
+        let (ran, waited) = (ctx.ran, ctx.waited);
+        self.assignment = None;
         let began = match &report {
             Some(report) => matches!(report.end, End::Done | End::Failed),
             // A future was begun, if it was not put in line: that takes a token when its turn comes.
@@ -136,10 +136,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.engine.return_token();
         }
         // What was not begun here may be measured elsewhere.
-        self.alert |= self.pace.is_timing();
+        self.alert |= self.sampler.is_timing();
         if alone && ran != 0 {
             let now = self.tally.now();
-            self.stride.learn(ran, now - since);
+            self.batch_size.record(ran, now - since);
             self.tally.looked(now);
         }
         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report })
@@ -148,23 +148,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn found_job(&mut self) {
         if self.searching {
             self.searching = false;
-            self.tell_idle(false);
+            self.set_idle(false);
             let engine = &self.engine;
-            engine
-                .idle
-                .found(|| engine.sharing.offers_synced() || engine.ready_shards.any_synced());
+            engine.idle.stop_searching_and_pass_on(|| {
+                engine.sharing.offers_synced() || engine.ready_shards.any_synced()
+            });
             self.tally.fell_busy(self.tally.now());
         }
     }
 }
 
 /// A worker, as the job at its desk sees it.
-struct Scene<'a, K: Key, X: Execute<K>, S> {
+struct JobCtx<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     tally: &'a WorkerTally,
-    pace: &'a mut Pace,
+    sampler: &'a mut Sampler,
     /// Where subtasks are recorded, and the name of their job.
-    seat: Option<&'a mut Seat<K>>,
+    trace_buffer: Option<&'a mut TraceBuffer<K>>,
     job: &'a Arc<str>,
     /// Where subtasks without keys are marked.
     shard: usize,
@@ -181,7 +181,7 @@ struct Scene<'a, K: Key, X: Execute<K>, S> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K, X::Work>
-    for Scene<'_, K, X, S>
+    for JobCtx<'_, K, X, S>
 {
     fn split(&mut self, exhausted: bool) {
         self.splits = false;
@@ -212,7 +212,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
     ) -> Result<(), Turn> {
         let Some((shard, number)) = turn.place() else { return Err(turn) };
         let mut turn = Some(turn);
-        self.engine.requeue_if_paused(shard, number, || note(turn.take().and_then(Turn::forgo)));
+        self.engine.requeue_if_paused(shard, number, || note(turn.take().and_then(Turn::discard)));
         turn.map_or(Ok(()), Err)
     }
 
@@ -247,11 +247,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
     }
 
     fn subtask_starts(&mut self) {
-        if self.pace.is_timing() {
+        if self.sampler.is_timing() {
             let now = self.tally.now();
-            self.pace.begins(now);
-            if let Some(seat) = &mut self.seat {
-                seat.begins(TraceInfo::subtask(), now);
+            self.sampler.begins(now);
+            if let Some(trace_buffer) = &mut self.trace_buffer {
+                trace_buffer.begins(TraceInfo::subtask(), now);
             }
         }
     }
@@ -259,12 +259,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
     fn subtask_ran(&mut self) {
         self.ran += 1;
         self.tally.ran_one();
-        if self.pace.tick()
-            && let Some((took, stands_for)) = self.pace.stop(|| self.tally.now()).measured
+        if self.sampler.should_check()
+            && let Some((took, stands_for)) = self.sampler.check(|| self.tally.now()).measured
         {
             self.tally.took(took, stands_for);
-            if let Some(seat) = &mut self.seat {
-                seat.ends(self.tally.now(), true, Some(self.job));
+            if let Some(trace_buffer) = &mut self.trace_buffer {
+                trace_buffer.ends(self.tally.now(), true, Some(self.job));
             }
         }
     }
