@@ -36,7 +36,9 @@ use crossbeam_utils::CachePadded;
 use crate::admit::{Admission, ByteBound, Cost, KeyBound, KeyRef, TryAcquireError};
 use crate::allocate::{MAX_SHARDS, ReadyBitmap};
 use crate::error::SubmitErrorKind;
-use crate::observe::{Checker, Clock, Statistics, Tally, Told, Tracer, Turns, Waits};
+use crate::observe::{
+    Checker, Clock, Counters, DetachedTurns, Statistics, TraceEvents, Tracer, WaitSamples,
+};
 use crate::order::{
     Claim, Claims, ConflictRegistry, Entry, Held, Inbox, Lanes, Rate, Replaced, Repr, Rollup,
     Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
@@ -193,7 +195,7 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Gives labels their time.
     pub(crate) clock: Clock,
     /// What is counted by nobody else.
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     /// Where it is recorded what runs, while that is wanted.
     pub(crate) tracer: Tracer<K>,
     /// Checks each task against the contract, if that was asked for.
@@ -225,10 +227,10 @@ struct Shard<K, W> {
     lanes: CachePadded<Lock<Lanes<K, W>>>,
     /// When the tasks were submitted whose wait is measured. Taken under the inbox's lock when such a
     /// task comes, and alone when it begins.
-    waits: CachePadded<Mutex<Waits>>,
+    waits: CachePadded<Mutex<WaitSamples>>,
     /// The turns that have outlived their bodies; Taken
     /// alone, or under the lock of the lanes.
-    turns: CachePadded<Mutex<Turns<Held<K, W>, TurnResult>>>,
+    turns: CachePadded<Mutex<DetachedTurns<Held<K, W>, TurnResult>>>,
 }
 
 /// What a worker wants of a shard after a task has ended.
@@ -341,7 +343,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             executor,
             settings,
             clock,
-            tally: Tally::default(),
+            counters: Counters::default(),
             tracer: Tracer::default(),
             checker,
             ending_barriers: AtomicUsize::new(0),
@@ -419,7 +421,7 @@ impl<K: Key, W> Shard<K, W> {
         Shard {
             inbox: CachePadded::new(Lock::new(inbox)),
             lanes: CachePadded::new(Lock::new(lanes)),
-            waits: CachePadded::new(Mutex::new(Waits::new(every, index, settings.capacity))),
+            waits: CachePadded::new(Mutex::new(WaitSamples::new(every, index, settings.capacity))),
             turns: CachePadded::new(Mutex::default()),
         }
     }

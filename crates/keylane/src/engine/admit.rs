@@ -73,7 +73,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     fn count_refused(&self, why: SubmitErrorKind) -> SubmitErrorKind {
         if why != SubmitErrorKind::KeyFinished {
-            self.tally.count_refused(1);
+            self.counters.count_refused(1);
         }
         self.refusal(why)
     }

@@ -46,7 +46,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let rest = piece.iter().flatten().count();
             accepted += piece.len() - rest;
             if let Err(why) = entered {
-                self.tally.count_refused(rest);
+                self.counters.count_refused(rest);
                 let rest = piece.into_iter().flatten().map(|staged| (staged.claims, staged.task));
                 return Err((accepted, rest.chain(tasks).collect(), self.refusal(why)));
             }

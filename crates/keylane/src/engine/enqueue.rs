@@ -179,7 +179,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
-        let shard = self.tally.next_free() % self.shards.len();
+        let shard = self.counters.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
             return Err((SubmitErrorKind::Closed, Claims::none(), task));

@@ -9,8 +9,9 @@ use std::any::Any;
 use super::*;
 use crate::allocate::{JobId, Progress};
 use crate::observe::{
-    Ahead, Began, Holder, JobState, KeyExplanation, KeyState, Place, PoolExplanation, PoolReason,
-    Present, Room, Running, Snapshot, StallWatch, Stalled, Submitter, TaskExplanation, TaskState,
+    Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Room, Running,
+    RunningTask, Snapshot, StallWatch, Stalled, StartRange, Submitter, TaskExplanation, TaskState,
+    WorkerPosition,
 };
 use crate::order::{AheadCounts, FoundTask, Scope};
 use crate::run::waiting_threads;
@@ -49,7 +50,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
             for (id, stalled) in &stalled {
                 if !known.contains(id) {
                     known.push(*id);
-                    Told::stalled(&pool, stalled.thread.as_deref(), stalled.at_least);
+                    TraceEvents::stalled(&pool, stalled.thread.as_deref(), stalled.at_least);
                     on_stall(stalled);
                 }
             }
@@ -217,13 +218,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Who runs, and holds this lane of this key. The shard's lanes are locked, so nobody gives it back
     /// meanwhile.
     fn runs_on(&self, shard: usize, slot: usize, key: &K) -> Option<Running> {
-        let on_a_worker = self.workers.entries().into_iter().find_map(|(id, _, tally)| {
-            let present = tally.present()?;
+        let on_a_worker = self.workers.entries().into_iter().find_map(|(id, _, counters)| {
+            let present = counters.present()?;
             let is_it = match present.place {
-                Place::Free => false,
-                Place::Lane { shard: at, slot: its } => (at, its) == (shard, slot),
-                Place::Rollup => {
-                    let rollup = tally.rollup().and_then(downcast::<K, X::Work>);
+                WorkerPosition::Free => false,
+                WorkerPosition::Lane { shard: at, slot: its } => (at, its) == (shard, slot),
+                WorkerPosition::Rollup => {
+                    let rollup = counters.rollup().and_then(downcast::<K, X::Work>);
                     rollup.is_some_and(|rollup| has_key(&rollup.scope, key))
                 }
             };
@@ -289,9 +290,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let is_barrier = |rollup: Arc<dyn Any + Send + Sync>| {
             downcast::<K, X::Work>(rollup).is_some_and(|it| is_barrier(&it.scope))
         };
-        let on_a_worker = self.workers.entries().into_iter().any(|(_, _, tally)| {
-            tally.present().is_some_and(|present| present.place == Place::Rollup)
-                && tally.rollup().is_some_and(is_barrier)
+        let on_a_worker = self.workers.entries().into_iter().any(|(_, _, counters)| {
+            counters.present().is_some_and(|present| present.place == WorkerPosition::Rollup)
+                && counters.rollup().is_some_and(is_barrier)
         });
         on_a_worker
             || self.shards.iter().any(|shard| {
@@ -310,8 +311,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// What the worker does whose thread this is.
     pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<Running> {
-        let (id, tally) = self.workers.entry_on(thread)?;
-        Some(running(id, self.waiting_workers().contains(&id), &tally.present()?))
+        let (id, counters) = self.workers.entry_on(thread)?;
+        Some(running(id, self.waiting_workers().contains(&id), &counters.present()?))
     }
 
     /// Why a job is where it is.
@@ -408,25 +409,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn stalled(&self, than: Duration) -> Vec<(TaskId, Stalled<K>)> {
         let mut stalled = Vec::new();
         let waiting = self.waiting_workers();
-        for (id, thread, tally) in self.workers.entries() {
-            let Some(present) = tally.present().filter(|present| present.at_least >= than) else {
+        for (id, thread, counters) in self.workers.entries() {
+            let Some(present) = counters.present().filter(|present| present.at_least >= than)
+            else {
                 continue;
             };
             let (keys, is_barrier) = match present.place {
-                Place::Free => (Vec::new(), false),
-                Place::Lane { shard, slot } => {
+                WorkerPosition::Free => (Vec::new(), false),
+                WorkerPosition::Lane { shard, slot } => {
                     let lanes = self.shards[shard].lanes.lock();
                     // While the lanes are locked nobody gives one back; but the task may have ended,
                     // and its worker be about to look for the next.
                     match lanes.key_at(slot) {
-                        Some(key) if tally.ran() == present.number => (vec![key.clone()], false),
+                        Some(key) if counters.ran() == present.number => (vec![key.clone()], false),
                         _ => continue,
                     }
                 }
-                Place::Rollup => match tally.rollup().and_then(downcast::<K, X::Work>) {
-                    Some(rollup) => keys_of(&rollup.scope),
-                    None => continue,
-                },
+                WorkerPosition::Rollup => {
+                    match counters.rollup().and_then(downcast::<K, X::Work>) {
+                        Some(rollup) => keys_of(&rollup.scope),
+                        None => continue,
+                    }
+                }
             };
             let at_least = present.at_least;
             let task = TaskId::OnWorker(id, present.number);
@@ -459,12 +463,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-fn running(worker: usize, waits: bool, present: &Present) -> Running {
-    let Present { at_least, at_most, .. } = *present;
+fn running(worker: usize, waits: bool, present: &RunningTask) -> Running {
+    let RunningTask { at_least, at_most, .. } = *present;
     Running { worker: Some(worker), at_least, at_most, backs_off: None, waits }
 }
 
-fn kept_running(began: Began, resumes_at: u64, now: u64) -> Running {
+fn kept_running(began: StartRange, resumes_at: u64, now: u64) -> Running {
     let since = |time: u64| Duration::from_nanos(now.saturating_sub(time));
     let backs_off = resumes_at.checked_sub(now).filter(|left| *left != 0).map(Duration::from_nanos);
     Running {

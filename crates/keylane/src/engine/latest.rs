@@ -261,7 +261,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (put, appended, freed) =
             match inbox.replace_latest(hash, key, time, X::DROPS_REPLACED, &mut make) {
                 Some(Replacement { work, task: by, appended }) => {
-                    self.tally.count_superseded();
+                    self.counters.count_superseded();
                     (PutResult::Replaced(Superseded { work, by }), appended, None)
                 }
                 None if !has_room => return Ok(PutResult::NeedsRoom),

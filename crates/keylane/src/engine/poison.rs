@@ -72,7 +72,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if self.poisoned.swap(true, Ordering::AcqRel) {
             return;
         }
-        Told::poisoned(&self.settings.thread_name);
+        TraceEvents::poisoned(&self.settings.thread_name);
         self.admission.abandon();
         call_catch_unwind(|| self.begin_stop());
         for shard in &self.shards {

@@ -49,7 +49,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         descriptor: Descriptor,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
-        let shard = self.tally.next_free() % self.shards.len();
+        let shard = self.counters.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
             return Err((SubmitErrorKind::Closed, Claims::none().describe(descriptor), task));
@@ -196,7 +196,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         drop(ended);
     }
 
-    /// Waits until all is known of what was submitted so far.
+    /// WaitSamples until all is known of what was submitted so far.
     pub(super) fn await_scans(&self) {
         let now = self.registry.lock().now();
         while self.registry.lock().asks_before(now) {

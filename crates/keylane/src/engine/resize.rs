@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Engine, Execute, Key};
 use crate::builder::{MAX_CAPACITY, MAX_WORKERS};
 use crate::error::BuildError;
-use crate::observe::Told;
+use crate::observe::TraceEvents;
 use crate::run::SpawnWorkers;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
@@ -18,7 +18,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         if let Some(affinity) = &self.affinity {
             affinity.resize(workers);
         }
-        Told::workers(&self.settings.thread_name, workers);
+        TraceEvents::workers(&self.settings.thread_name, workers);
         self.resync_worker_count();
         // Those who sleep learn only so that they are too many.
         self.idle.wake_all();
@@ -29,7 +29,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             return Err(BuildError::Capacity(capacity));
         }
-        Told::capacity(&self.settings.thread_name, capacity);
+        TraceEvents::capacity(&self.settings.thread_name, capacity);
         self.admission.set_capacity(capacity, || self.collect());
         Ok(())
     }

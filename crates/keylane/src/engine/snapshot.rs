@@ -39,15 +39,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         self.admission.release(self.collect());
         let retired = self.workers.add_retired_to(&mut wait_time, &mut run_time);
-        let workers = self.workers.map(|id, tally| {
-            tally.add_times_to(&mut wait_time, &mut run_time);
+        let workers = self.workers.map(|id, counters| {
+            counters.add_times_to(&mut wait_time, &mut run_time);
             WorkerSnapshot {
                 id,
-                finished: tally.ran(),
-                busy: tally.is_busy(),
-                since: tally.since_look(),
-                busy_time: tally.worked(),
-                asleep_time: tally.slept(),
+                finished: counters.ran(),
+                busy: counters.is_busy(),
+                since: counters.since_look(),
+                busy_time: counters.worked(),
+                asleep_time: counters.slept(),
             }
         });
         let bounds = self.bounds.as_deref();
@@ -63,12 +63,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             unfinished: self.admission.in_use(),
             submitters_waiting: self.admission.waiting() + bytes.map_or(0, ByteBound::waiting),
             accepted,
-            refused: self.tally.refused(),
+            refused: self.counters.refused(),
             finished: retired + workers.iter().map(|worker| worker.finished).sum::<u64>(),
-            panicked: self.tally.panicked(),
-            failed: self.tally.failed(),
-            cancelled: self.tally.cancelled(),
-            superseded: self.tally.superseded(),
+            panicked: self.counters.panicked(),
+            failed: self.counters.failed(),
+            cancelled: self.counters.cancelled(),
+            superseded: self.counters.superseded(),
             queued,
             blocked,
             ready,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Bounds, Engine, Execute, Key};
 use crate::error::DrainError;
-use crate::observe::Told;
+use crate::observe::TraceEvents;
 use crate::order::{Unrun, take_rollup};
 use crate::sync::Ordering;
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
@@ -14,7 +14,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Refuses new work from now on.
     pub(crate) fn close(&self) {
         if !self.admission.is_closed() {
-            Told::closed(&self.settings.thread_name);
+            TraceEvents::closed(&self.settings.thread_name);
         }
         self.admission.close();
         if let Some(bounds) = &self.bounds {
@@ -100,7 +100,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.forget(bounds, &unrun);
         }
         self.admission.release(unrun.len());
-        Told::stopped(&self.settings.thread_name, unrun.len());
+        TraceEvents::stopped(&self.settings.thread_name, unrun.len());
         unrun
     }
 

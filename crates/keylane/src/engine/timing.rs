@@ -4,7 +4,7 @@
 mod models;
 
 use super::*;
-use crate::observe::Began;
+use crate::observe::StartRange;
 use crate::order::Scope;
 use crate::run::{TurnResult, set_turn_result};
 
@@ -62,7 +62,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// A turn is kept by a body that began then. Returns what it is known by.
-    pub(crate) fn keep_turn(&self, shard: usize, held: Held<K, X::Work>, began: Began) -> usize {
+    pub(crate) fn keep_turn(
+        &self,
+        shard: usize,
+        held: Held<K, X::Work>,
+        began: StartRange,
+    ) -> usize {
         self.shards[shard].turns.lock().keep(held, began)
     }
 

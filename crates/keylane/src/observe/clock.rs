@@ -58,7 +58,7 @@ impl Clock {
     }
 
     /// The most that can pass, twice of what can be told from an earlier time.
-    pub(crate) const MOST: u32 = MASK;
+    pub(crate) const MAX: u32 = MASK;
 
     /// When the pool was built: where its exact times begin.
     pub(crate) fn epoch(&self) -> Instant {

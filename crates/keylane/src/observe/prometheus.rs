@@ -42,27 +42,27 @@ impl<K> Snapshot<K> {
         for (name, _) in labels {
             assert!(is_label_name(name), "{name:?} cannot be the name of a meta");
         }
-        let mut page = Page { out, labels };
-        self.write_tasks(&mut page)?;
-        self.write_bounds(&mut page)?;
-        page.histogram(
+        let mut text = MetricsText { out, labels };
+        self.write_tasks(&mut text)?;
+        self.write_bounds(&mut text)?;
+        text.histogram(
             "keylane_task_wait_seconds",
             "RateClock from the submission of a task to the start of its body.",
             &self.wait_time,
         )?;
-        page.histogram(
+        text.histogram(
             "keylane_task_run_seconds",
             "RateClock from the start of a task's body to its end.",
             &self.run_time,
         )?;
-        self.write_workers(&mut page)
+        self.write_workers(&mut text)
     }
 
-    fn write_tasks(&self, page: &mut Page<'_, impl Write>) -> fmt::Result {
+    fn write_tasks(&self, text: &mut MetricsText<'_, impl Write>) -> fmt::Result {
         let done = self.finished.saturating_sub(self.panicked + self.failed + self.cancelled);
-        page.counter("keylane_tasks_accepted_total", "Tasks that were accepted.", self.accepted)?;
-        page.counter("keylane_tasks_refused_total", "Tasks that were not accepted.", self.refused)?;
-        page.family("keylane_tasks_ended_total", "Tasks that have ended, by how.", "counter")?;
+        text.counter("keylane_tasks_accepted_total", "Tasks that were accepted.", self.accepted)?;
+        text.counter("keylane_tasks_refused_total", "Tasks that were not accepted.", self.refused)?;
+        text.family("keylane_tasks_ended_total", "Tasks that have ended, by how.", "counter")?;
         let outcomes = [
             ("done", done),
             ("failed", self.failed),
@@ -71,10 +71,10 @@ impl<K> Snapshot<K> {
             ("superseded", self.superseded),
         ];
         for (outcome, tasks) in outcomes {
-            page.sample("keylane_tasks_ended_total", &[("outcome", outcome)], tasks)?;
+            text.sample("keylane_tasks_ended_total", &[("outcome", outcome)], tasks)?;
         }
         let help = "Tasks that are unfinished, by where they are.";
-        page.family("keylane_tasks", help, "gauge")?;
+        text.family("keylane_tasks", help, "gauge")?;
         let states = [
             ("queued", self.queued),
             ("blocked", self.blocked),
@@ -82,45 +82,45 @@ impl<K> Snapshot<K> {
             ("running", self.running),
         ];
         for (state, tasks) in states {
-            page.sample("keylane_tasks", &[("state", state)], tasks)?;
+            text.sample("keylane_tasks", &[("state", state)], tasks)?;
         }
         if let Some(violations) = &self.violations {
             let help = "Tasks that began out of their order; must be 0.";
-            page.counter("keylane_order_violations_total", help, violations.order)?;
+            text.counter("keylane_order_violations_total", help, violations.order)?;
             let help = "Tasks that began beside one that they conflict with; must be 0.";
-            page.counter("keylane_overlap_violations_total", help, violations.overlap)?;
+            text.counter("keylane_overlap_violations_total", help, violations.overlap)?;
         }
         Ok(())
     }
 
-    fn write_bounds(&self, page: &mut Page<'_, impl Write>) -> fmt::Result {
+    fn write_bounds(&self, text: &mut MetricsText<'_, impl Write>) -> fmt::Result {
         let help = "Tasks that were accepted and have not ended.";
-        page.gauge("keylane_unfinished_tasks", help, self.unfinished)?;
+        text.gauge("keylane_unfinished_tasks", help, self.unfinished)?;
         let help = "The bound on tasks that are accepted and unfinished.";
-        page.gauge("keylane_capacity_tasks", help, self.capacity)?;
+        text.gauge("keylane_capacity_tasks", help, self.capacity)?;
         let help = "Submitters that wait for room in the pool.";
-        page.gauge("keylane_submitters_waiting", help, self.submitters_waiting)?;
+        text.gauge("keylane_submitters_waiting", help, self.submitters_waiting)?;
         let help = "Submitters that wait for room at their key.";
-        page.gauge("keylane_submitters_held", help, self.submitters_held)?;
+        text.gauge("keylane_submitters_held", help, self.submitters_held)?;
         if let Some(capacity) = self.capacity_bytes {
-            page.gauge("keylane_bytes", "What unfinished tasks weigh.", self.bytes)?;
-            page.gauge("keylane_capacity_bytes", "The bound on that.", capacity)?;
+            text.gauge("keylane_bytes", "What unfinished tasks weigh.", self.bytes)?;
+            text.gauge("keylane_capacity_bytes", "The bound on that.", capacity)?;
         }
         Ok(())
     }
 
-    fn write_workers(&self, page: &mut Page<'_, impl Write>) -> fmt::Result {
+    fn write_workers(&self, text: &mut MetricsText<'_, impl Write>) -> fmt::Result {
         let help = "Workers that sleep for want of a task.";
-        page.gauge("keylane_workers_asleep", help, self.workers_asleep)?;
+        text.gauge("keylane_workers_asleep", help, self.workers_asleep)?;
         let help = "Whether a panic has left the pool half changed.";
-        page.gauge("keylane_poisoned", help, usize::from(self.poisoned))?;
-        page.gauge("keylane_workers_wanted", "Workers that there should be.", self.workers_wanted)?;
+        text.gauge("keylane_poisoned", help, usize::from(self.poisoned))?;
+        text.gauge("keylane_workers_wanted", "Workers that there should be.", self.workers_wanted)?;
         let help = "Tasks that a worker has run.";
-        page.per_worker("keylane_worker_tasks_total", help, "counter", &self.workers, |worker| {
+        text.per_worker("keylane_worker_tasks_total", help, "counter", &self.workers, |worker| {
             worker.finished.to_string()
         })?;
         let help = "RateClock that a worker has spent on tasks.";
-        page.per_worker(
+        text.per_worker(
             "keylane_worker_busy_seconds_total",
             help,
             "counter",
@@ -128,7 +128,7 @@ impl<K> Snapshot<K> {
             |it| seconds(it.busy_time),
         )?;
         let help = "RateClock that a worker has slept.";
-        page.per_worker(
+        text.per_worker(
             "keylane_worker_asleep_seconds_total",
             help,
             "counter",
@@ -138,13 +138,13 @@ impl<K> Snapshot<K> {
     }
 }
 
-struct Page<'a, W> {
+struct MetricsText<'a, W> {
     out: &'a mut W,
     /// Each sample has these.
     labels: &'a [(&'a str, &'a str)],
 }
 
-impl<W: Write> Page<'_, W> {
+impl<W: Write> MetricsText<'_, W> {
     fn family(&mut self, name: &str, help: &str, kind: &str) -> fmt::Result {
         writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}")
     }

@@ -6,7 +6,7 @@
 const APART_NANOS: u64 = 200_000;
 
 /// The longest row.
-const MOST: u32 = 256;
+const MAX_ROW: u32 = 256;
 
 /// Rows of tasks, of each of which one is measured.
 ///
@@ -28,19 +28,19 @@ pub(crate) struct Strata {
 
 impl Strata {
     pub(crate) fn new(every: bool, seed: u32) -> Self {
-        let most = if every { 1 } else { MOST };
+        let most = if every { 1 } else { MAX_ROW };
         Strata { most, row: 1, last: 0, behind: 0, chance: Chance::new(seed) }
     }
 
     /// Begins anew, with rows of one from now on, or with rows that grow.
     pub(crate) fn set_every(&mut self, every: bool) {
         (self.row, self.behind) = (1, 0);
-        self.most = if every { 1 } else { MOST };
+        self.most = if every { 1 } else { MAX_ROW };
     }
 
     /// A task is measured now. Returns for how many it stands, and how many tasks after it the next one
     /// is that will be measured.
-    pub(crate) fn measured(&mut self, now: u64) -> (u32, u32) {
+    pub(crate) fn next_stratum(&mut self, now: u64) -> (u32, u32) {
         let (stands_for, behind) = (self.row, self.behind);
         let took = now.saturating_sub(self.last).max(1);
         let fits = APART_NANOS.saturating_mul(u64::from(self.row)) / took;
@@ -79,7 +79,7 @@ mod tests {
         let (mut total, mut which, mut next) = (0, Vec::new(), 0);
         for task in 0..tasks {
             if task == next {
-                let (stands_for, ahead) = strata.measured(1_000_000 + task * apart);
+                let (stands_for, ahead) = strata.next_stratum(1_000_000 + task * apart);
                 total += u64::from(stands_for);
                 next += u64::from(ahead);
                 which.push(task);

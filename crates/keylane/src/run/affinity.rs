@@ -98,8 +98,7 @@ impl Affinity {
         let idle = self.idle.load(Ordering::Relaxed);
         let is_away = |seat: usize| {
             let since = self.chosen[seat].load(Ordering::Relaxed) as u32;
-            idle & 1 << seat == 0
-                && (LONG_AGO..Clock::MOST / 2).contains(&Clock::passed(since, now))
+            idle & 1 << seat == 0 && (LONG_AGO..Clock::MAX / 2).contains(&Clock::passed(since, now))
         };
         let left = of(&|seat| seat != own && is_away(seat));
         match home {

@@ -17,7 +17,7 @@ use crate::allocate::{Claimant, End, Take};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
 };
-use crate::observe::{SliceEnd, Statistics, Told, WorkerTally};
+use crate::observe::{SliceEnd, Statistics, TraceEvents, WorkerCounters};
 use crate::order::{Held, TaskSlot};
 use crate::sync::{spin_hint, yield_now};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
@@ -37,7 +37,7 @@ const DRY_SPINS: u32 = 128;
 pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     id: usize,
-    tally: Arc<WorkerTally>,
+    counters: Arc<WorkerCounters>,
     /// Where the next round begins: behind the shard that the last one has reached.
     round: usize,
     /// The shard that is served, or was last.
@@ -84,7 +84,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> SpawnWorkers
     for Arc<Engine<K, X, S>>
 {
     fn spawn_workers(&self) -> std::io::Result<()> {
-        self.workers.spawn_missing(|id, tally| Worker::start(self.clone(), id, tally))
+        self.workers.spawn_missing(|id, counters| Worker::start(self.clone(), id, counters))
     }
 }
 
@@ -92,7 +92,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn start(
         engine: Arc<Engine<K, X, S>>,
         id: usize,
-        tally: Arc<WorkerTally>,
+        counters: Arc<WorkerCounters>,
     ) -> std::io::Result<JoinHandle<()>> {
         let mut thread =
             std::thread::Builder::new().name(format!("{}-{id}", engine.settings.thread_name));
@@ -104,7 +104,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let started = thread.spawn(move || {
             let round = id * 4 % engine.shards();
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
-            let now = tally.now();
+            let now = counters.now();
             let turn = LaneTurn { tasks: 0, started: now };
             // Whoever checks each task looks at each of them.
             let statistics = match engine.settings.self_check {
@@ -116,7 +116,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Worker {
                 engine,
                 id,
-                tally,
+                counters,
                 round,
                 last: round,
                 by_load: false,
@@ -314,17 +314,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 engine.offers_more(shard) || engine.sharing.offers_synced()
             });
             self.join_trace();
-            self.sampler.restart(self.tally.now());
-            self.tally.fell_busy(self.sampler.now());
+            self.sampler.restart(self.counters.now());
+            self.counters.fell_busy(self.sampler.now());
         }
-        let now = self.tally.now();
+        let now = self.counters.now();
         let meta = self.task_slot.meta;
         let mut wait = None;
         if meta.is_measured()
             && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, meta.seq)
         {
             let nanos = now.saturating_sub(submitted);
-            self.tally.waited(nanos, stands_for.into());
+            self.counters.waited(nanos, stands_for.into());
             wait = Some(Duration::from_nanos(nanos));
         }
         self.engine.check_begin(shard, held, meta.seq);
@@ -333,7 +333,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             && self.sampler.is_timing()
         {
             let info = self.engine.trace(shard, held, Some(meta.seq), wait);
-            let now = self.tally.now();
+            let now = self.counters.now();
             trace_buffer.begins(info, now);
             self.sampler.begins(now);
         } else {
@@ -356,12 +356,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if let Some(ended) = ended {
             self.engine.check_end(shard, ended);
         }
-        let stop = self.sampler.check(|| self.tally.now());
+        let stop = self.sampler.check(|| self.counters.now());
         if let Some((took, stands_for)) = stop.measured {
-            self.tally.took(took, stands_for);
+            self.counters.took(took, stands_for);
         }
         if let Some(trace_buffer) = &mut self.trace_buffer {
-            trace_buffer.ends(self.tally.now(), stop.measured.is_some(), None);
+            trace_buffer.ends(self.counters.now(), stop.measured.is_some(), None);
         }
         if stop.slice_ended {
             self.join_trace();
@@ -404,7 +404,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// At the end of a slice: whether to stay on the shard.
     fn end_slice(&mut self, shard: usize) -> bool {
-        self.tally.looked(self.sampler.now());
+        self.counters.looked(self.sampler.now());
         !self.engine.ready_shards.any_except(shard) && !self.must_leave()
     }
 
@@ -420,11 +420,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
     #[inline]
     fn run_task(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
-        let _span = Told::task(&self.engine.settings.thread_name, self.id, self.task_slot.meta.seq);
+        let _span =
+            TraceEvents::task(&self.engine.settings.thread_name, self.id, self.task_slot.meta.seq);
         let key = self.task_slot.key.take();
         let work = self.task_slot.open();
-        let (engine, tally) = (&self.engine, &*self.tally);
-        let mut ctx = TaskCtx { engine, tally, shard, turn: TaskTurn::Here(held) };
+        let (engine, counters) = (&self.engine, &*self.counters);
+        let mut ctx = TaskCtx { engine, counters, shard, turn: TaskTurn::Here(held) };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut ctx));
         if let Err(payload) = catch_unwind(body) {
@@ -437,17 +438,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             TaskTurn::Here(held) => held,
             TaskTurn::Kept(turn) => self.leave_body(shard, turn)?,
         };
-        self.tally.ran_one();
+        self.counters.ran_one();
         match held {
             held @ Held::Rollup(_) => {
                 self.engine.check_end(shard, &held);
                 let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
                 // Not the last to have it, so no key is dropped.
                 current::leave_rollup();
-                self.tally.leave_rollup();
+                self.counters.leave_rollup();
                 if let Some(trace_buffer) = &mut self.trace_buffer {
                     // Before anybody else can have its keys.
-                    trace_buffer.ends(self.tally.now(), true, None);
+                    trace_buffer.ends(self.counters.now(), true, None);
                 }
                 self.engine.end_rollup(&rollup);
                 drop_catch_unwind(rollup);
@@ -466,9 +467,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let judged = self.engine.leave_body(shard, turn, current::take_turn_result());
         let Some((held, turn_result)) = judged else {
             self.sampler.skip_sample();
-            self.tally.ran_one();
+            self.counters.ran_one();
             // The next to keep its turn knows when it began.
-            self.tally.looked(self.tally.now());
+            self.counters.looked(self.counters.now());
             return None;
         };
         current::set_turn_result(turn_result);
@@ -483,7 +484,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.alert = true;
             self.engine.idle.start_searching();
             self.set_idle(true);
-            self.tally.fell_idle(self.tally.now());
+            self.counters.fell_idle(self.counters.now());
         }
         for spin in 0..SPINS + YIELDS {
             if spin < SPINS {
@@ -497,12 +498,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         }
         // What has come for others meanwhile they have not taken.
         self.eager = self.engine.offers_anything();
-        let before = self.tally.now();
+        let before = self.counters.now();
         let engine = &self.engine;
         engine.idle.sleep(self.id, || {
             engine.offers_synced() || engine.stopping() || engine.workers.has_surplus()
         });
-        self.tally.has_slept(self.tally.now().saturating_sub(before));
+        self.counters.has_slept(self.counters.now().saturating_sub(before));
     }
 
     /// Says where the task in the hand stands, to itself and to who looks from outside.
@@ -511,15 +512,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         match held {
             Held::Free => {
                 current::stand_free();
-                self.tally.stand_free();
+                self.counters.stand_free();
             }
             Held::Lane(slot) => {
                 current::stand_in_lane(shard, *slot);
-                self.tally.stand_in_lane(shard, *slot);
+                self.counters.stand_in_lane(shard, *slot);
             }
             Held::Rollup(rollup) => {
                 current::stand_in_rollup(rollup.clone());
-                self.tally.stand_in_rollup(rollup.clone());
+                self.counters.stand_in_rollup(rollup.clone());
             }
         }
     }
@@ -529,12 +530,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The task that this thread runs has not ended well.
     fn note(&self, how: SliceEnd) {
         current::note_mishap(how);
-        Told::mishap(&self.settings.thread_name, how);
+        TraceEvents::mishap(&self.settings.thread_name, how);
     }
 
     /// Counts a panic of a task, or of what is asked about one, and calls the hook.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
-        self.tally.count_panic();
+        self.counters.count_panic();
         self.note(SliceEnd::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
@@ -547,7 +548,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 /// The stage of one task.
 struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
-    tally: &'a WorkerTally,
+    counters: &'a WorkerCounters,
     shard: usize,
     turn: TaskTurn<Held<K, X::Work>>,
 }
@@ -570,13 +571,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
 
     fn failed(&self) {
         current::set_turn_result(TurnResult::Failed);
-        self.engine.tally.count_failed();
+        self.engine.counters.count_failed();
         self.engine.note(SliceEnd::Failed);
     }
 
     fn cancelled(&self) {
         self.is_void();
-        self.engine.tally.count_cancelled();
+        self.engine.counters.count_cancelled();
         self.engine.note(SliceEnd::Cancelled);
     }
 
@@ -590,7 +591,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
             TaskTurn::Here(held) => held,
             TaskTurn::Kept(_) => unreachable!("a turn is kept once"),
         };
-        let turn = self.engine.keep_turn(self.shard, held, self.tally.began());
+        let turn = self.engine.keep_turn(self.shard, held, self.counters.began());
         self.turn = TaskTurn::Kept(turn);
         Turn::new(KeptTurn { engine: self.engine.clone(), shard: self.shard, turn })
     }
@@ -633,7 +634,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
         self.0.resync_worker_count();
         if self.0.spawn_workers().is_err() {
             // The next wait tries again, for this one as well.
-            Told::thread_refused(&self.0.settings.thread_name);
+            TraceEvents::thread_refused(&self.0.settings.thread_name);
         }
         // Each that waits asks after it was counted, so the last of them sees all.
         let goes_on = self.0.workers.has_unblocked();
@@ -655,6 +656,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
 
     #[cfg(feature = "tokio")]
     fn cancelled(&self) {
-        self.0.tally.count_cancelled();
+        self.0.counters.count_cancelled();
     }
 }

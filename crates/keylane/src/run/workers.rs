@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::observe::{Histogram, Statistics, WorkerTally};
+use crate::observe::{Histogram, Statistics, WorkerCounters};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
 
 /// The largest number of workers that stand in for others, which wait inside a task for another task. Each
@@ -48,7 +48,7 @@ pub(crate) struct WorkerEntry {
     /// The worker's number.
     pub(crate) id: usize,
     /// What the worker has done; written by it.
-    pub(crate) tally: Arc<WorkerTally>,
+    pub(crate) counters: Arc<WorkerCounters>,
     /// Absent until its thread was started.
     pub(crate) thread: Option<JoinHandle<()>>,
 }
@@ -89,15 +89,15 @@ impl Workers {
     /// Starts workers until there are as many as there should be.
     pub(crate) fn spawn_missing<E>(
         &self,
-        start: impl Fn(usize, Arc<WorkerTally>) -> Result<JoinHandle<()>, E>,
+        start: impl Fn(usize, Arc<WorkerCounters>) -> Result<JoinHandle<()>, E>,
     ) -> Result<(), E> {
         let mut list = self.list.lock();
         while list.entries.len() < list.due() {
             let id = list.next_id;
-            let tally = Arc::new(WorkerTally::new(self.epoch, self.statistics));
-            let thread = Some(start(id, tally.clone())?);
+            let counters = Arc::new(WorkerCounters::new(self.epoch, self.statistics));
+            let thread = Some(start(id, counters.clone())?);
             list.next_id += 1;
-            list.entries.push(WorkerEntry { id, tally, thread });
+            list.entries.push(WorkerEntry { id, counters, thread });
         }
         self.update_surplus(&list);
         Ok(())
@@ -168,8 +168,8 @@ impl Workers {
         let leaving = list.entries.iter().position(|entry| entry.id == id);
         let leaving = list.entries.remove(leaving.expect("a worker is dismissed once"));
         let retired = list.retired.get_or_insert_default();
-        retired.ran += leaving.tally.ran();
-        leaving.tally.add_times_to(&mut retired.wait, &mut retired.run);
+        retired.ran += leaving.counters.ran();
+        leaving.counters.add_times_to(&mut retired.wait, &mut retired.run);
         self.update_surplus(&list);
         true
     }
@@ -190,24 +190,24 @@ impl Workers {
     }
 
     /// Every worker's number, its thread's name, and what it says of itself.
-    pub(crate) fn entries(&self) -> Vec<(usize, Option<String>, Arc<WorkerTally>)> {
+    pub(crate) fn entries(&self) -> Vec<(usize, Option<String>, Arc<WorkerCounters>)> {
         let list = self.list.lock();
         let name = |entry: &WorkerEntry| entry.thread.as_ref()?.thread().name().map(str::to_owned);
-        list.entries.iter().map(|it| (it.id, name(it), it.tally.clone())).collect()
+        list.entries.iter().map(|it| (it.id, name(it), it.counters.clone())).collect()
     }
 
     /// The worker that this thread is.
-    pub(crate) fn entry_on(&self, thread: ThreadId) -> Option<(usize, Arc<WorkerTally>)> {
+    pub(crate) fn entry_on(&self, thread: ThreadId) -> Option<(usize, Arc<WorkerCounters>)> {
         let list = self.list.lock();
         let is_it = |entry: &&WorkerEntry| {
             entry.thread.as_ref().is_some_and(|handle| handle.thread().id() == thread)
         };
-        list.entries.iter().find(is_it).map(|entry| (entry.id, entry.tally.clone()))
+        list.entries.iter().find(is_it).map(|entry| (entry.id, entry.counters.clone()))
     }
 
     /// Looks at every worker.
-    pub(crate) fn map<R>(&self, mut look: impl FnMut(usize, &WorkerTally) -> R) -> Vec<R> {
-        self.list.lock().entries.iter().map(|entry| look(entry.id, &entry.tally)).collect()
+    pub(crate) fn map<R>(&self, mut look: impl FnMut(usize, &WorkerCounters) -> R) -> Vec<R> {
+        self.list.lock().entries.iter().map(|entry| look(entry.id, &entry.counters)).collect()
     }
 }
 

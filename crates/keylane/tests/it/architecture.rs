@@ -37,9 +37,9 @@ const HARMLESS: [(&str, &str); 13] = [
     // How many futures run at a time is counted where they run; no lane and no slot depends on it.
     ("complete/future.rs", "tokio::sync::Semaphore"),
     // A thread that only looks, and takes part in no protocol.
-    ("observe/watch.rs", "std::thread::JoinHandle"),
-    ("observe/watch.rs", "std::thread::Builder"),
-    ("observe/watch.rs", "std::thread::current().id()"),
+    ("observe/stall_watch.rs", "std::thread::JoinHandle"),
+    ("observe/stall_watch.rs", "std::thread::Builder"),
+    ("observe/stall_watch.rs", "std::thread::current().id()"),
     // Workers are real threads with a name and a stack, which loom's have not.
     ("run/workers.rs", "std::thread::JoinHandle"),
     ("run/worker.rs", "std::thread::JoinHandle"),

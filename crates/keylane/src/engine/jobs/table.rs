@@ -82,7 +82,7 @@ impl<K, W> JobTable<K, W> {
     pub(super) fn advance_time(&mut self, clock: u32) -> u64 {
         let passed = Clock::passed(self.clock, clock);
         // Clocks are read before the lock is taken, so one may come in a little late.
-        if passed < Clock::MOST / 2 {
+        if passed < Clock::MAX / 2 {
             self.time += u64::from(passed);
             self.clock = clock;
         }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::models::Shift;
-use crate::observe::Began;
+use crate::observe::StartRange;
 use crate::order::Claims;
 use crate::run::TurnResult;
 use crate::sync::model::{Plain, check, spawn};
 
-const BEGAN: Began = Began { earliest: 0, latest: 0 };
+const BEGAN: StartRange = StartRange { earliest: 0, latest: 0 };
 
 /// The body of a task goes on after it has kept its turn, and somebody else drops that: whoever leaves last, the
 /// key's next task runs once, sees what both have done, and a worker that sleeps is told of it.

@@ -51,7 +51,7 @@ impl<K: Hash + Eq> Trace<K> {
         out: impl Write,
         name: impl Fn(&K) -> String,
     ) -> io::Result<()> {
-        let mut out = Events { out: io::BufWriter::new(out), any: false };
+        let mut out = EventWriter { out: io::BufWriter::new(out), any: false };
         write!(out.out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         self.write_tracks(&mut out)?;
         for (number, slice) in self.slices.iter().enumerate() {
@@ -68,7 +68,7 @@ impl<K: Hash + Eq> Trace<K> {
         out.out.flush()
     }
 
-    fn write_tracks(&self, out: &mut Events<impl Write>) -> io::Result<()> {
+    fn write_tracks(&self, out: &mut EventWriter<impl Write>) -> io::Result<()> {
         let mut workers: Vec<_> = self.slices.iter().filter_map(|slice| slice.worker).collect();
         workers.sort_unstable();
         workers.dedup();
@@ -87,7 +87,7 @@ impl<K: Hash + Eq> Trace<K> {
 
     fn write_slice(
         &self,
-        out: &mut Events<impl Write>,
+        out: &mut EventWriter<impl Write>,
         slice: &Slice<K>,
         worker: usize,
         name: &impl Fn(&K) -> String,
@@ -102,7 +102,7 @@ impl<K: Hash + Eq> Trace<K> {
 
     fn write_turn(
         &self,
-        out: &mut Events<impl Write>,
+        out: &mut EventWriter<impl Write>,
         slice: &Slice<K>,
         number: usize,
         name: &impl Fn(&K) -> String,
@@ -120,7 +120,7 @@ impl<K: Hash + Eq> Trace<K> {
 
     fn write_flow(
         &self,
-        out: &mut Events<impl Write>,
+        out: &mut EventWriter<impl Write>,
         flow: usize,
         from: &Slice<K>,
         to: &Slice<K>,
@@ -143,7 +143,7 @@ impl<K: Hash + Eq> Trace<K> {
 
     /// From which slice to which a lane was handed on, by their numbers.
     fn flows(&self) -> Vec<(usize, usize)> {
-        let mut lanes: HashMap<&K, Line> = HashMap::new();
+        let mut lanes: HashMap<&K, FlowState> = HashMap::new();
         let mut flows = Vec::new();
         let mut barrier = None;
         for (number, slice) in self.slices.iter().enumerate() {
@@ -182,13 +182,13 @@ fn dedup_from(flows: &mut Vec<(usize, usize)>, first: usize) {
 
 /// The tasks of a key that ran last, and those that ran before them.
 #[derive(Default)]
-struct Line {
+struct FlowState {
     now: Vec<usize>,
     shared: bool,
     before: Vec<usize>,
 }
 
-impl Line {
+impl FlowState {
     fn enter(&mut self, number: usize, shared: bool) {
         if !(shared && self.shared) {
             self.before = std::mem::take(&mut self.now);
@@ -218,12 +218,12 @@ fn colour<K: Hash>(slice: &Slice<K>) -> &'static str {
 }
 
 /// A list of events, one on a line.
-struct Events<W: Write> {
+struct EventWriter<W: Write> {
     out: io::BufWriter<W>,
     any: bool,
 }
 
-impl<W: Write> Events<W> {
+impl<W: Write> EventWriter<W> {
     fn event(&mut self, fields: fmt::Arguments<'_>) -> io::Result<()> {
         let comma = if std::mem::replace(&mut self.any, true) { "," } else { "" };
         write!(self.out, "{comma}\n{{{fields}}}")
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn readers_are_joined_to_the_writer_before_them_and_all_of_them_to_the_next() {
-        let mut line = Line::default();
+        let mut line = FlowState::default();
         let steps = [(0, false), (1, true), (2, true), (3, false), (4, false)];
         let before = steps.map(|(number, shared)| {
             line.enter(number, shared);

@@ -88,14 +88,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Serves work outside of jobs, for a slice.
     fn run_pool_slice(&mut self) -> WorkerReport {
-        let before = self.tally.ran();
+        let before = self.counters.ran();
         match self.pick_shard() {
             Some(shard) => self.run_shard(shard),
             // What it leaves to a worker that is at home there, and asleep, it takes if it comes again for it: nobody
             // else may be woken for that.
             None => self.eager = true,
         }
-        let end = if self.tally.ran() == before { End::Nothing } else { End::Done };
+        let end = if self.counters.ran() == before { End::Nothing } else { End::Done };
         WorkerReport { who: Claimant::Loose, take: Take::Ready, report: BatchReport::ended(end) }
     }
 
@@ -103,15 +103,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.found_job();
         // The splitter may be asked, which stands nowhere.
         current::leave_rollup();
-        self.tally.stand_free();
+        self.counters.stand_free();
         self.join_trace();
         let &(id, ref runner) = self.current_job.job().expect("the worker was given a job");
         let alone = alone && !self.engine.rates.limits_pool();
         let most = if alone { self.batch_size.of(id) } else { 1 };
-        let since = if alone { self.tally.now() } else { 0 };
+        let since = if alone { self.counters.now() } else { 0 };
         let mut ctx = JobCtx {
             engine: &self.engine,
-            tally: &self.tally,
+            counters: &self.counters,
             sampler: &mut self.sampler,
             trace_buffer: self.trace_buffer.as_deref_mut(),
             job: runner.name(),
@@ -138,9 +138,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         // What was not begun here may be measured elsewhere.
         self.alert |= self.sampler.is_timing();
         if alone && ran != 0 {
-            let now = self.tally.now();
+            let now = self.counters.now();
             self.batch_size.record(ran, now - since);
-            self.tally.looked(now);
+            self.counters.looked(now);
         }
         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report })
     }
@@ -153,7 +153,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             engine.idle.stop_searching_and_pass_on(|| {
                 engine.sharing.offers_synced() || engine.ready_shards.any_synced()
             });
-            self.tally.fell_busy(self.tally.now());
+            self.counters.fell_busy(self.counters.now());
         }
     }
 }
@@ -161,7 +161,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 /// A worker, as the job at its desk sees it.
 struct JobCtx<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
-    tally: &'a WorkerTally,
+    counters: &'a WorkerCounters,
     sampler: &'a mut Sampler,
     /// Where subtasks are recorded, and the name of their job.
     trace_buffer: Option<&'a mut TraceBuffer<K>>,
@@ -234,7 +234,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
 
     fn start_unkeyed(&mut self) -> bool {
         current::stand_free();
-        self.tally.stand_free();
+        self.counters.stand_free();
         self.engine.start_unkeyed(self.shard)
     }
 
@@ -248,7 +248,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
 
     fn subtask_starts(&mut self) {
         if self.sampler.is_timing() {
-            let now = self.tally.now();
+            let now = self.counters.now();
             self.sampler.begins(now);
             if let Some(trace_buffer) = &mut self.trace_buffer {
                 trace_buffer.begins(TraceInfo::subtask(), now);
@@ -258,19 +258,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
 
     fn subtask_ran(&mut self) {
         self.ran += 1;
-        self.tally.ran_one();
+        self.counters.ran_one();
         if self.sampler.should_check()
-            && let Some((took, stands_for)) = self.sampler.check(|| self.tally.now()).measured
+            && let Some((took, stands_for)) = self.sampler.check(|| self.counters.now()).measured
         {
-            self.tally.took(took, stands_for);
+            self.counters.took(took, stands_for);
             if let Some(trace_buffer) = &mut self.trace_buffer {
-                trace_buffer.ends(self.tally.now(), true, Some(self.job));
+                trace_buffer.ends(self.counters.now(), true, Some(self.job));
             }
         }
     }
 
     fn failed(&self) {
-        self.engine.tally.count_failed();
+        self.engine.counters.count_failed();
         self.engine.note(SliceEnd::Failed);
     }
 

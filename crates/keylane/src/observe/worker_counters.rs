@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+use super::detached_turns::StartRange;
 use super::histogram::{Histogram, Recorder};
 use super::statistics::Statistics;
-use super::turns::Began;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// Every atomic is written by its worker alone, so plain loads and stores count.
 #[derive(Debug)]
-pub(crate) struct WorkerTally {
-    fields: CachePadded<Fields>,
+pub(crate) struct WorkerCounters {
+    fields: CachePadded<WorkerFields>,
     /// The rollup that it runs, if it does. Written by the worker, under the lock.
     rollup: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     /// How long tasks waited before they began here, and how long they ran; unless nothing is measured.
-    times: Option<Box<Times>>,
+    times: Option<Box<WorkerTimes>>,
     /// When the pool was built; never changed.
     epoch: Instant,
     /// A task that an onlooker has seen here, by its number, and when the first saw it.
@@ -26,13 +26,13 @@ pub(crate) struct WorkerTally {
 }
 
 #[derive(Debug)]
-struct Times {
+struct WorkerTimes {
     wait: Recorder,
     run: Recorder,
 }
 
 #[derive(Debug)]
-struct Fields {
+struct WorkerFields {
     /// Tasks that it has run.
     ran: AtomicU64,
     /// It has tasks; else it looks for some, or sleeps.
@@ -41,7 +41,7 @@ struct Fields {
     looked: AtomicU64,
     /// What `ran` was then.
     ran_then: AtomicU64,
-    /// Where its task stands: see [`Place`]. Means something while it has one.
+    /// Where its task stands: see [`WorkerPosition`]. Means something while it has one.
     place: AtomicU64,
     /// How long it has had tasks, up to when it last looked at the clock, in nanoseconds,
     worked: AtomicU64,
@@ -51,7 +51,7 @@ struct Fields {
 
 /// Where the task of a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WorkerPosition {
     /// It has no key.
     Free,
     /// It holds the lane in this slot of this shard.
@@ -65,8 +65,8 @@ const ROLLUP: u64 = u64::MAX - 1;
 
 /// A worker's task, as far as it is known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Present {
-    pub(crate) place: Place,
+pub(crate) struct RunningTask {
+    pub(crate) place: WorkerPosition,
     /// How many tasks the worker had run before it.
     pub(crate) number: u64,
     /// It has run for no longer than this,
@@ -75,11 +75,11 @@ pub(crate) struct Present {
     pub(crate) at_least: Duration,
 }
 
-impl WorkerTally {
+impl WorkerCounters {
     pub(crate) fn new(epoch: Instant, statistics: Statistics) -> Self {
         let zero = || AtomicU64::new(0);
         let born = epoch.elapsed().as_nanos() as u64;
-        let fields = Fields {
+        let fields = WorkerFields {
             ran: zero(),
             busy: AtomicBool::new(false),
             looked: AtomicU64::new(born),
@@ -88,8 +88,8 @@ impl WorkerTally {
             worked: zero(),
             slept: zero(),
         };
-        let times = || Box::new(Times { wait: Recorder::new(), run: Recorder::new() });
-        WorkerTally {
+        let times = || Box::new(WorkerTimes { wait: Recorder::new(), run: Recorder::new() });
+        WorkerCounters {
             fields: CachePadded::new(fields),
             rollup: Mutex::new(None),
             times: (statistics != Statistics::Off).then(times),
@@ -178,7 +178,7 @@ impl WorkerTally {
 }
 
 /// What others see.
-impl WorkerTally {
+impl WorkerCounters {
     pub(crate) fn ran(&self) -> u64 {
         self.fields.ran.load(Ordering::Acquire)
     }
@@ -205,7 +205,7 @@ impl WorkerTally {
     }
 
     /// Its task, if it has one.
-    pub(crate) fn present(&self) -> Option<Present> {
+    pub(crate) fn present(&self) -> Option<RunningTask> {
         if !self.is_busy() {
             return None;
         }
@@ -221,25 +221,25 @@ impl WorkerTally {
             false => Duration::from_nanos(now.saturating_sub(self.notice(number, now))),
         };
         let place = match self.fields.place.load(Ordering::Relaxed) {
-            FREE => Place::Free,
-            ROLLUP => Place::Rollup,
-            place => Place::Lane {
+            FREE => WorkerPosition::Free,
+            ROLLUP => WorkerPosition::Rollup,
+            place => WorkerPosition::Lane {
                 shard: (place >> 48) as usize,
                 slot: (place & 0xffff_ffff_ffff) as usize,
             },
         };
-        Some(Present { place, number, at_most, at_least })
+        Some(RunningTask { place, number, at_most, at_least })
     }
 
     /// When the task began that its worker runs, which is who asks.
-    pub(crate) fn began(&self) -> Began {
+    pub(crate) fn began(&self) -> StartRange {
         let earliest = self.fields.looked.load(Ordering::Relaxed);
         let number = self.ran();
         let latest = match self.fields.ran_then.load(Ordering::Relaxed) == number {
             true => earliest,
             false => self.notice(number, self.now()),
         };
-        Began { earliest, latest }
+        StartRange { earliest, latest }
     }
 
     /// When somebody first saw this task run.

@@ -12,7 +12,7 @@
 //! A pool is called what its threads are, before their number.
 
 /// Tells of what happens.
-pub(crate) struct Told;
+pub(crate) struct TraceEvents;
 
 #[cfg(feature = "tracing")]
 mod told {
@@ -21,14 +21,14 @@ mod told {
     use tracing::{debug, error, info, trace_span, warn};
 
     use super::super::SliceEnd;
-    use super::Told;
+    use super::TraceEvents;
 
     /// A task runs for as long as this lives.
     pub(crate) struct TaskSpan {
         _entered: tracing::span::EnteredSpan,
     }
 
-    impl Told {
+    impl TraceEvents {
         #[inline]
         pub(crate) fn task(pool: &str, worker: usize, place: u32) -> TaskSpan {
             TaskSpan {
@@ -86,11 +86,11 @@ mod told {
     use std::time::Duration;
 
     use super::super::SliceEnd;
-    use super::Told;
+    use super::TraceEvents;
 
     pub(crate) struct TaskSpan;
 
-    impl Told {
+    impl TraceEvents {
         #[inline(always)]
         pub(crate) fn task(_: &str, _: usize, _: u32) -> TaskSpan {
             TaskSpan

@@ -5,15 +5,15 @@ use crossbeam_utils::CachePadded;
 use crate::sync::{AtomicUsize, Ordering};
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     /// Where the next task without keys goes; spreads them over the shards.
     free: CachePadded<AtomicUsize>,
     /// What did not go well. Each written by any worker or submitter, and seldom.
-    mishaps: CachePadded<Mishaps>,
+    outcomes: CachePadded<OutcomeCounters>,
 }
 
 #[derive(Debug, Default)]
-struct Mishaps {
+struct OutcomeCounters {
     /// Tasks that have panicked.
     panicked: AtomicUsize,
     /// Tasks that have returned an error.
@@ -26,49 +26,49 @@ struct Mishaps {
     refused: AtomicUsize,
 }
 
-impl Tally {
+impl Counters {
     pub(crate) fn next_free(&self) -> usize {
         self.free.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn count_panic(&self) {
-        self.mishaps.panicked.fetch_add(1, Ordering::Relaxed);
+        self.outcomes.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_failed(&self) {
-        self.mishaps.failed.fetch_add(1, Ordering::Relaxed);
+        self.outcomes.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_cancelled(&self) {
-        self.mishaps.cancelled.fetch_add(1, Ordering::Relaxed);
+        self.outcomes.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_superseded(&self) {
-        self.mishaps.superseded.fetch_add(1, Ordering::Relaxed);
+        self.outcomes.superseded.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cold]
     pub(crate) fn count_refused(&self, tasks: usize) {
-        self.mishaps.refused.fetch_add(tasks, Ordering::Relaxed);
+        self.outcomes.refused.fetch_add(tasks, Ordering::Relaxed);
     }
 
     pub(crate) fn panicked(&self) -> u64 {
-        self.mishaps.panicked.load(Ordering::Relaxed) as u64
+        self.outcomes.panicked.load(Ordering::Relaxed) as u64
     }
 
     pub(crate) fn failed(&self) -> u64 {
-        self.mishaps.failed.load(Ordering::Relaxed) as u64
+        self.outcomes.failed.load(Ordering::Relaxed) as u64
     }
 
     pub(crate) fn cancelled(&self) -> u64 {
-        self.mishaps.cancelled.load(Ordering::Relaxed) as u64
+        self.outcomes.cancelled.load(Ordering::Relaxed) as u64
     }
 
     pub(crate) fn superseded(&self) -> u64 {
-        self.mishaps.superseded.load(Ordering::Relaxed) as u64
+        self.outcomes.superseded.load(Ordering::Relaxed) as u64
     }
 
     pub(crate) fn refused(&self) -> u64 {
-        self.mishaps.refused.load(Ordering::Relaxed) as u64
+        self.outcomes.refused.load(Ordering::Relaxed) as u64
     }
 }

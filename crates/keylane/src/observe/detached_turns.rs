@@ -14,8 +14,8 @@ use super::histogram::{Histogram, Recorder};
 /// never for longer than that takes. `H` is what a turn holds, `F` what a party says of the task: of the two the
 /// greater holds.
 #[derive(Debug)]
-pub(crate) struct Turns<H, F> {
-    kept: Slab<Kept<H, F>>,
+pub(crate) struct DetachedTurns<H, F> {
+    kept: Slab<DetachedTurn<H, F>>,
     /// How many of them no worker has any more: their bodies have returned.
     alone: usize,
     /// How long those took that have ended. Made when the first has.
@@ -24,19 +24,19 @@ pub(crate) struct Turns<H, F> {
 
 /// A turn that goes on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept<H, F> {
+pub(crate) struct DetachedTurn<H, F> {
     /// What it holds.
     pub(crate) held: H,
     /// When its body began.
-    pub(crate) began: Began,
+    pub(crate) began: StartRange,
     /// Nothing is done in it before this time.
     pub(crate) resumes_at: u64,
-    left: Option<Left<F>>,
+    left: Option<LeftBy<F>>,
 }
 
 /// When a body began, in nanoseconds since the pool was built, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Began {
+pub(crate) struct StartRange {
     /// Not before this time,
     pub(crate) earliest: u64,
     /// and not after this one.
@@ -45,21 +45,21 @@ pub(crate) struct Began {
 
 /// Which of the two has left a turn, and what it says of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left<F> {
+enum LeftBy<F> {
     TaskBody(F),
     Turn(F),
 }
 
-impl<H, F> Default for Turns<H, F> {
+impl<H, F> Default for DetachedTurns<H, F> {
     fn default() -> Self {
-        Turns { kept: Slab::new(), alone: 0, run: None }
+        DetachedTurns { kept: Slab::new(), alone: 0, run: None }
     }
 }
 
-impl<H, F: Copy + Ord> Turns<H, F> {
+impl<H, F: Copy + Ord> DetachedTurns<H, F> {
     /// Returns what the turn is known by until both have left it.
-    pub(crate) fn keep(&mut self, held: H, began: Began) -> usize {
-        self.kept.insert(Kept { held, began, resumes_at: 0, left: None })
+    pub(crate) fn keep(&mut self, held: H, began: StartRange) -> usize {
+        self.kept.insert(DetachedTurn { held, began, resumes_at: 0, left: None })
     }
 
     /// Nothing is done in a turn before this time.
@@ -72,12 +72,12 @@ impl<H, F: Copy + Ord> Turns<H, F> {
     pub(crate) fn leave_body(&mut self, turn: usize, turn_result: F) -> Option<(H, F)> {
         match self.kept[turn].left {
             None => {
-                self.kept[turn].left = Some(Left::TaskBody(turn_result));
+                self.kept[turn].left = Some(LeftBy::TaskBody(turn_result));
                 self.alone += 1;
                 None
             }
-            Some(Left::Turn(first)) => Some((self.remove(turn).held, first.max(turn_result))),
-            Some(Left::TaskBody(_)) => unreachable!("a body returns once"),
+            Some(LeftBy::Turn(first)) => Some((self.remove(turn).held, first.max(turn_result))),
+            Some(LeftBy::TaskBody(_)) => unreachable!("a body returns once"),
         }
     }
 
@@ -87,13 +87,13 @@ impl<H, F: Copy + Ord> Turns<H, F> {
         turn: usize,
         turn_result: F,
         (now, measure): (u64, bool),
-    ) -> Option<(Kept<H, F>, F)> {
+    ) -> Option<(DetachedTurn<H, F>, F)> {
         match self.kept[turn].left {
             None => {
-                self.kept[turn].left = Some(Left::Turn(turn_result));
+                self.kept[turn].left = Some(LeftBy::Turn(turn_result));
                 None
             }
-            Some(Left::TaskBody(first)) => {
+            Some(LeftBy::TaskBody(first)) => {
                 let kept = self.remove(turn);
                 self.alone -= 1;
                 if measure {
@@ -102,14 +102,14 @@ impl<H, F: Copy + Ord> Turns<H, F> {
                 }
                 Some((kept, first.max(turn_result)))
             }
-            Some(Left::Turn(_)) => unreachable!("a turn is dropped once"),
+            Some(LeftBy::Turn(_)) => unreachable!("a turn is dropped once"),
         }
     }
 
     /// What a turn holds whose body has returned.
     pub(crate) fn held_alone(&self, turn: usize) -> Option<&H> {
         let kept = self.kept.get(turn)?;
-        matches!(kept.left, Some(Left::TaskBody(_))).then_some(&kept.held)
+        matches!(kept.left, Some(LeftBy::TaskBody(_))).then_some(&kept.held)
     }
 
     /// Takes such a turn from the one that has it, who no longer will drop it.
@@ -118,7 +118,7 @@ impl<H, F: Copy + Ord> Turns<H, F> {
         self.remove(turn).held
     }
 
-    fn remove(&mut self, turn: usize) -> Kept<H, F> {
+    fn remove(&mut self, turn: usize) -> DetachedTurn<H, F> {
         let kept = self.kept.remove(turn);
         if self.kept.is_empty() && self.kept.capacity() > 1024 {
             // A burst's memory is given back.
@@ -128,12 +128,12 @@ impl<H, F: Copy + Ord> Turns<H, F> {
     }
 
     /// Those that no worker has any more, with what they are known by.
-    pub(crate) fn alone(&self) -> impl Iterator<Item = (usize, &Kept<H, F>)> {
-        self.kept.iter().filter(|(_, kept)| matches!(kept.left, Some(Left::TaskBody(_))))
+    pub(crate) fn alone(&self) -> impl Iterator<Item = (usize, &DetachedTurn<H, F>)> {
+        self.kept.iter().filter(|(_, kept)| matches!(kept.left, Some(LeftBy::TaskBody(_))))
     }
 
     /// All of them: a worker may still have some.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept<H, F>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DetachedTurn<H, F>> {
         self.kept.iter().map(|(_, kept)| kept)
     }
 
@@ -153,11 +153,11 @@ impl<H, F: Copy + Ord> Turns<H, F> {
 mod tests {
     use super::*;
 
-    const BEGAN: Began = Began { earliest: 10, latest: 20 };
+    const BEGAN: StartRange = StartRange { earliest: 10, latest: 20 };
 
     #[test]
     fn a_turn_ends_with_the_second_of_its_parties() {
-        let mut turns = Turns::default();
+        let mut turns = DetachedTurns::default();
         let (first, second) = (turns.keep('a', BEGAN), turns.keep('b', BEGAN));
         assert_eq!(turns.count_alone(), 0);
         assert_eq!(turns.leave_body(first, 0), None);
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn of_what_they_say_the_greater_holds() {
         let judged = |body, turn| {
-            let mut turns = Turns::default();
+            let mut turns = DetachedTurns::default();
             let it = turns.keep((), BEGAN);
             assert!(turns.leave_body(it, body).is_none());
             let (_, late) = turns.leave_turn(it, turn, (50, false)).unwrap();

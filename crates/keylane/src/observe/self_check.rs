@@ -33,14 +33,14 @@ impl Violations {
 
 /// Sees every task begin and end.
 pub(crate) struct Checker<K> {
-    running: Mutex<Running<K>>,
+    running: Mutex<RunningTasks<K>>,
     order: AtomicU64,
     overlap: AtomicU64,
 }
 
-struct Running<K> {
+struct RunningTasks<K> {
     /// Every key that has ever had a task.
-    lines: HashMap<K, Line>,
+    keys: HashMap<K, KeyUse>,
     /// Tasks that run, barriers among them.
     tasks: usize,
     barriers: usize,
@@ -48,7 +48,7 @@ struct Running<K> {
 
 /// The tasks of a key that run, and the places of those that have begun.
 #[derive(Default)]
-struct Line {
+struct KeyUse {
     exclusive: Begun,
     shared: Begun,
     limited: Begun,
@@ -85,7 +85,7 @@ impl Use {
 
 impl<K> Default for Checker<K> {
     fn default() -> Self {
-        let running = Running { lines: HashMap::new(), tasks: 0, barriers: 0 };
+        let running = RunningTasks { keys: HashMap::new(), tasks: 0, barriers: 0 };
         Checker {
             running: Mutex::new(running),
             order: AtomicU64::new(0),
@@ -103,7 +103,7 @@ impl<K: Hash + Eq + Clone> Checker<K> {
         running.tasks += 1;
         running.barriers += usize::from(is_barrier);
         for traced in keys {
-            let line = running.lines.entry(traced.key.clone()).or_default();
+            let line = running.keys.entry(traced.key.clone()).or_default();
             overlaps |= line.overlaps(Use::of(traced));
             overtakes |= line.enter(Use::of(traced), place);
         }
@@ -122,7 +122,7 @@ impl<K: Hash + Eq + Clone> Checker<K> {
         running.tasks = running.tasks.saturating_sub(1);
         running.barriers = running.barriers.saturating_sub(usize::from(is_barrier));
         for traced in keys {
-            if let Some(line) = running.lines.get_mut(&traced.key) {
+            if let Some(line) = running.keys.get_mut(&traced.key) {
                 line.leave(Use::of(traced));
             }
         }
@@ -136,7 +136,7 @@ impl<K: Hash + Eq + Clone> Checker<K> {
     }
 }
 
-impl Line {
+impl KeyUse {
     /// Whether one runs that a task must not run beside.
     fn overlaps(&self, how: Use) -> bool {
         let (alone, shared) = (self.exclusive.running, self.shared.running);
@@ -184,7 +184,7 @@ impl Line {
 
     /// Those that use the key in this way, and the two kinds of others.
     fn by_use(&mut self, how: Use) -> (&mut Begun, [&Begun; 2]) {
-        let Line { exclusive, shared, limited, .. } = self;
+        let KeyUse { exclusive, shared, limited, .. } = self;
         match how {
             Use::Alone => (exclusive, [shared, limited]),
             Use::Shared => (shared, [exclusive, limited]),

@@ -12,15 +12,15 @@ use crate::sync::{Condvar, Mutex, wait, wait_timeout};
 /// watch, and waits for a call that is going on, unless it is dropped inside that.
 #[must_use = "dropping it ends the watch"]
 pub struct StallWatch {
-    end: Arc<End>,
+    stop: Arc<StopSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct End {
+struct StopSignal {
     /// The watch is to end. Set once.
-    over: Mutex<bool>,
+    stopped: Mutex<bool>,
     /// Signaled when it is set.
-    told: Condvar,
+    signal: Condvar,
 }
 
 impl StallWatch {
@@ -30,33 +30,33 @@ impl StallWatch {
         interval: Duration,
         mut look: impl FnMut() -> bool + Send + 'static,
     ) -> std::io::Result<Self> {
-        let end = Arc::new(End { over: Mutex::new(false), told: Condvar::new() });
-        let seen = end.clone();
+        let stop = Arc::new(StopSignal { stopped: Mutex::new(false), signal: Condvar::new() });
+        let seen = stop.clone();
         let thread = std::thread::Builder::new().name(name);
         let thread = thread.spawn(move || {
-            while !seen.is_told_within(interval)
+            while !seen.is_stopped_within(interval)
                 && catch_unwind(AssertUnwindSafe(&mut look)).unwrap_or(true)
             {}
         })?;
-        Ok(StallWatch { end, thread: Some(thread) })
+        Ok(StallWatch { stop, thread: Some(thread) })
     }
 }
 
-impl End {
-    fn is_told_within(&self, timeout: Duration) -> bool {
+impl StopSignal {
+    fn is_stopped_within(&self, timeout: Duration) -> bool {
         // No deadline, if that is beyond what the clock can say.
         let deadline = Instant::now().checked_add(timeout);
-        let mut over = self.over.lock();
-        while !*over {
+        let mut stopped = self.stopped.lock();
+        while !*stopped {
             let Some(deadline) = deadline else {
-                over = wait(&self.told, over);
+                stopped = wait(&self.signal, stopped);
                 continue;
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            over = wait_timeout(&self.told, over, left);
+            stopped = wait_timeout(&self.signal, stopped, left);
         }
         true
     }
@@ -64,8 +64,8 @@ impl End {
 
 impl Drop for StallWatch {
     fn drop(&mut self) {
-        *self.end.over.lock() = true;
-        self.end.told.notify_all();
+        *self.stop.stopped.lock() = true;
+        self.stop.signal.notify_all();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {

@@ -6,18 +6,18 @@ use super::strata::Strata;
 
 /// Moments that are kept at the least, before all are thrown away: tasks that were taken out of their
 /// line and never began leave theirs behind.
-const FEWEST: usize = 1 << 12;
+const MIN_CAPACITY: usize = 1 << 12;
 
 #[derive(Debug)]
-pub(crate) struct Waits {
+pub(crate) struct WaitSamples {
     strata: Strata,
-    stamps: HashTable<Stamp>,
+    samples: HashTable<Sample>,
     /// How many are kept at the most.
-    most: usize,
+    limit: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stamp {
+struct Sample {
     /// The task's place in the order of its shard.
     seq: u32,
     /// How many tasks it stands for.
@@ -26,11 +26,11 @@ struct Stamp {
     at: u64,
 }
 
-impl Waits {
+impl WaitSamples {
     /// For a shard of a pool with this capacity. With `every` no task is left out.
     pub(crate) fn new(every: bool, shard: usize, capacity: usize) -> Self {
-        let most = capacity.max(FEWEST);
-        Waits { strata: Strata::new(every, shard as u32), stamps: HashTable::new(), most }
+        let limit = capacity.max(MIN_CAPACITY);
+        WaitSamples { strata: Strata::new(every, shard as u32), samples: HashTable::new(), limit }
     }
 
     /// From now on no task is left out, or the usual ones are; the next one is measured.
@@ -41,22 +41,22 @@ impl Waits {
     /// A task is submitted now, and its wait will be measured. Returns how many tasks after it the next
     /// such task is.
     pub(crate) fn begin(&mut self, seq: u32, now: u64) -> u32 {
-        let (stands_for, ahead) = self.strata.measured(now);
-        if self.stamps.len() >= self.most {
-            self.stamps.clear();
+        let (stands_for, ahead) = self.strata.next_stratum(now);
+        if self.samples.len() >= self.limit {
+            self.samples.clear();
         }
-        let stamp = Stamp { seq, stands_for, at: now };
-        self.stamps.insert_unique(spread(seq), stamp, |stamp| spread(stamp.seq));
+        let sample = Sample { seq, stands_for, at: now };
+        self.samples.insert_unique(spread(seq), sample, |sample| spread(sample.seq));
         ahead
     }
 
     /// The task begins now. Returns when it was submitted, and how many tasks it stands for.
     pub(crate) fn end(&mut self, seq: u32) -> Option<(u64, u32)> {
-        let entry = self.stamps.find_entry(spread(seq), |stamp| stamp.seq == seq).ok()?;
-        let (Stamp { at, stands_for, .. }, _) = entry.remove();
-        if self.stamps.is_empty() && self.stamps.capacity() > FEWEST {
+        let entry = self.samples.find_entry(spread(seq), |sample| sample.seq == seq).ok()?;
+        let (Sample { at, stands_for, .. }, _) = entry.remove();
+        if self.samples.is_empty() && self.samples.capacity() > MIN_CAPACITY {
             // A burst's memory is given back.
-            self.stamps = HashTable::new();
+            self.samples = HashTable::new();
         }
         Some((at, stands_for))
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_measured_once_in_whatever_order_the_tasks_begin() {
-        let mut waits = Waits::new(true, 0, 10);
+        let mut waits = WaitSamples::new(true, 0, 10);
         (0..100).for_each(|seq| assert_eq!(waits.begin(seq, u64::from(seq) * 7), 1));
         for seq in (0..100).rev() {
             assert_eq!(waits.end(seq), Some((u64::from(seq) * 7, 1)));
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn tasks_that_never_begin_leave_no_more_than_so_much_behind() {
-        let mut waits = Waits::new(true, 0, 10);
+        let mut waits = WaitSamples::new(true, 0, 10);
         (0..100_000).for_each(|seq| _ = waits.begin(seq, 0));
-        assert!(waits.stamps.len() <= FEWEST);
+        assert!(waits.samples.len() <= MIN_CAPACITY);
         assert!(waits.end(99_999).is_some());
     }
 }
