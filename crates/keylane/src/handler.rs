@@ -1,7 +1,7 @@
 //! The pool of messages: one handler, many keys.
 
-mod controls;
 mod finish;
+mod keys;
 mod latest;
 mod observe;
 mod rates;

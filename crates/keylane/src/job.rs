@@ -7,17 +7,17 @@
 //! not run it but keeps its turn for it and tells the rules that it is ready. So order is kept by the
 //! lanes and workers are given by the rules, and neither knows of the other.
 
+mod builder;
 mod core;
-mod entry;
 mod fold;
 #[cfg(feature = "tokio")]
 mod future;
 mod handle;
-mod plan;
+mod keyed;
 mod sink;
 mod source;
-mod work;
+mod subtask;
 
-pub(crate) use entry::Entry;
+pub use builder::{JobBuilder, OnError, ResultOrder, Subtasks};
 pub use handle::{Job, JobInfo};
-pub use plan::{JobBuilder, OnError, ResultOrder, Subtasks};
+pub(crate) use keyed::KeyedSubtask;

@@ -1,16 +1,16 @@
 //! The pool of closures.
 
-mod controls;
 mod execute;
 mod finish;
 #[cfg(feature = "tokio")]
 mod future;
 mod jobs;
+mod keys;
 mod latest;
 mod observe;
+mod pending_task;
 mod rates;
 mod submit;
-mod unrun;
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use self::finish::AfterFinish;
-pub use self::unrun::UnrunTask;
+pub use self::pending_task::UnrunTask;
 use crate::admit::Cost;
 use crate::builder::{Builder, KeyHasher};
 use crate::complete::Handle;
 use crate::engine::{Engine, Execute, Key, WaitLimit};
 use crate::error::{BatchError, DrainError};
-use crate::job::Entry;
+use crate::job::KeyedSubtask;
 use crate::observe::Snapshot;
 use crate::order::{Claims, SlotRef};
 use crate::run::{ExecContext, TaskBody};
@@ -74,7 +74,7 @@ impl<K: Key> Execute<K> for Closures {
     }
 
     fn may_take(work: &TaskBody) -> bool {
-        !work.is::<Entry>()
+        !work.is::<KeyedSubtask>()
     }
 
     fn charge(work: TaskBody, cost: Cost) -> TaskBody {
@@ -86,7 +86,7 @@ impl<K: Key> Execute<K> for Closures {
 type Submission<K, F> = (Claims<K>, F);
 
 /// What a batch that is cut short returns: the handles so far, and the other submissions.
-type RestOfBatch<K, T, F> = BatchError<Vec<Handle<T>>, Submission<K, F>>;
+type BatchRejected<K, T, F> = BatchError<Vec<Handle<T>>, Submission<K, F>>;
 
 impl<K: Key> Pool<K> {
     /// Starts to build a pool.
@@ -128,7 +128,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// cancelled.
     pub fn stop_now(&self) -> Vec<UnrunTask<K>> {
         // What stands in the lanes for a job's subtasks is no task of its own; the jobs are cancelled.
-        let unrun = self.engine.stop().into_iter().filter(|task| !task.work.is::<Entry>());
+        let unrun = self.engine.stop().into_iter().filter(|task| !task.work.is::<KeyedSubtask>());
         unrun.map(|task| UnrunTask { claims: task.claims, body: task.work }).collect()
     }
 

@@ -13,7 +13,7 @@
 //! 3. A worker that is given nothing falls asleep as ever, and reads `offers` with a read-modify-write
 //!    beside the ready bitmap when it is on the list of sleepers.
 //!    A batch of a job that others may take from counts in the same word, and whoever opens one wakes a
-//!    worker alike (`job/core/lot.rs`).
+//!    worker alike (`job/core/shared_batch.rs`).
 //! 4. Jobs that a section has ended are finished after it: their handles are told without the lock.
 //!
 //! # Why no subtask is left while a worker sleeps
@@ -243,7 +243,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
     }
 
-    /// Lets anybody have what waits behind other subtasks in the batches of workers: `job/core/lot.rs`.
+    /// Lets anybody have what waits behind other subtasks in the batches of workers: `job/core/shared_batch.rs`.
     /// False if there was nothing.
     pub(crate) fn steal_batches(&self) -> bool {
         let jobs: Vec<_> = self.with_jobs(|table, _| {

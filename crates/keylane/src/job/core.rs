@@ -1,11 +1,11 @@
 //! A running job: what its workers, its entries in the lanes, and its handle share.
 
 #[cfg(feature = "tokio")]
-mod afloat;
-mod lot;
+mod futures;
 #[cfg(all(test, loom))]
 mod models;
 mod run;
+mod shared_batch;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -15,14 +15,14 @@ use std::sync::{Arc, Weak};
 use slab::Slab;
 
 #[cfg(feature = "tokio")]
-use afloat::Afloat;
-use lot::Lot;
+use futures::JobFutures;
+use shared_batch::SharedBatch;
 
-use super::entry::{Entry, Lined};
-use super::plan::OnError;
+use super::builder::OnError;
+use super::keyed::{KeyedSubtask, OnGranted};
 use super::sink::{Ending, OnPanic, Sink};
-use super::source::{Numbered, Pieces, Pulled, Source};
-use super::work::Work;
+use super::source::{Numbered, Pull, Source, SubtaskSource};
+use super::subtask::SubtaskBody;
 use crate::allocate::{End, JobId, Progress, Take};
 use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
 use crate::engine::{BatchReport, JobControl, JobRunner, Key, WeakJobControl, WorkerCtx};
@@ -42,20 +42,20 @@ pub(super) struct Core<K, I, F, T, E> {
     /// three places below before something is put there, so that nothing is left behind.
     cancelled: Arc<AtomicBool>,
     /// The splitter, unless a worker asks it.
-    source: Mutex<Spot<Source<K, I, F>>>,
+    source: Mutex<SourceSlot<Source<K, I, F>>>,
     /// Subtasks that wait in the lanes, by place.
-    lined: Mutex<Slab<InLine<F>>>,
+    blocked: Mutex<Slab<BlockedSubtask<F>>>,
     /// Subtasks that wait for a worker only, the first to become ready first.
     granted: Mutex<VecDeque<Granted<F>>>,
     /// Batches that workers are at.
-    lots: Mutex<Vec<Arc<Lot<F>>>>,
+    batches: Mutex<Vec<Arc<SharedBatch<F>>>>,
     /// Granted subtasks that were taken out of a batch, and that the rules have not been told of yet.
     /// Raised under the lock of the batch; taken to nothing in the section that tells them.
     stolen: AtomicU64,
     sink: Arc<dyn Sink<T, E>>,
     /// Its futures.
     #[cfg(feature = "tokio")]
-    afloat: Mutex<Afloat>,
+    futures: Mutex<JobFutures>,
     /// How many of its subtasks may wait.
     max_waiting: u64,
     /// Why it ends, if it is not that all subtasks have ended. The first reason holds.
@@ -66,7 +66,7 @@ pub(super) struct Core<K, I, F, T, E> {
 }
 
 /// A subtask that waits in the lanes.
-enum InLine<F> {
+enum BlockedSubtask<F> {
     /// Exits: it is removed, when it has its keys; `Dropping`, when the job is cancelled.
     Waiting(Numbered<F>),
     /// The thread that has cancelled the job drops the captures, and then removes this and ends the
@@ -76,7 +76,7 @@ enum InLine<F> {
 }
 
 /// What one worker at a time takes out.
-enum Spot<T> {
+enum SourceSlot<T> {
     Here(T),
     /// A worker has it.
     Out,
@@ -92,7 +92,7 @@ struct Granted<F> {
 }
 
 /// What a job is made of.
-pub(super) struct Parts<T, E> {
+pub(super) struct CoreParts<T, E> {
     pub(super) name: Arc<str>,
     pub(super) on_error: OnError,
     pub(super) control: WeakJobControl,
@@ -103,12 +103,12 @@ pub(super) struct Parts<T, E> {
 impl<K, I, F, T, E> Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
-    pub(super) fn new(source: Source<K, I, F>, parts: Parts<T, E>) -> Arc<Self> {
+    pub(super) fn new(source: Source<K, I, F>, parts: CoreParts<T, E>) -> Arc<Self> {
         Arc::new_cyclic(|me| Core {
             me: me.clone(),
             name: parts.name,
@@ -116,14 +116,14 @@ where
             control: parts.control,
             id: Mutex::new(None),
             cancelled: Arc::new(AtomicBool::new(false)),
-            source: Mutex::new(Spot::Here(source)),
-            lined: Mutex::new(Slab::new()),
+            source: Mutex::new(SourceSlot::Here(source)),
+            blocked: Mutex::new(Slab::new()),
             granted: Mutex::new(VecDeque::new()),
-            lots: Mutex::default(),
+            batches: Mutex::default(),
             stolen: AtomicU64::new(0),
             sink: parts.sink,
             #[cfg(feature = "tokio")]
-            afloat: Mutex::default(),
+            futures: Mutex::default(),
             max_waiting: parts.max_waiting,
             ending: Mutex::new(None),
             last: Mutex::new(None),
@@ -150,19 +150,19 @@ where
     /// Begins no more subtasks, drops those that wait, and aborts those that go on elsewhere.
     fn drop_waiting(&self) {
         self.cancelled.store(true, Ordering::Release);
-        let mut spot = self.source.lock();
-        let source = match std::mem::replace(&mut *spot, Spot::Gone) {
-            Spot::Out => {
-                *spot = Spot::Out;
-                Spot::Gone
+        let mut slot = self.source.lock();
+        let source = match std::mem::replace(&mut *slot, SourceSlot::Gone) {
+            SourceSlot::Out => {
+                *slot = SourceSlot::Out;
+                SourceSlot::Gone
             }
             other => other,
         };
-        drop(spot);
+        drop(slot);
         drop_catch_unwind(source);
-        self.drop_lined();
-        let lots = self.lots.lock().clone();
-        lots.iter().for_each(|lot| lot.drop_all());
+        self.drop_blocked();
+        let batches = self.batches.lock().clone();
+        batches.iter().for_each(|batch| batch.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
         for Granted { subtask, place } in granted {
             drop_catch_unwind(subtask);
@@ -174,24 +174,24 @@ where
     }
 
     /// The subtask at this place, unless the job was cancelled.
-    fn take_lined(&self, place: usize) -> Option<Numbered<F>> {
-        let mut lined = self.lined.lock();
-        match lined.get(place)? {
-            InLine::Dropping(_) => None,
-            InLine::Waiting(_) => match lined.remove(place) {
-                InLine::Waiting(subtask) => Some(subtask),
-                InLine::Dropping(_) => unreachable!("it has just been looked at"),
+    fn take_blocked(&self, place: usize) -> Option<Numbered<F>> {
+        let mut blocked = self.blocked.lock();
+        match blocked.get(place)? {
+            BlockedSubtask::Dropping(_) => None,
+            BlockedSubtask::Waiting(_) => match blocked.remove(place) {
+                BlockedSubtask::Waiting(subtask) => Some(subtask),
+                BlockedSubtask::Dropping(_) => unreachable!("it has just been looked at"),
             },
         }
     }
 
     /// Drops the subtasks that wait in the lanes, of a job that is cancelled. The turn of each ends after
     /// its captures are gone, whether a worker has reached it by then or not.
-    fn drop_lined(&self) {
+    fn drop_blocked(&self) {
         let mut waiting = Vec::new();
-        for (place, entry) in self.lined.lock().iter_mut() {
-            match std::mem::replace(entry, InLine::Dropping(Vec::new())) {
-                InLine::Waiting(subtask) => waiting.push((place, subtask)),
+        for (place, entry) in self.blocked.lock().iter_mut() {
+            match std::mem::replace(entry, BlockedSubtask::Dropping(Vec::new())) {
+                BlockedSubtask::Waiting(subtask) => waiting.push((place, subtask)),
                 // Another thread drops this one.
                 dropping => *entry = dropping,
             }
@@ -199,33 +199,33 @@ where
         for (place, subtask) in waiting {
             self.drop_subtask(place, subtask);
         }
-        let mut lined = self.lined.lock();
-        if lined.is_empty() {
+        let mut blocked = self.blocked.lock();
+        if blocked.is_empty() {
             // The memory goes as well.
-            *lined = Slab::new();
+            *blocked = Slab::new();
         }
     }
 
     /// Drops a subtask of a job that is cancelled, and then ends the turn of its entry.
     fn drop_subtask(&self, place: usize, subtask: Numbered<F>) {
         drop_catch_unwind(subtask);
-        let dropped = self.lined.lock().try_remove(place);
+        let dropped = self.blocked.lock().try_remove(place);
         // Outside the lock: a turn that ends takes others.
         drop(dropped);
     }
 
     /// The turn of a subtask that is not there any more: it ends when the captures are gone.
     fn end_when_dropped(&self, place: usize, ctx: &mut dyn ExecContext) {
-        if !self.lined.lock().contains(place) {
+        if !self.blocked.lock().contains(place) {
             return;
         }
         // Made before the lock is taken: it takes another.
         let turn = ctx.keep_turn();
-        let mut lined = self.lined.lock();
-        match lined.get_mut(place) {
-            Some(InLine::Dropping(ends)) => ends.push(turn),
+        let mut blocked = self.blocked.lock();
+        match blocked.get_mut(place) {
+            Some(BlockedSubtask::Dropping(ends)) => ends.push(turn),
             _ => {
-                drop(lined);
+                drop(blocked);
                 drop(turn);
             }
         }
@@ -241,8 +241,8 @@ where
 impl<K, I, F, T, E> JobRunner<K, TaskBody> for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -259,7 +259,7 @@ where
     }
 
     fn release_batches(&self) -> usize {
-        self.empty_lots()
+        self.empty_batches()
     }
 
     fn stolen(&self) -> &AtomicU64 {
@@ -279,7 +279,7 @@ where
         // What is left of it is nobody's but the job's, which may be dropped anywhere from here on.
         self.drop_waiting();
         #[cfg(feature = "tokio")]
-        if !self.afloat.lock().finish() {
+        if !self.futures.lock().finish() {
             return;
         }
         self.tell();
@@ -294,16 +294,16 @@ where
     }
 }
 
-impl<K, I, F, T, E> Lined for Core<K, I, F, T, E>
+impl<K, I, F, T, E> OnGranted for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
     fn granted(&self, place: usize, ctx: &mut dyn ExecContext) {
-        let Some(subtask) = self.take_lined(place) else {
+        let Some(subtask) = self.take_blocked(place) else {
             return self.end_when_dropped(place, ctx);
         };
         let place = Some((ctx.keep_turn(), SavedPosition::here()));
@@ -323,7 +323,7 @@ where
 }
 
 /// A job, as its handle sees it.
-pub(super) trait Steer: Send + Sync {
+pub(super) trait JobOps: Send + Sync {
     fn name(&self) -> &str;
     fn named(&self, id: JobId);
     fn progress(&self) -> Progress;
@@ -332,11 +332,11 @@ pub(super) trait Steer: Send + Sync {
     fn ask(&self, ask: &mut dyn FnMut(&dyn JobControl, JobId) -> bool) -> bool;
 }
 
-impl<K, I, F, T, E> Steer for Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobOps for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {

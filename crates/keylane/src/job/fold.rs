@@ -17,10 +17,10 @@ use crate::unwind::drop_catch_unwind;
 
 /// So many outcomes may wait for the fold, or for those of earlier subtasks, before the splitter is held
 /// back. Each worker can bring one more batch.
-const MOST_UNFOLDED: usize = 256;
+const MAX_UNFOLDED: usize = 256;
 
 pub(super) struct Fold<T, E, A, G> {
-    state: Mutex<State<T, E, A, G>>,
+    state: Mutex<FoldState<T, E, A, G>>,
     /// The length of the queue. Written under `state`, read without it.
     unfolded: AtomicUsize,
     order: ResultOrder,
@@ -29,11 +29,11 @@ pub(super) struct Fold<T, E, A, G> {
     result: Weak<Result<A, E>>,
 }
 
-struct State<T, E, A, G> {
-    seat: Seat<A, G>,
+struct FoldState<T, E, A, G> {
+    accumulator: Accumulator<A, G>,
     /// What came and was not folded. By number, the first being that of `folded`, if results are taken
     /// in the order of submission; there may be gaps then.
-    queue: VecDeque<Place<T, E>>,
+    queue: VecDeque<QueueSlot<T, E>>,
     /// How many places were taken out of the queue.
     folded: u64,
     /// The first failure, if failures are not folded.
@@ -43,7 +43,7 @@ struct State<T, E, A, G> {
 }
 
 /// The accumulator.
-enum Seat<A, G> {
+enum Accumulator<A, G> {
     /// Nobody folds. Exits: `Taken`; `Lost`, at the end.
     Free(A, G),
     /// A worker folds. Exits: `Free`, `Lost`.
@@ -52,7 +52,7 @@ enum Seat<A, G> {
     Lost,
 }
 
-enum Place<T, E> {
+enum QueueSlot<T, E> {
     /// Its outcome has not come.
     Gap,
     /// It has failed, and that is not folded.
@@ -71,8 +71,8 @@ where
         takes_failures: bool,
         result: Weak<Result<A, E>>,
     ) -> Self {
-        let state = State {
-            seat: Seat::Free(init, step),
+        let state = FoldState {
+            accumulator: Accumulator::Free(init, step),
             queue: VecDeque::new(),
             folded: 0,
             failure: None,
@@ -85,14 +85,15 @@ where
     /// Folds what there is, unless somebody else does. False if the fold has panicked.
     fn fold(&self, on_panic: OnPanic<'_>) -> bool {
         let mut state = self.state.lock();
-        let (mut acc, mut step) = match std::mem::replace(&mut state.seat, Seat::Taken) {
-            Seat::Free(acc, step) => (acc, step),
-            other => {
-                let is_well = matches!(other, Seat::Taken);
-                state.seat = other;
-                return is_well;
-            }
-        };
+        let (mut acc, mut step) =
+            match std::mem::replace(&mut state.accumulator, Accumulator::Taken) {
+                Accumulator::Free(acc, step) => (acc, step),
+                other => {
+                    let is_well = matches!(other, Accumulator::Taken);
+                    state.accumulator = other;
+                    return is_well;
+                }
+            };
         let mut some = Vec::new();
         loop {
             state.take_next(&mut some);
@@ -115,7 +116,7 @@ where
                     let queue = std::mem::take(&mut state.queue);
                     let panicked = Outcome::Panicked(PanicPayload::new(payload));
                     let earlier = state.failure.replace(panicked);
-                    self.leave(state, Seat::Lost);
+                    self.leave(state, Accumulator::Lost);
                     some.into_iter().for_each(drop_catch_unwind);
                     queue.into_iter().for_each(drop_catch_unwind);
                     drop_catch_unwind(earlier);
@@ -123,30 +124,34 @@ where
                 }
             };
         }
-        self.leave(state, Seat::Free(acc, step));
+        self.leave(state, Accumulator::Free(acc, step));
         true
     }
 
     /// Leaves the seat, and tells the handle if the job has ended meanwhile.
-    fn leave(&self, mut state: MutexGuard<'_, State<T, E, A, G>>, seat: Seat<A, G>) {
-        state.seat = seat;
+    fn leave(
+        &self,
+        mut state: MutexGuard<'_, FoldState<T, E, A, G>>,
+        accumulator: Accumulator<A, G>,
+    ) {
+        state.accumulator = accumulator;
         let Some(ending) = state.ending.take() else { return };
         let failure = state.failure.take();
-        let seat = std::mem::replace(&mut state.seat, Seat::Lost);
+        let accumulator = std::mem::replace(&mut state.accumulator, Accumulator::Lost);
         drop(state);
-        let outcome = match (ending, failure, seat) {
-            (Ending::Ended, None, Seat::Free(acc, step)) => {
+        let outcome = match (ending, failure, accumulator) {
+            (Ending::Ended, None, Accumulator::Free(acc, step)) => {
                 drop_catch_unwind(step);
                 Outcome::Done(acc)
             }
-            (Ending::Ended, Some(failure), seat) => {
-                drop_catch_unwind(seat);
+            (Ending::Ended, Some(failure), accumulator) => {
+                drop_catch_unwind(accumulator);
                 failure
             }
             // A fold that has panicked cancels the job, and is why it has ended.
-            (_, Some(failure @ Outcome::Panicked(_)), Seat::Lost) => failure,
-            (ending, failure, seat) => {
-                drop_catch_unwind((failure, seat));
+            (_, Some(failure @ Outcome::Panicked(_)), Accumulator::Lost) => failure,
+            (ending, failure, accumulator) => {
+                drop_catch_unwind((failure, accumulator));
                 ending.into()
             }
         };
@@ -154,26 +159,26 @@ where
     }
 }
 
-impl<T, E, A, G> State<T, E, A, G> {
-    fn put(&mut self, order: ResultOrder, number: u64, place: Place<T, E>) {
+impl<T, E, A, G> FoldState<T, E, A, G> {
+    fn put(&mut self, order: ResultOrder, number: u64, slot: QueueSlot<T, E>) {
         if order == ResultOrder::Completion {
-            return self.queue.push_back(place);
+            return self.queue.push_back(slot);
         }
         let at = usize::try_from(number - self.folded).expect("the queue is bounded");
         while self.queue.len() <= at {
-            self.queue.push_back(Place::Gap);
+            self.queue.push_back(QueueSlot::Gap);
         }
-        self.queue[at] = place;
+        self.queue[at] = slot;
     }
 
     /// Takes what can be folded now. At the end that is all there is.
     fn take_next(&mut self, into: &mut Vec<Outcome<T, E>>) {
         let to_the_end = self.ending.is_some();
         while let Some(front) = self.queue.front()
-            && (to_the_end || !matches!(front, Place::Gap))
+            && (to_the_end || !matches!(front, QueueSlot::Gap))
         {
             self.folded += 1;
-            if let Some(Place::There(outcome)) = self.queue.pop_front() {
+            if let Some(QueueSlot::There(outcome)) = self.queue.pop_front() {
                 into.push(outcome);
             }
         }
@@ -195,15 +200,15 @@ where
         let mut late = Vec::new();
         let mut state = self.state.lock();
         for (number, outcome) in outcomes {
-            if matches!(state.seat, Seat::Lost) {
+            if matches!(state.accumulator, Accumulator::Lost) {
                 late.push(outcome);
                 continue;
             }
             if self.takes_failures || outcome.is_done() {
-                state.put(self.order, number, Place::There(outcome));
+                state.put(self.order, number, QueueSlot::There(outcome));
                 continue;
             }
-            state.put(self.order, number, Place::Skipped);
+            state.put(self.order, number, QueueSlot::Skipped);
             if state.failure.is_none() {
                 state.failure = failed(outcome).err();
             } else {
@@ -217,7 +222,7 @@ where
     }
 
     fn is_full(&self) -> bool {
-        self.unfolded.load(Ordering::Acquire) >= MOST_UNFOLDED
+        self.unfolded.load(Ordering::Acquire) >= MAX_UNFOLDED
     }
 
     fn finish(&self, ending: Ending) {
@@ -232,8 +237,8 @@ where
         // What is left are results that waited for earlier ones that will not come.
         self.fold(&|_| ());
         let state = self.state.lock();
-        if matches!(state.seat, Seat::Lost) && state.ending.is_some() {
-            self.leave(state, Seat::Lost);
+        if matches!(state.accumulator, Accumulator::Lost) && state.ending.is_some() {
+            self.leave(state, Accumulator::Lost);
         }
     }
 }

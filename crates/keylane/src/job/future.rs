@@ -10,14 +10,14 @@ use std::task::{Context, Poll};
 
 use tokio::task::AbortHandle;
 
-use super::work::Work;
+use super::subtask::SubtaskBody;
 use crate::complete::{Outcome, PanicPayload, Runtime, with_cancel_flag};
 use crate::run::{SavedContext, Turn};
 use crate::sync::AtomicBool;
 use crate::unwind::drop_catch_unwind;
 
 /// A job, as its futures see it.
-pub(super) trait Abroad<T, E>: Send + Sync {
+pub(super) trait FutureEvents<T, E>: Send + Sync {
     /// A future has begun. It is aborted when the job is cancelled.
     fn began(&self, at: usize, abort: AbortHandle);
 
@@ -29,8 +29,8 @@ pub(super) trait Abroad<T, E>: Send + Sync {
 }
 
 /// What a future takes along.
-pub(super) struct Going<T, E> {
-    pub(super) job: Arc<dyn Abroad<T, E>>,
+pub(super) struct RunningFuture<T, E> {
+    pub(super) job: Arc<dyn FutureEvents<T, E>>,
     /// Its place among the job's futures,
     pub(super) at: usize,
     /// and among its subtasks.
@@ -42,27 +42,27 @@ pub(super) struct Going<T, E> {
 }
 
 /// A future and where it is to run.
-pub(super) struct Later<F> {
+pub(super) struct FutureSubtask<F> {
     pub(super) future: F,
     /// There is one: a job of futures is not accepted without.
     pub(super) runtime: Option<Runtime>,
 }
 
-impl<T, E, F> Work<T, E> for Later<F>
+impl<T, E, F> SubtaskBody<T, E> for FutureSubtask<F>
 where
     T: Send + 'static,
     E: Send + 'static,
     F: Future<Output = Result<T, E>> + Send + 'static,
 {
-    const GOES_ON: bool = true;
+    const IS_FUTURE: bool = true;
 
-    fn run(self, keep: impl FnOnce() -> Going<T, E>) -> Option<Result<T, E>> {
-        let Later { future, runtime } = self;
+    fn run(self, keep: impl FnOnce() -> RunningFuture<T, E>) -> Option<Result<T, E>> {
+        let FutureSubtask { future, runtime } = self;
         let runtime = runtime.expect("a job of futures is accepted only where there is a runtime");
-        let going = keep();
-        let (job, at) = (going.job.clone(), going.at);
-        let driven = Driven { future: Some(Box::pin(future)), outcome: None, going };
-        let abort = runtime.spawn(driven.run());
+        let running = keep();
+        let (job, at) = (running.job.clone(), running.at);
+        let catching = CatchUnwind { future: Some(Box::pin(future)), outcome: None, running };
+        let abort = runtime.spawn(catching.run());
         job.began(at, abort);
         None
     }
@@ -70,25 +70,25 @@ where
 
 /// A future that has begun. However it is dropped it lets go of the future first, then hands the outcome
 /// on, then ends the turn.
-struct Driven<T: 'static, E: 'static, F> {
+struct CatchUnwind<T: 'static, E: 'static, F> {
     future: Option<Pin<Box<F>>>,
     outcome: Option<Outcome<T, E>>,
-    going: Going<T, E>,
+    running: RunningFuture<T, E>,
 }
 
-impl<T, E, F: Future<Output = Result<T, E>>> Driven<T, E, F> {
+impl<T, E, F: Future<Output = Result<T, E>>> CatchUnwind<T, E, F> {
     async fn run(mut self) {
         self.outcome = Some(poll_fn(|cx| self.step(cx)).await);
     }
 
     /// Polls the future as a part of its subtask: inside its pool, in its place.
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
-        let Driven { future, going, .. } = self;
+        let CatchUnwind { future, running, .. } = self;
         let future = future.as_mut().expect("it is there until it is dropped");
         let poll = AssertUnwindSafe(|| {
-            going
+            running
                 .place
-                .visit(|| with_cancel_flag(going.cancelled.clone(), || future.as_mut().poll(cx)))
+                .visit(|| with_cancel_flag(running.cancelled.clone(), || future.as_mut().poll(cx)))
         });
         match catch_unwind(poll) {
             Ok(Poll::Pending) => Poll::Pending,
@@ -99,15 +99,15 @@ impl<T, E, F: Future<Output = Result<T, E>>> Driven<T, E, F> {
     }
 
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Outcome<T, E> {
-        self.going.place.panicked(&*payload);
+        self.running.place.panicked(&*payload);
         Outcome::Panicked(PanicPayload::new(payload))
     }
 }
 
-impl<T, E, F> Drop for Driven<T, E, F> {
+impl<T, E, F> Drop for CatchUnwind<T, E, F> {
     fn drop(&mut self) {
         let future = self.future.take();
-        let Going { job, at, number, place, turn, .. } = &mut self.going;
+        let RunningFuture { job, at, number, place, turn, .. } = &mut self.running;
         place.visit(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
         let failed = !outcome.is_done();

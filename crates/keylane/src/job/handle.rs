@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::core::Steer;
-use super::sink::Result as Shared;
+use super::core::JobOps;
+use super::sink::Result as JobResult;
 use crate::allocate::{JobId, Progress};
 use crate::complete::{JoinState, Outcome, WouldDeadlock};
 use crate::run::current_engine_hooks;
@@ -34,8 +34,8 @@ use crate::run::current_engine_hooks;
 /// might come to stand behind it, and both would wait for ever. That is [`WouldDeadlock`], at once.
 #[must_use = "a dropped handle detaches its job"]
 pub struct Job<R, E = Infallible> {
-    steer: Arc<dyn Steer>,
-    result: Arc<Shared<R, E>>,
+    ops: Arc<dyn JobOps>,
+    result: Arc<JobResult<R, E>>,
     id: JobId,
 }
 
@@ -52,13 +52,13 @@ pub struct JobInfo {
 }
 
 impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
-    pub(super) fn new(steer: Arc<dyn Steer>, result: Arc<Shared<R, E>>, id: JobId) -> Self {
-        Job { steer, result, id }
+    pub(super) fn new(ops: Arc<dyn JobOps>, result: Arc<JobResult<R, E>>, id: JobId) -> Self {
+        Job { ops, result, id }
     }
 
     /// What it was called when it was submitted.
     pub fn name(&self) -> &str {
-        self.steer.name()
+        self.ops.name()
     }
 
     /// What the rules know it by, in [`Pool::jobs`](crate::Pool::jobs) and in a
@@ -69,7 +69,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
 
     /// How far it is. Once it is over, how far it came.
     pub fn progress(&self) -> Progress {
-        self.steer.progress()
+        self.ops.progress()
     }
 
     /// Blocks until the job is over.
@@ -123,7 +123,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     ///
     /// Nothing happens if it is over.
     pub fn cancel(&self) {
-        self.steer.cancel();
+        self.ops.cancel();
     }
 
     /// Begins none of its subtasks until it is [resumed](Self::resume), and none is split. Those that
@@ -133,18 +133,18 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     ///
     /// [`Pool::drain`](crate::Pool::drain) waits for a paused job as for any other.
     pub fn pause(&self) -> bool {
-        self.steer.ask(&mut |control, id| control.pause_job(id, true))
+        self.ops.ask(&mut |control, id| control.pause_job(id, true))
     }
 
     /// Undoes [`pause`](Self::pause).
     pub fn resume(&self) -> bool {
-        self.steer.ask(&mut |control, id| control.pause_job(id, false))
+        self.ops.ask(&mut |control, id| control.pause_job(id, false))
     }
 
     /// Changes its claim to spare workers: see [`JobBuilder::weight`](crate::JobBuilder::weight). Says
     /// whether the job was not over.
     pub fn set_weight(&self, weight: u32) -> bool {
-        self.steer.ask(&mut |control, id| control.set_job_weight(id, weight))
+        self.ops.ask(&mut |control, id| control.set_job_weight(id, weight))
     }
 
     /// Inside a task of another pool, another worker of that takes the place of its own meanwhile.
@@ -160,7 +160,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     fn waits_for_ever(&self) -> bool {
-        !self.result.is_completed() && self.steer.ask(&mut |control, _| control.is_here())
+        !self.result.is_completed() && self.ops.ask(&mut |control, _| control.is_here())
     }
 }
 
@@ -179,6 +179,6 @@ impl<R: Send + 'static, E: Send + 'static> Future for Job<R, E> {
 
 impl<R, E> fmt::Debug for Job<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("name", &self.steer.name()).field("id", &self.id).finish()
+        f.debug_struct("Job").field("name", &self.ops.name()).field("id", &self.id).finish()
     }
 }

@@ -8,17 +8,20 @@ use crate::order::{Claims, Repr};
 pub(super) type Numbered<F> = (u64, F);
 
 /// What a splitter yields.
-pub(super) type Piece<K, F> = (Claims<K>, F);
+pub(super) type SplitItem<K, F> = (Claims<K>, F);
 
 /// What a splitter is.
-pub(super) trait Pieces<K, F>: Iterator<Item = Piece<K, F>> + Send + 'static {}
+pub(super) trait SubtaskSource<K, F>:
+    Iterator<Item = SplitItem<K, F>> + Send + 'static
+{
+}
 
-impl<K, F, I: Iterator<Item = Piece<K, F>> + Send + 'static> Pieces<K, F> for I {}
+impl<K, F, I: Iterator<Item = SplitItem<K, F>> + Send + 'static> SubtaskSource<K, F> for I {}
 
 pub(super) struct Source<K, I, F> {
     iter: I,
     /// A subtask with keys that came after some without, which were taken together.
-    next: Option<Piece<K, F>>,
+    next: Option<SplitItem<K, F>>,
     /// How many were taken out.
     taken: u64,
     /// The most that are taken before the first of them runs, if somebody has said.
@@ -26,7 +29,7 @@ pub(super) struct Source<K, I, F> {
 }
 
 /// What a splitter has made.
-pub(super) enum Pulled<K, F> {
+pub(super) enum Pull<K, F> {
     /// Subtasks without keys, at least one.
     Free(VecDeque<Numbered<F>>),
     /// One with keys.
@@ -35,7 +38,7 @@ pub(super) enum Pulled<K, F> {
     End,
 }
 
-impl<K, I: Iterator<Item = Piece<K, F>>, F> Source<K, I, F> {
+impl<K, I: Iterator<Item = SplitItem<K, F>>, F> Source<K, I, F> {
     pub(super) fn new(iter: I, ahead: Option<usize>) -> Self {
         Source { iter, next: None, taken: 0, ahead }
     }
@@ -46,19 +49,19 @@ impl<K, I: Iterator<Item = Piece<K, F>>, F> Source<K, I, F> {
     /// If nothing else was said, it takes more than one only from an iterator that knows how many it has.
     /// Another may wait for its next one, as that of a channel does, and what was taken before would
     /// wait with it.
-    pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> Pulled<K, F> {
+    pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> Pull<K, F> {
         let knows = self.expected().is_some();
         let most = most.min(self.ahead.unwrap_or(if knows { usize::MAX } else { 1 }));
         let mut free = VecDeque::new();
         while free.len() < most {
             match self.next.take().or_else(|| self.iter.next()) {
-                None if free.is_empty() => return Pulled::End,
+                None if free.is_empty() => return Pull::End,
                 None => break,
                 Some((Claims(Repr::None), work)) if !need_a_turn => {
                     free.push_back((self.number(), work))
                 }
                 Some((claims, work)) if free.is_empty() => {
-                    return Pulled::Keyed(claims, (self.number(), work));
+                    return Pull::Keyed(claims, (self.number(), work));
                 }
                 Some(keyed) => {
                     self.next = Some(keyed);
@@ -66,7 +69,7 @@ impl<K, I: Iterator<Item = Piece<K, F>>, F> Source<K, I, F> {
                 }
             }
         }
-        Pulled::Free(free)
+        Pull::Free(free)
     }
 
     fn number(&mut self) -> u64 {

@@ -175,12 +175,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         into_handle(
             cell,
-            result.map(|replaced| replaced.map(|it| self.let_go(it)).unwrap_or_default()),
+            result.map(|replaced| replaced.map(|it| self.drop_replaced(it)).unwrap_or_default()),
         )
     }
 
     /// Lets the handle of work know that it was replaced, and drops its captures.
-    fn let_go(&self, Superseded { work, by }: Superseded<K, TaskBody>) {
+    fn drop_replaced(&self, Superseded { work, by }: Superseded<K, TaskBody>) {
         let turn = Turn::new(Replacing { engine: self.engine.clone(), by });
         call_catch_unwind(|| work.supersede(turn));
     }

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Pool, RestOfBatch, Submission};
+use super::{BatchRejected, Pool, Submission};
 use crate::complete::{Handle, InfallibleFn, TaskCell, TaskFn};
 use crate::engine::{AdmissionTicket, Key, ReadyWork, RejectedTask, WaitLimit};
 #[cfg(doc)]
@@ -120,7 +120,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     pub fn submit_many<C, T, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
-    ) -> Result<Vec<Handle<T>>, RestOfBatch<K, T, F>>
+    ) -> Result<Vec<Handle<T>>, BatchRejected<K, T, F>>
     where
         C: IntoClaims<K>,
         T: Send + 'static,

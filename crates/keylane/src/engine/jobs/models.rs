@@ -22,7 +22,7 @@ struct Pair {
     name: Arc<str>,
 }
 
-/// The second of them, as `job/core/lot.rs` has it.
+/// The second of them, as `job/core/shared_batch.rs` has it.
 #[derive(Default)]
 struct Lot {
     left: usize,

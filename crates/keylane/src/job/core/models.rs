@@ -6,20 +6,20 @@ use std::any::Any;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
 use super::*;
-use crate::job::work::Closure;
+use crate::job::subtask::Closure;
 use crate::order::Repr;
 use crate::sync::model::{check, spawn};
 
 /// What the rules of the pool know of a job.
 #[derive(Default)]
-struct Rules {
+struct ModelRules {
     /// Subtasks that were said to be ready, and for which no worker was given.
     ready: Mutex<u64>,
     /// Lots that are open.
-    lots: Mutex<isize>,
+    batches: Mutex<isize>,
 }
 
-impl Rules {
+impl ModelRules {
     fn tell(&self, stolen: &AtomicU64) {
         let mut ready = self.ready.lock();
         *ready += stolen.swap(0, Ordering::AcqRel);
@@ -35,7 +35,7 @@ impl Rules {
 }
 
 /// A worker.
-struct Bare<'a>(&'a Rules);
+struct Bare<'a>(&'a ModelRules);
 
 impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     fn split(&mut self, _: bool) {}
@@ -53,11 +53,11 @@ impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     }
 
     fn open_batch(&mut self) {
-        *self.0.lots.lock() += 1;
+        *self.0.batches.lock() += 1;
     }
 
     fn close_batch(&mut self) {
-        *self.0.lots.lock() -= 1;
+        *self.0.batches.lock() -= 1;
     }
 
     fn report_stolen(&mut self, stolen: &AtomicU64) {
@@ -97,7 +97,7 @@ impl Sink<(), ()> for Nowhere {
 }
 
 /// Works for the job as long as something is ready. What it is given for is there.
-fn work(job: &dyn JobRunner<u64, TaskBody>, rules: &Rules) {
+fn work(job: &dyn JobRunner<u64, TaskBody>, rules: &ModelRules) {
     while rules.give() {
         let report = job.run_batch(Take::Ready, 1, &mut Bare(rules)).expect("it has no keys");
         assert!(report.end == End::Done, "a worker was given for a subtask that is not there");
@@ -121,7 +121,7 @@ fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
             (Claims(Repr::None), Closure(count))
         };
         let pieces: Vec<_> = (0..3).map(piece).collect();
-        let parts = Parts {
+        let parts = CoreParts {
             name: "batch".into(),
             on_error: OnError::FinishAll,
             control:
@@ -130,13 +130,13 @@ fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
             max_waiting: 1,
         };
         let job = Core::new(Source::new(pieces.into_iter(), None), parts);
-        let rules = Arc::new(Rules::default());
+        let rules = Arc::new(ModelRules::default());
         let (theirs, told) = (job.clone(), rules.clone());
         let reliever = spawn(move || {
             let closed = theirs.release_batches();
             if closed != 0 {
                 told.tell(theirs.stolen());
-                *told.lots.lock() -= 1;
+                *told.batches.lock() -= 1;
             }
             work(&*theirs, &told);
         });
@@ -146,6 +146,6 @@ fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
         reliever.join().unwrap();
         work(&*job, &rules);
         assert_eq!(ran.load(Relaxed), 3);
-        assert_eq!((*rules.ready.lock(), *rules.lots.lock()), (0, 0));
+        assert_eq!((*rules.ready.lock(), *rules.batches.lock()), (0, 0));
     });
 }

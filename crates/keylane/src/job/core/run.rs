@@ -5,8 +5,8 @@ use super::*;
 impl<K, I, F, T, E> Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -16,34 +16,36 @@ where
         most: usize,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
-        let Spot::Here(mut source) = std::mem::replace(&mut *self.source.lock(), Spot::Out) else {
+        let SourceSlot::Here(mut source) =
+            std::mem::replace(&mut *self.source.lock(), SourceSlot::Out)
+        else {
             // Cancelled; what is said of a subtask then is forgotten.
-            *self.source.lock() = Spot::Gone;
+            *self.source.lock() = SourceSlot::Gone;
             return Some(BatchReport::ended(End::Waits));
         };
         let asked = catch_unwind(AssertUnwindSafe(|| {
-            let pulled = source.pull(most, F::GOES_ON);
+            let pulled = source.pull(most, F::IS_FUTURE);
             let exhausted = source.expected() == Some(0);
             (pulled, exhausted)
         }));
         match asked {
             Err(payload) => {
                 ctx.panicked(&*payload);
-                *self.source.lock() = Spot::Gone;
+                *self.source.lock() = SourceSlot::Gone;
                 drop_catch_unwind(source);
                 self.end(Ending::Panicked(PanicPayload::new(payload)));
                 Some(BatchReport { cancels: true, ..BatchReport::ended(End::Waits) })
             }
-            Ok((Pulled::End, _)) => {
-                *self.source.lock() = Spot::Gone;
+            Ok((Pull::End, _)) => {
+                *self.source.lock() = SourceSlot::Gone;
                 drop_catch_unwind(source);
                 Some(BatchReport::ended(End::Nothing))
             }
-            Ok((Pulled::Keyed(claims, subtask), exhausted)) => {
+            Ok((Pull::Keyed(claims, subtask), exhausted)) => {
                 self.put_back(source);
                 self.line_up(claims, subtask, exhausted, ctx)
             }
-            Ok((Pulled::Free(batch), exhausted)) => {
+            Ok((Pull::Free(batch), exhausted)) => {
                 self.put_back(source);
                 ctx.split(exhausted);
                 self.run_free(batch, ctx)
@@ -53,13 +55,13 @@ where
 
     /// Before the splitter is said to be free.
     fn put_back(&self, source: Source<K, I, F>) {
-        let mut spot = self.source.lock();
+        let mut slot = self.source.lock();
         if self.is_cancelled() {
-            *spot = Spot::Gone;
-            drop(spot);
+            *slot = SourceSlot::Gone;
+            drop(slot);
             drop_catch_unwind(source);
         } else {
-            *spot = Spot::Here(source);
+            *slot = SourceSlot::Here(source);
         }
     }
 
@@ -72,16 +74,16 @@ where
         exhausted: bool,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
-        let mut lined = self.lined.lock();
+        let mut blocked = self.blocked.lock();
         if self.is_cancelled() {
-            drop(lined);
+            drop(blocked);
             drop_catch_unwind((claims, subtask));
             return Some(BatchReport::ended(End::Waits));
         }
-        let place = lined.insert(InLine::Waiting(subtask));
-        drop(lined);
+        let place = blocked.insert(BlockedSubtask::Waiting(subtask));
+        drop(blocked);
         let job = self.me.upgrade().expect("a job with a worker is alive");
-        ctx.enqueue(claims, TaskBody::new(Entry { job, place, kept: None }));
+        ctx.enqueue(claims, TaskBody::new(KeyedSubtask { job, place, kept: None }));
         ctx.subtask_blocked(exhausted);
         None
     }
@@ -99,9 +101,9 @@ where
             return self.line_up(Claims::none(), first, false, ctx);
         }
         let mut outcomes = Vec::with_capacity(batch.len());
-        let mut count = Count::default();
+        let mut count = OutcomeCount::default();
         let mut next = batch.pop_front();
-        let lot = (!batch.is_empty()).then(|| self.open_batch(batch, ctx));
+        let batch = (!batch.is_empty()).then(|| self.open_batch(batch, ctx));
         with_cancel_flag(self.cancelled.clone(), || {
             while let Some((number, work)) = next.take() {
                 ctx.subtask_starts();
@@ -111,15 +113,15 @@ where
                 outcomes.push((number, outcome));
                 let ends = count.failed != 0 && self.on_error == OnError::FailFast;
                 if !ends && !ctx.is_interrupted() && !self.is_cancelled() {
-                    next = lot.as_ref().and_then(|lot| lot.take_next(ctx));
+                    next = batch.as_ref().and_then(|batch| batch.take_next(ctx));
                 }
             }
         });
         let cancels = self
             .deliver(&mut outcomes.drain(..), count.failed != 0, &|payload| ctx.panicked(payload));
         ctx.end_unkeyed_run();
-        if let Some(lot) = lot {
-            self.close_batch(&lot, ctx);
+        if let Some(batch) = batch {
+            self.close_batch(&batch, ctx);
         }
         Some(count.report(cancels))
     }
@@ -169,12 +171,12 @@ where
         };
         let (turn, subtask) = self.requeue_if_paused(turn, subtask, ctx)?;
         #[cfg(feature = "tokio")]
-        if F::GOES_ON {
+        if F::IS_FUTURE {
             self.launch(subtask, turn, standing, ctx);
             return None;
         }
         let (number, work) = subtask;
-        let mut count = Count::default();
+        let mut count = OutcomeCount::default();
         // A fold stands where the subtask stood: its turn ends behind it.
         let cancels = standing.visit(|| {
             let outcome = with_cancel_flag(self.cancelled.clone(), || self.attempt(work, ctx));
@@ -196,19 +198,19 @@ where
     ) -> Option<(Turn, Numbered<F>)> {
         let (mut subtask, mut late) = (Some(subtask), None);
         let stood_back = ctx.requeue_if_paused(turn, &mut |kept| {
-            let mut lined = self.lined.lock();
+            let mut blocked = self.blocked.lock();
             let subtask = subtask.take().expect("it stands back once");
             let place = match self.is_cancelled() {
                 true => {
-                    let place = lined.insert(InLine::Dropping(Vec::new()));
+                    let place = blocked.insert(BlockedSubtask::Dropping(Vec::new()));
                     late = Some((place, subtask));
                     place
                 }
-                false => lined.insert(InLine::Waiting(subtask)),
+                false => blocked.insert(BlockedSubtask::Waiting(subtask)),
             };
-            drop(lined);
+            drop(blocked);
             let job = self.me.upgrade().expect("a job with a worker is alive");
-            TaskBody::new(Entry { job, place, kept: kept.map(Box::new) })
+            TaskBody::new(KeyedSubtask { job, place, kept: kept.map(Box::new) })
         });
         let turn = stood_back.err();
         if turn.is_none() {
@@ -254,12 +256,12 @@ where
 
 /// What a worker has run.
 #[derive(Default)]
-struct Count {
+struct OutcomeCount {
     done: u64,
     failed: u64,
 }
 
-impl Count {
+impl OutcomeCount {
     fn add<T, E>(&mut self, outcome: &Outcome<T, E>) {
         match outcome {
             Outcome::Done(_) => self.done += 1,
@@ -269,7 +271,7 @@ impl Count {
 
     /// The last one is what the worker was given for.
     fn report(self, cancels: bool) -> BatchReport {
-        let Count { done, failed } = self;
+        let OutcomeCount { done, failed } = self;
         let (end, more_done, more_failed) = match done {
             0 => (End::Failed, 0, failed - 1),
             _ => (End::Done, done - 1, failed),

@@ -27,20 +27,20 @@
 
 use super::*;
 
-pub(super) struct Lot<F> {
-    state: Mutex<State<F>>,
+pub(super) struct SharedBatch<F> {
+    state: Mutex<BatchState<F>>,
 }
 
-struct State<F> {
+struct BatchState<F> {
     /// What has not begun, the next first.
     subtasks: VecDeque<Numbered<F>>,
     /// It is counted in `JobSharing::offers`. Then it has something, unless the job was cancelled.
     is_open: bool,
     /// Others have taken something out.
-    was_relieved: bool,
+    was_stolen: bool,
 }
 
-impl<F> Lot<F> {
+impl<F> SharedBatch<F> {
     /// The next subtask, for the lot's own worker.
     pub(super) fn take_next<K>(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<Numbered<F>> {
         let mut state = self.state.lock();
@@ -63,8 +63,8 @@ impl<F> Lot<F> {
 impl<K, I, F, T, E> Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -73,39 +73,43 @@ where
         &self,
         subtasks: VecDeque<Numbered<F>>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
-    ) -> Arc<Lot<F>> {
-        let state = State { subtasks, is_open: true, was_relieved: false };
-        let lot = Arc::new(Lot { state: Mutex::new(state) });
-        self.lots.lock().push(lot.clone());
+    ) -> Arc<SharedBatch<F>> {
+        let state = BatchState { subtasks, is_open: true, was_stolen: false };
+        let batch = Arc::new(SharedBatch { state: Mutex::new(state) });
+        self.batches.lock().push(batch.clone());
         ctx.open_batch();
-        lot
+        batch
     }
 
     /// The lot's worker is about to say that its sitting has ended.
-    pub(super) fn close_batch(&self, lot: &Arc<Lot<F>>, ctx: &mut dyn WorkerCtx<K, TaskBody>) {
-        let mut lots = self.lots.lock();
-        lots.retain(|other| !Arc::ptr_eq(other, lot));
-        drop(lots);
-        let mut state = lot.state.lock();
+    pub(super) fn close_batch(
+        &self,
+        batch: &Arc<SharedBatch<F>>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
+    ) {
+        let mut batches = self.batches.lock();
+        batches.retain(|other| !Arc::ptr_eq(other, batch));
+        drop(batches);
+        let mut state = batch.state.lock();
         let rest = std::mem::take(&mut state.subtasks);
         let was_open = std::mem::take(&mut state.is_open);
-        let was_relieved = state.was_relieved;
+        let was_stolen = state.was_stolen;
         drop(state);
         if was_open {
             ctx.close_batch();
         }
-        if was_relieved {
+        if was_stolen {
             ctx.report_stolen(&self.stolen);
         }
         self.leave(rest, ctx);
     }
 
     /// Grants everything that waits behind another subtask in a batch. How many lots it has closed.
-    pub(super) fn empty_lots(&self) -> usize {
-        let lots = self.lots.lock().clone();
+    pub(super) fn empty_batches(&self) -> usize {
+        let batches = self.batches.lock().clone();
         let mut closed = 0;
-        for lot in lots {
-            let mut state = lot.state.lock();
+        for batch in batches {
+            let mut state = batch.state.lock();
             let subtasks = std::mem::take(&mut state.subtasks);
             closed += usize::from(std::mem::take(&mut state.is_open));
             let count = subtasks.len() as u64;
@@ -114,7 +118,7 @@ where
             }
             let granted = self.try_grant(subtasks);
             if granted.is_ok() {
-                state.was_relieved = true;
+                state.was_stolen = true;
                 self.stolen.fetch_add(count, Ordering::AcqRel);
             }
             drop(state);

@@ -3,13 +3,13 @@
 use tokio::task::AbortHandle;
 
 use super::*;
-use crate::job::future::{Abroad, Going};
+use crate::job::future::{FutureEvents, RunningFuture};
 use crate::run::SavedContext;
 
 /// The futures of a job.
 #[derive(Default)]
-pub(super) struct Afloat {
-    futures: Slab<Vessel>,
+pub(super) struct JobFutures {
+    slots: Slab<FutureSlot>,
     /// How many have not ended their turn.
     live: usize,
     /// The rules know of no more of the job's subtasks: whoever ends the last future tells the handle.
@@ -17,16 +17,16 @@ pub(super) struct Afloat {
 }
 
 /// A future, as its job knows it.
-enum Vessel {
-    /// It is being handed over. Exits: `Going`; `Ended`, if it is faster than who hands it over.
+enum FutureSlot {
+    /// It is being handed over. Exits: `Running`; `Ended`, if it is faster than who hands it over.
     New,
     /// It can be aborted. Exit: it is removed.
-    Going(AbortHandle),
+    Running(AbortHandle),
     /// It has ended. Exit: it is removed, by who has handed it over.
     Ended,
 }
 
-impl Afloat {
+impl JobFutures {
     /// The job is over for the rules; true if it has no future either.
     pub(super) fn finish(&mut self) -> bool {
         self.finished = true;
@@ -37,8 +37,8 @@ impl Afloat {
 impl<K, I, F, T, E> Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -51,50 +51,50 @@ where
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) {
         ctx.subtask_detached();
-        let mut afloat = self.afloat.lock();
+        let mut futures = self.futures.lock();
         if self.is_cancelled() {
-            drop(afloat);
+            drop(futures);
             drop_catch_unwind(work);
             return drop(turn);
         }
-        let at = afloat.futures.insert(Vessel::New);
-        afloat.live += 1;
-        drop(afloat);
+        let at = futures.slots.insert(FutureSlot::New);
+        futures.live += 1;
+        drop(futures);
         let job = self.me.upgrade().expect("a job with a worker is alive");
         let cancelled = self.cancelled.clone();
         standing.visit(|| {
             let place = SavedContext::here();
-            work.run(|| Going { job, at, number, cancelled, place, turn: Some(turn) })
+            work.run(|| RunningFuture { job, at, number, cancelled, place, turn: Some(turn) })
         });
     }
 
     pub(super) fn abort_futures(&self) {
-        let afloat = self.afloat.lock();
-        let going = afloat.futures.iter().filter_map(|(_, future)| match future {
-            Vessel::Going(abort) => Some(abort.clone()),
+        let futures = self.futures.lock();
+        let running = futures.slots.iter().filter_map(|(_, future)| match future {
+            FutureSlot::Running(abort) => Some(abort.clone()),
             _ => None,
         });
-        let going: Vec<_> = going.collect();
-        drop(afloat);
-        going.iter().for_each(AbortHandle::abort);
+        let running: Vec<_> = running.collect();
+        drop(futures);
+        running.iter().for_each(AbortHandle::abort);
     }
 }
 
-impl<K, I, F, T, E> Abroad<T, E> for Core<K, I, F, T, E>
+impl<K, I, F, T, E> FutureEvents<T, E> for Core<K, I, F, T, E>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
     fn began(&self, at: usize, abort: AbortHandle) {
-        let mut afloat = self.afloat.lock();
-        match afloat.futures[at] {
-            Vessel::New => afloat.futures[at] = Vessel::Going(abort.clone()),
-            _ => drop(afloat.futures.remove(at)),
+        let mut futures = self.futures.lock();
+        match futures.slots[at] {
+            FutureSlot::New => futures.slots[at] = FutureSlot::Running(abort.clone()),
+            _ => drop(futures.slots.remove(at)),
         }
-        drop(afloat);
+        drop(futures);
         if self.is_cancelled() {
             // Who cancelled may have come before the handle was there.
             abort.abort();
@@ -102,12 +102,12 @@ where
     }
 
     fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &SavedContext) {
-        let mut afloat = self.afloat.lock();
-        match afloat.futures[at] {
-            Vessel::New => afloat.futures[at] = Vessel::Ended,
-            _ => drop(afloat.futures.remove(at)),
+        let mut futures = self.futures.lock();
+        match futures.slots[at] {
+            FutureSlot::New => futures.slots[at] = FutureSlot::Ended,
+            _ => drop(futures.slots.remove(at)),
         }
-        drop(afloat);
+        drop(futures);
         let failed = !outcome.is_done();
         let mut one = std::iter::once((number, outcome));
         // A fold stands where the future stood: its turn ends behind it.
@@ -122,10 +122,10 @@ where
     }
 
     fn left(&self, failed: bool) {
-        let mut afloat = self.afloat.lock();
-        afloat.live -= 1;
-        let tells = afloat.finished && afloat.live == 0;
-        drop(afloat);
+        let mut futures = self.futures.lock();
+        futures.live -= 1;
+        let tells = futures.finished && futures.live == 0;
+        drop(futures);
         if tells {
             return self.tell();
         }

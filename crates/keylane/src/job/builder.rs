@@ -6,14 +6,14 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{Core, Parts, Steer};
+use super::core::{Core, CoreParts, JobOps};
 use super::fold::Fold;
 #[cfg(feature = "tokio")]
-use super::future::Later;
+use super::future::FutureSubtask;
 use super::handle::Job;
-use super::sink::{Collect, Result as Shared, Sink};
-use super::source::{Pieces, Source};
-use super::work::{Closure, Work};
+use super::sink::{Collect, Result as JobResult, Sink};
+use super::source::{Source, SubtaskSource};
+use super::subtask::{Closure, SubtaskBody};
 use crate::allocate::Supply;
 use crate::complete::{InfallibleFn, Outcome, TaskCell};
 use crate::engine::{Engine, JobControl, JobRunner, Key, WaitLimit, WeakJobControl};
@@ -52,10 +52,10 @@ pub enum ResultOrder {
 #[must_use = "nothing happens until its results are collected, folded or dropped"]
 pub struct JobBuilder<K: Key, S: BuildHasher + Send + Sync + 'static> {
     engine: Arc<Engine<K, Closures, S>>,
-    settings: Settings,
+    settings: JobSettings,
 }
 
-struct Settings {
+struct JobSettings {
     name: Arc<str>,
     weight: u32,
     on_error: OnError,
@@ -66,17 +66,17 @@ struct Settings {
     within: Option<Duration>,
     /// Its subtasks need a runtime.
     #[cfg(feature = "tokio")]
-    goes_on: bool,
+    needs_runtime: bool,
     max_waiting: u64,
 }
 
 /// Subtasks of a job that may wait for keys before its splitter is held back: enough that a worker that is
 /// free seldom finds all of them waiting, and little memory for a job of millions.
-const MOST_WAITING: u64 = 64;
+const MAX_WAITING: u64 = 64;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     pub(crate) fn new(engine: Arc<Engine<K, Closures, S>>, name: String) -> Self {
-        let settings = Settings {
+        let settings = JobSettings {
             name: name.into(),
             weight: 1,
             on_error: OnError::default(),
@@ -85,8 +85,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             ahead: None,
             within: None,
             #[cfg(feature = "tokio")]
-            goes_on: false,
-            max_waiting: MOST_WAITING,
+            needs_runtime: false,
+            max_waiting: MAX_WAITING,
         };
         JobBuilder { engine, settings }
     }
@@ -262,10 +262,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I::IntoIter: Send + 'static,
     {
         let runtime = self.engine.settings.runtime.clone();
-        self.settings.goes_on = true;
-        self.settings.max_waiting = MOST_WAITING.max(self.engine.settings.concurrency as u64);
+        self.settings.needs_runtime = true;
+        self.settings.max_waiting = MAX_WAITING.max(self.engine.settings.concurrency as u64);
         self.plan(subtasks.into_iter().map(move |(keys, future)| {
-            (keys.into_claims(), Later { future, runtime: runtime.clone() })
+            (keys.into_claims(), FutureSubtask { future, runtime: runtime.clone() })
         }))
     }
 
@@ -273,8 +273,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     where
         T: Send + 'static,
         E: Send + 'static,
-        F: Work<T, E>,
-        I: Pieces<K, F>,
+        F: SubtaskBody<T, E>,
+        I: SubtaskSource<K, F>,
     {
         let JobBuilder { engine, settings } = self;
         let source = Source::new(subtasks, settings.ahead);
@@ -286,26 +286,26 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
 #[must_use = "nothing happens until its results are collected, folded or dropped"]
 pub struct Subtasks<K: Key, S: BuildHasher + Send + Sync + 'static, T, E = Infallible> {
     engine: Arc<Engine<K, Closures, S>>,
-    settings: Settings,
-    plan: Box<dyn Plan<K, T, E>>,
+    settings: JobSettings,
+    plan: Box<dyn ErasedSource<K, T, E>>,
 }
 
 /// A splitter whose type is no longer known.
-trait Plan<K, T, E>: Send {
+trait ErasedSource<K, T, E>: Send {
     fn expected(&self) -> Option<u64>;
 
     /// Makes a job of it.
-    fn start(self: Box<Self>, parts: Parts<T, E>) -> Started<K>;
+    fn start(self: Box<Self>, parts: CoreParts<T, E>) -> Started<K>;
 }
 
 /// A job, as the engine and as its handle see it.
-type Started<K> = (Arc<dyn JobRunner<K, TaskBody>>, Arc<dyn Steer>);
+type Started<K> = (Arc<dyn JobRunner<K, TaskBody>>, Arc<dyn JobOps>);
 
-impl<K, I, F, T, E> Plan<K, T, E> for Source<K, I, F>
+impl<K, I, F, T, E> ErasedSource<K, T, E> for Source<K, I, F>
 where
     K: Key,
-    I: Pieces<K, F>,
-    F: Work<T, E>,
+    I: SubtaskSource<K, F>,
+    F: SubtaskBody<T, E>,
     T: Send + 'static,
     E: Send + 'static,
 {
@@ -313,7 +313,7 @@ where
         Source::expected(self)
     }
 
-    fn start(self: Box<Self>, parts: Parts<T, E>) -> Started<K> {
+    fn start(self: Box<Self>, parts: CoreParts<T, E>) -> Started<K> {
         let core = Core::new(*self, parts);
         (core.clone(), core)
     }
@@ -408,7 +408,7 @@ where
     /// Takes room for it, and says what the rules are to know of its subtasks.
     fn admit(&self) -> Result<Supply, SubmitErrorKind> {
         #[cfg(feature = "tokio")]
-        if self.settings.goes_on && self.engine.settings.runtime.is_none() {
+        if self.settings.needs_runtime && self.engine.settings.runtime.is_none() {
             return Err(SubmitErrorKind::NoRuntime);
         }
         let limit = match self.settings.within {
@@ -447,15 +447,15 @@ where
         self,
         supply: Supply,
         sink: Arc<dyn Sink<T, E>>,
-        result: Arc<Shared<R, E>>,
+        result: Arc<JobResult<R, E>>,
     ) -> Job<R, E> {
         let Subtasks { engine, settings, plan } = self;
         let control: Arc<dyn JobControl> = engine.clone();
         let control: WeakJobControl = Arc::downgrade(&control);
-        let Settings { name, weight, on_error, max_waiting, .. } = settings;
-        let (runner, steer) = plan.start(Parts { name, on_error, control, sink, max_waiting });
-        let id = engine.submit_job(runner, supply, weight, |id| steer.named(id));
-        Job::new(steer, result, id)
+        let JobSettings { name, weight, on_error, max_waiting, .. } = settings;
+        let (runner, ops) = plan.start(CoreParts { name, on_error, control, sink, max_waiting });
+        let id = engine.submit_job(runner, supply, weight, |id| ops.named(id));
+        Job::new(ops, result, id)
     }
 }
 
