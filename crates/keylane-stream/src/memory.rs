@@ -221,9 +221,9 @@ impl MemoryPartition {
     }
 
     /// Up to `most` from a position on.
-    fn from(&self, next: Position, most: usize) -> &[Delivered] {
+    fn from(&self, next: Position, max: usize) -> &[Delivered] {
         let begin = self.records.partition_point(|record| record.position < next);
-        let end = self.records.len().min(begin.saturating_add(most));
+        let end = self.records.len().min(begin.saturating_add(max));
         &self.records[begin..end]
     }
 }
@@ -236,7 +236,7 @@ impl MemorySource {
     }
 
     /// What has happened since the last time.
-    fn collect(&mut self, state: &mut MemoryState, mut most: usize, events: &mut Vec<SourceEvent>) {
+    fn collect(&mut self, state: &mut MemoryState, mut max: usize, events: &mut Vec<SourceEvent>) {
         events.append(&mut self.events);
         for (number, log) in (0..).zip(&mut state.partitions) {
             let partition = Partition::new(state.name.clone(), number);
@@ -259,7 +259,7 @@ impl MemorySource {
                 log.revoked = true;
                 events.push(SourceEvent::Revoked(vec![partition]));
             } else if !log.revoked && !cursor.paused {
-                most -= cursor.deliver(partition, log, most, state.exhausted, events);
+                max -= cursor.deliver(partition, log, max, state.exhausted, events);
             }
         }
     }
@@ -271,11 +271,11 @@ impl MemoryCursor {
         &mut self,
         partition: Partition,
         log: &MemoryPartition,
-        most: usize,
+        max: usize,
         exhausted: bool,
         events: &mut Vec<SourceEvent>,
     ) -> usize {
-        let records = log.from(self.next, most).to_vec();
+        let records = log.from(self.next, max).to_vec();
         let count = records.len();
         if let Some(last) = records.last() {
             self.next = last.position.next();
@@ -298,14 +298,14 @@ impl Source for MemorySource {
     fn poll(
         &mut self,
         timeout: Duration,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let until = Instant::now() + timeout;
         let shared = self.stream.shared.clone();
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            self.collect(&mut state, most_records, events);
+            self.collect(&mut state, max_records, events);
             let notified = std::mem::take(&mut state.notified[self.member]);
             let left = until.saturating_duration_since(Instant::now());
             if notified || !events.is_empty() || left.is_zero() {

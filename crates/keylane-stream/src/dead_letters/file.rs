@@ -1,3 +1,5 @@
+//! Dead letters in a file of JSON lines.
+
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,33 +13,35 @@ use serde_json::{Map, Value, json};
 
 use super::{DeadLetter, DeadLetterError, DeadLetters, millis};
 
-/// Dead letters as lines of JSON in a file, which is synced before they are acknowledged.
+/// Dead letters as lines of JSON in a file that is synced before they are acknowledged.
 ///
-/// | field | what it is |
+/// | field | content |
 /// |---|---|
-/// | `stream`, `partition`, `position` | where the record was |
+/// | `stream`, `partition`, `position` | origin of the record |
 /// | `written`, `failed_at` | milliseconds since 1970 |
-/// | `attempts`, `failure` | how often it was tried, and what the last attempt failed of |
+/// | `attempts`, `failure` | number of attempts, and cause of the last failure |
 /// | `key`, `payload`, and `value` in each of `headers` | text; if it is not UTF-8, it is in `key_base64`, `payload_base64` or `value_base64` instead. The payload of a tombstone is null, and so is a header without a value |
 ///
-/// Several consumers may write to one file, also from several processes: each has it to itself for a moment.
+/// Several consumers may write to one file, also from several processes: each locks it for a
+/// moment.
 #[derive(Debug)]
 pub struct FileDeadLetters {
     file: File,
 }
 
 impl FileDeadLetters {
-    /// Goes on with a file, or makes it. What a dying process has left of a line is cut off with the next letter.
+    /// Opens or creates the file. An incomplete line of a process that died is removed by the next
+    /// write.
     ///
     /// # Errors
-    /// If it cannot be opened or made.
+    /// If the file cannot be opened or created.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        // What could not be handled is for its owner.
+        // Payloads are confidential, so only the owner may read them.
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path)?;
-        // A file that was made is there after a power failure if its folder is synced.
+        // The sync of the folder makes a new file survive a power failure.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
         Ok(FileDeadLetters { file })
@@ -50,8 +54,8 @@ impl FileDeadLetters {
     }
 }
 
-/// Waits until nobody else writes; an error after a while, for somebody may have been stopped in the middle. Letters
-/// that are not taken come again.
+/// Waits for the lock of the file. Fails after a while, because a stopped process may hold it;
+/// refused letters are written again.
 fn lock(file: &File) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(2);
     let begin = Instant::now();
@@ -66,14 +70,14 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Behind the last whole line: what is behind that was never acknowledged.
+/// Appends after the last whole line: an incomplete line was never acknowledged.
 fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
     let end = end_of_lines(file)?;
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end))?;
     let written = file.write_all(lines).and_then(|()| file.sync_data());
     if written.is_err() {
-        // They come again. If this fails as well, some may be there twice.
+        // The letters are written again. If this fails as well, some may be in the file twice.
         let _ = file.set_len(end);
     }
     written
@@ -90,7 +94,7 @@ impl DeadLetters for FileDeadLetters {
     }
 }
 
-/// One past the last line end.
+/// Returns the position after the last line end.
 fn end_of_lines(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 64 * 1024;
     let mut end = file.metadata()?.len();

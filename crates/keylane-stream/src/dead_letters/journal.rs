@@ -1,16 +1,18 @@
+//! Dead letters in a journal.
+
 use super::{DeadLetter, DeadLetterError, DeadLetters};
 use crate::Record;
 use crate::journal::Journal;
 
 /// Dead letters as records of a journal, which can be consumed like any other.
 ///
-/// Each keeps its key, payload and headers. Behind those there are these headers, as text:
+/// Each keeps its key, payload and headers, followed by these headers, as text:
 ///
-/// | header | what it is |
+/// | header | content |
 /// |---|---|
-/// | `keylane-stream`, `keylane-partition`, `keylane-position` | where the record was |
+/// | `keylane-stream`, `keylane-partition`, `keylane-position` | origin of the record |
 /// | `keylane-written`, `keylane-failed-at` | milliseconds since 1970 |
-/// | `keylane-attempts`, `keylane-failure` | how often it was tried, and what the last attempt failed of |
+/// | `keylane-attempts`, `keylane-failure` | number of attempts, and cause of the last failure |
 #[derive(Clone, Debug)]
 pub struct JournalDeadLetters {
     journal: Journal,

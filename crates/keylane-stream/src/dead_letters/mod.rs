@@ -1,7 +1,7 @@
-//! Where records go whose last attempt has failed.
+//! Destinations of records whose last attempt has failed.
 //!
-//! A record is done when its letter is acknowledged, and not before: while nobody takes the letter, it is
-//! tried again, and the record's key waits. A process that dies in between writes the letter twice.
+//! A record is complete when its dead letter is acknowledged. A refused write is retried, and the
+//! record's key waits. A process that dies in between writes the letter twice.
 
 mod file;
 mod journal;
@@ -14,12 +14,13 @@ pub use self::file::FileDeadLetters;
 pub use self::journal::JournalDeadLetters;
 use crate::{Partition, Position, Record};
 
-/// A place for dead letters. It belongs to one thread.
+/// Destination of dead letters. Used by one thread.
 pub trait DeadLetters: Send {
-    /// Writes letters. When it returns well, all of them are safe, as safe as that place is.
+    /// Writes dead letters. On success all of them are durable, as far as the destination is.
     ///
     /// # Errors
-    /// If some were not written, or perhaps not. They come again: first one by one, then after a wait.
+    /// If some were not written, or perhaps not. All of them are written again: first one by one,
+    /// then after a wait.
     fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError>;
 }
 
@@ -29,32 +30,32 @@ impl<D: DeadLetters + ?Sized> DeadLetters for Box<D> {
     }
 }
 
-/// A record whose last attempt has failed, and how that came.
+/// A record whose last attempt has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Where it comes from.
+    /// Partition of the record.
     pub partition: Partition,
-    /// Its place there.
+    /// Position of the record.
     pub position: Position,
-    /// When it was written there.
+    /// Time at which the record was written.
     pub written: SystemTime,
-    /// What it was.
+    /// The record.
     pub record: Record,
-    /// What the last attempt failed of.
+    /// Cause of the last failure.
     pub failure: String,
-    /// How many attempts there were. None if it was unfit for any.
+    /// Number of attempts; 0 if the record was rejected without one.
     pub attempts: u32,
-    /// When the last one failed.
+    /// Time of the last failure.
     pub failed_at: SystemTime,
 }
 
-/// Why letters were not written.
+/// Error of writing dead letters.
 #[derive(Debug)]
 pub struct DeadLetterError(Box<dyn Error + Send + Sync>);
 
 impl DeadLetter {
-    /// How it died, as names and values for the headers of a record: what
-    /// [`JournalDeadLetters`] adds.
+    /// Returns the origin and the failure as header names and values, as [`JournalDeadLetters`]
+    /// adds them.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
         [
             ("keylane-stream", self.partition.stream().to_owned()),
@@ -69,14 +70,14 @@ impl DeadLetter {
     }
 }
 
-/// Since 1970; what is before counts as that.
+/// Converts a time to milliseconds since 1970; earlier times to 0.
 fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl DeadLetterError {
-    /// For this reason.
+    /// Creates an error with this cause.
     pub fn new(why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         DeadLetterError(why.into())
     }

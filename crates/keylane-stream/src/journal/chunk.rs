@@ -1,33 +1,33 @@
-//! How records lie in a row of the table `chunk`, version 1.
+//! Layout of records in a row of the table `chunk`, version 1.
 //!
-//! A body is its records one after another. Lengths and counts are LEB128:
+//! A body has its records one after another. Lengths and counts are LEB128:
 //!
-//! | what | how |
+//! | part | encoding |
 //! |---|---|
 //! | key | 0 for none; else its length plus one, and its bytes |
-//! | headers | how many; for each the length of its name, the name in UTF-8, the length of its value, the value |
+//! | headers | their number; for each the length of its name, the name in UTF-8, the length of its value, the value |
 //! | payload | its length, its bytes |
 //!
-//! A value or a payload that is null has the length 2^63 - 1, and no bytes. Versions that knew no nulls take such a
-//! chunk for a damaged one.
+//! A null value or payload has the length 2^63 - 1, and no bytes. Versions without nulls report
+//! such a chunk as damaged.
 //!
-//! The row's `crc` is the CRC32C of its position, count and time, as eight bytes each with the least
-//! first, and the body. So a row that has got another's place is noticed as well.
+//! The row's `crc` is the CRC32C of its position, count and time, as eight bytes each in
+//! little-endian order, and of the body. So a row with another row's position is detected as well.
 
 use std::time::{Duration, SystemTime};
 
 use crate::{Delivered, Position, Record, leb128};
 
-/// How many records a chunk has at most: a read of one record reads its chunk.
+/// Maximum number of records in a chunk. A read of one record reads its whole chunk.
 pub(super) const MAX_RECORDS: usize = 1024;
 
-/// At how many bytes a chunk is full. One larger record is a chunk of its own.
+/// Size at which a chunk is full, in bytes. A larger record is a chunk of its own.
 pub(super) const TARGET_BYTES: usize = 256 * 1024;
 
-/// The length of a value that is null: no value has as many bytes.
+/// Length that stands for null: no value is as long.
 const NULL: u64 = i64::MAX as u64;
 
-/// Records that are to lie in the same chunk.
+/// Encoded records for one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Segment {
     pub(super) count: u64,
@@ -35,14 +35,14 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Whether this many more records and bytes belong in the next chunk.
+    /// Returns whether `count` more records of `bytes` bytes need another chunk.
     pub(super) fn is_full_for(&self, count: u64, bytes: usize) -> bool {
         let crowded = self.count + count > MAX_RECORDS as u64;
         self.count > 0 && (crowded || self.bytes.len() + bytes > TARGET_BYTES)
     }
 }
 
-/// Records in as many segments as they need.
+/// Encodes records into as many segments as they need.
 pub(super) fn segments(records: &[Record]) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut last = Segment::default();
@@ -59,7 +59,7 @@ pub(super) fn segments(records: &[Record]) -> Vec<Segment> {
     segments
 }
 
-/// How many bytes a record takes.
+/// Returns the encoded length of a record, in bytes.
 pub(super) fn length(record: &Record) -> usize {
     let bytes = |bytes: &[u8]| leb128::length(bytes.len() as u64) + bytes.len();
     let key = record.key.as_ref().map_or(1, |key| leb128::length(key.len() as u64 + 1) + key.len());
@@ -101,7 +101,7 @@ fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend(bytes);
 }
 
-/// A row of the table.
+/// A row of the table `chunk`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk<'a> {
     pub(super) first: Position,
@@ -117,7 +117,7 @@ impl<'a> Chunk<'a> {
         Chunk { first, count, written_ms, crc, body }
     }
 
-    /// One past its last record, if it is what it says.
+    /// Returns one past the last record, if that is a valid position.
     pub(super) fn end(&self) -> Option<Position> {
         self.first.after(self.count)
     }
@@ -128,8 +128,8 @@ impl<'a> Chunk<'a> {
             && self.crc == checksum(self.first, self.count, self.written_ms, self.body)
     }
 
-    /// Its records from `from` on, up to `most`; none if it is damaged.
-    pub(super) fn records(&self, from: Position, most: usize) -> Option<Vec<Delivered>> {
+    /// Decodes the records from position `from` on, at most `max`. `None` if the chunk is damaged.
+    pub(super) fn records(&self, from: Position, max: usize) -> Option<Vec<Delivered>> {
         if !self.is_intact() {
             return None;
         }
@@ -139,7 +139,7 @@ impl<'a> Chunk<'a> {
         for number in 0..self.count {
             let position = self.first.after(number)?;
             let record = take_record(&mut body)?;
-            if position >= from && delivered.len() < most {
+            if position >= from && delivered.len() < max {
                 delivered.push(Delivered { position, written, record });
             }
         }
@@ -185,7 +185,7 @@ fn take_exactly<'a>(from: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// The time of a row's milliseconds since 1970, which can be before that.
+/// Converts milliseconds since 1970, which can be negative, to a time.
 fn time(written_ms: i64) -> SystemTime {
     let distance = Duration::from_millis(written_ms.unsigned_abs());
     let time = if written_ms < 0 {
@@ -196,7 +196,7 @@ fn time(written_ms: i64) -> SystemTime {
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The milliseconds of a time since 1970.
+/// Converts a time to milliseconds since 1970.
 pub(super) fn millis(time: SystemTime) -> i64 {
     let clamp = |distance: Duration| i64::try_from(distance.as_millis()).unwrap_or(i64::MAX);
     match time.duration_since(SystemTime::UNIX_EPOCH) {

@@ -1,3 +1,5 @@
+//! Errors of journals: opening, writing, reading, and kinds of damage.
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -5,152 +7,155 @@ use std::sync::Arc;
 use crate::Position;
 use crate::sqlite::{self, HighWaterMarkError, LockError};
 
-/// Why a journal was not opened.
+/// Error of opening a journal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalOpenError {
-    /// It is open already, here or in another process. In one process it is shared by cloning.
+    /// The journal is open already, here or in another process. Within a process, clone it instead.
     #[error("{} is in use{}", path.display(), by.map(|by| format!(" by process {by}")).unwrap_or_default())]
     InUse {
-        /// The journal.
+        /// Path of the journal.
         path: PathBuf,
-        /// The process that has it open, as far as is known.
+        /// Process that has it open, if known.
         by: Option<u32>,
     },
-    /// The file is something else, or was written by a later version.
+    /// The file is no journal, or was written by a later version.
     #[error("{} is not a journal that this version can read: {why}", path.display())]
     NotAJournal {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found in it.
+        /// Content that was found.
         why: String,
     },
-    /// Records were acknowledged that the file no longer has: its write-ahead log was damaged, or not
-    /// copied with it.
+    /// The file has lost acknowledged records: its write-ahead log was damaged, or not copied with
+    /// it.
     #[error(
         "records {from} to {} were acknowledged and are gone; to go on without them, delete {}",
         acknowledged.get().saturating_sub(1), mark.display()
     )]
     Lost {
-        /// The first that is gone.
+        /// First lost record.
         from: Position,
-        /// One past the last that was acknowledged.
+        /// One past the last acknowledged record.
         acknowledged: Position,
-        /// The file that says so.
+        /// File with the high-water mark.
         mark: PathBuf,
     },
-    /// Something in it is not what was written.
+    /// The journal is damaged.
     #[error("the journal is damaged: {0}")]
     Damaged(Damage),
     /// A file could not be opened, read or written.
     #[error("cannot {doing}")]
     Io {
-        /// What was tried.
+        /// Failed action.
         doing: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
-    /// SQLite could not.
+    /// SQLite has failed.
     #[error("cannot open {}: {why}", path.display())]
     Sqlite {
-        /// The journal.
+        /// Path of the journal.
         path: PathBuf,
-        /// What it said.
+        /// SQLite's message.
         why: Arc<str>,
     },
 }
 
-/// Why something was not written. Unless it says otherwise, nothing of it was.
+/// Error of a write. Nothing was written, except perhaps after [`Failed`](Self::Failed).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The disk, or the size that the journal may have, is full. It works on as soon as there is room.
+    /// The disk is full, or the journal has its maximum size. Writes succeed again once there is
+    /// room.
     #[error(
-        "the disk, or the size that the journal may have, is full; make room, and go on from here"
+        "the disk is full, or the journal has its maximum size; free space, or raise the journal's `max_bytes`"
     )]
     Full,
-    /// The records of one call take more than [`Journal::MAX_BYTES`](super::Journal::MAX_BYTES).
-    #[error("{bytes} bytes at once are more than a journal takes")]
+    /// The records of one call exceed [`Journal::MAX_BYTES`](super::Journal::MAX_BYTES).
+    #[error(
+        "{bytes} bytes in one call exceed the maximum of a journal; append fewer records per call"
+    )]
     TooLarge {
-        /// How many bytes they take.
+        /// Size of the records, in bytes.
         bytes: usize,
     },
     /// Another program holds SQLite's lock on the file.
-    #[error("another program keeps the journal locked, nothing was written")]
+    #[error("another program holds the lock of the journal, so nothing was written; retry")]
     Busy,
-    /// The disk has failed, now or before. What was being written may or may not be there. Nothing
-    /// more is written until the journal is opened again.
-    #[error("the journal has failed and must be opened again: {cause}")]
+    /// The disk has failed, now or earlier. The current write may or may not be on the disk.
+    /// Nothing more is written until the journal is reopened.
+    #[error("the journal has failed; reopen it to continue: {cause}")]
     Failed {
-        /// What failed first.
+        /// First cause.
         cause: Arc<str>,
     },
     /// The group has already committed a higher position.
     #[error("the group has already committed position {committed}")]
     Stale {
-        /// Which.
+        /// The committed position.
         committed: Position,
     },
-    /// The progress is about records that the journal does not have yet.
-    #[error("the journal ends at position {end}, before what is to be committed")]
+    /// The progress includes records that the journal does not have.
+    #[error("the journal ends at position {end}, before the end of the progress")]
     BeyondEnd {
         /// One past the last record.
         end: Position,
     },
 }
 
-/// Why something was not read.
+/// Error of a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Records were asked for that retention has removed.
-    #[error("the journal begins at position {head}")]
+    /// Retention has removed the requested records.
+    #[error("the records were removed by retention: the journal begins at position {head}")]
     Gone {
-        /// The first record that is left, or where the next one will be.
+        /// First remaining record, or position of the next one.
         head: Position,
     },
-    /// What was asked for is not what was written.
+    /// The requested data is damaged.
     #[error("the journal is damaged: {0}")]
     Damaged(Damage),
-    /// SQLite could not.
+    /// SQLite has failed.
     #[error("cannot read the journal: {why}")]
     Sqlite {
-        /// What it said.
+        /// SQLite's message.
         why: Arc<str>,
     },
 }
 
-/// What in a journal is not what was written.
+/// Damaged part of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
     /// The chunk that begins at this position.
     Chunk {
-        /// Its first record.
+        /// First record of the chunk.
         first: Position,
     },
-    /// There is no chunk with these positions.
+    /// No chunk has these positions.
     Missing {
-        /// The first of them.
+        /// First missing position.
         from: Position,
-        /// One past the last of them.
+        /// One past the last missing position.
         until: Position,
     },
-    /// What a group has committed.
+    /// The progress of a group.
     Group {
-        /// Its name.
+        /// Name of the group.
         name: String,
     },
-    /// Where the journal begins.
+    /// The position where the journal begins.
     Head,
-    /// The file that says how much was acknowledged.
+    /// The file with the high-water mark.
     Mark {
-        /// Which it is.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file itself.
+    /// The database file.
     File {
-        /// What SQLite says about it.
+        /// SQLite's message.
         why: String,
     },
 }
@@ -163,7 +168,7 @@ impl std::fmt::Display for Damage {
                 write!(f, "the positions from {from} to before {until} are missing")
             }
             Damage::Group { name } => write!(f, "the progress of group {name:?}"),
-            Damage::Head => f.write_str("where it begins is not where its first chunk is"),
+            Damage::Head => f.write_str("its first position is not that of its first chunk"),
             Damage::Mark { path } => write!(
                 f,
                 "{} belongs to another journal or is damaged; if this journal replaced another one, delete that \
@@ -185,7 +190,7 @@ impl From<rusqlite::Error> for ReadError {
 }
 
 impl JournalOpenError {
-    /// Why a journal was not locked.
+    /// Converts the error of a lock.
     pub(super) fn locked(path: &Path) -> impl FnOnce(LockError) -> JournalOpenError {
         move |error| match error {
             LockError::InUse(by) => JournalOpenError::InUse { path: path.to_owned(), by },

@@ -1,3 +1,5 @@
+//! The public handle of a journal: append, commit, read, retain and check.
+
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,15 +22,15 @@ use crate::{Delivered, Position, Record};
 
 /// A durable log in one file, for many producers and consumers in one process.
 ///
-/// - **What was acknowledged is on the disk.** When [`append`](Self::append) or
-///   [`commit`](Self::commit) has returned, it survives `kill -9` and a failure of the machine.
-/// - **All or nothing.** The records of one call are there together, one after another, or not at all.
-/// - **In order.** If one append returned before another began, its positions are lower.
-/// - **Nothing is skipped in silence.** What is not exactly what was written is named in an error.
-/// - **A failed disk ends it.** After a failed write or sync nothing more is acknowledged until it is
-///   opened again, for the operating system may have forgotten what it could not write.
+/// - **Durable.** When [`append`](Self::append) or [`commit`](Self::commit) has returned, the data
+///   is on the disk, and survives `kill -9` and a power failure.
+/// - **Atomic.** The records of one call are stored together, one after another, or not at all.
+/// - **Ordered.** If one append returned before another started, its positions are lower.
+/// - **No silent damage.** Data that differs from what was written is named in an error.
+/// - **Fail-stop.** After a failed write or sync no write is acknowledged until the journal is
+///   reopened, because the operating system may have dropped the data.
 ///
-/// A clone is the same journal. The last one to be dropped waits until all is written, and closes it.
+/// A clone is the same journal. Dropping the last one waits for all writes, and closes it.
 ///
 /// # Examples
 /// ```
@@ -65,41 +67,41 @@ struct JournalInner {
     id: [u8; 16],
     shared: Arc<JournalShared>,
     readers: Arc<ReaderPool>,
-    /// Until it is joined.
+    /// Writer thread, until it is joined.
     writer: Option<JoinHandle<()>>,
 }
 
-/// Records that are on their way into the journal.
+/// An append in progress.
 ///
-/// Dropped, it takes nothing back: they are written all the same.
+/// Dropping it does not cancel the append.
 #[derive(Debug)]
-#[must_use = "only when it says so are the records on the disk"]
+#[must_use = "the records are on the disk only when `wait` has returned"]
 pub struct PendingAppend {
     reply: mpsc::Receiver<Result<WriteResult, WriteError>>,
     shared: Arc<JournalShared>,
 }
 
 impl Journal {
-    /// How many bytes one call may append, and so how large a record may be.
+    /// Maximum size of one append, and so of one record, in bytes.
     pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-    /// Opens a journal, and makes it if there is none.
+    /// Opens a journal; creates it if there is none.
     ///
-    /// Beside the file `path` there are SQLite's `-wal` and `-shm`, which belong to it and must be
-    /// copied with it while it is open; `-mark`, which says how much was acknowledged; and `-lock`.
-    /// The file system must be a local one.
+    /// Beside the file `path` are SQLite's `-wal` and `-shm`, which belong to the journal and must
+    /// be copied with it while it is open; `-mark`, with the high-water mark; and `-lock`. The file
+    /// system must be local.
     ///
     /// # Errors
-    /// If it is open already, is no journal, is damaged where it begins or ends, lacks records that
-    /// were acknowledged, or cannot be opened.
+    /// If the journal is open already, has another format, is damaged at its beginning or end, has
+    /// lost acknowledged records, or cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, JournalOpenError> {
         Self::open_with(path, &JournalSettings::default())
     }
 
-    /// As [`open`](Self::open), with settings.
+    /// Opens a journal like [`open`](Self::open), with settings.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_with(
         path: impl AsRef<Path>,
         settings: &JournalSettings,
@@ -134,30 +136,30 @@ impl Journal {
         })
     }
 
-    /// Appends a record, and returns its position when it is on the disk.
+    /// Appends a record and returns its position once it is on the disk.
     ///
-    /// Calls of several threads share a transaction and its sync.
+    /// Concurrent calls share a transaction and its sync.
     ///
     /// # Errors
-    /// If it was not written; see [`WriteError`].
+    /// If the record was not written; see [`WriteError`].
     pub fn append(&self, record: &Record) -> Result<Position, WriteError> {
         self.append_all(std::slice::from_ref(record)).map(|positions| positions.start)
     }
 
-    /// Appends records, and returns their positions when all of them are on the disk. If it fails,
-    /// none is there, except after [`WriteError::Failed`]: then all of them may be.
+    /// Appends records and returns their positions once all of them are on the disk. After an error
+    /// none is stored, except that after [`WriteError::Failed`] all of them may be.
     ///
     /// # Errors
-    /// If they were not written; see [`WriteError`].
+    /// If the records were not written; see [`WriteError`].
     pub fn append_all(&self, records: &[Record]) -> Result<Range<Position>, WriteError> {
         self.append_later(records)?.wait()
     }
 
-    /// Hands records over to be appended, and does not wait until they are. Those of one thread are
-    /// appended in the order of its calls. It waits for room if many others do the same.
+    /// Enqueues records without waiting for the disk. Records of one thread are appended in the
+    /// order of its calls. Blocks while the queue is full.
     ///
     /// # Errors
-    /// If they are too many at once, or the journal has failed.
+    /// If the records are too large for one call, or the journal has failed.
     pub fn append_later(&self, records: &[Record]) -> Result<PendingAppend, WriteError> {
         let bytes = records.iter().map(chunk::length).sum();
         if bytes > Self::MAX_BYTES {
@@ -166,11 +168,11 @@ impl Journal {
         self.submit(WriteOp::Append(chunk::segments(records)))
     }
 
-    /// Commits the progress of a consumer group, and returns when it is on the disk.
+    /// Commits the progress of a consumer group, and returns once it is on the disk.
     ///
     /// # Errors
-    /// If the group has committed a higher watermark, if it is about records that do not exist, or if
-    /// it was not written.
+    /// If the group has committed a higher watermark, the progress includes records that do not
+    /// exist, or it was not written.
     pub fn commit(&self, group: &str, progress: &Progress) -> Result<(), WriteError> {
         let map = progress.encode(&read::stream(&self.inner.id, group));
         let (watermark, end) = (progress.watermark(), progress.end());
@@ -178,24 +180,24 @@ impl Journal {
         self.submit(work)?.answer().map(drop)
     }
 
-    /// Removes a consumer group and its progress, so that retention no longer waits for it. Whether
-    /// there was one. It is also the way back: after it any position can be committed.
+    /// Removes a consumer group and its progress, so that retention no longer keeps records for it.
+    /// Returns whether the group existed. Afterwards the group may commit any position, so this
+    /// also resets a group.
     ///
     /// # Errors
-    /// If that was not written.
+    /// If the removal was not written.
     pub fn forget(&self, group: &str) -> Result<bool, WriteError> {
         let answer = self.submit(WriteOp::Forget { group: group.to_owned() })?.answer()?;
         Ok(answer == WriteResult::Forgotten(true))
     }
 
-    /// Removes the oldest records as far as is wanted, and returns where the journal begins then. It
-    /// removes whole chunks, so somewhat more may stay. The file keeps its size; what is written next
-    /// fills it again.
+    /// Removes old records and returns the first remaining position. Only whole chunks are removed,
+    /// so somewhat more may remain. The file keeps its size; later writes reuse the space.
     ///
     /// # Errors
-    /// If it fails; a part may then have been removed.
+    /// If it fails; some records may have been removed.
     pub fn retain(&self, what: Retain) -> Result<Position, WriteError> {
-        // The end must not move away while it goes on.
+        // Fixed once, so that concurrent appends do not move the end.
         let what = match what {
             Retain::Newest(count) => {
                 Retain::From(Position::new(self.end().get().saturating_sub(count)))
@@ -214,34 +216,34 @@ impl Journal {
     fn submit(&self, work: WriteOp) -> Result<PendingAppend, WriteError> {
         let (reply, answer) = mpsc::channel();
         let shared = &self.inner.shared;
-        // It is closed while there are handles only if the writer has ended.
+        // The queue is closed while handles exist only if the writer has ended.
         shared.queue.push(JournalRequest { work, reply }).map_err(|_| ended(shared))?;
         Ok(PendingAppend { reply: answer, shared: Arc::clone(shared) })
     }
 
-    /// Reads up to `most` records from a position on, and at least one if there is one. Large records
-    /// may be fewer at a time.
+    /// Reads at most `max_records` records from a position on, and at least one if there is one.
+    /// Large records may be returned in smaller numbers.
     ///
-    /// What is returned is on the disk, and its positions are without a gap. If a chunk is damaged,
-    /// the records before it are returned, and the read that begins with it fails.
+    /// The records are on the disk, and their positions have no gap. If a chunk is damaged, the
+    /// records before it are returned, and a read that starts with it fails.
     ///
     /// # Errors
-    /// If the position was removed by retention, or what is there is not what was written.
-    pub fn read(&self, from: Position, most: usize) -> Result<Vec<Delivered>, ReadError> {
-        // Asked for first: what the reader then sees is that at least.
+    /// If retention has removed the position, or the data is damaged.
+    pub fn read(&self, from: Position, max: usize) -> Result<Vec<Delivered>, ReadError> {
+        // Before the read transaction, which then sees at least these records.
         let durable = self.end();
-        self.with_reader(|reader| read::read(reader, from, most, durable))
+        self.with_reader(|reader| read::read(reader, from, max, durable))
     }
 
-    /// What a consumer group has committed last, if anything.
+    /// Returns the last committed progress of a consumer group, if any.
     ///
     /// # Errors
-    /// If it is not what was written.
+    /// If the progress is damaged.
     pub fn committed(&self, group: &str) -> Result<Option<Progress>, ReadError> {
         self.with_reader(|reader| read::committed(reader, &self.inner.id, group))
     }
 
-    /// The first position that there is, or will be.
+    /// Returns the first position, or the position of the first record to come.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -249,19 +251,19 @@ impl Journal {
         self.with_reader(read::head)
     }
 
-    /// One past the last record that is on the disk.
+    /// Returns one past the last record on the disk.
     #[must_use]
     pub fn end(&self) -> Position {
         self.inner.shared.durable()
     }
 
-    /// Waits until there is a record at `position`, or the time is up, or the journal has failed, and
-    /// returns the [`end`](Self::end).
+    /// Waits until there is a record at `position`, the timeout has passed, or the journal has
+    /// failed, and returns the [`end`](Self::end).
     pub fn wait_for(&self, position: Position, timeout: Duration) -> Position {
         self.inner.shared.wait_for(position, timeout)
     }
 
-    /// Reads everything, and reports what is not what was written. Others go on meanwhile.
+    /// Reads the whole journal and reports damage. Other calls continue meanwhile.
     ///
     /// # Errors
     /// If it cannot be read to its end.
@@ -270,11 +272,11 @@ impl Journal {
         self.with_reader(|reader| read::check(reader, &self.inner.id, Some(durable)))
     }
 
-    /// As [`check`](Self::check), of a journal that nobody has open and that is perhaps too damaged to
+    /// Checks a journal like [`check`](Self::check) that is not open, even if it is too damaged to
     /// be opened.
     ///
     /// # Errors
-    /// If it is open, is no journal, or cannot be read to its end.
+    /// If the journal is open, has another format, or cannot be read to its end.
     pub fn inspect(path: impl AsRef<Path>) -> Result<CheckReport, JournalOpenError> {
         let path = path.as_ref().canonicalize();
         let path =
@@ -283,11 +285,11 @@ impl Journal {
         read::inspect(&path)
     }
 
-    /// How far a journal reaches and its groups are, as it is on the disk: of one that this or another
-    /// process has open, or nobody.
+    /// Returns the range of a journal and the progress of its groups, as they are on the disk. The
+    /// journal may be open in any process.
     ///
     /// # Errors
-    /// If it is no journal, or what is looked at is not what was written.
+    /// If the file is no journal, or the data is damaged.
     pub fn info(path: impl AsRef<Path>) -> Result<JournalInfo, JournalOpenError> {
         let path = path.as_ref().canonicalize();
         let path =
@@ -299,13 +301,13 @@ impl Journal {
         &self.inner.shared
     }
 
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// With a connection of its own, so that readers don't wait for each other.
+    /// Each reader has its own connection, so that readers do not wait for each other.
     fn with_reader<T>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
@@ -317,10 +319,10 @@ impl Journal {
 impl Drop for JournalInner {
     fn drop(&mut self) {
         self.shared.queue.close();
-        // ReaderPool would keep the writer from carrying its log over to the end.
+        // Idle readers would keep the writer's last checkpoint from completing.
         self.readers.close();
         if let Some(writer) = self.writer.take() {
-            // If it has panicked, everybody who waited has been told.
+            // After a panic of the writer all callers have got an error already.
             let _ = writer.join();
         }
     }
@@ -341,7 +343,7 @@ impl PendingAppend {
     /// Waits until the records are on the disk, and returns their positions.
     ///
     /// # Errors
-    /// If they were not written; see [`WriteError`].
+    /// If the records were not written; see [`WriteError`].
     pub fn wait(self) -> Result<Range<Position>, WriteError> {
         match self.answer()? {
             WriteResult::Appended(from, until) => Ok(from..until),
@@ -355,7 +357,7 @@ impl PendingAppend {
 }
 
 impl Retain {
-    /// Everything that is not older than this, by this machine's clock.
+    /// Keeps the records younger than `age`, by this machine's clock.
     #[must_use]
     pub fn younger_than(age: Duration) -> Self {
         Retain::WrittenSince(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))

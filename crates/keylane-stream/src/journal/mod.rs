@@ -1,9 +1,9 @@
-//! A durable log in one SQLite file: what was acknowledged is on the disk, and what is not exactly what
-//! was written is refused by name.
+//! Durable log in one SQLite file: acknowledged records are on the disk, and damage is reported by
+//! name.
 //!
-//! Producers' records are encoded where they are and collected by one writer thread, which writes all
-//! that have come meanwhile as a few rows in one transaction. The protocol of its writes, and why it is
-//! right, are in this crate's README. [`Journal`] has the promises and an example.
+//! Callers encode their records; one writer thread collects them and writes them as a few rows in
+//! one transaction. The crate's README has the protocol of its writes, and why it is right.
+//! [`Journal`] documents the guarantees and has an example.
 
 mod chunk;
 mod error;

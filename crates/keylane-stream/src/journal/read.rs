@@ -1,4 +1,5 @@
-//! What readers do. Each has a connection of its own and sees what was committed when it began.
+//! Reads of a journal: records, progress, and checks for damage. Each reader has its own
+//! connection, and sees the transactions that were committed when it started.
 
 use std::path::Path;
 
@@ -11,24 +12,24 @@ use crate::sqlite;
 use crate::tracker::{self, ForeignMapPolicy, MapPolicy, Progress, UnreadableMapPolicy};
 use crate::{Delivered, Position};
 
-/// After how many bytes of chunks a read ends, so that its memory has a bound.
+/// Size at which a read ends, in bytes. It bounds the memory of a read.
 const MAX_READ_BYTES: usize = 8 * 1024 * 1024;
 
 const CHUNKS_FROM: &str = "SELECT first, count, written_ms, crc, body FROM chunk
     WHERE first >= coalesce((SELECT max(first) FROM chunk WHERE first <= ?1), ?1) ORDER BY first";
 
-/// The records from `from` on that were on the disk when `durable` was asked for.
+/// Reads records from `from` on that were on the disk when `durable` was read.
 pub(super) fn read(
     connection: &Connection,
     from: Position,
-    most: usize,
+    max: usize,
     durable: Position,
 ) -> Result<Vec<Delivered>, ReadError> {
     let mut records = Vec::new();
-    if most == 0 {
+    if max == 0 {
         return Ok(records);
     }
-    // Both statements see the same state: retention may be at work.
+    // One snapshot for both statements: retention may run concurrently.
     let snapshot = connection.unchecked_transaction()?;
     let head = head(&snapshot)?;
     if from < head {
@@ -38,22 +39,22 @@ pub(super) fn read(
     let mut bytes = 0;
     let mut statement = snapshot.prepare_cached(CHUNKS_FROM)?;
     let mut rows = statement.query([from.signed()])?;
-    while expected < durable && records.len() < most && bytes < MAX_READ_BYTES {
+    while expected < durable && records.len() < max && bytes < MAX_READ_BYTES {
         let delivered = rows.next().map_err(ReadError::from).and_then(|row| {
             let Some(row) = row else {
                 let missing = Damage::Missing { from: expected, until: durable };
                 return Err(ReadError::Damaged(missing));
             };
             bytes += row.get_ref(4)?.as_blob().map_or(0, <[u8]>::len);
-            next_chunk(row, expected, most - records.len())
+            next_chunk(row, expected, max - records.len())
         });
         match delivered {
             Ok((delivered, end)) => {
                 records.extend(delivered);
-                // Not if the chunk ends before what is wanted; then the next one shows what is missing.
+                // A chunk that ends before `expected` advances nothing; the next row shows the gap.
                 expected = expected.max(end);
             }
-            // What comes before the damage is good. The next read begins with it.
+            // Return the records before the damage. The next read starts with it and fails.
             Err(_) if !records.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -61,18 +62,18 @@ pub(super) fn read(
     Ok(records)
 }
 
-/// The records of a row from `expected` on, and one past its last.
+/// Decodes the records of a row from `expected` on, and returns one past its last.
 fn next_chunk(
     row: &rusqlite::Row<'_>,
     expected: Position,
-    most: usize,
+    max: usize,
 ) -> Result<(Vec<Delivered>, Position), ReadError> {
     let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
     if first > expected {
         return Err(ReadError::Damaged(Damage::Missing { from: expected, until: first }));
     }
-    let read = store::chunk_of(row)?
-        .and_then(|chunk| Some((chunk.records(expected, most)?, chunk.end()?)));
+    let read =
+        store::chunk_of(row)?.and_then(|chunk| Some((chunk.records(expected, max)?, chunk.end()?)));
     read.ok_or(ReadError::Damaged(Damage::Chunk { first }))
 }
 
@@ -81,13 +82,13 @@ pub(super) fn head(connection: &Connection) -> Result<Position, ReadError> {
     Position::checked(head).ok_or(ReadError::Damaged(Damage::Head))
 }
 
-/// Ours alone, and nothing but the whole truth: nobody else writes here.
+/// Only this crate writes these maps, so anything else is damage.
 const MAP_POLICY: MapPolicy = MapPolicy {
     parallel_consumer: ForeignMapPolicy::Distrust,
     unreadable: UnreadableMapPolicy::Refuse,
 };
 
-/// What a group has committed.
+/// Reads the last committed progress of a group.
 pub(super) fn committed(
     connection: &Connection,
     id: &[u8; 16],
@@ -99,7 +100,7 @@ pub(super) fn committed(
     let Some((watermark, map)) = row.optional()? else { return Ok(None) };
     let damaged = || ReadError::Damaged(Damage::Group { name: group.to_owned() });
     let watermark = Position::checked(watermark).ok_or_else(damaged)?;
-    // An empty map says nothing, and we always write one.
+    // An empty map would be accepted as no progress, but every commit writes one.
     if map.is_empty() {
         return Err(damaged());
     }
@@ -107,12 +108,12 @@ pub(super) fn committed(
     Ok(Some(found.map_err(|_| damaged())?.into_progress()))
 }
 
-/// What a group's progress is about: this journal, and this group.
+/// Returns the identity of a group's progress: the journal and the group.
 pub(super) fn stream(id: &[u8; 16], group: &str) -> Vec<u8> {
     [&id[..], group.as_bytes()].concat()
 }
 
-/// Looks at everything there is.
+/// Checks the whole journal.
 pub(super) fn check(
     connection: &Connection,
     id: &[u8; 16],
@@ -141,7 +142,7 @@ fn check_chunks(connection: &Connection, report: &mut CheckReport) -> Result<(),
     let all = "SELECT first, count, written_ms, crc, body FROM chunk ORDER BY first";
     let mut statement = connection.prepare(all)?;
     let mut rows = statement.query([])?;
-    // None after a damaged chunk, of which nobody knows where it ends.
+    // `None` after a damaged chunk, whose end is unknown.
     let mut expected = Some(report.begin);
     while let Some(row) = rows.next()? {
         let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
@@ -178,7 +179,7 @@ fn names(connection: &Connection) -> Result<Vec<String>, ReadError> {
     Ok(names)
 }
 
-/// How far a journal reaches and its groups are.
+/// Reads the range of a journal and the progress of its groups.
 pub(super) fn info(path: &Path) -> Result<JournalInfo, JournalOpenError> {
     let failed = |error: ReadError| match error {
         ReadError::Damaged(damage) => JournalOpenError::Damaged(damage),
@@ -196,7 +197,7 @@ pub(super) fn info(path: &Path) -> Result<JournalInfo, JournalOpenError> {
     Ok(info)
 }
 
-/// SQLite's own check, of what lies around the chunks.
+/// Runs SQLite's own check, which covers the pages around the chunks.
 fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<(), ReadError> {
     let mut statement = connection.prepare("PRAGMA quick_check(100)")?;
     for line in statement.query_map([], |row| row.get::<_, String>(0))? {
@@ -208,7 +209,7 @@ fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<(), R
     Ok(())
 }
 
-/// Looks at everything there is in a journal that may be too damaged to be opened.
+/// Checks a journal that may be too damaged to be opened.
 pub(super) fn inspect(path: &Path) -> Result<CheckReport, JournalOpenError> {
     let failed = |error: rusqlite::Error| JournalOpenError::Sqlite {
         path: path.to_owned(),
@@ -217,7 +218,7 @@ pub(super) fn inspect(path: &Path) -> Result<CheckReport, JournalOpenError> {
     let connection = sqlite::reader(path).map_err(failed)?;
     let id = match store::examine(&connection, path) {
         Ok((id, _)) => id,
-        // Of this the report is to speak.
+        // The report includes this damage.
         Err(JournalOpenError::Damaged(_)) => {
             connection.query_row("SELECT id FROM journal", [], |row| row.get(0)).map_err(failed)?
         }

@@ -1,59 +1,61 @@
+//! Settings of journals, and the reports about them.
+
 use std::time::SystemTime;
 
 use super::Damage;
 use crate::Position;
 use crate::tracker::Progress;
 
-/// How a journal is opened.
+/// Settings of a journal.
 #[derive(Clone, Debug, Default)]
 pub struct JournalSettings {
-    /// How large the file may become; none for no bound but the disk's. Beside it there is a log of
-    /// SQLite's, of some 16 MiB and a transaction. Default: none.
+    /// Maximum size of the file, in bytes; `None` for no limit. SQLite's log beside it takes some
+    /// 16 MiB and one transaction more. Default: `None`.
     pub max_bytes: Option<u64>,
 }
 
-/// What a journal is to keep; what is older than all of that can go.
+/// Records that a journal must keep; older ones may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retain {
-    /// What some group has not finished: everything from the lowest watermark on. Without any group,
-    /// everything.
+    /// Records that some group has not completed: everything from the lowest watermark on.
+    /// Everything if there is no group.
     Unfinished,
-    /// This position and all after it, whether groups have finished what is before or not.
+    /// This position and everything after it, whatever groups have completed.
     From(Position),
-    /// This many records, whether groups have finished the others or not.
+    /// The newest records, in this number, whatever groups have completed.
     Newest(u64),
-    /// What was written since, by the writing machine's clock, whether groups have finished the rest
-    /// or not.
+    /// Records written since this time, by the writing machine's clock, whatever groups have
+    /// completed.
     WrittenSince(SystemTime),
 }
 
-/// What a journal has, and what of it is damaged.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// The first position, or where the first record will be.
+    /// First position, or the position of the first record to come.
     pub begin: Position,
-    /// One past the last record that could be read.
+    /// One past the last readable record.
     pub end: Position,
-    /// How many chunks there are.
+    /// Number of chunks.
     pub chunks: u64,
-    /// How many bytes their records take.
+    /// Size of the chunks' bodies, in bytes.
     pub bytes: u64,
-    /// How many groups have committed.
+    /// Number of groups with progress.
     pub groups: u64,
-    /// All that is not what was written; nothing if all is well.
+    /// Damage found; empty for an intact journal.
     pub damage: Vec<Damage>,
 }
 
-/// How far a journal reaches, and its groups.
+/// Range of a journal, and its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalInfo {
-    /// The first position, or where the first record will be.
+    /// First position, or the position of the first record to come.
     pub begin: Position,
     /// One past the last record.
     pub end: Position,
-    /// The groups that have committed, by name, and what.
+    /// Groups with their committed progress, by name.
     pub groups: Vec<(String, Progress)>,
 }

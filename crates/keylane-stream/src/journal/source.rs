@@ -1,3 +1,5 @@
+//! Journals as the partitions of a source.
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,10 +13,10 @@ use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Partition, Position};
 
-/// Journals as a source: each is a partition, for one consumer group.
+/// Journals as a source for one consumer group. Each journal is a partition.
 ///
-/// Of the consumers of a group in a process one has the journal; when that one ends, another takes over
-/// from what it has committed. A group that has committed nothing begins with the first record there is.
+/// Within a process, one consumer of a group at a time has a journal; when it stops, another takes
+/// over from the committed progress. A group without commits starts at the first record.
 ///
 /// # Examples
 /// ```
@@ -39,26 +41,28 @@ use crate::{Partition, Position};
 pub struct JournalSource {
     group: Arc<str>,
     followed: Vec<FollowedJournal>,
-    /// Rung when a journal has grown or failed, a group was given up, or the consumer wants to go on.
+    /// Notified when a journal has grown or failed, a group was released, or the consumer wakes the
+    /// source.
     wakeup: Arc<ThreadNotify>,
     ends: bool,
-    /// What is to be said of commits.
+    /// Results of commits, for the next poll.
     pending_events: VecDeque<SourceEvent>,
 }
 
+/// A journal of the source.
 #[derive(Debug)]
 struct FollowedJournal {
     journal: Journal,
     partition: Partition,
-    /// Once the group is ours there.
+    /// The group's claim on the journal, once it is ours.
     claim: Option<GroupClaim>,
     next: Position,
     paused: bool,
-    /// It was said that nothing follows.
+    /// `Exhausted` was reported.
     ended: bool,
 }
 
-/// A group that is ours until this is dropped.
+/// Exclusive claim of a group on a journal within the process; released on drop.
 #[derive(Debug)]
 struct GroupClaim {
     shared: Arc<JournalShared>,
@@ -66,7 +70,7 @@ struct GroupClaim {
 }
 
 impl JournalSource {
-    /// The records of a journal, for a group.
+    /// Creates a source of a journal's records, for a group.
     pub fn new(journal: Journal, group: impl Into<Arc<str>>) -> Self {
         let source = JournalSource {
             group: group.into(),
@@ -78,7 +82,7 @@ impl JournalSource {
         source.and(journal)
     }
 
-    /// And those of another journal, which is another partition.
+    /// Adds another journal as a further partition.
     #[must_use]
     pub fn and(mut self, journal: Journal) -> Self {
         journal.shared().add_listener(&self.wakeup);
@@ -93,7 +97,7 @@ impl JournalSource {
         self
     }
 
-    /// Ends when it has delivered all there is, instead of waiting for more.
+    /// Ends when all records are delivered, instead of waiting for more.
     #[must_use]
     pub fn to_the_end(mut self) -> Self {
         self.ends = true;
@@ -106,11 +110,11 @@ impl JournalSource {
 }
 
 impl FollowedJournal {
-    /// What has happened since the last time.
+    /// Collects new events, and returns the number of records delivered.
     fn collect(
         &mut self,
         group: &Arc<str>,
-        most: usize,
+        max: usize,
         ends: bool,
         events: &mut Vec<SourceEvent>,
     ) -> Result<usize, SourceError> {
@@ -120,10 +124,10 @@ impl FollowedJournal {
         if self.claim.is_none() && !self.claim(group, events)? {
             return Ok(0);
         }
-        if self.paused || most == 0 {
+        if self.paused || max == 0 {
             return Ok(0);
         }
-        let delivered = self.deliver(most, events)?;
+        let delivered = self.deliver(max, events)?;
         if ends && !self.ended && self.next == self.journal.end() {
             self.ended = true;
             events.push(SourceEvent::Exhausted(self.partition.clone()));
@@ -131,7 +135,7 @@ impl FollowedJournal {
         Ok(delivered)
     }
 
-    /// Takes the group, if nobody has it.
+    /// Claims the group and reports the assignment, unless another consumer has it.
     fn claim(
         &mut self,
         group: &Arc<str>,
@@ -159,19 +163,15 @@ impl FollowedJournal {
         Ok(true)
     }
 
-    fn deliver(
-        &mut self,
-        most: usize,
-        events: &mut Vec<SourceEvent>,
-    ) -> Result<usize, SourceError> {
+    fn deliver(&mut self, max: usize, events: &mut Vec<SourceEvent>) -> Result<usize, SourceError> {
         if self.next >= self.journal.end() {
             return Ok(0);
         }
-        let records = match self.journal.read(self.next, most) {
+        let records = match self.journal.read(self.next, max) {
             Ok(records) => records,
             Err(ReadError::Gone { head }) => {
                 let gone = format!(
-                    "{} begins at position {head}: those from {} on were removed unread",
+                    "{} begins at position {head}: the records from {} on were removed before they were read",
                     self.partition, self.next
                 );
                 events.push(SourceEvent::Notice(gone));
@@ -201,17 +201,17 @@ impl Source for JournalSource {
     fn poll(
         &mut self,
         timeout: Duration,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let mut waited = false;
         loop {
             events.extend(self.pending_events.drain(..));
-            let mut left = most_records;
+            let mut left = max_records;
             for followed in &mut self.followed {
                 left -= followed.collect(&self.group, left, self.ends, events)?;
             }
-            // What is full now goes last the next time.
+            // The partition that was served last comes first the next time.
             if left == 0 && !self.followed.is_empty() {
                 self.followed.rotate_left(1);
             }
@@ -248,7 +248,7 @@ impl Source for JournalSource {
         }
     }
 
-    /// It wants nothing back, so there is nothing to be released.
+    /// A journal is never revoked.
     fn release(&mut self, _: &[Partition]) {}
 
     fn close(&mut self, _: Duration) -> Result<(), SourceError> {

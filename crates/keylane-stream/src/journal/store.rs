@@ -1,3 +1,5 @@
+//! Tables of a journal, and the effect of one transaction on them.
+
 use std::fmt::Display;
 use std::path::Path;
 use std::time::SystemTime;
@@ -10,7 +12,7 @@ use super::{JournalSettings, Retain};
 use crate::Position;
 use crate::sqlite::{self, Checkpoint, Layout, LayoutError, SqliteError};
 
-/// `KLJ1`. A later version gets the next number and a way from here to there.
+/// `KLJ1`. A later version gets the next number, and a migration from this one.
 const LAYOUT: Layout = Layout { application: 0x4b4c_4a31, tables: TABLES, migrations: &[] };
 
 const TABLES: &str = "
@@ -34,21 +36,21 @@ const TABLES: &str = "
     INSERT INTO journal (one, id, head) VALUES (1, randomblob(16), 0);
 ";
 
-/// How many chunks go in one transaction of a retention, so that appends come between.
+/// Maximum number of chunks removed in one transaction, so that appends are written in between.
 const MAX_CHUNKS_PER_RETAIN: i64 = 1024;
 
-/// The one connection that writes.
+/// The writing connection.
 #[derive(Debug)]
 pub(super) struct JournalStore {
     connection: Connection,
     id: [u8; 16],
     /// One past the last record.
     next: Position,
-    /// Whether records were removed whose bytes may still be in the log.
+    /// Whether the log may contain records that were removed.
     pub(super) is_log_stale: bool,
 }
 
-/// What is to be written.
+/// A write operation.
 #[derive(Debug)]
 pub(super) enum WriteOp {
     Append(Vec<Segment>),
@@ -57,13 +59,13 @@ pub(super) enum WriteOp {
     Retain(Retain),
 }
 
-/// What was.
+/// Result of a write operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WriteResult {
     Appended(Position, Position),
     Committed,
     Forgotten(bool),
-    /// Where the journal begins, and whether there is more to remove.
+    /// First position of the journal, and whether there is more to remove.
     Retained(Position, bool),
 }
 
@@ -91,8 +93,8 @@ impl JournalStore {
         self.next
     }
 
-    /// Does all of it in one transaction, which is on the disk when this returns. A part that is
-    /// refused for what it asks changes nothing, and does not keep the others from being done.
+    /// Performs all operations in one transaction, which is on the disk on return. An operation
+    /// that is refused changes nothing, and does not fail the others.
     pub(super) fn write<'a>(
         &mut self,
         works: impl Iterator<Item = &'a WriteOp>,
@@ -113,19 +115,19 @@ impl JournalStore {
         }
     }
 
-    /// How many bytes of the log are in use.
+    /// Returns the size of the used part of the log, in bytes.
     pub(super) fn log_bytes(&self) -> u64 {
-        // What cannot be looked at is noticed by the next transaction.
+        // An error here will show in the next transaction.
         sqlite::log_bytes(&self.connection).unwrap_or(0)
     }
 
-    /// Carries the log over into the file, so that the log can begin anew.
+    /// Copies the log into the file, so that the log can restart.
     pub(super) fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
         self.is_log_stale &= mode == Checkpoint::Passive;
         Ok(sqlite::checkpoint(&self.connection, mode)?)
     }
 
-    /// The same at the end, when nobody reads any more: afterwards the file has everything.
+    /// Closes the store with a full checkpoint, once there are no readers.
     pub(super) fn close(self) -> Result<(), SqliteError> {
         Ok(sqlite::checkpoint(&self.connection, Checkpoint::Full)?)
     }
@@ -145,7 +147,8 @@ fn not_a_journal(path: &Path, why: impl Display) -> JournalOpenError {
     JournalOpenError::NotAJournal { path: path.to_owned(), why: why.to_string() }
 }
 
-/// Makes sure of what all else relies on: that it is a journal, and where it begins and ends.
+/// Verifies the preconditions of all other code: the format, and the journal's first and last
+/// chunk.
 pub(super) fn examine(
     connection: &Connection,
     path: &Path,
@@ -171,8 +174,8 @@ pub(super) fn examine(
     Ok((id, next))
 }
 
-/// Where the first chunk begins and the last one ends, if there is one. The last one is what says which
-/// position is next, so it has to be intact.
+/// Returns the beginning of the first chunk and the end of the last one, if there is any. The last
+/// chunk determines the next position, so it must be intact.
 fn ends(connection: &Connection) -> rusqlite::Result<Option<(Position, Result<Position, Damage>)>> {
     let first = "SELECT first FROM chunk ORDER BY first LIMIT 1";
     let Some(begins) = connection.query_row(first, [], |row| row.get::<_, i64>(0)).optional()?
@@ -189,7 +192,7 @@ fn ends(connection: &Connection) -> rusqlite::Result<Option<(Position, Result<Po
     })
 }
 
-/// A row of `first, count, written_ms, crc, body`. None if its numbers cannot be.
+/// Reads a row of `first, count, written_ms, crc, body`. `None` if its numbers are out of range.
 pub(super) fn chunk_of<'a>(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Option<Chunk<'a>>> {
     let (first, count, crc): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(3)?);
     let (written_ms, body) = (row.get(2)?, row.get_ref(4)?.as_blob()?);
@@ -200,11 +203,11 @@ pub(super) fn chunk_of<'a>(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Optio
     })
 }
 
-/// A transaction that is being written.
+/// A transaction in progress.
 struct JournalTransaction<'a> {
     connection: &'a Connection,
     next: Position,
-    /// The records before `next` that are in no row yet.
+    /// Records before `next` that are in no row yet.
     open: Segment,
     written_ms: i64,
 }
@@ -237,7 +240,7 @@ impl<'a> JournalTransaction<'a> {
                 Ok(Ok(WriteResult::Forgotten(forget.execute([group])? > 0)))
             }
             WriteOp::Retain(what) => {
-                // What it looks at is in rows.
+                // Retention looks at rows only.
                 self.put_chunk()?;
                 self.retain(*what)
             }
@@ -258,12 +261,12 @@ impl<'a> JournalTransaction<'a> {
             }
             self.open.count += segment.count;
             self.open.bytes.extend(&segment.bytes);
-            self.next = self.next.after(segment.count).expect("the sum was looked at above");
+            self.next = self.next.after(segment.count).expect("the sum was checked above");
         }
         Ok(Ok(WriteResult::Appended(from, self.next)))
     }
 
-    /// Writes the row of the records that have none.
+    /// Writes a row with the records that are in none.
     fn put_chunk(&mut self) -> rusqlite::Result<()> {
         let Segment { count, bytes } = std::mem::take(&mut self.open);
         if count == 0 {
@@ -306,12 +309,12 @@ impl<'a> JournalTransaction<'a> {
         let head: i64 =
             self.connection.query_row("SELECT head FROM journal", [], |row| row.get(0))?;
         let wanted = self.begin_of(what)?.min(self.next);
-        // The chunk with the wanted position stays, and all after it.
+        // The chunk that contains the position stays, and all chunks after it.
         let chunk = "SELECT max(first) FROM chunk WHERE first <= ?1";
         let chunk: Option<i64> =
             self.connection.query_row(chunk, [wanted.signed()], |row| row.get(0))?;
         let begin = if wanted == self.next { wanted.signed() } else { chunk.unwrap_or(head) };
-        // Not all at once: the first that stays this time.
+        // In steps of `MAX_CHUNKS_PER_RETAIN`: the first chunk that stays this time.
         let nth = "SELECT first FROM chunk ORDER BY first LIMIT 1 OFFSET ?1";
         let nth =
             self.connection.query_row(nth, [MAX_CHUNKS_PER_RETAIN], |row| row.get(0)).optional()?;
@@ -322,7 +325,7 @@ impl<'a> JournalTransaction<'a> {
         Ok(Ok(WriteResult::Retained(Position::checked(new_head).unwrap_or(Position::END), more)))
     }
 
-    /// The first record that is to stay.
+    /// Returns the first record that must stay.
     fn begin_of(&self, what: Retain) -> rusqlite::Result<Position> {
         let query = |sql, parameter: Option<i64>| -> rusqlite::Result<Option<Position>> {
             let number: Option<i64> = match parameter {

@@ -1,5 +1,5 @@
-//! The one thread that writes. What it does, and why nothing acknowledged is lost, is in the crate's
-//! README.
+//! Writer thread of a journal, and the state that it shares with callers. The crate's README has
+//! the protocol, and why no acknowledged record is lost.
 
 use std::collections::HashSet;
 use std::sync::mpsc;
@@ -16,45 +16,45 @@ use crate::sqlite::{
 };
 use crate::thread_notify::ThreadNotify;
 
-/// How many requests wait at most; who comes then waits for room, first come first served. Enough to
-/// fill a transaction while the one before is synced.
+/// Maximum number of queued requests; further callers wait for room, first come, first served.
+/// Enough to fill a transaction while the previous one is synced.
 pub(super) const MAX_QUEUED: usize = 4096;
 
-/// Something to be written, and where the answer goes.
+/// A write operation, and the destination of its result.
 #[derive(Debug)]
 pub(super) struct JournalRequest {
     pub(super) work: WriteOp,
     pub(super) reply: mpsc::Sender<Result<WriteResult, WriteError>>,
 }
 
-/// What callers and the writer share.
+/// State shared by callers and the writer.
 #[derive(Debug)]
 pub(super) struct JournalShared {
-    /// From the callers to the writer. Closed when the last handle is gone.
+    /// Requests for the writer. Closed when the last handle is dropped.
     pub(super) queue: FairQueue<JournalRequest>,
-    /// What is on the disk. Only the writer changes it.
+    /// Durable state. Only the writer changes it.
     state: Mutex<JournalState>,
-    /// Told of each change of `state`.
+    /// Notified of each change of `state`.
     changed: Condvar,
-    /// Rung at each change of `state`, and when a group is given up. Those that are gone are removed at
-    /// the next ring.
+    /// Notified of each change of `state`, and when a group is released. Dropped listeners are
+    /// removed at the next notification.
     listeners: Mutex<Vec<Weak<ThreadNotify>>>,
-    /// The groups that have a consumer in this process.
+    /// Groups with a consumer in this process.
     groups: Mutex<HashSet<Arc<str>>>,
 }
 
 #[derive(Debug)]
 struct JournalState {
-    /// One past the last record that is on the disk. It never falls.
+    /// One past the last record on the disk. Never decreases.
     durable: Position,
-    /// Why nothing more is written, once that is so.
+    /// First failure, after which nothing is written.
     failed: Option<Arc<str>>,
 }
 
 impl JournalShared {
     pub(super) fn new(durable: Position) -> Self {
         JournalShared {
-            queue: FairQueue::new(MAX_QUEUED).expect("it is between one and what a gate has"),
+            queue: FairQueue::new(MAX_QUEUED).expect("a valid capacity"),
             state: Mutex::new(JournalState { durable, failed: None }),
             changed: Condvar::new(),
             listeners: Mutex::default(),
@@ -62,7 +62,7 @@ impl JournalShared {
         }
     }
 
-    /// Nothing under this lock unwinds.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +73,7 @@ impl JournalShared {
         self.notify_listeners();
     }
 
-    /// Tells a source of what changes, as long as it is there.
+    /// Adds a source to notify of changes, as long as it exists.
     pub(super) fn add_listener(&self, wakeup: &Arc<ThreadNotify>) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(wakeup));
     }
@@ -83,35 +83,36 @@ impl JournalShared {
         listeners.retain(|wakeup| wakeup.upgrade().map(|wakeup| wakeup.notify()).is_some());
     }
 
-    /// Makes a group the caller's, if it is nobody's.
+    /// Claims a group for the caller. Returns `false` if another consumer has it.
     pub(super) fn try_claim(&self, group: &Arc<str>) -> bool {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).insert(group.clone())
     }
 
-    /// Gives it up, and tells those who may wait for it.
+    /// Releases a group, and notifies sources that may wait for it.
     pub(super) fn release(&self, group: &str) {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).remove(group);
         self.notify_listeners();
     }
 
-    /// The first cause stays.
+    /// Records a failure. The first cause is kept.
     fn fail(&self, cause: Arc<str>) {
         self.state().failed.get_or_insert(cause);
         self.changed.notify_all();
         self.notify_listeners();
     }
 
-    /// One past the last record that is on the disk.
+    /// Returns one past the last record on the disk.
     pub(super) fn durable(&self) -> Position {
         self.state().durable
     }
 
-    /// The error of all writes, once the writer has failed.
+    /// Returns the error of all writes, once the writer has failed.
     pub(super) fn failure(&self) -> Option<WriteError> {
         self.state().failed.clone().map(|cause| WriteError::Failed { cause })
     }
 
-    /// Waits until there is a record at `position`, the writer has failed, or the time is up.
+    /// Waits until there is a record at `position`, the writer has failed, or the timeout has
+    /// passed.
     pub(super) fn wait_for(&self, position: Position, timeout: Duration) -> Position {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.state();
@@ -134,17 +135,17 @@ pub(super) struct JournalWriter {
     pub(super) shared: Arc<JournalShared>,
     /// Paused while the log is reset.
     pub(super) readers: Arc<ReaderPool>,
-    /// Given back when all is closed.
+    /// Released after the database is closed.
     pub(super) lock: Lock,
 }
 
-/// However the writer ends, nobody waits for it afterwards.
+/// However the writer ends, callers do not wait for it afterwards.
 struct CloseOnDrop(Arc<JournalShared>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.fail("the writer has ended".into());
-        // With its request each one's sender is dropped, so its caller learns of it.
+        // Dropping a request drops its sender, so its caller gets an error.
         drop(self.0.queue.close_and_take());
     }
 }
@@ -156,12 +157,12 @@ impl JournalWriter {
         sqlite::run(&mut self);
         let JournalWriter { store, mark, shared, lock, readers: _ } = self;
         if shared.failure().is_none() {
-            // Everything is in the log already, so a failure here loses nothing.
+            // All writes are in the log already, so an error here loses nothing.
             let _ = store.close();
         } else {
             drop(store);
         }
-        // Only when the file is closed may others open it.
+        // The lock is released only after the database is closed.
         drop((mark, lock, close_on_drop));
     }
 }
@@ -186,13 +187,13 @@ impl GroupCommit for JournalWriter {
         self.store.write(requests.iter().map(|request| &request.work))
     }
 
-    /// First the mark and then the answers: so the mark knows of all that anybody was told of.
+    /// Writes the mark before the answers, so that the mark covers every acknowledged write.
     fn acknowledge(&mut self, requests: Vec<JournalRequest>, answers: Self::Answers) {
         let durable = self.store.next();
         if self.shared.durable() != durable {
             let marked = self.mark.set(durable.get());
             self.shared.set_durable(durable);
-            // What was asked for is on the disk, so it is acknowledged all the same.
+            // The records are on the disk, so they are acknowledged even if the mark failed.
             if let Err(error) = marked {
                 self.shared.fail(error.to_string().into());
             }
@@ -238,6 +239,6 @@ impl GroupCommit for JournalWriter {
 }
 
 fn reply(request: &JournalRequest, answer: Result<WriteResult, WriteError>) {
-    // Who no longer waits doesn't want to know.
+    // A dropped receiver does not need the result.
     let _ = request.reply.send(answer);
 }

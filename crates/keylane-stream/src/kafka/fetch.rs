@@ -30,8 +30,8 @@ struct FetchedBatch {
 }
 
 impl FetchedBatch {
-    fn new(most_records: usize) -> Self {
-        FetchedBatch { current: None, records_left: most_records, bytes_left: MAX_POLL_BYTES }
+    fn new(max_records: usize) -> Self {
+        FetchedBatch { current: None, records_left: max_records, bytes_left: MAX_POLL_BYTES }
     }
 
     fn has_room(&self) -> bool {
@@ -79,13 +79,13 @@ impl KafkaSource {
     /// it has is kept.
     pub(super) fn fetch(
         &mut self,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
-        let mut batch = FetchedBatch::new(most_records);
+        let mut batch = FetchedBatch::new(max_records);
         self.deliver_paused(&mut batch, events);
         let consumer = self.consumer.share();
-        while batch.has_room() || most_records == 0 {
+        while batch.has_room() || max_records == 0 {
             let calls = self.context().calls();
             match consumer.poll(Duration::ZERO) {
                 Some(Ok(message)) => self.deliver(&message, &mut batch, events),

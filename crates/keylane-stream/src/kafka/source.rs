@@ -132,12 +132,12 @@ impl KafkaSource {
     /// One round: everything that has happened so far, in its order.
     fn poll_once(
         &mut self,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         self.reopen_if_read(events);
         events.append(&mut self.pending);
-        self.fetch(most_records, events)?;
+        self.fetch(max_records, events)?;
         self.take_client_events(events)?;
         self.take_transaction_outcomes(events)?;
         self.take_metadata(events)?;
@@ -240,16 +240,16 @@ impl Source for KafkaSource {
     fn poll(
         &mut self,
         timeout: Duration,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let before = events.len();
-        self.poll_once(most_records, events)?;
+        self.poll_once(max_records, events)?;
         if events.len() == before {
             let due = self.retries.iter().map(|(at, _)| *at).min();
             let due = due.map(|at| at.saturating_duration_since(Instant::now()));
             self.context().wakeup.wait(due.map_or(timeout, |due| due.min(timeout)));
-            self.poll_once(most_records, events)?;
+            self.poll_once(max_records, events)?;
         }
         Ok(())
     }

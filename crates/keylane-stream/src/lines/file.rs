@@ -129,7 +129,7 @@ impl FileSource {
         self
     }
 
-    fn collect(&mut self, most: usize, events: &mut Vec<SourceEvent>) -> io::Result<()> {
+    fn collect(&mut self, max: usize, events: &mut Vec<SourceEvent>) -> io::Result<()> {
         events.extend(self.answers.drain(..));
         let partition = self.partition.clone();
         if let Some(progress) = self.progress.take() {
@@ -140,11 +140,11 @@ impl FileSource {
                 limit,
             }));
         }
-        if self.paused || self.ended || most == 0 {
+        if self.paused || self.ended || max == 0 {
             return Ok(());
         }
         let mut records = Vec::new();
-        let result = self.read_records(most, &mut records);
+        let result = self.read_records(max, &mut records);
         if !records.is_empty() {
             events.push(SourceEvent::Records { partition: partition.clone(), records });
         }
@@ -154,8 +154,8 @@ impl FileSource {
         result
     }
 
-    fn read_records(&mut self, most: usize, records: &mut Vec<Delivered>) -> io::Result<()> {
-        while records.len() < most && !self.ended {
+    fn read_records(&mut self, max: usize, records: &mut Vec<Delivered>) -> io::Result<()> {
+        while records.len() < max && !self.ended {
             let read = read_line(&mut self.input, &mut self.partial_line)?;
             match read {
                 LineRead::Line(_) => {}
@@ -211,8 +211,8 @@ fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<Check
     while checked.offset < known.end.offset {
         // It stops where the first line begins that is not done, to know the checksum there.
         let until = if checked.offset < known.offset { known.offset } else { known.end.offset };
-        let most = buffer.len().min(usize::try_from(until - checked.offset).unwrap_or(usize::MAX));
-        let read = input.read(&mut buffer[..most])?;
+        let max = buffer.len().min(usize::try_from(until - checked.offset).unwrap_or(usize::MAX));
+        let read = input.read(&mut buffer[..max])?;
         if read == 0 {
             return Err(refused("it is shorter than when it was consumed"));
         }
@@ -251,13 +251,13 @@ impl Source for FileSource {
     fn poll(
         &mut self,
         timeout: Duration,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
-        let mut result = self.collect(most_records, events);
+        let mut result = self.collect(max_records, events);
         if events.is_empty() && result.is_ok() {
             self.wakeup.wait(timeout);
-            result = self.collect(most_records, events);
+            result = self.collect(max_records, events);
         }
         result.map_err(|error| {
             SourceError::because(format!("cannot read {}", self.path.display()), error)

@@ -91,7 +91,7 @@ impl PipeSource {
         })
     }
 
-    fn collect(&mut self, most: usize, events: &mut Vec<SourceEvent>) -> Result<(), SourceError> {
+    fn collect(&mut self, max: usize, events: &mut Vec<SourceEvent>) -> Result<(), SourceError> {
         events.extend(self.answers.drain(..));
         let partition = self.partition.clone();
         if !std::mem::replace(&mut self.assigned, true) {
@@ -103,14 +103,14 @@ impl PipeSource {
                 limit,
             }));
         }
-        if self.paused || most == 0 {
+        if self.paused || max == 0 {
             return Ok(());
         }
         if let Some(error) = self.failure.take() {
             return Err(SourceError::because(format!("cannot read {}", partition.stream()), error));
         }
         let mut records = Vec::new();
-        while records.len() < most && !self.ended {
+        while records.len() < max && !self.ended {
             match self.lines.try_recv() {
                 Ok(Ok(payload)) => {
                     let position = self.next;
@@ -161,13 +161,13 @@ impl Source for PipeSource {
     fn poll(
         &mut self,
         timeout: Duration,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
-        self.collect(most_records, events)?;
+        self.collect(max_records, events)?;
         if events.is_empty() {
             self.wakeup.wait(timeout);
-            self.collect(most_records, events)?;
+            self.collect(max_records, events)?;
         }
         Ok(())
     }

@@ -1,30 +1,32 @@
+//! Exponential backoff with jitter.
+
 use std::time::Duration;
 
-/// How long to wait before the next attempt: longer after each failure, up to a bound, and not all at
-/// the same time.
+/// Exponential backoff: waits between attempts grow with each failure up to a maximum, and are
+/// randomized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The wait after the first failure, before jitter. Default: 1 s.
+    /// Wait after the first failure, before jitter. Default: 1 s.
     pub first: Duration,
-    /// By how much it is longer after each further one. 1 keeps it the same. Default: 2.
+    /// Growth per further failure; 1 for constant waits. Default: 2.
     pub factor: u32,
-    /// What it never exceeds. Default: 1 minute.
+    /// Maximum wait. Default: 1 minute.
     pub max: Duration,
-    /// How much of it is left to chance. Default: [`Jitter::Full`].
+    /// Random part of a wait. Default: [`Jitter::Full`].
     pub jitter: Jitter,
 }
 
-/// How much of a wait is left to chance, so that what failed together does not come back together.
+/// Random part of a wait, so that simultaneous failures are not retried simultaneously.
 ///
-/// Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015, which found the
-/// full one to need the fewest calls.
+/// Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015, which found
+/// full jitter to need the fewest calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Jitter {
-    /// Nothing.
+    /// No jitter.
     None,
-    /// Half: between half of the wait and all of it.
+    /// Between half of the wait and all of it.
     Equal,
-    /// All: between nothing and all of it.
+    /// Between zero and the whole wait.
     #[default]
     Full,
 }
@@ -41,17 +43,18 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The longest that the wait after the `failures`th failure in a row can be.
+    /// Returns the maximum wait after the given number of consecutive failures.
     #[must_use]
     pub fn ceiling(&self, failures: u32) -> Duration {
         let grown = self.factor.checked_pow(failures.saturating_sub(1));
         let grown = grown.and_then(|factor| self.first.checked_mul(factor));
-        // What overflows is longer than any bound, unless it began with nothing.
+        // An overflow exceeds any maximum, unless the first wait is zero.
         let overflown = if self.first.is_zero() { Duration::ZERO } else { self.max };
         grown.unwrap_or(overflown).min(self.max)
     }
 
-    /// The wait after the `failures`th failure in a row. `random` is any number, all equally likely.
+    /// Returns the wait after the given number of consecutive failures. `random` must be uniformly
+    /// distributed.
     #[must_use]
     pub fn wait(&self, failures: u32, random: u64) -> Duration {
         let ceiling = self.ceiling(failures);
@@ -63,9 +66,9 @@ impl Backoff {
     }
 }
 
-/// Between nothing and all of it, both included.
+/// Returns a part of `whole`, from zero to all of it, both included.
 fn share(whole: Duration, random: u64) -> Duration {
-    // The multiplication spreads the random number over the range without a division.
+    // Multiplication maps the random number to the range without a division.
     let nanos = (whole.as_nanos() + 1).saturating_mul(u128::from(random)) >> 64;
     // 2⁶⁴ ns are 584 years.
     u64::try_from(nanos).map_or(whole, Duration::from_nanos)

@@ -1,7 +1,7 @@
-//! Decides what happens after a failed attempt: when the next one is, or what becomes of the record.
+//! Decides what follows a failed attempt: the time of the next one, or the action after the last.
 //!
-//! Plain rules: the time, the kind of the error and the random number are passed in. Whoever asks holds
-//! the record's lane meanwhile, with a timer and without a worker.
+//! Plain rules: time, class of the error and randomness are passed in. The caller holds the
+//! record's lane meanwhile, on a timer and without a worker.
 //!
 //! # Examples
 //! ```

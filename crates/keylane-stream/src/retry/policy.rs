@@ -1,94 +1,99 @@
+//! Retry policy: rules by class of error.
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use super::Backoff;
 
-/// What becomes of records whose handling failed, by the class of the error.
+/// Rules for failed attempts, by class of the error.
 ///
-/// `C` is whatever the handler's errors are sorted into: an enum, a code, a name.
+/// `C` is the type of the classes: an enum, a code, a name.
 #[derive(Clone, Debug)]
 pub struct RetryPolicy<C> {
     by_class: HashMap<C, Rule>,
     otherwise: Rule,
 }
 
-/// What is done about one class of errors.
+/// Rule for one class of errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// How long it is tried. Default: 10 attempts, however long they take.
+    /// Limit on attempts. Default: 10 attempts.
     pub limit: Limit,
-    /// How long to wait between attempts.
+    /// Waits between attempts.
     pub backoff: Backoff,
-    /// What happens after the last attempt. Default: [`OnExhausted::Stop`], for it loses nothing and needs no
-    /// place for dead letters.
+    /// Action after the last attempt. Default: [`OnExhausted::Stop`], which loses no record and
+    /// needs no dead letters.
     pub on_exhausted: OnExhausted,
 }
 
-/// When no further attempt is made. Both bounds hold.
+/// Limits on further attempts. Both apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// How often it is tried in all, the first time included; none for no bound.
+    /// Maximum number of attempts, including the first; `None` for no limit.
     pub attempts: Option<u32>,
-    /// No attempt begins later than this after the first failure; none for no bound.
+    /// Maximum time from the first failure to the start of an attempt; `None` for no limit.
     pub time: Option<Duration>,
 }
 
-/// What happens to a record after its last attempt.
+/// Action after a record's last attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExhausted {
-    /// It is written to the dead letters, and done when that write is acknowledged. Its key goes on.
+    /// Writes the record to the dead letters. It is complete when that write is acknowledged, and
+    /// its key continues.
     DeadLetter,
-    /// It is done without having been handled. Its key goes on.
+    /// Skips the record. Its key continues.
     Skip,
-    /// It stays incomplete, and its key stops; all others go on.
+    /// Leaves the record incomplete and stops its key; other keys continue.
     StopKey,
-    /// It stays incomplete, and everything stops.
+    /// Leaves the record incomplete and stops the consumer.
     #[default]
     Stop,
 }
 
-/// What comes after a failed attempt.
+/// Decision after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Another attempt.
+    /// Another attempt follows.
     Retry {
-        /// When it begins.
+        /// Time of its start.
         at: Instant,
-        /// Its number; the first was 1.
+        /// Number of the attempt; the first was 1.
         attempt: u32,
     },
-    /// None.
+    /// No attempt follows.
     Exhausted(OnExhausted),
 }
 
-/// The failures of one record so far.
+/// Failures of one record so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempts {
     failed: u32,
     first_failed: Option<Instant>,
 }
 
-/// A rule that makes no sense.
+/// Error of an invalid rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// No attempt at all is allowed.
-    #[error("a record needs at least one attempt")]
+    /// The rule allows no attempt.
+    #[error("`limit.attempts` is 0; a record needs at least 1 attempt")]
     NoAttempt,
-    /// The waits would become shorter and end at nothing.
-    #[error("a factor of 0 leaves no wait at all after the second failure; 1 keeps it the same")]
+    /// The waits would drop to zero.
+    #[error("`backoff.factor` is 0; use at least 1, which keeps the wait constant")]
     ZeroFactor,
-    /// The first wait is longer than the longest.
-    #[error("the first wait is longer than the longest")]
-    FirstAboveLongest,
+    /// The first wait exceeds the maximum.
+    #[error(
+        "the first wait of the backoff exceeds its maximum; lower the first or raise the maximum"
+    )]
+    FirstAboveMax,
 }
 
 impl Limit {
-    /// No bound: it is tried until it succeeds.
+    /// No limit: retries until success.
     pub const FOREVER: Limit = Limit { attempts: None, time: None };
 
-    /// Only the number of attempts counts.
+    /// Limits the number of attempts only.
     #[must_use]
     pub const fn attempts(attempts: u32) -> Self {
         Limit { attempts: Some(attempts), time: None }
@@ -102,13 +107,13 @@ impl Default for Limit {
 }
 
 impl Attempts {
-    /// How many have failed.
+    /// Returns the number of failed attempts.
     #[must_use]
     pub const fn failed(&self) -> u32 {
         self.failed
     }
 
-    /// The number of the one that is next, or is on; the first is 1.
+    /// Returns the number of the current or next attempt, counted from 1.
     #[must_use]
     pub const fn current(&self) -> u32 {
         self.failed.saturating_add(1)
@@ -121,38 +126,38 @@ impl Attempts {
 }
 
 impl<C: Eq + Hash> RetryPolicy<C> {
-    /// The same rule for all errors.
+    /// Creates a policy with one rule for all errors.
     ///
     /// # Errors
-    /// If the rule makes no sense.
+    /// If the rule is invalid.
     pub fn new(otherwise: Rule) -> Result<Self, RuleError> {
         Ok(RetryPolicy { by_class: HashMap::new(), otherwise: checked(otherwise)? })
     }
 
-    /// Another rule for one class.
+    /// Sets the rule of one class.
     ///
     /// # Errors
-    /// If the rule makes no sense.
+    /// If the rule is invalid.
     pub fn with(mut self, class: C, rule: Rule) -> Result<Self, RuleError> {
         self.by_class.insert(class, checked(rule)?);
         Ok(self)
     }
 
-    /// The rule for a class.
+    /// Returns the rule of a class.
     #[must_use]
     pub fn rule(&self, class: &C) -> &Rule {
         self.by_class.get(class).unwrap_or(&self.otherwise)
     }
 
-    /// All rules, in no order.
+    /// Iterates over all rules in no particular order.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.by_class.values().chain([&self.otherwise])
     }
 
-    /// Notes that an attempt has failed with an error of this class, and decides what is next.
+    /// Records a failed attempt with an error of this class, and decides what follows.
     ///
-    /// All failures count, whatever the class of each; it is the last one's class whose rule holds.
-    /// `random` gives any number, all equally likely; it is called once at the most.
+    /// Failures of all classes count; the rule is that of the last failure's class. `random` must
+    /// be uniformly distributed and is called at most once.
     pub fn failed(
         &self,
         attempts: &mut Attempts,
@@ -162,15 +167,15 @@ impl<C: Eq + Hash> RetryPolicy<C> {
     ) -> RetryDecision {
         let rule = self.rule(class);
         let first_failed = attempts.note(now);
-        if rule.limit.attempts.is_some_and(|most| attempts.failed >= most) {
+        if rule.limit.attempts.is_some_and(|max| attempts.failed >= max) {
             return RetryDecision::Exhausted(rule.on_exhausted);
         }
         let wait = rule.backoff.wait(attempts.failed, random());
-        // A time that no clock will reach: nobody can wait for it.
+        // The time exceeds the clock's range, so no attempt could follow.
         let Some(at) = now.checked_add(wait) else {
             return RetryDecision::Exhausted(rule.on_exhausted);
         };
-        let late = |most| at.saturating_duration_since(first_failed) > most;
+        let late = |max| at.saturating_duration_since(first_failed) > max;
         if rule.limit.time.is_some_and(late) {
             return RetryDecision::Exhausted(rule.on_exhausted);
         }
@@ -186,7 +191,7 @@ fn checked(rule: Rule) -> Result<Rule, RuleError> {
         return Err(RuleError::ZeroFactor);
     }
     if rule.backoff.first > rule.backoff.max {
-        return Err(RuleError::FirstAboveLongest);
+        return Err(RuleError::FirstAboveMax);
     }
     Ok(rule)
 }
@@ -288,6 +293,6 @@ mod tests {
         assert_eq!(refused(zero), Some(RuleError::ZeroFactor));
         let long = Backoff { first: 61 * SECOND, ..good.backoff };
         let refused = RetryPolicy::new(good).unwrap().with(1, Rule { backoff: long, ..good }).err();
-        assert_eq!(refused, Some(RuleError::FirstAboveLongest));
+        assert_eq!(refused, Some(RuleError::FirstAboveMax));
     }
 }

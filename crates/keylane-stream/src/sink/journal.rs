@@ -1,8 +1,10 @@
+//! Journals as sinks.
+
 use super::{Sink, SinkError};
 use crate::Record;
 use crate::journal::Journal;
 
-/// Appends to a journal: what is handed over together is there whole or not at all.
+/// A sink that appends to a journal. Records of one call are stored together or not at all.
 #[derive(Clone, Debug)]
 pub struct JournalSink {
     journal: Journal,

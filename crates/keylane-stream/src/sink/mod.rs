@@ -1,8 +1,8 @@
-//! Where records go that handlers make of others.
+//! Destinations of the output of handlers.
 //!
-//! A consumer's record is done when the sink has acknowledged what was made of it, and not before (see
-//! [`Outbox`](crate::consumer::Outbox)). So nothing is lost between the two; what was written and not yet
-//! committed when a process died is made and written again.
+//! A consumer's record is complete when the sink has acknowledged its output (see
+//! [`Outbox`](crate::consumer::Outbox)), so no output is lost. After a crash, records that were not
+//! committed are handled again, and their output is written again.
 
 mod journal;
 mod output;
@@ -14,24 +14,24 @@ pub use self::journal::JournalSink;
 pub use self::output::{HandlerOutput, OutputCallback};
 use crate::Record;
 
-/// A place for records. It belongs to one thread.
+/// Destination of records. Used by one thread.
 pub trait Sink: Send {
-    /// Writes records. When it returns well, all of them are safe, as safe as that place is, and those of
-    /// a key stand there in this order.
+    /// Writes records. On success all of them are durable, as far as the destination is, and
+    /// records of a key are in this order.
     ///
-    /// It gets many at a time, so that they can share a sync or a round trip.
+    /// One call has many records, which can share a sync or a round trip.
     ///
     /// # Errors
-    /// If some were not written, or perhaps not. What follows is up to the caller.
+    /// If some were not written, or perhaps not. The caller decides what follows.
     fn put(&mut self, records: &[Record]) -> Result<(), SinkError>;
 
-    /// Writes what was made of several records, and answers for each when that is safe.
+    /// Writes the output of several records, and answers each when it is durable.
     ///
-    /// It may return before that, so that more is on its way at a time; it waits when that is too much. Outputs
-    /// that have a key in common are written in this order.
+    /// It may return earlier, with several writes in flight, and blocks when there are too many.
+    /// Outputs with a common key are written in this order.
     ///
-    /// Unless a sink says otherwise, all are [put](Self::put) together; if that is refused, each by itself, so
-    /// that one that is bad holds no other up.
+    /// By default all outputs are [written](Self::put) together; if that fails, one by one, so that
+    /// one bad output does not fail the others.
     fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
         output::put_together_or_singly(self, outputs);
     }
@@ -47,12 +47,12 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
     }
 }
 
-/// Why records were not written.
+/// Error of writing records.
 #[derive(Debug)]
 pub struct SinkError(Box<dyn Error + Send + Sync>);
 
 impl SinkError {
-    /// For this reason.
+    /// Creates an error with this cause.
     pub fn new(why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         SinkError(why.into())
     }
@@ -60,7 +60,7 @@ impl SinkError {
 
 impl fmt::Display for SinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "what came of the record was not written: {}", self.0)
+        write!(f, "the output of the record was not written: {}", self.0)
     }
 }
 

@@ -1,32 +1,34 @@
+//! Output of one record's handler, and the callback for its result.
+
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{Sink, SinkError};
 use crate::Record;
 
-/// What was made of one record, and whom to tell what became of it.
+/// Output of one record, with the callback for its result.
 ///
-/// Dropped without an answer it counts as not written.
-#[must_use = "it is owed an answer"]
+/// Dropping it without an answer counts as not written.
+#[must_use = "dropping it without an answer counts as not written"]
 pub struct HandlerOutput {
     records: Vec<Record>,
     callback: Box<dyn OutputCallback>,
 }
 
-/// Who is told what became of an output.
+/// Callback for the result of an output.
 pub trait OutputCallback: Send {
-    /// Whether what is written counts. If not, the record that it was made of is somebody else's by now, and
-    /// it need not be written.
+    /// Returns whether the output is still needed. It is not if the record's partition was
+    /// released: then it need not be written.
     fn is_wanted(&self) -> bool {
         true
     }
 
-    /// All of it is written, or some is not, or perhaps not.
+    /// Called with the result: all records are written, or some are not, or perhaps not.
     fn answer(self: Box<Self>, result: Result<(), SinkError>);
 
-    /// It was not written, for it is not [wanted](Self::is_wanted) any more.
+    /// Called when the output was not written because it is no longer [wanted](Self::is_wanted).
     fn withdraw(self: Box<Self>) {
-        self.answer(Err(SinkError::new("nobody wants it any more")));
+        self.answer(Err(SinkError::new("the partition of the record was released")));
     }
 }
 
@@ -37,40 +39,40 @@ impl<F: FnOnce(Result<(), SinkError>) + Send> OutputCallback for F {
 }
 
 impl HandlerOutput {
-    /// These records; the callback, or a function, is told what became of them, on whatever thread.
+    /// Creates an output. The callback, or a function, receives the result on any thread.
     pub fn new(records: Vec<Record>, callback: impl OutputCallback + 'static) -> Self {
         HandlerOutput { records, callback: Box::new(callback) }
     }
 
-    /// What is to be written.
+    /// Returns the records to write.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// The same, taken out.
+    /// Takes the records out.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
     }
 
-    /// Whether what is written still counts.
+    /// Returns whether the output is still needed.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.callback.is_wanted()
     }
 
-    /// They are not written, for they are not [wanted](Self::is_wanted) any more.
+    /// Ends the output unwritten, because it is no longer [wanted](Self::is_wanted).
     pub fn withdraw(self) {
         self.callback.withdraw();
     }
 
-    /// All of them are written, or some are not, or perhaps not.
+    /// Ends the output with `result`.
     pub fn answer(self, result: Result<(), SinkError>) {
         self.callback.answer(result);
     }
 }
 
-/// Writes outputs together, or else one by one, and answers for each.
+/// Writes outputs together, or, if that fails, one by one, and answers each.
 pub(super) fn put_together_or_singly<S: Sink + ?Sized>(sink: &mut S, outputs: Vec<HandlerOutput>) {
     let lengths: Vec<_> = outputs.iter().map(|output| output.records.len()).collect();
     let (records, callbacks): (Vec<_>, Vec<_>) =

@@ -1,36 +1,40 @@
+//! Errors of sources and of commits.
+
 use std::error::Error;
 use std::fmt;
 
-/// Why a source cannot go on.
+/// Error after which a source cannot continue.
 #[derive(Debug)]
 pub struct SourceError {
     what: String,
     cause: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// Why progress was not stored.
+/// Error of a commit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The partition is somebody else's meanwhile: an event says so, or will.
-    #[error("the partition is no longer ours")]
+    /// The partition was assigned to another member; an event reports that, now or later.
+    #[error("the partition is assigned to another member")]
     NotOurs,
-    /// The map does not fit where it is stored. It is tried again with less of it, and no more is taken
-    /// on than the shorter map has room for.
-    #[error("the map of what is done is too long for where it is stored")]
+    /// The map exceeds the limit of its storage. The commit is retried with a shorter map, and
+    /// fewer records are admitted from now on.
+    #[error(
+        "the map of completed positions is too long for its storage; a shorter one is tried next"
+    )]
     TooLong,
-    /// It may work later: it is tried again with the next commit.
+    /// A temporary error: the next commit may succeed.
     #[error("{0}")]
     Later(String),
 }
 
 impl SourceError {
-    /// What could not be done, as in "cannot read the journal".
+    /// Creates an error for a failed action, as in "cannot read the journal".
     pub fn new(what: impl Into<String>) -> Self {
         SourceError { what: what.into(), cause: None }
     }
 
-    /// The same with what was the cause.
+    /// Creates an error for a failed action, with its cause.
     pub fn because(
         what: impl Into<String>,
         cause: impl Into<Box<dyn Error + Send + Sync>>,

@@ -1,8 +1,8 @@
-//! What a consumer needs of the place where records come from.
+//! Sources of records: the trait that a consumer requires, and the life of a partition.
 //!
-//! A [`Source`] has *partitions*: streams with positions of their own, each of which belongs to this
-//! consumer for a time. It belongs to one thread, which asks it with [`poll`](Source::poll) what has
-//! happened, and tells it what was done. Kafka's client, a journal, a file and a test's script all fit.
+//! A [`Source`] has *partitions*: streams with positions of their own, each assigned to this
+//! consumer for some time. One thread uses the source: it [polls](Source::poll) for events, and
+//! commits progress. Kafka's client, a journal, a file and a scripted test are all sources.
 //!
 //! # The life of a partition
 //!
@@ -13,19 +13,21 @@
 //!     └─────────┴──────────────────────────────────────────┘
 //! ```
 //!
-//! 1. [`SourceEvent::Assigned`] says what is done already. It can wait until the source knows where the
-//!    stream begins. Records with lower positions may come once more; they are not handled again.
-//! 2. [`SourceEvent::Records`] follow, their positions ascending. [`pause`](Source::pause) holds them back,
-//!    for one partition alone.
-//! 3. [`commit`](Source::commit) is handed progress from time to time, for a partition only when the
-//!    one before was answered by [`SourceEvent::Committed`].
-//! 4. [`SourceEvent::Revoked`] asks for partitions back. What runs is awaited, up to a deadline, while
-//!    others go on and `poll` is called as ever. Then the last progress is committed, and
-//!    [`release`](Source::release) gives all of them back; only then may somebody else have them.
-//!    [`SourceEvent::Lost`] says that they are somebody else's already: nothing is committed, or released.
-//! 5. A stream that is cut, or begins anew below what was delivered, is lost and assigned again, with
-//!    what is then done.
-//! 6. [`SourceEvent::Exhausted`] says of a partition that nothing will ever follow, as at the end of a file.
+//! 1. [`SourceEvent::Assigned`] has the progress so far. It can be delayed until the source knows
+//!    where the stream begins. Completed records may be delivered again; they are not handled
+//!    again.
+//! 2. [`SourceEvent::Records`] follow, with ascending positions. [`pause`](Source::pause) holds
+//!    back one partition.
+//! 3. [`commit`](Source::commit) stores progress. The next commit of a partition comes only after
+//!    [`SourceEvent::Committed`].
+//! 4. [`SourceEvent::Revoked`] takes partitions back. Running attempts are awaited, up to a
+//!    deadline, while other partitions continue and `poll` is called as usual. Then the last
+//!    progress is committed, and [`release`](Source::release) gives the partitions back; only then
+//!    may other members have them. [`SourceEvent::Lost`] reports partitions that other members have
+//!    already: nothing is committed or released.
+//! 5. A stream that was truncated, or restarts below delivered positions, is lost and assigned
+//!    again, with its new progress.
+//! 6. [`SourceEvent::Exhausted`] ends a partition for good, as at the end of a file.
 
 mod error;
 
@@ -38,86 +40,90 @@ pub use self::error::{CommitError, SourceError};
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Position};
 
-/// Where records come from, and progress is kept. See the [module](self) for the life of a partition.
+/// A source of records that also stores progress. See the [module](self) for the life of a
+/// partition.
 ///
-/// All methods are called by one thread. None but `poll`, `commit` and `close` may wait for anything.
+/// One thread calls all methods. Only `poll`, `commit` and `close` may block.
 pub trait Source: Send {
-    /// Adds what has happened to `events`, in its order. If nothing has, waits for something for at most
-    /// `timeout`, and may return earlier with nothing.
+    /// Appends new events to `events`, in order. If there are none, waits for at most `timeout`; it
+    /// may return earlier without events.
     ///
-    /// It adds no more than `most_records` records, and few at a time if they are large: until there is
-    /// room for them they lie in memory. It is called at least every 100 ms, whatever happens.
+    /// Adds at most `max_records` records, and fewer if they are large, because they stay in memory
+    /// until they are admitted. It is called at least every 100 ms.
     ///
     /// # Errors
-    /// If there is no going on. What may pass, such as a broker that does not answer, is none: the
-    /// source tries again, and says so with [`SourceEvent::Notice`].
+    /// If the source cannot continue. Temporary conditions, such as a broker that does not answer,
+    /// are no errors: the source retries, and reports them with [`SourceEvent::Notice`].
     fn poll(
         &mut self,
         timeout: Duration,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError>;
 
-    /// Begins to store progress, or stores it. For each partition [`SourceEvent::Committed`] says what came
-    /// of it, in a later `poll`; it may take as long as it likes for that.
+    /// Commits progress, or starts to. A later `poll` reports the result of each partition with
+    /// [`SourceEvent::Committed`], however long it takes.
     ///
-    /// What it stores must be there before it says so. It may write less of a map than it is given (see
-    /// [`Progress::shortened`]), never more.
+    /// Progress must be stored before that event. A source may store a shorter map (see
+    /// [`Progress::shortened`]), never a longer one.
     fn commit(&mut self, commits: Vec<Commit>);
 
-    /// Whether the progress of all partitions is committed together, in a transaction with what was made of the
-    /// records that it says are done.
+    /// Returns whether the source commits the progress of all partitions in one transaction with
+    /// the output of the completed records.
     ///
-    /// Then nothing is committed before it was [cut](Self::begin_commit), and nothing is committed in part: if it cannot be,
-    /// all of it is given up, and each partition is lost and assigned again, with what is stored. An
-    /// [`SourceEvent::Aborted`] follows.
+    /// Then each commit follows a [`begin_commit`](Self::begin_commit), and is atomic: if it fails,
+    /// all of it is aborted, and each partition is lost and assigned again with the stored
+    /// progress, followed by [`SourceEvent::Aborted`].
     fn is_transactional(&self) -> bool {
         false
     }
 
-    /// Lets nothing more into the transaction until it is committed or aborted, and says whether that is so. All whose
-    /// output is in it have been answered before. If not, it can be tried again soon.
+    /// Closes the transaction to further output until it is committed or aborted, and returns
+    /// whether it is closed. The records of all output in it have been reported before. If `false`,
+    /// try again soon.
     fn begin_commit(&mut self) -> bool {
         true
     }
 
-    /// Gives up a transaction that was cut.
+    /// Aborts the transaction after `begin_commit`.
     fn abort_transaction(&mut self) {}
 
-    /// Holds back the records of a partition until it is resumed. What was fetched already should be
-    /// kept for then, rather than fetched again.
+    /// Holds back the records of a partition until it is resumed. Fetched records should be kept
+    /// rather than fetched again.
     fn pause(&mut self, partition: &Partition);
 
-    /// Lets a paused partition go on, after the last record that it has delivered.
+    /// Resumes a paused partition after the last delivered record.
     fn resume(&mut self, partition: &Partition);
 
-    /// Gives up partitions: exactly those of one [`SourceEvent::Revoked`]. What this process does about their
-    /// records from now on is no longer committed.
+    /// Releases partitions: exactly those of one [`SourceEvent::Revoked`]. No progress of theirs is
+    /// committed afterwards.
     fn release(&mut self, partitions: &[Partition]);
 
-    /// Leaves: all that runs has ended or is given up, and the last progress was committed.
+    /// Leaves the group. All attempts have ended or are abandoned, and the last progress is
+    /// committed.
     ///
     /// # Errors
-    /// If that could not be said to those whom it concerns within `timeout`; they will notice.
+    /// If other members could not be informed within `timeout`; they will notice by themselves.
     fn close(&mut self, timeout: Duration) -> Result<(), SourceError>;
 
-    /// What ends the wait of a `poll` from another thread, if anything does. Without it `poll` is asked
-    /// to wait only for moments while a partition is held back.
+    /// Returns a waker that ends a `poll` from another thread, if there is one. Without it, the
+    /// timeout of `poll` is short while a partition is paused.
     fn waker(&self) -> Option<Waker> {
         None
     }
 
-    /// Whether records can come: the source is connected, and is a member of its group if there is one.
+    /// Returns whether records can be delivered: the source is connected, and has joined its group
+    /// if there is one.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Since when there has been no connection to the place that records come from, if there is none.
+    /// Returns the time since when there has been no connection, if there is none.
     fn unreachable_since(&self) -> Option<Instant> {
         None
     }
 
-    /// One past the last record that a partition is known to have, without asking anybody for it.
+    /// Returns one past the last known record of a partition, without a request to the broker.
     fn end(&self, partition: &Partition) -> Option<Position> {
         let _ = partition;
         None
@@ -128,10 +134,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
     fn poll(
         &mut self,
         timeout: Duration,
-        most_records: usize,
+        max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
-        (**self).poll(timeout, most_records, events)
+        (**self).poll(timeout, max_records, events)
     }
 
     fn commit(&mut self, commits: Vec<Commit>) {
@@ -183,7 +189,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// A stream of records with positions of its own: a topic's partition, a journal, a file.
+/// A stream of records with its own positions: a topic's partition, a journal, a file.
 ///
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -192,89 +198,90 @@ pub struct Partition {
     number: u32,
 }
 
-/// What a source reports.
+/// An event of a source.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SourceEvent {
-    /// A partition is ours from now on.
+    /// A partition was assigned.
     Assigned(Assigned),
-    /// Records of a partition that is ours; positions ascend, within the event and from event to
-    /// event. Positions that are left out have no record, and never will.
+    /// Records of an assigned partition; positions ascend, within the event and from event to
+    /// event. Missing positions have no record, and never will.
     Records {
-        /// Whose they are.
+        /// Partition of the records.
         partition: Partition,
         /// The records.
         records: Vec<Delivered>,
     },
-    /// All below a position was delivered, or has no record: so the watermark also passes positions
-    /// without records at which a stream ends for now, such as the markers of transactions.
+    /// All positions below `position` were delivered or have no record. So the watermark also
+    /// passes gaps at the current end of a stream, such as transaction markers.
     Reached {
-        /// Where.
+        /// The partition.
         partition: Partition,
-        /// What comes next, if anything does.
+        /// The next position.
         position: Position,
     },
-    /// Records of a partition will not be delivered, and were not handled: they were removed before they
-    /// were read, and the source's settings say to go on without them.
+    /// Records will not be delivered, and were not handled: they were removed before they were
+    /// read, and the source's settings allow that.
     Missed {
-        /// Whose they were.
+        /// The partition.
         partition: Partition,
-        /// How many positions are passed over. Some of them may never have had a record.
+        /// Number of skipped positions. Some of them may never have had a record.
         positions: u64,
     },
-    /// Nothing will ever follow in a partition. When that is so of all, the consumer ends.
+    /// No record will ever follow in a partition. The consumer ends when all partitions are
+    /// exhausted.
     Exhausted(Partition),
-    /// What came of a commit.
+    /// Result of a commit.
     Committed {
-        /// Whose progress it is.
+        /// The partition.
         partition: Partition,
-        /// Whether it is stored now.
+        /// Whether the progress is stored.
         result: Result<(), CommitError>,
     },
-    /// Partitions are wanted back. They are ours until they are released.
+    /// Partitions are revoked. They remain assigned until they are released.
     Revoked(Vec<Partition>),
-    /// Partitions are no longer ours. If they had been revoked, they need not be released.
+    /// Partitions were lost. They need not be released, even if they had been revoked.
     Lost(Vec<Partition>),
-    /// The transaction was given up, and with it what was written since the last commit: the partitions were lost
-    /// and are assigned again. Nothing is written until the next `poll`.
+    /// The transaction was aborted, with all output since the last commit: the partitions were lost
+    /// and are assigned again. No output is written until the next `poll`.
     Aborted,
-    /// Something that a person may want to know.
+    /// A message for the operator.
     Notice(String),
 }
 
-/// A partition that is ours from now on.
+/// Assignment of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
-    /// Which.
+    /// The partition.
     pub partition: Partition,
-    /// What of it is done already. Records are delivered from the watermark on.
+    /// Progress so far. Records are delivered from its watermark on.
     pub progress: Progress,
-    /// How much can be stored beside the watermark.
+    /// Maximum length of the map beside the watermark.
     pub limit: MapLimit,
 }
 
-/// Progress that is to be stored.
+/// Progress to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Whose it is.
+    /// The partition.
     pub partition: Partition,
-    /// What is done.
+    /// Its progress.
     pub progress: Progress,
 }
 
 impl Partition {
-    /// The partition `number` of the stream with this name.
+    /// Creates the partition `number` of a stream.
     pub fn new(stream: impl Into<Arc<str>>, number: u32) -> Self {
         Partition { stream: stream.into(), number }
     }
 
-    /// The name of the stream: a topic, a file.
+    /// Returns the name of the stream: a topic, a file.
     #[must_use]
     pub fn stream(&self) -> &str {
         &self.stream
     }
 
-    /// Its number in the stream, from 0 on.
+    /// Returns the number within the stream, counted from 0.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number

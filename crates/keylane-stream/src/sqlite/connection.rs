@@ -1,4 +1,5 @@
-//! The file: how it is connected to, made, and known again.
+//! Connections to a database, and its layout: how a file is opened, created, recognized and
+//! migrated.
 
 use std::fs::File;
 use std::io;
@@ -9,23 +10,23 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-/// How long to wait for another program that looks into the file.
+/// Time to wait for another program that holds SQLite's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a reset of the log waits for readers: the writer writes nothing meanwhile.
+/// Time that a reset of the log waits for readers. The writer writes nothing meanwhile.
 const RESET_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// How many bytes the file of a log keeps when the log begins anew.
+/// Size to which the log file shrinks when the log restarts, in bytes.
 const MAX_LOG_KEPT: u64 = 16 * 1024 * 1024;
 
-/// Why a transaction was not written. Nothing of it was, unless it is `Broken`.
+/// Error of a transaction. Nothing was written, except perhaps after `Broken`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SqliteError {
-    /// The disk, or the size that the file may have, is full.
+    /// The disk is full, or the file has its maximum size.
     Full,
     /// Another program holds SQLite's lock on the file.
     Busy,
-    /// After this, what the operating system says of the file cannot be relied on.
+    /// The state of the file is unknown: the operating system has failed a write or a sync.
     Broken(Arc<str>),
 }
 
@@ -38,37 +39,36 @@ impl From<rusqlite::Error> for SqliteError {
     }
 }
 
-/// A connection that only reads.
+/// Opens a reading connection.
 ///
 /// # Errors
-/// If SQLite cannot.
+/// If SQLite fails.
 pub fn reader(path: &Path) -> rusqlite::Result<Connection> {
-    // The log's index is shared memory, which a reader writes too: so not opened as read-only.
+    // A reader writes the log's index in shared memory, so it cannot open the file as read-only.
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }
 
-/// The one connection that writes: what its commits acknowledge is on the disk. The file grows up to
-/// `max_bytes`, if there are any.
+/// Opens the only writing connection. Its commits are on the disk when they return. The file grows
+/// to at most `max_bytes`, if given.
 ///
 /// # Errors
-/// If SQLite cannot.
+/// If SQLite fails.
 pub fn writer(path: &Path, max_bytes: Option<u64>) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let connection = connect(path, flags)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // On macOS a sync leaves what was written in the disk's own cache, unless it is asked for more. Others have no such
-    // call, and the setting does nothing there.
+    // On macOS a plain sync leaves data in the disk's cache. Other systems ignore these settings.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
-    // What is removed is overwritten, in the file and so in copies of it.
+    // Deleted content is overwritten in the file, and so in copies of it.
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
-    // A log that begins anew gives back what it needed once.
+    // A burst's log file shrinks when the log restarts.
     let limit = i64::try_from(MAX_LOG_KEPT).expect("a few megabytes");
     connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
-    // SQLite's own checkpoints keep their errors to themselves.
+    // SQLite's automatic checkpoints hide their errors.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     if let Some(max_bytes) = max_bytes {
         let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
@@ -82,16 +82,16 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // The writer decides when, and does not after a failure.
+    // The writer decides about checkpoints, and makes none after a failure.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     Ok(connection)
 }
 
-/// Begins a transaction that writes.
+/// Begins a writing transaction.
 ///
 /// # Errors
-/// If another program keeps the file locked, or SQLite cannot.
+/// If another program holds the lock, or SQLite fails.
 pub fn begin(connection: &Connection) -> Result<(), SqliteError> {
     connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| {
         let code = error.sqlite_error_code();
@@ -100,12 +100,12 @@ pub fn begin(connection: &Connection) -> Result<(), SqliteError> {
     })
 }
 
-/// Takes back what the transaction has written.
+/// Rolls back the transaction.
 ///
 /// # Errors
-/// If SQLite cannot, which breaks the store.
+/// If SQLite fails, which breaks the store.
 pub fn roll_back(connection: &Connection) -> Result<(), SqliteError> {
-    // Some failures have done so already.
+    // Some failures roll back by themselves.
     if connection.is_autocommit() {
         return Ok(());
     }
@@ -113,21 +113,21 @@ pub fn roll_back(connection: &Connection) -> Result<(), SqliteError> {
     rolled_back.map_err(|error| SqliteError::Broken(error.to_string().into()))
 }
 
-/// How much of the log is carried over into the file.
+/// Kind of a checkpoint, which copies the write-ahead log into the database file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checkpoint {
-    /// As much as readers allow, without a wait.
+    /// Copies as much as readers allow, without waiting.
     Passive,
-    /// All of it, and the log begins anew and is empty, if no reader keeps it for longer than a moment.
+    /// Copies all and truncates the log, if readers leave it within a moment.
     Reset,
-    /// All of it, when no reader is left: afterwards the file has everything.
+    /// Copies all and truncates the log. For a store without readers.
     Full,
 }
 
-/// Carries the log over into the file, so that the log can begin anew.
+/// Copies the write-ahead log into the database file, so that the log can restart.
 ///
 /// # Errors
-/// If SQLite cannot.
+/// If SQLite fails.
 pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result<()> {
     let sql = match mode {
         Checkpoint::Passive => "PRAGMA wal_checkpoint(PASSIVE)",
@@ -136,7 +136,7 @@ pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result
     if mode == Checkpoint::Reset {
         connection.busy_timeout(RESET_TIMEOUT)?;
     }
-    // That readers were in the way is said in the row, and is no error.
+    // Active readers are reported in the row, not as an error.
     let done = connection.query_row(sql, [], |_| Ok(()));
     if mode == Checkpoint::Reset {
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -144,61 +144,61 @@ pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result
     done
 }
 
-/// How many bytes of the log are in use. Its file may be larger: it keeps what an earlier round needed.
+/// Returns the size of the used part of the log, in bytes. The log file can be larger.
 ///
 /// # Errors
-/// If SQLite cannot.
+/// If SQLite fails.
 pub fn log_bytes(connection: &Connection) -> rusqlite::Result<u64> {
-    /// Before each page in the log.
+    /// Header of each page in the log, in bytes.
     const FRAME_HEADER: u64 = 24;
     let mut look = connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
     let pages: i64 = look.query_row([], |row| row.get(1))?;
     let page: i64 =
         connection.prepare_cached("PRAGMA page_size")?.query_row([], |row| row.get(0))?;
-    // Without a log it is less than nothing.
+    // -1 stands for no log.
     Ok(pages.max(0).cast_unsigned() * (page.cast_unsigned() + FRAME_HEADER))
 }
 
-/// How many bytes a database and its log have on the disk. A file that is not there has none.
+/// Returns the size of a database and its log on the disk, in bytes; 0 for a missing file.
 #[must_use]
 pub fn bytes_on_disk(path: &Path) -> u64 {
     let length = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
     length(path) + length(&super::lock::beside(path, "-wal"))
 }
 
-/// What a file is, in this version.
+/// Layout of a file, in this version of the software.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// What `file` and SQLite's own tools show as the application of the file.
+    /// SQLite's `application_id`, which `file` and SQLite's own tools show.
     pub application: i32,
-    /// SQL that makes a file of version 1.
+    /// SQL that creates a file of version 1.
     pub tables: &'static str,
-    /// SQL that makes a file of version 1 one of version 2, and so on: one for each version but the
-    /// first. A new file goes through all of them, so it is what an older one becomes.
+    /// SQL that migrates a file of version 1 to version 2, and so on. A new file runs all of them,
+    /// so it equals a migrated one.
     pub migrations: &'static [&'static str],
 }
 
-/// Why a file is not one with this layout.
+/// Reason why a file does not have a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LayoutError {
-    /// A later version wrote it, with this number.
+    /// The file was written by a later version, with this number.
     Later(i32),
-    /// It is another application's.
+    /// The file belongs to another application.
     Foreign,
 }
 
 impl Layout {
-    /// The number of the version that all migrations lead to.
+    /// Returns the version after all migrations.
     #[must_use]
     pub const fn version(&self) -> i32 {
         self.migrations.len() as i32 + 1
     }
 
-    /// Makes the tables of a new file, or brings those of an older version forward: each step is whole
-    /// and on the disk before the next.
+    /// Creates the tables of a new file, or migrates an older one. Each step is atomic and on the
+    /// disk before the next.
     ///
     /// # Errors
-    /// If SQLite cannot.
+    /// If SQLite fails.
     pub fn prepare(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         if is_new(connection)? {
             let creation = connection.transaction()?;
@@ -224,11 +224,11 @@ impl Layout {
         Ok(())
     }
 
-    /// Begins a transaction in which a file of an earlier version is as [`prepare`](Self::prepare) would make it. It is
-    /// not to be committed: the file stays as it is.
+    /// Begins a transaction in which an older file looks migrated, as by
+    /// [`prepare`](Self::prepare). It must be rolled back, which leaves the file unchanged.
     ///
     /// # Errors
-    /// If SQLite cannot.
+    /// If SQLite fails.
     pub fn preview(&self, connection: &Connection) -> rusqlite::Result<()> {
         let (application, version) = numbers(connection)?;
         if application != self.application || !(1..self.version()).contains(&version) {
@@ -242,10 +242,10 @@ impl Layout {
         connection.pragma_update(None, "user_version", self.version())
     }
 
-    /// Whether a file has this layout, and if not, why.
+    /// Checks whether a file has this layout, and returns the reason if not.
     ///
     /// # Errors
-    /// If SQLite cannot read it.
+    /// If SQLite fails to read the file.
     pub fn examine(&self, connection: &Connection) -> rusqlite::Result<Result<(), LayoutError>> {
         Ok(match numbers(connection)? {
             (application, version)
@@ -272,7 +272,7 @@ fn numbers(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
     Ok((number("application_id")?, number("user_version")?))
 }
 
-/// Whether an error of a read says that the file is not what was written, and what.
+/// Returns whether the error of a read means that the file is damaged, and its text.
 #[must_use]
 pub fn failure(error: &rusqlite::Error) -> (bool, String) {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, TypeMismatch};
@@ -287,15 +287,15 @@ pub fn failure(error: &rusqlite::Error) -> (bool, String) {
     (typed || damaged, error.to_string())
 }
 
-/// The one path of a file, whatever links lead to it, so that it has one lock; and which stays the
-/// same when the process changes its folder.
+/// Returns the canonical path of a file that may not exist yet, so that each file has one lock
+/// under all of its names.
 ///
 /// # Errors
-/// If its folder is not there.
+/// If the folder does not exist.
 pub fn resolved(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Ok(path) => Ok(path),
-        // It is to be made.
+        // The file does not exist yet.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let path = std::path::absolute(path)?;
             let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -307,10 +307,10 @@ pub fn resolved(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Makes sure that a file that was created is found again after the machine has failed.
+/// Syncs the folder of a file, so that a new file survives a power failure.
 ///
 /// # Errors
-/// If its folder cannot be opened or synced.
+/// If the folder cannot be opened or synced.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -331,7 +331,7 @@ mod tests {
         ..FIRST
     };
 
-    /// No test can see a sync that was left out, short of a machine that fails.
+    /// A missing sync shows only after a power failure, so the test checks the settings.
     #[test]
     fn what_the_promises_rest_on_is_set() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,84 +1,85 @@
-//! The loop of the one thread that writes. What it does, and why nothing acknowledged is lost, is in the
-//! crate's README.
+//! Group commit: the loop of a store's writer thread, which writes many requests per transaction.
+//! The crate's README has the protocol, and why no acknowledged write is lost.
 
 use std::sync::Arc;
 
 use super::{Checkpoint, SqliteError};
 
-/// At how many bytes a transaction is closed, so that who waits for it does not wait for long.
+/// Size at which a transaction is closed, in bytes. It bounds the latency of its requests.
 const FULL_TRANSACTION_BYTES: usize = 8 * 1024 * 1024;
 
-/// After how many bytes the log is carried over into the file: seldom enough that its two syncs don't
-/// count, and soon enough that opening after a crash takes no time.
+/// Growth of the log between checkpoints, in bytes: rare enough that their two syncs do not count,
+/// and frequent enough that opening after a crash is fast.
 const CHECKPOINT_BYTES: u64 = 16 * 1024 * 1024;
 
-/// From how many bytes on a log that did not begin anew is reset: readers came one after another, and the writer keeps
-/// them from that for a moment.
+/// Size at which a log that did not restart by itself is reset, in bytes. A continuous sequence of
+/// readers prevents the restart, so the writer pauses them for a moment.
 const RESET_BYTES: u64 = 2 * CHECKPOINT_BYTES;
 
-/// Why a request was not written.
+/// Error of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteRefused {
-    /// The disk, or the size that the file may have, is full.
+    /// The disk is full, or the file has its maximum size.
     Full,
-    /// Another program keeps the file locked.
+    /// Another program holds SQLite's lock on the file.
     Busy,
-    /// The disk has failed, now or last_bytes, for this reason.
+    /// The disk has failed, now or earlier, for this reason.
     Failed(Arc<str>),
 }
 
-/// What the loop writes, and for whom.
+/// A store that is written by [`run`].
 pub trait GroupCommit {
-    /// What somebody asks to be written, and where the answer goes.
+    /// A write, with the destination of its answer.
     type Request;
-    /// What a transaction says to its requests.
+    /// Answers of a transaction to its requests.
     type Answers;
 
-    /// What is to be written next, in its order: waits until there is something. `None` at the end.
+    /// Waits for requests, in order. Returns `None` at the end.
     fn next(&mut self) -> Option<Vec<Self::Request>>;
 
-    /// About how many bytes it is.
+    /// Returns the approximate size of a request, in bytes.
     fn bytes(request: &Self::Request) -> usize;
 
-    /// Does all of it in one transaction, which is on the disk when this returns.
+    /// Writes the requests in one transaction, which is on the disk on return.
     ///
     /// # Errors
-    /// If not. Then nothing of it is there, unless it is [`SqliteError::Broken`].
+    /// If the transaction fails. Nothing was written, except perhaps after [`SqliteError::Broken`].
     fn write(&mut self, requests: &[Self::Request]) -> Result<Self::Answers, SqliteError>;
 
-    /// Tells everybody what was written.
+    /// Answers the requests of a transaction that was written.
     fn acknowledge(&mut self, requests: Vec<Self::Request>, answers: Self::Answers);
 
-    /// Tells everybody that nothing was.
+    /// Answers the requests of a transaction that was not written.
     fn refuse(&mut self, requests: Vec<Self::Request>, refused: &WriteRefused);
 
-    /// Why nothing more is written, once that is so.
+    /// Returns the cause after which no request is written, once there is one.
     fn failure(&self) -> Option<Arc<str>>;
 
-    /// Nothing more is to be written. The first cause stays.
+    /// Stops all further writes. The first cause is kept.
     fn fail(&mut self, cause: Arc<str>);
 
-    /// How many bytes of the log are in use.
+    /// Returns the size of the used part of the log, in bytes.
     fn log_bytes(&self) -> u64;
 
-    /// Carries the log over into the file.
+    /// Copies the log into the file.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// If the checkpoint fails.
     fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError>;
 
-    /// Whether the log has what was removed from the file, and is to be emptied last_bytes the next wait.
+    /// Returns whether the log has content that was deleted from the file, and must be emptied
+    /// before the next wait.
     fn is_log_stale(&self) -> bool {
         false
     }
 
-    /// Whether something waits to be written.
+    /// Returns whether requests are waiting.
     fn has_more(&self) -> bool {
         true
     }
 }
 
-/// Writes until there is nothing more to come.
+/// Writes requests until the store has no more.
 pub fn run<L: GroupCommit>(target: &mut L) {
     let mut schedule = CheckpointSchedule::default();
     while let Some(mut requests) = target.next() {
@@ -94,14 +95,14 @@ pub fn run<L: GroupCommit>(target: &mut L) {
     }
 }
 
-/// Writes these in one transaction and answers them.
+/// Writes requests in one transaction and answers them.
 fn write<L: GroupCommit>(target: &mut L, requests: Vec<L::Request>) {
     if let Some(cause) = target.failure() {
         return target.refuse(requests, &WriteRefused::Failed(cause));
     }
     match target.write(&requests) {
         Ok(answers) => target.acknowledge(requests, answers),
-        // One that is too large should not keep the others out.
+        // A request that is too large must not fail the others.
         Err(SqliteError::Full) if requests.len() > 1 => {
             requests.into_iter().for_each(|alone| write(target, vec![alone]));
         }
@@ -114,17 +115,17 @@ fn write<L: GroupCommit>(target: &mut L, requests: Vec<L::Request>) {
     }
 }
 
-/// When the log is carried over.
+/// Decides when to make a checkpoint.
 ///
-/// After 16 MiB it is carried over without a wait; then, unless a reader is there at that moment, the next transaction
-/// begins it anew. If it has grown on to 32 MiB, it is reset: new readers wait, and those that are there are waited for,
-/// for a moment. If one of them takes longer, this is tried_at again after each further 16 MiB. So while no reader takes
-/// longer than that moment the log has at most 32 MiB and one transaction.
+/// After 16 MiB of log, a passive checkpoint; then, unless a reader is active at that moment, the
+/// next transaction restarts the log. At 32 MiB, a reset: new readers wait, and active readers are
+/// awaited for a moment. If one takes longer, the reset is retried after each further 16 MiB. So
+/// while no reader takes longer than that moment, the log has at most 32 MiB and one transaction.
 #[derive(Debug, Default)]
 struct CheckpointSchedule {
-    /// How many bytes the log had when it was last looked at.
+    /// Size of the log after the previous transaction, in bytes.
     last_bytes: u64,
-    /// Up to how many bytes nothing is done.
+    /// Size of the log at the last checkpoint, in bytes.
     tried_at: u64,
 }
 
@@ -135,7 +136,7 @@ impl CheckpointSchedule {
         }
         let bytes = target.log_bytes();
         if bytes < std::mem::replace(&mut self.last_bytes, bytes) {
-            // It has begun anew.
+            // The log has restarted.
             self.tried_at = 0;
         }
         if bytes < self.tried_at + CHECKPOINT_BYTES {
@@ -150,12 +151,12 @@ impl CheckpointSchedule {
 fn checkpoint<L: GroupCommit>(target: &mut L, mode: Checkpoint) {
     match target.checkpoint(mode) {
         Err(SqliteError::Broken(cause)) => target.fail(cause),
-        // A checkpoint that finds no room or no lock is made later.
+        // A checkpoint without space or lock is repeated later.
         Err(SqliteError::Full | SqliteError::Busy) | Ok(()) => {}
     }
 }
 
-/// How many of these go into one transaction; one at least.
+/// Returns the number of requests for one transaction, at least 1.
 fn transaction_length<L: GroupCommit>(requests: &[L::Request]) -> usize {
     let mut bytes = 0;
     let fit = requests.iter().take_while(|request| {

@@ -1,17 +1,20 @@
+//! High-water mark of acknowledged writes, which detects a damaged write-ahead log.
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::lock::{beside, open};
 
-/// How much was acknowledged, as far as the system knows: written after each commit and never synced,
-/// so it costs next to nothing, survives the process and not the machine.
+/// High-water mark: one past the last acknowledged number. It is written after each commit and
+/// never synced, so it costs almost nothing, and survives a crash of the process but not of the
+/// machine.
 ///
-/// It is never ahead of what is on the disk. So when a file ends before it, something that was
-/// acknowledged is gone, which SQLite does not notice: to it, a damaged log is one that ends early.
+/// It is never ahead of the disk. So a file that ends before its mark has lost acknowledged writes.
+/// SQLite does not notice that: a damaged log looks to it like a shorter one.
 ///
-/// In the file `-mark`: what it is (4 bytes), the store's id (16), one past the last number acknowledged
-/// (8), CRC32C of all that (4); numbers with the least byte first.
+/// The file `-mark` has a magic number (4 bytes), the store's id (16), the mark (8), and the CRC32C
+/// of these (4); numbers are little-endian.
 #[derive(Debug)]
 pub struct HighWaterMark {
     file: File,
@@ -20,16 +23,16 @@ pub struct HighWaterMark {
     path: PathBuf,
 }
 
-/// Why a mark could not be opened.
+/// Error of opening a mark.
 #[derive(Debug)]
 pub enum HighWaterMarkError {
-    /// It is not this store's, or damaged.
+    /// The mark is damaged, or belongs to another store.
     Damaged(PathBuf),
-    /// It could not be opened or read.
+    /// The file could not be opened or read.
     Io {
-        /// What was tried.
+        /// Failed action.
         doing: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -37,10 +40,10 @@ pub enum HighWaterMarkError {
 const MARK_BYTES: usize = 32;
 
 impl HighWaterMark {
-    /// Opens the mark of a store, and what it says, if it says anything.
+    /// Opens or creates the mark of a store, and returns its value, if it has one.
     ///
     /// # Errors
-    /// If it is damaged, or cannot be read.
+    /// If the mark is damaged or cannot be read.
     pub fn open(
         store: &Path,
         magic: [u8; 4],
@@ -50,9 +53,9 @@ impl HighWaterMark {
         let path = beside(store, "-mark");
         let mut file = open(&path).map_err(io("open the mark"))?;
         let mut bytes = Vec::new();
-        let most = MARK_BYTES as u64 + 1;
-        (&mut file).take(most).read_to_end(&mut bytes).map_err(io("read the mark"))?;
-        // A machine that failed may have left a file without its content.
+        let max = MARK_BYTES as u64 + 1;
+        (&mut file).take(max).read_to_end(&mut bytes).map_err(io("read the mark"))?;
+        // After a power failure the file may be empty or zeros.
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok((HighWaterMark { file, magic, id, path }, None));
         }
@@ -62,10 +65,10 @@ impl HighWaterMark {
         }
     }
 
-    /// What the mark of a store says, if it says anything, and where it is. Makes no file.
+    /// Returns the path of a store's mark and its value, if it has one. Creates no file.
     ///
     /// # Errors
-    /// If it is damaged, or cannot be read.
+    /// If the mark is damaged or cannot be read.
     pub fn look(
         store: &Path,
         magic: [u8; 4],
@@ -74,21 +77,21 @@ impl HighWaterMark {
         let path = beside(store, "-mark");
         match std::fs::exists(&path) {
             Ok(false) => Ok((path, None)),
-            // What stands in the way is found by opening it.
+            // An error of `exists` is reported by `open`.
             _ => Self::open(store, magic, id).map(|(_, number)| (path, number)),
         }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Says how much is acknowledged.
+    /// Writes the mark.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn set(&mut self, acknowledged: u64) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(MARK_BYTES);
         bytes.extend(self.magic);

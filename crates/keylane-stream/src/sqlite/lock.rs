@@ -1,17 +1,18 @@
-//! The lock of a database: it has one holder, in one process.
+//! Exclusive lock of a database: it has one holder, in one process.
 //!
 //! # Protocol
 //!
-//! 1. The database file itself carries the lock: an open-file-description lock on one byte far behind the bytes that
-//!    SQLite locks. It belongs to the inode, so a renamed database, another hard link to it, a symbolic link, or a
-//!    removed lock file lead to the same lock.
-//! 2. The file `-lock` beside it is locked, too, by `flock`: earlier versions know only that lock. It also names the
-//!    process, for the message.
-//! 3. Inside a process, `LOCKED` lists the inodes that are locked. It is asked before a file is opened: the system drops
-//!    all of SQLite's own locks of a process on a file as soon as the process closes any descriptor of that file.
-//!    For the same reason a [`Lock`] has to live longer than all connections to its database.
-//! 4. A child that a process has forked, and that has not become another program yet, shares the locks of 1 and 2. So
-//!    after a kill they can outlive the process for a moment, which [`Lock::take`] waits for.
+//! 1. The database file itself carries the lock: an open-file-description lock on one byte far
+//!    behind the bytes that SQLite locks. It belongs to the inode, so renames, hard links, symbolic
+//!    links and removed lock files lead to the same lock.
+//! 2. The file `-lock` beside it is locked by `flock` as well, because earlier versions know only
+//!    that lock. It also names the process, for error messages.
+//! 3. Within a process, `LOCKED` has the locked inodes. It is checked before a file is opened: the
+//!    system drops all POSIX locks of a process on a file, SQLite's included, as soon as the
+//!    process closes any descriptor of that file. For the same reason a [`Lock`] must outlive all
+//!    connections to its database.
+//! 4. A forked child shares the locks of 1 and 2 until it executes another program. So after a kill
+//!    they can outlive the process for a moment, which [`Lock::take`] waits for.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,45 +24,44 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The device and the inode of a file.
+/// Device and inode of a file.
 type Identity = (u64, u64);
 
 /// Databases that this process has locked.
 static LOCKED: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 
-/// How long a lock is waited for whose holder runs, as far as is known: it may be about to end.
+/// Time to wait for a lock whose holder seems to run: it may be about to end.
 const LIVE_HOLDER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a lock is waited for whose holder has ended: a child of it has the lock for a moment.
+/// Time to wait for a lock whose holder has ended: a forked child has it for a moment.
 const DEAD_HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a lock that is waited for is tried.
+/// Interval between attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The mode of all files that are made here: payloads are for their owner.
+/// Mode of all files created here: only their owner may read payloads.
 const OWNER_ONLY_MODE: u32 = 0o600;
 
-/// Keeps other processes, and other parts of this one, from opening a database. The system releases it when the
-/// process ends in any way.
+/// Exclusive lock of a database. The system releases it when the process ends in any way.
 #[derive(Debug)]
 pub struct Lock {
     /// Carries the lock of the database. Closed after all connections to it.
     database: Option<File>,
-    /// Carries the lock of the file beside it.
+    /// Carries the lock of the file `-lock`.
     beside: Option<File>,
     identity: Identity,
 }
 
-/// Why a database was not locked.
+/// Error of taking a lock.
 #[derive(Debug)]
 pub enum LockError {
-    /// It is open already, here or in another process, whose number is given if it is known.
+    /// The database is open already, here or in the process with this number, if known.
     InUse(Option<u32>),
     /// A file could not be opened or written.
     Io {
-        /// What was tried.
+        /// Failed action.
         doing: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -71,10 +71,10 @@ fn failed(doing: &'static str) -> impl Fn(io::Error) -> LockError {
 }
 
 impl Lock {
-    /// Locks the database at `path`, and makes an empty file if there is none.
+    /// Locks the database at `path`; creates an empty file if there is none.
     ///
     /// # Errors
-    /// If it is locked, or cannot be opened.
+    /// If the database is locked, or cannot be opened.
     pub fn take(path: &Path) -> Result<Lock, LockError> {
         let begun = Instant::now();
         loop {
@@ -83,7 +83,7 @@ impl Lock {
                 Err(by) => by,
             };
             let timeout = match by {
-                // This process: it does not go away.
+                // This process itself holds it, so waiting would not help.
                 Some(by) if by == std::process::id() => Duration::ZERO,
                 Some(by) if has_ended(by) => DEAD_HOLDER_TIMEOUT,
                 _ => LIVE_HOLDER_TIMEOUT,
@@ -95,7 +95,8 @@ impl Lock {
         }
     }
 
-    /// Tries once. The number of the process that has the lock, if it is locked and that is known.
+    /// Tries once. Returns the number of the holder's process, if known, when the database is
+    /// locked.
     fn attempt(path: &Path) -> Result<Result<Lock, Option<u32>>, LockError> {
         // Held to the end, so that two threads do not open the same file.
         let mut all = locked();
@@ -108,7 +109,7 @@ impl Lock {
         let database = open(path).map_err(failed("open the database"))?;
         let identity = identity_of(&database.metadata().map_err(failed("look at the database"))?);
         if all.contains(&identity) {
-            // It was renamed since. Closed, it would take SQLite's locks with it.
+            // The file was renamed meanwhile. Closing the descriptor would drop SQLite's locks.
             std::mem::forget(database);
             return Ok(Err(here));
         }
@@ -122,7 +123,8 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Ok(Err(holder(&beside_path))),
             Err(TryLockError::Error(error)) => return Err(failed("take the lock")(error)),
         }
-        // Only for the message of another process; a full disk has no room for it, and the lock holds without it.
+        // Only for messages of other processes. The lock holds without it, for example on a full
+        // disk.
         let _ = name_holder(&mut beside);
         all.insert(identity);
         Ok(Ok(Lock { database: Some(database), beside: Some(beside), identity }))
@@ -131,7 +133,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // The descriptors go before the entry: another thread that finds no entry may open the file.
+        // Close the descriptors first: a thread that finds no entry may open the file.
         let mut all = locked();
         drop(self.database.take());
         drop(self.beside.take());
@@ -139,7 +141,7 @@ impl Drop for Lock {
     }
 }
 
-/// Nothing unwinds while it is locked.
+/// No code that holds this lock unwinds.
 fn locked() -> MutexGuard<'static, BTreeSet<Identity>> {
     LOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -148,7 +150,8 @@ fn identity_of(file: &fs::Metadata) -> Identity {
     (file.dev(), file.ino())
 }
 
-/// Writes this process's number, as long as any other, so that a full disk has room for it.
+/// Writes the number of this process, padded to a fixed length, so that a full disk has room for
+/// it.
 fn name_holder(beside: &mut File) -> io::Result<()> {
     let number = format!("{:<10}\n", std::process::id());
     beside.seek(SeekFrom::Start(0))?;
@@ -156,14 +159,14 @@ fn name_holder(beside: &mut File) -> io::Result<()> {
     beside.set_len(number.len() as u64)
 }
 
-/// The process that has named itself in a lock file.
+/// Returns the process that has written its number into a lock file.
 fn holder(beside: &Path) -> Option<u32> {
     let mut text = String::new();
     File::open(beside).ok()?.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
-/// Whether there is no process with this number, or only what is left of one that its parent has not asked about.
+/// Returns whether the process has ended. A zombie counts as ended.
 fn has_ended(process: u32) -> bool {
     let Some(process) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) else {
         return true;
@@ -172,25 +175,26 @@ fn has_ended(process: u32) -> bool {
         return true;
     }
     let status = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
-    // The state follows the name, which is in parentheses and may have some itself.
+    // The state follows the name, which is in parentheses and may contain some.
     status.is_ok_and(|status| {
         status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
     })
 }
 
-/// Locks a byte of the file for this open file. Whether that was possible.
+/// Locks a byte of the file for this open file description. Returns whether it succeeded.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn lock_byte(file: &File) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
-    /// SQLite locks bytes from 2³⁰ on, 512 of them.
+    /// SQLite locks 512 bytes from 2³⁰ on.
     const BYTE: i64 = 1 << 62;
-    // SAFETY: `flock` is a plain structure of numbers, for which zero is a value.
+    // SAFETY: `flock` is a plain structure of integers, for which zero is valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as _;
     lock.l_whence = libc::SEEK_SET as _;
     lock.l_start = BYTE;
     lock.l_len = 1;
-    // SAFETY: the descriptor is open as long as `file` lives, and `lock` is the structure that this command reads.
+    // SAFETY: the descriptor is open while `file` lives, and `lock` is the structure that this
+    // command reads.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if done == 0 {
         return Ok(true);
@@ -202,14 +206,14 @@ fn lock_byte(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Other systems have no locks of an open file on a part of it, and a lock on all of it would be in SQLite's way: there
-/// the file beside the database has the only lock.
+/// Other systems cannot lock a range for an open file description, and a lock on the whole file
+/// would block SQLite. The file `-lock` has the only lock there.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn lock_byte(_file: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The path of a file beside another.
+/// Returns the path of a file beside another.
 #[must_use]
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
@@ -217,19 +221,19 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Opens a file to read and write it, and makes it, for its owner alone, if it is not there.
+/// Opens a file to read and write it; creates it, for its owner only, if it does not exist.
 ///
 /// # Errors
-/// If it cannot be opened or made.
+/// If the file cannot be opened or created.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(OWNER_ONLY_MODE).open(path)
 }
 
-/// Makes a file to write it, for its owner alone.
+/// Creates a file to write it, for its owner only.
 ///
 /// # Errors
-/// If it is there already, or cannot be made.
+/// If the file exists already, or cannot be created.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(OWNER_ONLY_MODE).open(path)
 }
@@ -271,7 +275,7 @@ mod tests {
         }
     }
 
-    /// The entry of this process's list would hide a lock that is not there.
+    /// The process's own list would hide a missing file lock, so the test asks the system.
     #[test]
     fn the_file_is_locked_for_other_open_files() {
         let folder = tempfile::tempdir().unwrap();

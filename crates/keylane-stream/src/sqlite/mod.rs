@@ -1,14 +1,15 @@
-//! What durable stores in one SQLite file share: a file that one process has open, and the one thread
-//! that writes it, many requests in a transaction.
+//! Storage shared by stores that keep all data in one SQLite file, opened by one process and
+//! written by one thread, with many requests per transaction.
 //!
-//! [`journal`](crate::journal) is one such store. The protocol, and why nothing acknowledged is lost, is
-//! in this crate's README, for the journal; it is the same for each.
+//! [`journal`](crate::journal) is one such store. The crate's README has the protocol for the
+//! journal, and why no acknowledged write is lost; it holds for each store.
 //!
-//! - [`Lock`] keeps other processes out.
-//! - [`ReaderPool`] are the connections that read.
-//! - [`Layout`] is what the file is, and how an older one becomes it. [`writer`] and [`reader`] connect.
-//! - [`GroupCommit`] and [`run`] are the loop of the thread that writes.
-//! - [`HighWaterMark`] says how much was acknowledged, which notices a write-ahead log that was damaged.
+//! - [`Lock`] excludes other processes.
+//! - [`ReaderPool`] has the reading connections.
+//! - [`Layout`] describes a file and migrates older ones; [`writer`] and [`reader`] open
+//!   connections.
+//! - [`GroupCommit`] and [`run`] are the loop of the writer thread.
+//! - [`HighWaterMark`] detects a damaged write-ahead log.
 
 mod connection;
 mod group_commit;

@@ -1,4 +1,4 @@
-//! Connections that read, and the moment in which none does.
+//! Pool of reading connections, which the writer can pause to let the log restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,50 +8,51 @@ use rusqlite::Connection;
 
 use super::connection::reader;
 
-/// How many connections are kept for later; each has a cache of pages and an open file.
+/// Maximum number of idle connections. Each has a page cache and open files.
 const MAX_IDLE: usize = 8;
 
-/// How long a reader waits for a log that is being reset. Longer than that takes, so that it only ends a wait for a
-/// writer that is gone.
+/// Maximum time that a reader waits for a pause. Pauses are shorter, so this matters only if the
+/// writer is gone.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Connections that read one database. Each reader has one for itself, so readers do not wait for each other.
+/// Pool of reading connections of one database. Each reader has its own connection, so readers do
+/// not wait for each other.
 ///
-/// A log of SQLite's begins anew only in a moment without readers of it. Many short readers, one after another, leave
-/// none. So the writer [pauses](Self::pause) them: a reader that has begun goes on, and a new one waits until the pause
-/// ends.
+/// SQLite's log restarts only in a moment without readers. A continuous sequence of short readers
+/// leaves none, so the writer [pauses](Self::pause) the pool: active readers continue, and new ones
+/// wait until the pause ends.
 #[derive(Debug)]
 pub struct ReaderPool {
     path: PathBuf,
     state: Mutex<ReaderPoolState>,
-    /// Told when a pause ends.
+    /// Notified when a pause ends.
     resumed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct ReaderPoolState {
-    /// Connections that are not in use.
+    /// Idle connections.
     idle: Vec<Connection>,
     is_paused: bool,
 }
 
-/// As long as it lives, no reader begins.
+/// While it lives, no reader starts.
 #[derive(Debug)]
 pub struct ReaderPause<'a>(&'a ReaderPool);
 
 impl ReaderPool {
-    /// Of this database.
+    /// Creates a pool for this database.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         ReaderPool { path: path.to_owned(), state: Mutex::default(), resumed: Condvar::new() }
     }
 
-    /// Nothing unwinds while it is locked.
+    /// No code that holds this lock unwinds.
     fn state(&self) -> MutexGuard<'_, ReaderPoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads with a connection that no other reader has meanwhile.
+    /// Calls `read` with a connection that no other reader uses meanwhile.
     ///
     /// # Errors
     /// If the database cannot be opened, or `read` fails.
@@ -75,19 +76,19 @@ impl ReaderPool {
         result
     }
 
-    /// Keeps readers from beginning.
+    /// Keeps new readers from starting while the guard lives.
     pub fn pause(&self) -> ReaderPause<'_> {
         self.state().is_paused = true;
         ReaderPause(self)
     }
 
-    /// Closes the connections that are not in use.
+    /// Closes the idle connections.
     pub fn close(&self) {
         let idle = std::mem::take(&mut self.state().idle);
         drop(idle);
     }
 
-    /// How many connections are kept for later.
+    /// Returns the number of idle connections.
     #[cfg(test)]
     fn idle(&self) -> usize {
         self.state().idle.len()

@@ -1,36 +1,40 @@
-//! The text of a map, in its two versions.
+//! Text format of a map, in its two versions.
 //!
-//! `KL1:` or `KL2:` and, in base 64 without padding:
+//! `KL1:` or `KL2:`, followed by base 64 without padding of:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 4 | CRC32C of the name of the stream, least byte first |
-//! | 1–5 | in `KL2` alone: the highest leader epoch of the records below the end, as LEB128 |
-//! | 1–9 | how far the end is above the watermark, as LEB128; 0: no map, and neither of the next three |
-//! | 1–4 | how many incomplete positions are between them, as LEB128 |
-//! | 0–1 | the parameter of the gaps, if there are any |
-//! | rest | for each incomplete position, from below, how many done ones are between it and the incomplete one before it, the first of which is the watermark: Rice's code, least bit first, filled up with zeros |
-//! | 4 | CRC32C of `KL1` or `KL2`, the watermark as eight bytes, and all the bytes before; least byte first |
+//! | 4 | CRC32C of the name of the stream, little-endian |
+//! | 1–5 | `KL2` only: the highest leader epoch of the records below the end, as LEB128 |
+//! | 1–9 | distance of the end above the watermark, as LEB128; 0: no map, and none of the next three |
+//! | 1–4 | number of incomplete positions between them, as LEB128 |
+//! | 0–1 | parameter of the gaps, if there are any |
+//! | rest | gaps in Rice code, least bit first, padded with zeros |
+//! | 4 | CRC32C of `KL1` or `KL2`, the watermark in eight bytes, and all bytes before; little-endian |
 //!
-//! What is read is written again and compared, so nothing is accepted but what [`encode`] writes. A reader that knows
-//! `KL1` alone takes `KL2` for a later version, and stops rather than repeat what is done.
+//! A gap is the number of completed positions between an incomplete position and the incomplete one
+//! before it; the first is counted from the watermark.
+//!
+//! [`decode`] encodes its result again and compares, so that it accepts only what [`encode`]
+//! writes. A reader that knows only `KL1` takes `KL2` for a later version, and stops rather than
+//! repeat completed records.
 
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 
 use super::{Progress, rice};
 use crate::{Position, leb128};
 
-/// Texts of the first version begin with it. A colon is in no base 64, so no other user of base 64 takes a
-/// text of ours for one of its own.
+/// Prefix of version 1. A colon is not in the base-64 alphabet, so no other user of base 64 takes
+/// this text for its own.
 pub(super) const PREFIX: &str = "KL1:";
 
-/// Texts of the second version begin with it: they have a leader epoch.
+/// Prefix of version 2, which has a leader epoch.
 pub(super) const PREFIX_WITH_EPOCH: &str = "KL2:";
 
-/// The bytes of a leader epoch, at most.
+/// Maximum length of a leader epoch, in bytes.
 const MAX_EPOCH_BYTES: usize = 5;
 
-/// The bytes of a map without its gaps, at most: those of the table above.
+/// Maximum length of a map without its gaps, in bytes: the sum over the table above.
 pub(super) const MAX_BYTES_WITHOUT_GAPS: usize = 4 + MAX_EPOCH_BYTES + 9 + 4 + 1 + 4;
 
 pub(super) fn encode(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> String {
@@ -42,7 +46,7 @@ pub(super) fn encode(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> 
     text
 }
 
-/// How long the text is at most, in characters, whatever its version.
+/// Returns the maximum length of the text in either version, in characters.
 pub(super) fn length(progress: &Progress) -> usize {
     let span = progress.end().get() - progress.watermark().get();
     let count = progress.incomplete().len() as u64;
@@ -76,7 +80,7 @@ fn body(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> Vec<u8> {
     body
 }
 
-/// How many done positions are before each incomplete one.
+/// Returns the number of completed positions before each incomplete one.
 fn gaps(progress: &Progress) -> impl Iterator<Item = u64> + Clone {
     let watermark = progress.watermark();
     let incomplete = progress.incomplete();
@@ -92,19 +96,19 @@ fn checksum(watermark: Position, body: &[u8], with_epoch: bool) -> u32 {
     crc32c::crc32c_append(sum, body)
 }
 
-/// Why a text that begins with [`PREFIX`] or [`PREFIX_WITH_EPOCH`] is not read.
+/// Reason to refuse a text with [`PREFIX`] or [`PREFIX_WITH_EPOCH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MapRefused {
     Damaged,
     OtherStream,
 }
 
-/// Whether a text is one of ours, in a version that is read here.
+/// Returns whether a text has a known version of this format.
 pub(super) fn is_known(text: &str) -> bool {
     text.starts_with(PREFIX) || text.starts_with(PREFIX_WITH_EPOCH)
 }
 
-/// The inverse of [`encode`], for the same watermark and stream.
+/// Decodes a text that [`encode`] has written for this watermark and stream.
 pub(super) fn decode(
     watermark: Position,
     text: &str,
@@ -129,7 +133,7 @@ pub(super) fn decode(
     if is_same { Ok((progress, epoch)) } else { Err(MapRefused::Damaged) }
 }
 
-/// The leader epoch of a text that [`decode`] has read.
+/// Returns the leader epoch of a text that [`decode`] has accepted.
 pub(super) fn epoch(text: &str) -> Option<u32> {
     let body = BASE64_STANDARD_NO_PAD.decode(text.strip_prefix(PREFIX_WITH_EPOCH)?).ok()?;
     take_epoch(&mut body.get(4..)?).ok()
@@ -150,7 +154,8 @@ fn parse(watermark: Position, mut rest: &[u8]) -> Option<Progress> {
     let mut incomplete = Vec::new();
     if count > 0 {
         let (k, gaps) = rest.split_first()?;
-        // Each gap takes a bit at least, so no count is believed that the bytes don't bear out.
+        // Each gap takes at least one bit, so a larger count is damaged. This bounds the
+        // allocation.
         if *k > rice::MAX_PARAMETER || count > gaps.len() as u64 * 8 {
             return None;
         }

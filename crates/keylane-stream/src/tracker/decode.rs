@@ -1,52 +1,55 @@
+//! Decodes the metadata beside a committed position, and applies the policy for metadata that is
+//! damaged or foreign.
+
 use super::completed_map::{self, MapRefused};
 use super::{Progress, parallel_consumer};
 use crate::Position;
 
-/// What is done with a group's metadata that this crate did not write, or that cannot be trusted.
+/// Policy for metadata that this crate did not write, or that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapPolicy {
     /// Maps of Confluent's parallel consumer. Default: taken over.
     pub parallel_consumer: ForeignMapPolicy,
-    /// Everything else that is not ours or is damaged. Default: refused.
+    /// All other metadata that is foreign or damaged. Default: refused.
     pub unreadable: UnreadableMapPolicy,
 }
 
-/// What is done with the maps of another product that could be read.
+/// Policy for readable maps of another product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForeignMapPolicy {
-    /// They are read, so that a group moves over without repeating what it has done.
+    /// Reads the map, so that a group migrates without repeating completed records.
     ///
-    /// They have no checksum. What does not have the exact form of one is unreadable.
+    /// These maps have no checksum. A map that differs from the exact format is unreadable.
     #[default]
     TakeOver,
-    /// They count as unreadable.
+    /// Treats the map as unreadable.
     Distrust,
 }
 
-/// What is done with metadata that cannot be read.
+/// Policy for metadata that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnreadableMapPolicy {
-    /// It is an error, and a person decides.
+    /// Returns an error, so that an operator decides.
     #[default]
     Refuse,
-    /// The stream is repeated from the committed position: nothing is lost, and what the map said was
-    /// done is done again. The next commit overwrites the metadata.
+    /// Repeats the stream from the committed position: no record is lost, and records that the map
+    /// had as completed are handled again. The next commit overwrites the metadata.
     Repeat,
 }
 
-/// What was found beside a committed position.
+/// Decoded metadata of a committed position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodedMap {
-    /// A map of ours, or nothing, which says that nothing beyond the position is done.
+    /// A map of this crate, or no metadata: no position beyond the committed one is complete.
     Progress(Progress),
-    /// A map of the parallel consumer's.
+    /// A map of the parallel consumer.
     TakenOver(Progress),
-    /// Something unreadable, which the policy says to do without, and why it is.
+    /// Unreadable metadata that the policy ignores, and the cause.
     Repeated(Progress, MapError),
 }
 
 impl DecodedMap {
-    /// Where to go on from.
+    /// Returns the progress to resume from.
     #[must_use]
     pub fn into_progress(self) -> Progress {
         match self {
@@ -56,34 +59,34 @@ impl DecodedMap {
     }
 }
 
-/// Why the metadata beside a committed position cannot be used.
+/// Reason why the metadata of a committed position cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// It is ours, and has been changed since, or belongs to another position.
-    #[error("the map of what is done is damaged, or belongs to another committed position")]
+    /// The map was changed, or belongs to another position.
+    #[error("the map of completed positions is damaged, or belongs to another committed position")]
     Damaged,
-    /// It is ours, about another stream: a topic that was deleted and made again, say.
-    #[error("the map of what is done belongs to another stream")]
+    /// The map belongs to another stream, for example to a topic that was deleted and recreated.
+    #[error("the map of completed positions belongs to another stream")]
     OtherStream,
-    /// It is ours, of a later version of this software.
-    #[error("the map of what is done was written by a later version")]
+    /// The map was written by a later version of this software.
+    #[error("the map of completed positions was written by a later version; upgrade this member")]
     Later,
-    /// It is by Kafka Streams.
+    /// The metadata was written by Kafka Streams.
     #[error("the metadata was written by Kafka Streams")]
     KafkaStreams,
-    /// It is by somebody else.
-    #[error("the metadata was not written by this software")]
+    /// The metadata was written by unknown software.
+    #[error("the metadata was not written by Keylane")]
     Foreign,
 }
 
-/// Reads what stands beside a committed position; `stream` as for [`Progress::encode`].
+/// Decodes the metadata beside a committed position; `stream` as for [`Progress::encode`].
 ///
-/// Whatever the text is, this does not panic, and takes neither time nor memory beyond a small
-/// multiple of what such a map can need.
+/// Accepts any text without a panic. Time and memory are bounded by a small multiple of the largest
+/// valid map.
 ///
 /// # Errors
-/// If it cannot be used, and the policy says to refuse that.
+/// If the metadata cannot be used and the policy refuses that.
 pub fn decode(
     committed: Position,
     metadata: &str,
@@ -111,14 +114,14 @@ pub fn decode(
     }
 }
 
-/// The highest leader epoch that a map has, if it has one: no record below the map's end was appended under a later
-/// one when the map was written. For a text that [`decode`] has accepted.
+/// Returns the highest leader epoch of a map: when the map was written, no record below its end had
+/// a later one. For texts that [`decode`] has accepted.
 #[must_use]
 pub fn highest_epoch(metadata: &str) -> Option<u32> {
     completed_map::epoch(metadata)
 }
 
-/// Whether it begins as ours do, with another version.
+/// Returns whether the text has the format's prefix with an unknown version.
 fn is_later(metadata: &str) -> bool {
     let version = metadata.strip_prefix("KL").and_then(|rest| rest.split_once(':'));
     version.is_some_and(|(version, _)| {

@@ -1,32 +1,34 @@
+//! Maximum length of a map: decides whether one more position may be in flight.
+
 use super::completed_map;
 use super::rice;
 
-/// How long the text of a map may be.
+/// Maximum length of the text of a map.
 ///
-/// The tracker takes a position on only if the map fits whatever then ends and in whatever order, so
-/// it never has to be cut.
+/// The tracker admits a position only if the map fits in whatever order positions complete, so a
+/// map never needs to be truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapLimit {
     characters: usize,
-    /// What is left for the gaps of incomplete positions.
+    /// Space for the gaps of incomplete positions, in bits.
     bits: u64,
 }
 
 impl MapLimit {
-    /// What a Kafka broker takes unless `offset.metadata.max.bytes` says otherwise.
+    /// Default limit of a Kafka broker (`offset.metadata.max.bytes`).
     pub const KAFKA: MapLimit = MapLimit::constant(4096);
 
-    /// What the journal takes: beyond it, the time to write the map for each commit counts.
+    /// Limit for journals. Longer maps would make each commit slower.
     pub const JOURNAL: MapLimit = MapLimit::constant(256 * 1024);
 
-    /// The least that can be asked for: one stuck record, and everything above it done.
+    /// Minimum length: one stuck record and everything above it completed.
     pub const MIN_CHARACTERS: usize = 64;
 
-    /// The most. Beyond this a text that is written for each commit is not the right means.
+    /// Maximum length. A map is written with each commit, so longer ones do not pay.
     pub const MAX_CHARACTERS: usize = 16 * 1024 * 1024;
 
-    /// Room for this many ASCII characters. None if that is not between
-    /// [`LEAST`](Self::MIN_CHARACTERS) and [`MOST`](Self::MAX_CHARACTERS).
+    /// A limit of `characters` ASCII characters. `None` outside of
+    /// [`MIN_CHARACTERS`](Self::MIN_CHARACTERS) to [`MAX_CHARACTERS`](Self::MAX_CHARACTERS).
     #[must_use]
     pub const fn characters(characters: usize) -> Option<MapLimit> {
         if characters < Self::MIN_CHARACTERS || characters > Self::MAX_CHARACTERS {
@@ -36,24 +38,25 @@ impl MapLimit {
     }
 
     const fn constant(characters: usize) -> MapLimit {
-        // Four characters of base 64 carry three bytes.
+        // Four characters of base 64 encode three bytes.
         let bytes = (characters - completed_map::PREFIX.len()) / 4 * 3;
         MapLimit { characters, bits: (bytes - completed_map::MAX_BYTES_WITHOUT_GAPS) as u64 * 8 }
     }
 
-    /// How many characters there may be.
+    /// Returns the limit in characters.
     #[must_use]
     pub const fn get(self) -> usize {
         self.characters
     }
 
-    /// Whether the map of `count` incomplete positions, from the first to the last of them `span`
-    /// apart, fits; and then that of any of them.
+    /// Returns whether the map of `count` incomplete positions fits, whose first and last are
+    /// `span` apart, and so does the map of each subset.
     ///
-    /// One that ends inside makes one gap less and the sum longer by itself: `max_bits` loses a bit
-    /// at least, and gains one at most. One that ends at an edge shortens both.
+    /// Completing an inner position removes a gap and increases the sum of the gaps by one:
+    /// `max_bits` falls by at least one bit and grows by at most one. Completing an outer position
+    /// shortens both.
     pub(super) fn has_room_for(self, count: u64, span: u64) -> bool {
-        // The first of them is the watermark, which stands outside of the map.
+        // The first of them is the watermark, which is not part of the map.
         let gaps = count.saturating_sub(1);
         rice::max_bits(gaps, span.saturating_sub(gaps)) <= self.bits
     }

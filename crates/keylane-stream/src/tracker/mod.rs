@@ -1,13 +1,13 @@
-//! Decides what may be committed while records end out of order, and remembers across a restart what
-//! has been done beyond that.
+//! Tracks which positions of a stream are complete while records complete out of order, and encodes
+//! the progress for a commit.
 //!
-//! The *watermark* is the lowest position that is not done. What lies above it and is done is written
-//! down in a few bytes beside it, the *map*, so that a restart does not repeat it. [`Tracker`] keeps
-//! both while records come and end; [`Progress`] is a snapshot of them; [`Progress::encode`] and
-//! [`decode`] turn that into text and back.
+//! The *watermark* is the lowest incomplete position. Completed positions above it are encoded in a
+//! short text beside it, the *map*, so that a restart does not repeat them. [`Tracker`] maintains
+//! both; [`Progress`] is a snapshot; [`Progress::encode`] and [`decode`] convert it to text and
+//! back.
 //!
-//! All of it is plain: no clock, no lock, no I/O. One owner (a partition's thread, a file's reader)
-//! tells it what comes and what ends.
+//! All of it is plain code without clocks, locks or I/O. One owner (a partition's thread, a file's
+//! reader) reports deliveries and completions.
 //!
 //! # Examples
 //! ```

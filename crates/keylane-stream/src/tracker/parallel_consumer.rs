@@ -1,20 +1,20 @@
-//! Reads the maps that Confluent's parallel consumer (to 0.5.3) leaves in a group's metadata.
+//! Decodes the maps that Confluent's parallel consumer (up to 0.5.3) stores in a group's metadata.
 //!
-//! Base 64 with padding of one byte that names the encoding, and its body; numbers have their most
-//! significant byte first. Positions count from the committed one to the highest that is done.
+//! Base 64 with padding of one byte that names the encoding, and a body; numbers are big-endian.
+//! Positions count from the committed one to the highest completed one.
 //!
 //! | byte | encoding | body |
 //! |---|---|---|
-//! | `l`, `o` | bit set | the number of positions in 2 or 4 bytes; one bit each, least first, set if done; a byte of zeros more than that takes |
-//! | `n`, `e` | run lengths | in 2 or 4 bytes each: how many are not done, how many are, how many are not, … |
-//! | `a`, `s`, `J`, `p` | the same, in this order | compressed with Zstandard |
-//! | 1, 2 | Kafka Streams' own | not read |
+//! | `l`, `o` | bit set | number of positions in 2 or 4 bytes; one bit each, least first, set if completed; one byte of zeros more than that takes |
+//! | `n`, `e` | run lengths | in 2 or 4 bytes each: number of incomplete positions, of completed ones, of incomplete ones, … |
+//! | `a`, `s`, `J`, `p` | as above, in this order | compressed with Zstandard |
+//! | 1, 2 | Kafka Streams | not supported |
 //!
-//! A map that says that the committed position itself is done contradicts the commit, by which it is
-//! the next to be done. The commit counts: that can repeat a record, but not lose one.
+//! A map that has the committed position itself as completed contradicts the commit. The commit
+//! counts: that can repeat a record, but not lose one.
 //!
 //! Source: `OffsetEncoding`, `BitSetEncoder`, `RunLengthEncoder` and `EncodedOffsetPair` of
-//! github.com/confluentinc/parallel-consumer. The tests read what its own encoder wrote.
+//! github.com/confluentinc/parallel-consumer. The tests decode maps that its own encoder wrote.
 
 use std::io::Read;
 
@@ -24,12 +24,12 @@ use ruzstd::decoding::StreamingDecoder;
 use super::{MapError, Progress};
 use crate::Position;
 
-/// The most incomplete positions, and bytes once decompressed, that are believed. A broker's 4,096
-/// characters carry maps of up to some hundred thousand positions unless they are nearly all alike.
+/// Maximum number of incomplete positions, and of bytes after decompression. The 4,096 characters
+/// of a broker hold maps of some hundred thousand positions, unless these are nearly all alike.
 const MAX_INCOMPLETE: u64 = 1 << 20;
 const MAX_BYTES: u64 = 1 << 22;
 
-/// How far back a compressed map may point. What writes them asks for 2 MiB.
+/// Maximum window of compressed maps. The parallel consumer's encoder uses 2 MiB.
 const MAX_WINDOW: u64 = 1 << 23;
 
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ enum Width {
     Four,
 }
 
-/// What a map says of the positions from `committed` on.
+/// Decodes the map of the positions from `committed` on.
 pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, MapError> {
     let bytes = BASE64_STANDARD.decode(text).map_err(|_| MapError::Foreign)?;
     let (name, body) = bytes.split_first().ok_or(MapError::Foreign)?;
@@ -104,7 +104,7 @@ fn run_lengths(committed: Position, mut body: &[u8], width: Width) -> Option<Pro
     let (mut first, mut done) = (true, false);
     while !body.is_empty() {
         let run = take_number(&mut body, width)?;
-        // Only the first run can be empty, for it is always one of incomplete positions.
+        // Only the first run, of incomplete positions, may be empty.
         if run == 0 && !first {
             return None;
         }
@@ -117,11 +117,11 @@ fn run_lengths(committed: Position, mut body: &[u8], width: Width) -> Option<Pro
         }
         (end, first, done) = (after, false, !done);
     }
-    // There is at least one run in all that it writes.
+    // The encoder writes at least one run.
     if first { None } else { Some(Progress::with_map(committed, end, incomplete)) }
 }
 
-/// Numbers have a sign there, and are never negative.
+/// Reads a signed number, which must not be negative.
 fn take_number(bytes: &mut &[u8], width: Width) -> Option<u64> {
     let number = match width {
         Width::Two => {

@@ -1,32 +1,35 @@
+//! Set of positions in flight, with constant-time insertion at the end and removal anywhere.
+
 use foldhash::fast::RandomState;
 use slab::Slab;
 use std::collections::HashMap;
 
 use crate::Position;
 
-/// How many positions a block has.
+/// Number of positions per block.
 const BLOCK_POSITIONS: u64 = u64::BITS as u64;
 
-/// A set of positions to which ever higher ones are added and from which any can be removed, each in
-/// constant time, and which can be walked in ascending order.
+/// A set of positions: higher positions are appended, any position can be removed, each in constant
+/// time, and iteration is in ascending order.
 ///
-/// Positions lie in blocks of 64, of which those that are not empty are a linked list in a slab, with a table
-/// that finds the block of a block. Where positions come without many gaps the table is small, and adding one
-/// seldom asks it. A ring of bits would hold as many as lie between the lowest and the highest, and a stuck
-/// record makes that as long as the stream.
+/// Positions are in blocks of 64. The blocks that are not empty form a linked list in a slab, with
+/// a table from block numbers to slab keys. With few gaps the table is small, and appending rarely
+/// uses it. A ring of bits would span the lowest to the highest position, and a stuck record makes
+/// that as long as the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PositionSet {
     blocks: Slab<Block>,
     by_block: HashMap<u64, usize, RandomState>,
-    /// The keys of the lowest and the highest; both or neither.
+    /// Slab keys of the lowest and the highest block.
     ends: Option<(usize, usize)>,
     len: usize,
 }
 
+/// Up to 64 positions.
 #[derive(Clone, Debug)]
 struct Block {
     block: u64,
-    /// Which of its positions are there, the lowest in the lowest bit. Never 0.
+    /// Bits of the positions in the set, the lowest position in the lowest bit. Never 0.
     bits: u64,
     lower: Option<usize>,
     higher: Option<usize>,
@@ -49,13 +52,13 @@ impl Block {
     }
 }
 
-/// The block of a position, and its bit there.
+/// Returns the block number of a position, and its bit.
 fn block_and_bit(position: Position) -> (u64, u64) {
     (position.get() / BLOCK_POSITIONS, 1 << (position.get() % BLOCK_POSITIONS))
 }
 
 impl PositionSet {
-    /// Adds a position that is higher than all in it.
+    /// Appends a position, which must be higher than all others.
     pub(super) fn push(&mut self, position: Position) {
         let (block, bit) = block_and_bit(position);
         self.len += 1;
@@ -80,7 +83,7 @@ impl PositionSet {
         self.by_block.insert(block, key);
     }
 
-    /// Removes a position; whether it was there.
+    /// Removes a position. Returns whether it was in the set.
     pub(super) fn remove(&mut self, position: Position) -> bool {
         let (block, bit) = block_and_bit(position);
         let Some(&key) = self.by_block.get(&block) else { return false };
@@ -113,7 +116,7 @@ impl PositionSet {
         self.shrink();
     }
 
-    /// Gives memory back after a burst: what is left fills less than an eighth of it.
+    /// Releases memory after a burst, when the blocks fill less than an eighth of the table.
     fn shrink(&mut self) {
         const MIN_CAPACITY: usize = 1024;
         let capacity = self.by_block.capacity();
@@ -137,7 +140,7 @@ impl PositionSet {
         self.len
     }
 
-    /// All of them, in ascending order.
+    /// Iterates over the positions in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Position> {
         self.iter_links().flat_map(Block::positions)
     }

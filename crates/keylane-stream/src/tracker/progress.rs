@@ -1,33 +1,35 @@
+//! Snapshot of the completed positions of a stream, and its encoding.
+
 use super::MapLimit;
 use super::completed_map;
 use crate::Position;
 
-/// What of a stream is done: everything below the watermark, and everything from there to `end` but
-/// the incomplete positions.
+/// Completed positions of a stream: all below the watermark, and those from there to `end` that are
+/// not incomplete.
 ///
-/// It says the same of gaps as of what is done. If anything above the watermark is done, then the
-/// watermark itself is not; and the highest position that the map speaks of is done.
+/// Gaps count as completed. If a position above the watermark is complete, the watermark is not;
+/// and the highest position in the map is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     watermark: Position,
-    /// One past the highest that is done; the watermark if nothing above it is.
+    /// One past the highest completed position; the watermark if none above it is complete.
     end: Position,
-    /// Those between watermark and end, both exclusive, that are not done; ascending.
+    /// Incomplete positions between watermark and end, both exclusive, in ascending order.
     incomplete: Vec<Position>,
 }
 
 impl Progress {
-    /// Everything below `watermark` is done, and nothing else.
+    /// All positions below `watermark` are complete, and no other.
     #[must_use]
     pub const fn up_to(watermark: Position) -> Self {
         Progress { watermark, end: watermark, incomplete: Vec::new() }
     }
 
-    /// Everything below `watermark` is done, and what is below `end` and not in `incomplete`, except
-    /// the watermark.
+    /// All positions below `watermark` are complete, and those below `end` that are not in
+    /// `incomplete`, except the watermark itself.
     ///
-    /// `incomplete` may have the watermark itself, and positions outside of the map: what they say is
-    /// said anyway.
+    /// `incomplete` may include the watermark and positions outside of the map, which has no
+    /// effect.
     ///
     /// # Panics
     /// If `incomplete` is not in ascending order.
@@ -40,7 +42,7 @@ impl Progress {
         progress
     }
 
-    /// Lowers the end until the position below it is done, or nothing above the watermark is.
+    /// Lowers the end until the position below it is complete, or the end is the watermark.
     fn drop_undone_top(&mut self) {
         while self.end > self.watermark {
             let top = Position::new(self.end.get() - 1);
@@ -52,25 +54,26 @@ impl Progress {
         }
     }
 
-    /// The lowest position that is not done: where a restart begins to read.
+    /// Returns the lowest incomplete position, where a restart begins to read.
     #[must_use]
     pub const fn watermark(&self) -> Position {
         self.watermark
     }
 
-    /// One past the highest position that is done; the watermark if nothing above it is.
+    /// Returns one past the highest completed position; the watermark if none above it is complete.
     #[must_use]
     pub const fn end(&self) -> Position {
         self.end
     }
 
-    /// What is not done between the watermark and the end, both exclusive, in ascending order.
+    /// Returns the incomplete positions between watermark and end, both exclusive, in ascending
+    /// order.
     #[must_use]
     pub fn incomplete(&self) -> &[Position] {
         &self.incomplete
     }
 
-    /// Whether a position is done, or there is nothing to do at it.
+    /// Returns whether a position is complete or a gap.
     #[must_use]
     pub fn is_done(&self, position: Position) -> bool {
         if position <= self.watermark {
@@ -79,30 +82,31 @@ impl Progress {
         position < self.end && self.incomplete.binary_search(&position).is_err()
     }
 
-    /// The map as text: ASCII, with its version, and a checksum over it, the watermark and `stream`.
+    /// Encodes the map as ASCII text with a version, and a checksum over the map, the watermark and
+    /// `stream`.
     ///
-    /// `stream` says which stream this is about, so that the progress of another one, or of a topic
-    /// that was deleted and made again under the same name, is not taken for it. For Kafka it is the
-    /// topic's id and the partition.
+    /// `stream` identifies the stream, so that the progress of another one, or of a topic that was
+    /// deleted and recreated under the same name, is not taken for it. For Kafka it is the topic id
+    /// and the partition.
     ///
-    /// It takes time in proportion to the incomplete positions, however far apart they are.
+    /// The time is proportional to the number of incomplete positions, however far apart they are.
     #[must_use]
     pub fn encode(&self, stream: &[u8]) -> String {
         completed_map::encode(self, stream, None)
     }
 
-    /// The same with the highest leader epoch of the records below the [`end`](Self::end): version 2, which only
-    /// readers that know it take.
+    /// Encodes the map in version 2, with the highest leader epoch of the records below the
+    /// [`end`](Self::end). Older readers refuse it.
     #[must_use]
     pub fn encode_with_epoch(&self, stream: &[u8], epoch: u32) -> String {
         completed_map::encode(self, stream, Some(epoch))
     }
 
-    /// The same with as much of the map as fits, from below. It says of less that it is done, never
-    /// of more, so a restart from it repeats what was cut off.
+    /// Returns the progress with as much of the map as fits the limit, from the lowest position up.
+    /// Positions beyond count as incomplete, so a restart repeats them.
     ///
-    /// A tracker that has always had this limit never needs it. It is for one that was resumed from a
-    /// map that was written under a larger limit.
+    /// A tracker that always had this limit never needs it. It is for one that has resumed from a
+    /// map with a larger limit.
     #[must_use]
     pub fn shortened(&self, limit: MapLimit) -> Progress {
         let mut shorter = self.clone();

@@ -1,16 +1,17 @@
-//! Gaps as bits: Rice's code, which is close to the shortest for gaps of random positions and whose
-//! length is known before it is written.
+//! Rice code for gaps: nearly the shortest code for gaps of random positions, with a length that is
+//! known in advance.
 //!
 //! A gap `g` with parameter `k` is `g >> k` ones, a zero, and the lower `k` bits of `g`, the least
-//! first. Source: R. F. Rice, "Some practical universal noiseless coding techniques", JPL 79-22, 1979.
+//! first. Source: R. F. Rice, "Some practical universal noiseless coding techniques", JPL 79-22,
+//! 1979.
 
-/// The largest parameter: positions have 63 bits.
+/// Maximum parameter: positions have 63 bits.
 pub(super) const MAX_PARAMETER: u8 = 62;
 
-/// How many bits `count` gaps take that add up to `sum`, at max, with the best parameter.
+/// Returns the maximum length of `count` gaps with the given sum, in bits, with the best parameter.
 ///
-/// With parameter `k` they take `count` times `1 + k`, and the sum of `gap >> k`, which is at max
-/// `sum >> k`. That does not fall when `count` or `sum` grows.
+/// With parameter `k` the gaps take `count` times `1 + k`, plus the sum of `gap >> k`, which is at
+/// most `sum >> k`. This does not fall when `count` or `sum` grows.
 pub(super) fn max_bits(count: u64, sum: u64) -> u64 {
     candidates(count, sum)
         .map(|k| count.saturating_mul(1 + u64::from(k)).saturating_add(sum >> k))
@@ -18,7 +19,7 @@ pub(super) fn max_bits(count: u64, sum: u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// The parameter that makes these gaps shortest, and the bits that they then take.
+/// Returns the parameter with the shortest code for these gaps, and its length in bits.
 pub(super) fn best(gaps: impl Iterator<Item = u64> + Clone) -> (u8, u64) {
     let (count, sum) = gaps.clone().fold((0, 0), |(count, sum), gap| (count + 1, sum + gap));
     candidates(count, sum)
@@ -27,18 +28,18 @@ pub(super) fn best(gaps: impl Iterator<Item = u64> + Clone) -> (u8, u64) {
         .unwrap_or((0, 0))
 }
 
-/// The parameters of which one makes `count * (1 + k) + (sum >> k)` least.
+/// Returns the parameters among which `count * (1 + k) + (sum >> k)` is least.
 ///
-/// Let m be the mean. From k = log₂ m on, `sum >> k` is at max `count`, so one more low bit costs as
-/// much as it can save. Up to k = log₂ m − 2, `sum >> k` is at least four times `count`, of which one
-/// more low bit saves half, more than it costs.
+/// Let m be the mean. From k = log₂ m on, `sum >> k` is at most `count`, so one more low bit costs
+/// as much as it can save. Up to k = log₂ m − 2, `sum >> k` is at least four times `count`, of
+/// which one more low bit saves half, more than it costs.
 fn candidates(count: u64, sum: u64) -> impl Iterator<Item = u8> {
     let mean = sum.checked_div(count);
     let log = mean.map(|mean| mean.max(1).ilog2() as u8);
     log.into_iter().flat_map(|log| log.saturating_sub(1)..=(log + 1).min(MAX_PARAMETER))
 }
 
-/// Bits into bytes, the least significant first.
+/// Bit writer, least significant bit first.
 #[derive(Default)]
 pub(super) struct RiceWriter {
     pub(super) bytes: Vec<u8>,
@@ -63,7 +64,7 @@ impl RiceWriter {
     }
 }
 
-/// The inverse of [`RiceWriter`]. None where the bytes end.
+/// Inverse of [`RiceWriter`]. Returns `None` at the end of the bytes.
 pub(super) struct RiceReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -127,9 +128,9 @@ mod tests {
         fn what_ends_never_makes_it_longer(
             count in 1u64..1 << 20, sum in 0u64..1 << 40, shorter in 0u64..1 << 30,
         ) {
-            // Inside: two gaps become one, with the position between them.
+            // An inner position: two gaps become one, with the position between them.
             prop_assert!(max_bits(count - 1, sum + 1) <= max_bits(count, sum));
-            // At an edge: a gap is gone.
+            // An outer position: a gap disappears.
             prop_assert!(max_bits(count - 1, sum.saturating_sub(shorter)) <= max_bits(count, sum));
         }
     }

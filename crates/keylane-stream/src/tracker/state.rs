@@ -1,63 +1,65 @@
+//! Watermark state machine: positions in flight, completed positions, and the watermark to commit.
+
 use std::collections::VecDeque;
 
 use super::position_set::PositionSet;
 use super::{MapLimit, Progress};
 use crate::Position;
 
-/// Keeps what of a stream is done while records end out of order.
+/// Tracks the completed positions of a stream while records complete out of order.
 ///
-/// - The watermark is never above a position that was taken on and has not been completed.
-/// - Positions come in ascending order. Those that are left out (a compacted topic, the markers of
-///   transactions) are gaps, and hold nothing up.
-/// - Taking on and completing cost constant time; a snapshot costs time in proportion to what is
-///   incomplete. Neither depends on how far a stuck record lies behind.
-/// - If [`may_take`](Self::may_take) is asked before each [`take`](Self::take), the map fits its limit
-///   whatever ends and in whatever order.
+/// - The watermark is never above a position that was taken and is not completed.
+/// - Positions arrive in ascending order. Missing positions (compaction, transaction markers) are
+///   gaps and hold nothing up.
+/// - Taking and completing take constant time; a snapshot takes time proportional to the number of
+///   incomplete positions. Neither depends on the distance to a stuck record.
+/// - If [`may_take`](Self::may_take) allows each [`take`](Self::take), the map fits its limit in
+///   whatever order positions complete.
 ///
-/// It belongs to one stretch of owning the stream: who gets a partition back makes a new one from
-/// what is committed. Then no late completion of an earlier stretch can reach it.
+/// A tracker belongs to one assignment of the stream. The next assignment starts a new one from the
+/// committed progress, so that no late completion can reach it.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     limit: MapLimit,
-    /// TakeOutcome on, not completed; all below `next`.
+    /// Positions taken and not completed; all below `next`.
     in_flight: PositionSet,
-    /// What an earlier life left incomplete and the source has not delivered again; all from `next`
-    /// on and below `end`.
+    /// Positions that an earlier tracker left incomplete and the source has not delivered again;
+    /// from `next` to `end`.
     left_over: VecDeque<Position>,
-    /// All below it has been delivered, or is a gap.
+    /// All positions below were delivered or are gaps.
     next: Position,
-    /// One past the highest position that is done.
+    /// One past the highest completed position.
     end: Position,
     removed: u64,
 }
 
-/// What is to be done with a position that a source delivered.
+/// Result of taking a delivered position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// It is incomplete, and yours until you complete it.
+    /// The position is new and must be completed by the caller.
     New,
-    /// It was delivered before and is not completed yet.
+    /// The position was taken before and is not completed yet.
     InFlight,
-    /// It is done already: there is nothing to do.
+    /// The position is completed already.
     Done,
 }
 
-/// A position was completed that was not taken on, or twice.
+/// Error of completing a position that is not in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("position {0} is not in flight")]
 pub struct NotInFlight(pub Position);
 
 impl Tracker {
-    /// For a stream of which everything below `start` is done, and nothing else.
+    /// Starts at a position: all positions below `start` are complete, and no other.
     #[must_use]
     pub fn new(start: Position, limit: MapLimit) -> Self {
         Self::resume(&Progress::up_to(start), limit)
     }
 
-    /// Goes on where an earlier tracker was. The source is to deliver from the watermark on.
+    /// Resumes from an earlier tracker's progress. The source must deliver from the watermark on.
     ///
-    /// The map may be longer than the limit, if it was written under a larger one:
-    /// [`Progress::shortened`] cuts what is to be committed until enough of it is done.
+    /// The map may exceed the limit if it was written with a larger one; [`Progress::shortened`]
+    /// then shortens what is committed.
     #[must_use]
     pub fn resume(progress: &Progress, limit: MapLimit) -> Self {
         let mut left_over = VecDeque::from(progress.incomplete().to_vec());
@@ -74,30 +76,32 @@ impl Tracker {
         }
     }
 
-    /// Has a map of another length from now on. What is in flight may be too much for it already: then
-    /// [`Progress::shortened`] cuts what is to be committed until enough of it is done.
+    /// Changes the limit. The positions in flight may exceed it already; [`Progress::shortened`]
+    /// then shortens what is committed.
     pub fn set_limit(&mut self, limit: MapLimit) {
         self.limit = limit;
     }
 
-    /// Whether a position, which is to be the next one, can be taken on so that the map fits its
-    /// limit whatever is completed then. If not, hold the source until something is completed.
+    /// Returns whether the next position can be taken so that the map fits its limit in whatever
+    /// order positions complete. If not, pause the source until a position completes.
     ///
-    /// It is always so if nothing is in flight, or the position is none that would be [`TakeOutcome::New`].
+    /// Always true if no position is in flight, or `position` would not be [`TakeOutcome::New`].
     #[must_use]
     pub fn may_take(&self, position: Position) -> bool {
         if position < self.next || position < self.end {
             return true;
         }
-        // What was left over is below `position`: taking that on shows that they have removed.
+        // Positions left over are below `position`: taking it shows that their records were
+        // removed.
         let first = self.in_flight.first().unwrap_or(position);
         self.limit.has_room_for(self.in_flight.len() as u64 + 1, position.get() - first.get())
     }
 
-    /// Takes on a position that the source delivers. All between it and the one before are gaps.
+    /// Takes a position that the source has delivered. The positions between it and the one before
+    /// are gaps.
     ///
     /// # Panics
-    /// At [`Position::END`], of which no record can be.
+    /// At [`Position::END`], which no record has.
     pub fn take(&mut self, position: Position) -> TakeOutcome {
         if position < self.next {
             let in_flight = self.in_flight.contains(position);
@@ -114,8 +118,8 @@ impl Tracker {
         TakeOutcome::New
     }
 
-    /// Notes that the source goes on at `position`, and that all before it that it did not deliver are
-    /// gaps: so the watermark also passes those at which a stream ends for now.
+    /// Records that the source continues at `position`, and that undelivered positions before it
+    /// are gaps. So the watermark also passes gaps at the current end of a stream.
     pub fn skip_to(&mut self, position: Position) {
         while self.left_over.pop_front_if(|first| *first < position).is_some() {
             self.removed += 1;
@@ -123,10 +127,10 @@ impl Tracker {
         self.next = self.next.max(position);
     }
 
-    /// Notes that a position is done. Whether the watermark has risen.
+    /// Completes a position. Returns whether the watermark has risen.
     ///
     /// # Errors
-    /// If it is not in flight; then nothing changes.
+    /// If the position is not in flight; then nothing changes.
     pub fn complete(&mut self, position: Position) -> Result<bool, NotInFlight> {
         let was_first = self.in_flight.first() == Some(position);
         if !self.in_flight.remove(position) {
@@ -136,34 +140,34 @@ impl Tracker {
         Ok(was_first)
     }
 
-    /// The lowest position that is not done, which is what to commit.
+    /// Returns the lowest incomplete position: the position to commit.
     #[must_use]
     pub fn watermark(&self) -> Position {
-        // What was left over comes after everything that has been delivered since.
+        // Positions left over are above all positions delivered since.
         let incomplete = self.in_flight.first().or(self.left_over.front().copied());
         incomplete.unwrap_or(self.next.max(self.end))
     }
 
-    /// One past the highest position that is done.
+    /// Returns one past the highest completed position.
     #[must_use]
     pub fn end(&self) -> Position {
         self.end.max(self.watermark())
     }
 
-    /// How many positions were taken on and are not completed.
+    /// Returns the number of positions taken and not completed.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// How many were left incomplete by an earlier life and were never delivered again, because the
-    /// stream has lost them meanwhile (retention, compaction).
+    /// Returns the number of positions that an earlier tracker left incomplete and that were not
+    /// delivered again, because the stream has removed their records (retention, compaction).
     #[must_use]
     pub fn removed(&self) -> u64 {
         self.removed
     }
 
-    /// A snapshot, to be committed.
+    /// Returns a snapshot to commit.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let end = self.end();

@@ -143,7 +143,7 @@ fn an_output_that_is_refused_fails_its_record_and_no_other() {
     let counts = consumer.unwrap().wait().counts;
     assert_eq!((counts.handled, counts.skipped), (19, 1));
     assert_eq!(attempts.get(), 3);
-    let why = (true, "what came of the record was not written: no".to_owned());
+    let why = (true, "the output of the record was not written: no".to_owned());
     assert_eq!(classes.get(), vec![why; 3]);
     let mut written = written.get();
     written.sort_unstable();
