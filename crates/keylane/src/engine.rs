@@ -40,11 +40,12 @@ use crate::observe::{
     Checker, Clock, Counters, DetachedTurns, Statistics, TraceEvents, Tracer, WaitSamples,
 };
 use crate::order::{
-    Claim, Claims, ConflictRegistry, Entry, Held, Inbox, Lanes, Rate, Replaced, Repr, Rollup,
-    Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
+    Claims, ConflictRegistry, Held, Inbox, InboxEntry, KeyClaim, Lanes, Rate, Replaced, Repr,
+    Rollup, Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
 };
 use crate::run::{
-    Affinity, ExecContext, Idle, ManualClock, Placement, TurnResult, Workers, engine_of_this_thread,
+    Affinity, ExecContext, Idle, ManualClock, Placement, TurnResult, WorkerSet,
+    engine_of_this_thread,
 };
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 
@@ -187,7 +188,7 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Which worker is at home where, if keys are to return to theirs. Never changed.
     pub(crate) affinity: Option<Box<Affinity>>,
     /// The worker threads.
-    pub(crate) workers: Workers,
+    pub(crate) workers: WorkerSet,
     /// Runs a task.
     executor: X,
     /// As the engine was built; the number of workers and the capacity may have changed since.
@@ -339,7 +340,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             idle: Idle::new(),
             affinity: (settings.placement == Placement::Sticky)
                 .then(|| Box::new(Affinity::new(settings.workers))),
-            workers: Workers::new(settings.workers, settings.statistics, clock.epoch()),
+            workers: WorkerSet::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
             settings,
             clock,

@@ -52,14 +52,14 @@ where
 
 /// Tasks that are messages for one handler.
 pub(crate) struct Messages<K, M> {
-    handler: Box<Handler<K, M>>,
+    handler: Box<BoxedHandler<K, M>>,
     /// What a message weighs, always the same, if that matters.
     weigh: Option<Box<Weigh<M>>>,
 }
 
 type Weigh<M> = dyn Fn(&M) -> usize + Send + Sync;
 
-type Handler<K, M> = dyn Fn(&K, M, &mut dyn ExecContext) + Send + Sync;
+type BoxedHandler<K, M> = dyn Fn(&K, M, &mut dyn ExecContext) + Send + Sync;
 
 impl<K, M> Messages<K, M> {
     pub(crate) fn new(

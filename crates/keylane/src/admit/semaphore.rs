@@ -47,13 +47,13 @@ pub(crate) struct Semaphore {
     state: AtomicIsize,
     /// Who waits, and the bound. A few words are read or written under the lock, and nobody is told
     /// under it.
-    inner: Mutex<Inner>,
+    inner: Mutex<SemaphoreState>,
     /// How the threads in the line wait.
     spin: AdaptiveSpin,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SemaphoreState {
     /// Who waits, and for how many slots.
     queue: WaitQueue<usize>,
     /// The bound. Changed together with `state`, under the lock, so that the two agree under it.
@@ -83,7 +83,7 @@ impl Semaphore {
     pub(crate) fn new(capacity: usize) -> Self {
         Semaphore {
             state: AtomicIsize::new(scaled(capacity)),
-            inner: Mutex::new(Inner { queue: WaitQueue::default(), capacity }),
+            inner: Mutex::new(SemaphoreState { queue: WaitQueue::default(), capacity }),
             spin: AdaptiveSpin::new(),
         }
     }
@@ -256,7 +256,7 @@ impl Semaphore {
     }
 
     /// Clears `CONTENDED` if the line is empty.
-    fn clear_contended_if_idle(&self, inner: &Inner) {
+    fn clear_contended_if_idle(&self, inner: &SemaphoreState) {
         if inner.queue.is_empty() {
             self.state.fetch_and(!CONTENDED, Ordering::AcqRel);
         }
@@ -272,7 +272,7 @@ impl Semaphore {
         wake_list.wake_all();
     }
 
-    fn grant_locked(&self, inner: &mut Inner, wake_list: &mut WakeList) {
+    fn grant_locked(&self, inner: &mut SemaphoreState, wake_list: &mut WakeList) {
         // Nobody else takes slots while `CONTENDED` is set and we have the lock; `force` may, and
         // leaves the bound exceeded by what it was forced to.
         while let Some(&mut want) = inner.queue.head() {

@@ -51,7 +51,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Whether tasks with these claims are refused because one of their keys was finished.
     #[cold]
     fn refuses(&self, claims: &Claims<K>) -> bool {
-        let refuses = |claim: &Claim<K>| {
+        let refuses = |claim: &KeyClaim<K>| {
             let (shard, hash) = self.place_of(&claim.key);
             self.shards[shard].inbox.lock().refuses(hash, &claim.key)
         };

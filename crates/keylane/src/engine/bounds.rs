@@ -198,7 +198,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return KeyRefs::None;
         }
         let key_ref =
-            |claim: &'a Claim<K>| self.key_ref(self.hasher.hash_one(&claim.key), &claim.key);
+            |claim: &'a KeyClaim<K>| self.key_ref(self.hasher.hash_one(&claim.key), &claim.key);
         match claims.0.bare() {
             Repr::One(claim) => KeyRefs::One([key_ref(claim)]),
             Repr::Many(claims) => {

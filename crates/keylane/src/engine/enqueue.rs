@@ -21,7 +21,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline(always)]
     fn submit_single<M: IntoWork<X::Work>>(
         &self,
-        claim: Claim<K>,
+        claim: KeyClaim<K>,
         task: M,
         limit: WaitLimit,
     ) -> Result<(), RejectedTask<K, M>> {
@@ -105,7 +105,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline(always)]
     pub(super) fn enqueue_single<M: IntoWork<X::Work>>(
         &self,
-        claim: Claim<K>,
+        claim: KeyClaim<K>,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
         let hash = self.hash_admitted(|hasher| hasher.hash_one(&claim.key));
@@ -186,7 +186,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let time = self.record_submit_time(shard, &mut inbox, self.clock.now());
         let meta = TaskMeta { hash: 0, seq: inbox.tick(), time };
-        let tell = inbox.push(Entry::Free { meta, work: task.into_work() });
+        let tell = inbox.push(InboxEntry::Free { meta, work: task.into_work() });
         drop(inbox);
         if tell {
             self.mark_ready(shard);
@@ -198,7 +198,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// so any two rollups stand in the same order wherever they meet.
     pub(super) fn enqueue_rollup<M: IntoWork<X::Work>>(
         &self,
-        claims: Vec<(u64, Claim<K>)>,
+        claims: Vec<(u64, KeyClaim<K>)>,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
         let (parts, mut inboxes) = self.open_inboxes(&claims);
@@ -216,7 +216,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Locks the inboxes of these keys, in the order of the shards, and says which claims go to which.
     pub(super) fn open_inboxes(
         &self,
-        claims: &[(u64, Claim<K>)],
+        claims: &[(u64, KeyClaim<K>)],
     ) -> (ClaimShards, OpenInboxes<'_, K, X::Work>) {
         let mut parts: ClaimShards =
             claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
@@ -249,7 +249,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut parts = parts.into_iter().peekable();
         for (shard, inbox) in &mut inboxes {
             while let Some((_, claim)) = parts.next_if(|(of, _)| of == shard) {
-                if inbox.push(Entry::Part { rollup: rollup.clone(), claim }) {
+                if inbox.push(InboxEntry::Part { rollup: rollup.clone(), claim }) {
                     tell.push(*shard);
                 }
             }
@@ -264,7 +264,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn pass_watched_inboxes<M: IntoWork<X::Work>>(
         &self,
         inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
-        claims: &[(u64, Claim<K>)],
+        claims: &[(u64, KeyClaim<K>)],
         task: &M,
     ) -> Result<(), SubmitErrorKind> {
         match inboxes.iter().any(|(_, inbox)| inbox.watched) {
@@ -278,7 +278,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn pass_guarded(
         &self,
         inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
-        claims: &[(u64, Claim<K>)],
+        claims: &[(u64, KeyClaim<K>)],
         is_bound: bool,
     ) -> Result<(), SubmitErrorKind> {
         for (hash, claim) in claims {
@@ -314,7 +314,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let rollup = Arc::new(Rollup::new(scope, meta, task.into_work()));
         for (_, inbox) in &mut inboxes {
             inbox.pass_barrier();
-            inbox.push(Entry::Fence { rollup: rollup.clone() });
+            inbox.push(InboxEntry::Fence { rollup: rollup.clone() });
         }
         drop(inboxes);
         (0..self.shards.len()).for_each(|shard| self.mark_ready(shard));

@@ -122,7 +122,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         };
         let (mut behind, mut queued) = (Vec::new(), AheadCounts::default());
-        for (claim, (hash, Claim { key, .. })) in claims.iter().enumerate() {
+        for (claim, (hash, KeyClaim { key, .. })) in claims.iter().enumerate() {
             let shard = self.shard_of(*hash);
             let lanes = self.shards[shard].lanes.lock();
             let inbox = self.shards[shard].inbox.lock();
@@ -266,7 +266,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
                 let Scope::Keys(claims) = &rollup.scope else { continue };
                 let (mut others, mut holds) = (Vec::new(), false);
-                for (claim, (its_hash, Claim { key: its, .. })) in claims.iter().enumerate() {
+                for (claim, (its_hash, KeyClaim { key: its, .. })) in claims.iter().enumerate() {
                     let shard = &self.shards[self.shard_of(*its_hash)];
                     let lanes = shard.lanes.lock();
                     let inbox = shard.inbox.lock();

@@ -58,7 +58,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let after = inbox.clock;
         let (rollup, place, scan) = self.insert(shard, &mut inbox, after, scope, descriptor, task);
         inbox.clock = place;
-        let tell = inbox.push(Entry::Unkeyed { rollup: rollup.clone() });
+        let tell = inbox.push(InboxEntry::Unkeyed { rollup: rollup.clone() });
         drop(inbox);
         if tell {
             self.mark_ready(shard);
@@ -206,7 +206,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 /// The keys of claims that have a descriptor.
-fn listed<K>(claims: Repr<K>) -> Vec<Claim<K>> {
+fn listed<K>(claims: Repr<K>) -> Vec<KeyClaim<K>> {
     match claims {
         Repr::One(claim) => vec![claim],
         Repr::Many(claims) => claims,

@@ -62,7 +62,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Scope::Unkeyed { .. } => (Vec::new(), false),
                     Scope::Everything { .. } => (Vec::new(), true),
                     Scope::Keys(claims) => {
-                        let info = claims.iter().map(|(_, Claim { key, mode })| match mode {
+                        let info = claims.iter().map(|(_, KeyClaim { key, mode })| match mode {
                             Mode::Limited(most) => TracedKey::limited(key.clone(), *most),
                             mode => TracedKey::new(key.clone(), *mode == Mode::Shared),
                         });

@@ -6,13 +6,13 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{Core, CoreParts, JobOps};
+use super::core::{CoreParts, JobCore, JobOps};
 use super::fold::Fold;
 #[cfg(feature = "tokio")]
 use super::future::FutureSubtask;
 use super::handle::Job;
 use super::sink::{Collect, Result as JobResult, Sink};
-use super::source::{Source, SubtaskSource};
+use super::source::{JobSource, SubtaskSource};
 use super::subtask::{Closure, SubtaskBody};
 use crate::allocate::Supply;
 use crate::complete::{InfallibleFn, Outcome, TaskCell};
@@ -277,7 +277,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: SubtaskSource<K, F>,
     {
         let JobBuilder { engine, settings } = self;
-        let source = Source::new(subtasks, settings.ahead);
+        let source = JobSource::new(subtasks, settings.ahead);
         Subtasks { engine, settings, plan: Box::new(source) }
     }
 }
@@ -301,7 +301,7 @@ trait ErasedSource<K, T, E>: Send {
 /// A job, as the engine and as its handle see it.
 type Started<K> = (Arc<dyn JobRunner<K, TaskBody>>, Arc<dyn JobOps>);
 
-impl<K, I, F, T, E> ErasedSource<K, T, E> for Source<K, I, F>
+impl<K, I, F, T, E> ErasedSource<K, T, E> for JobSource<K, I, F>
 where
     K: Key,
     I: SubtaskSource<K, F>,
@@ -310,11 +310,11 @@ where
     E: Send + 'static,
 {
     fn expected(&self) -> Option<u64> {
-        Source::expected(self)
+        JobSource::expected(self)
     }
 
     fn start(self: Box<Self>, parts: CoreParts<T, E>) -> Started<K> {
-        let core = Core::new(*self, parts);
+        let core = JobCore::new(*self, parts);
         (core.clone(), core)
     }
 }

@@ -21,7 +21,7 @@ use shared_batch::SharedBatch;
 use super::builder::OnError;
 use super::keyed::{KeyedSubtask, OnGranted};
 use super::sink::{Ending, OnPanic, Sink};
-use super::source::{Numbered, Pull, Source, SubtaskSource};
+use super::source::{JobSource, Numbered, Pull, SubtaskSource};
 use super::subtask::SubtaskBody;
 use crate::allocate::{End, JobId, Progress, Take};
 use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
@@ -31,7 +31,7 @@ use crate::run::{ExecContext, SavedPosition, TaskBody, Turn};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::unwind::drop_catch_unwind;
 
-pub(super) struct Core<K, I, F, T, E> {
+pub(super) struct JobCore<K, I, F, T, E> {
     me: Weak<Self>,
     name: Arc<str>,
     on_error: OnError,
@@ -42,7 +42,7 @@ pub(super) struct Core<K, I, F, T, E> {
     /// three places below before something is put there, so that nothing is left behind.
     cancelled: Arc<AtomicBool>,
     /// The splitter, unless a worker asks it.
-    source: Mutex<SourceSlot<Source<K, I, F>>>,
+    source: Mutex<SourceSlot<JobSource<K, I, F>>>,
     /// Subtasks that wait in the lanes, by place.
     blocked: Mutex<Slab<BlockedSubtask<F>>>,
     /// Subtasks that wait for a worker only, the first to become ready first.
@@ -100,7 +100,7 @@ pub(super) struct CoreParts<T, E> {
     pub(super) max_waiting: u64,
 }
 
-impl<K, I, F, T, E> Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,
@@ -108,8 +108,8 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    pub(super) fn new(source: Source<K, I, F>, parts: CoreParts<T, E>) -> Arc<Self> {
-        Arc::new_cyclic(|me| Core {
+    pub(super) fn new(source: JobSource<K, I, F>, parts: CoreParts<T, E>) -> Arc<Self> {
+        Arc::new_cyclic(|me| JobCore {
             me: me.clone(),
             name: parts.name,
             on_error: parts.on_error,
@@ -238,7 +238,7 @@ where
     }
 }
 
-impl<K, I, F, T, E> JobRunner<K, TaskBody> for Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobRunner<K, TaskBody> for JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,
@@ -294,7 +294,7 @@ where
     }
 }
 
-impl<K, I, F, T, E> OnGranted for Core<K, I, F, T, E>
+impl<K, I, F, T, E> OnGranted for JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,
@@ -332,7 +332,7 @@ pub(super) trait JobOps: Send + Sync {
     fn ask(&self, ask: &mut dyn FnMut(&dyn JobControl, JobId) -> bool) -> bool;
 }
 
-impl<K, I, F, T, E> JobOps for Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobOps for JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,

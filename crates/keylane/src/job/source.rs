@@ -18,7 +18,7 @@ pub(super) trait SubtaskSource<K, F>:
 
 impl<K, F, I: Iterator<Item = SplitItem<K, F>> + Send + 'static> SubtaskSource<K, F> for I {}
 
-pub(super) struct Source<K, I, F> {
+pub(super) struct JobSource<K, I, F> {
     iter: I,
     /// A subtask with keys that came after some without, which were taken together.
     next: Option<SplitItem<K, F>>,
@@ -38,9 +38,9 @@ pub(super) enum Pull<K, F> {
     End,
 }
 
-impl<K, I: Iterator<Item = SplitItem<K, F>>, F> Source<K, I, F> {
+impl<K, I: Iterator<Item = SplitItem<K, F>>, F> JobSource<K, I, F> {
     pub(super) fn new(iter: I, ahead: Option<usize>) -> Self {
-        Source { iter, next: None, taken: 0, ahead }
+        JobSource { iter, next: None, taken: 0, ahead }
     }
 
     /// Takes up to `most` subtasks without keys, or one with keys. Where all `need_a_turn`, those without

@@ -32,16 +32,16 @@ impl Mode {
 
 /// One key of a task.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim<K> {
+pub(crate) struct KeyClaim<K> {
     pub(crate) key: K,
     pub(crate) mode: Mode,
 }
 
-impl<K> Claim<K> {
+impl<K> KeyClaim<K> {
     #[track_caller]
     fn limited(key: K, most: u16) -> Self {
         assert!(most != 0, "a key that no task may use");
-        Claim { key, mode: Mode::Limited(most) }
+        KeyClaim { key, mode: Mode::Limited(most) }
     }
 }
 
@@ -67,9 +67,9 @@ pub struct Claims<K>(pub(crate) Repr<K>);
 /// The shapes of [`Claims`], of which the first two are by far the most frequent.
 #[derive(Clone, Debug)]
 pub(crate) enum Repr<K> {
-    One(Claim<K>),
+    One(KeyClaim<K>),
     None,
-    Many(Vec<Claim<K>>),
+    Many(Vec<KeyClaim<K>>),
     Barrier,
     /// One of the others, with its cost. Apart, so that those without one are no larger.
     Weighed(Box<Weighed<K>>),
@@ -93,12 +93,12 @@ impl<K> Claims<K> {
 
     /// One key, used alone.
     pub fn exclusive(key: K) -> Self {
-        Claims(Repr::One(Claim { key, mode: Mode::Exclusive }))
+        Claims(Repr::One(KeyClaim { key, mode: Mode::Exclusive }))
     }
 
     /// One key, used together with other tasks that share it.
     pub fn shared(key: K) -> Self {
-        Claims(Repr::One(Claim { key, mode: Mode::Shared }))
+        Claims(Repr::One(KeyClaim { key, mode: Mode::Shared }))
     }
 
     /// One key, used by at most so many tasks at once: for what needs a bound and no order, such as the
@@ -129,7 +129,7 @@ impl<K> Claims<K> {
     /// If `most` is zero.
     #[track_caller]
     pub fn limited(key: K, most: u16) -> Self {
-        Claims(Repr::Many(vec![Claim::limited(key, most)]))
+        Claims(Repr::Many(vec![KeyClaim::limited(key, most)]))
     }
 
     /// A task that conflicts with every other task of the pool.
@@ -179,12 +179,12 @@ impl<K> Claims<K> {
 
     /// Adds a key used alone. A barrier stays a barrier.
     pub fn and_exclusive(self, key: K) -> Self {
-        self.and(Claim { key, mode: Mode::Exclusive })
+        self.and(KeyClaim { key, mode: Mode::Exclusive })
     }
 
     /// Adds a key that is shared. A barrier stays a barrier.
     pub fn and_shared(self, key: K) -> Self {
-        self.and(Claim { key, mode: Mode::Shared })
+        self.and(KeyClaim { key, mode: Mode::Shared })
     }
 
     /// Adds a key that is [limited](Self::limited). A barrier stays a barrier.
@@ -194,7 +194,7 @@ impl<K> Claims<K> {
     /// If `most` is zero.
     #[track_caller]
     pub fn and_limited(self, key: K, most: u16) -> Self {
-        self.and(Claim::limited(key, most))
+        self.and(KeyClaim::limited(key, most))
     }
 
     /// Says what the task weighs, in bytes, where the pool has a bound on that: see
@@ -233,7 +233,7 @@ impl<K> Claims<K> {
         }
     }
 
-    fn and(self, claim: Claim<K>) -> Self {
+    fn and(self, claim: KeyClaim<K>) -> Self {
         Claims(match self.0 {
             Repr::None if claim.mode.is_limited() => Repr::Many(vec![claim]),
             Repr::None => Repr::One(claim),
@@ -299,7 +299,7 @@ impl<K> IntoClaims<K> for Vec<K> {
 impl<K, const N: usize> IntoClaims<K> for [K; N] {
     fn into_claims(self) -> Claims<K> {
         Claims(Repr::Many(
-            self.into_iter().map(|key| Claim { key, mode: Mode::Exclusive }).collect(),
+            self.into_iter().map(|key| KeyClaim { key, mode: Mode::Exclusive }).collect(),
         ))
     }
 }

@@ -34,7 +34,7 @@ impl TaskMeta {
 
 /// One line of an inbox: a whole task, or the part of a rollup that concerns one key.
 #[derive(Debug)]
-pub(crate) enum Entry<K, W> {
+pub(crate) enum InboxEntry<K, W> {
     /// A task with one key.
     Single { meta: TaskMeta, mode: Mode, key: K, work: W },
     /// A task without keys.
@@ -47,8 +47,8 @@ pub(crate) enum Entry<K, W> {
     Fence { rollup: Arc<Rollup<K, W>> },
 }
 
-impl<K, W> Entry<K, W> {
-    /// Moves the work of a [`Single`](Entry::Single) into the hand, once, from where it lies; were the
+impl<K, W> InboxEntry<K, W> {
+    /// Moves the work of a [`Single`](InboxEntry::Single) into the hand, once, from where it lies; were the
     /// entry moved as a whole, its parts would be stored in between and moved again from there.
     #[inline(always)]
     pub(crate) fn unpack_single(
@@ -56,7 +56,7 @@ impl<K, W> Entry<K, W> {
         task_slot: &mut TaskSlot<K, W>,
     ) -> (TaskMeta, K) {
         let mut entry = ManuallyDrop::new(entry);
-        let Entry::Single { meta, key, work, .. } = &mut **entry else {
+        let InboxEntry::Single { meta, key, work, .. } = &mut **entry else {
             unreachable!("the caller has looked at it")
         };
         // SAFETY: the entry is owned, and in a `ManuallyDrop`, so each part is moved out once. The
@@ -68,47 +68,47 @@ impl<K, W> Entry<K, W> {
     }
 }
 
-impl<K: Eq, W> Entry<K, W> {
+impl<K: Eq, W> InboxEntry<K, W> {
     /// Its place and time.
     pub(crate) fn meta(&self) -> TaskMeta {
         match self {
-            Entry::Single { meta, .. } | Entry::Free { meta, .. } => *meta,
-            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
-                rollup.meta
-            }
+            InboxEntry::Single { meta, .. } | InboxEntry::Free { meta, .. } => *meta,
+            InboxEntry::Part { rollup, .. }
+            | InboxEntry::Unkeyed { rollup }
+            | InboxEntry::Fence { rollup } => rollup.meta,
         }
     }
 
     /// Half of the hash of the key that it stands here for, the key, and how it uses that.
     pub(crate) fn claim(&self) -> Option<(u32, &K, Mode)> {
         match self {
-            Entry::Single { meta, mode, key, .. } => Some((meta.hash, key, *mode)),
-            Entry::Part { rollup, claim } => Some(rollup.claim(*claim)),
-            Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => None,
+            InboxEntry::Single { meta, mode, key, .. } => Some((meta.hash, key, *mode)),
+            InboxEntry::Part { rollup, claim } => Some(rollup.claim(*claim)),
+            InboxEntry::Free { .. } | InboxEntry::Unkeyed { .. } | InboxEntry::Fence { .. } => None,
         }
     }
 
     /// Whether it is what is left of a task that was replaced or taken.
     pub(crate) fn is_tombstone(&self) -> bool {
-        matches!(self, Entry::Part { rollup, .. } if rollup.is_tombstone())
+        matches!(self, InboxEntry::Part { rollup, .. } if rollup.is_tombstone())
     }
 
     /// Whether this is a task with exactly this exclusive key.
     #[inline]
     pub(crate) fn is_exclusive_on(&self, hash: u32, this_key: &K) -> bool {
-        matches!(self, Entry::Single { mode: Mode::Exclusive, meta, key, .. }
+        matches!(self, InboxEntry::Single { mode: Mode::Exclusive, meta, key, .. }
             if meta.hash == hash && key == this_key)
     }
 }
 
-impl<K: Eq, W> Entry<K, W> {
+impl<K: Eq, W> InboxEntry<K, W> {
     /// Whether the work of the task is of this kind.
     pub(crate) fn is_for(&self, is_target: impl Fn(&W) -> bool) -> bool {
         match self {
-            Entry::Single { work, .. } | Entry::Free { work, .. } => is_target(work),
-            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
-                rollup.with_work(|work| work.is_some_and(&is_target))
-            }
+            InboxEntry::Single { work, .. } | InboxEntry::Free { work, .. } => is_target(work),
+            InboxEntry::Part { rollup, .. }
+            | InboxEntry::Unkeyed { rollup }
+            | InboxEntry::Fence { rollup } => rollup.with_work(|work| work.is_some_and(&is_target)),
         }
     }
 }
@@ -119,6 +119,6 @@ mod tests {
 
     #[test]
     fn an_entry_with_a_small_key_is_one_cache_line() {
-        assert_eq!(size_of::<Entry<u64, [usize; 5]>>(), 64);
+        assert_eq!(size_of::<InboxEntry<u64, [usize; 5]>>(), 64);
     }
 }

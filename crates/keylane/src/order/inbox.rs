@@ -2,7 +2,7 @@
 
 use super::key_markers::KeyMarkers;
 use super::segment_queue::FillQueue;
-use super::{Claim, Entry, Mode, TaskMeta};
+use super::{InboxEntry, KeyClaim, Mode, TaskMeta};
 
 /// The tasks of a shard that no worker has looked at yet, oldest first.
 ///
@@ -29,7 +29,7 @@ pub(crate) struct Inbox<K, W> {
     /// When so many have been, the wait of the next task is measured. Changed by whoever does so.
     pub(crate) measure_at: u64,
     /// What has come since a worker last took over, oldest first.
-    pub(crate) queue: FillQueue<Entry<K, W>>,
+    pub(crate) queue: FillQueue<InboxEntry<K, W>>,
     /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
     /// run before that worker looks, so they are not worth a wake-up.
     pub(crate) pinned: Option<(u32, K)>,
@@ -80,14 +80,14 @@ impl<K: Eq, W> Inbox<K, W> {
         &mut self,
         hash: u32,
         time: u32,
-        Claim { key, mode }: Claim<K>,
+        KeyClaim { key, mode }: KeyClaim<K>,
         make: impl FnOnce() -> W,
     ) -> bool {
         let is_residents = mode == Mode::Exclusive
             && matches!(&self.pinned, Some((at, pinned)) if *at == hash && *pinned == key);
         let tell = !self.signaled && !is_residents;
         let meta = TaskMeta { hash, seq: self.tick(), time };
-        self.queue.push_with(|| Entry::Single { meta, mode, key, work: make() });
+        self.queue.push_with(|| InboxEntry::Single { meta, mode, key, work: make() });
         // Only now: were `make` to unwind, no call would tell the workers.
         self.signaled |= tell;
         self.has_foreign |= !is_residents;
@@ -96,7 +96,7 @@ impl<K: Eq, W> Inbox<K, W> {
     }
 
     /// Appends a task of another kind, and says whether the workers must be told.
-    pub(crate) fn push(&mut self, entry: Entry<K, W>) -> bool {
+    pub(crate) fn push(&mut self, entry: InboxEntry<K, W>) -> bool {
         let tell = !self.signaled;
         self.signaled = true;
         self.has_foreign = true;

@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
 
 use super::lane_index::spread;
-use super::{Claim, Entry, Inbox, Mode, Role, Rollup, TaskMeta};
+use super::{Inbox, InboxEntry, KeyClaim, Mode, Role, Rollup, TaskMeta};
 use crate::unwind::drop_catch_unwind;
 
 /// The keys that an inbox watches.
@@ -145,7 +145,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         // A life that has ended begins anew.
         marker.end.take_if(|end| !end.refuses);
         self.watched = true;
-        self.push(Entry::Part { rollup: task, claim: 0 })
+        self.push(InboxEntry::Part { rollup: task, claim: 0 })
     }
 
     /// Whether the life of a key has an end, and nothing has begun a new one.
@@ -168,7 +168,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         let end = EndMark { task: Some(task.clone()), refuses };
         self.markers.open(hash as u32, key.clone()).end = Some(end);
         self.watched = true;
-        self.push(Entry::Part { rollup: task, claim: 0 })
+        self.push(InboxEntry::Part { rollup: task, claim: 0 })
     }
 
     /// A task that was watched has ended, or never will begin.
@@ -231,7 +231,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
 
     fn single(&mut self, role: Role, hash: u64, key: &K, time: u32, work: W) -> Rollup<K, W> {
         let meta = TaskMeta { hash: hash as u32, seq: self.tick(), time };
-        let claim = Claim { key: key.clone(), mode: Mode::Exclusive };
+        let claim = KeyClaim { key: key.clone(), mode: Mode::Exclusive };
         Rollup::single(role, hash, claim, meta, work)
     }
 }

@@ -33,7 +33,9 @@ use super::hot_keys::HotKeys;
 use super::lane_index::{LaneIndex, spread};
 use super::rollup::Grant;
 use super::segment_queue::DrainQueue;
-use super::{Claim, Claims, Entry, Inbox, Mode, Repr, Role, Rollup, Scope, TaskMeta, TaskSlot};
+use super::{
+    Claims, Inbox, InboxEntry, KeyClaim, Mode, Repr, Role, Rollup, Scope, TaskMeta, TaskSlot,
+};
 
 /// The longest line whose memory is kept for the next lane in its slot.
 const KEPT_CAPACITY: usize = 256;
@@ -57,7 +59,7 @@ pub(crate) struct Lanes<K, W> {
     free: Vec<usize>,
     /// Accepted tasks that no lane knows yet, oldest first. They enter their lanes only when a
     /// worker is free, so a key whose tasks wait for nothing but a worker has no lane.
-    backlog: DrainQueue<Entry<K, W>>,
+    backlog: DrainQueue<InboxEntry<K, W>>,
     /// Tasks that have left their line and hold their lanes, and wait only for a worker.
     ready: VecDeque<ReadyTask<K, W>>,
     /// Tasks from the backlog that are to be taken before the next from `ready`.
@@ -245,7 +247,7 @@ pub(crate) struct Unrun<K, W> {
 }
 
 impl<K, W> Unrun<K, W> {
-    fn single(meta: TaskMeta, claim: Claim<K>, work: W) -> Self {
+    fn single(meta: TaskMeta, claim: KeyClaim<K>, work: W) -> Self {
         Unrun { claims: Claims(Repr::One(claim)), work, seq: meta.seq }
     }
 }
@@ -303,7 +305,7 @@ impl Holders {
 impl<K: Eq, W> Lane<K, W> {
     /// Whether a task has this key, exclusively.
     #[inline]
-    fn is_of(&self, entry: &Entry<K, W>) -> bool {
+    fn is_of(&self, entry: &InboxEntry<K, W>) -> bool {
         self.key.as_ref().is_some_and(|key| entry.is_exclusive_on(self.hash, key))
     }
 

@@ -16,13 +16,13 @@ mod rollup;
 mod segment_queue;
 mod task_slot;
 
-pub(crate) use claims::{Claim, Mode, Repr, Weighed};
 pub use claims::{Claims, IntoClaims};
+pub(crate) use claims::{KeyClaim, Mode, Repr, Weighed};
 pub use conflicts::Compatibility;
 pub(crate) use conflicts::{
     ConflictEntry, ConflictRegistry, ConflictScan, Descriptor, Inserted, PageScan, ScanBatch,
 };
-pub(crate) use entry::{Entry, TaskMeta};
+pub(crate) use entry::{InboxEntry, TaskMeta};
 pub(crate) use inbox::Inbox;
 pub(crate) use key_markers::Replacement;
 pub(crate) use lanes::{

@@ -4,7 +4,7 @@
 
 use hashbrown::HashTable;
 
-use super::{Claim, Claims, ConflictEntry, Mode, Repr, TaskMeta};
+use super::{Claims, ConflictEntry, KeyClaim, Mode, Repr, TaskMeta};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// A task with several keys, or with a descriptor, or a barrier, or one with a *role*, which has one key.
@@ -70,7 +70,7 @@ impl Role {
     fn of<K>(scope: &Scope<K>) -> Self {
         match scope {
             Scope::Keys(claims) => match &**claims {
-                [(_, Claim { mode: Mode::Limited(_), .. })] => Role::Limited,
+                [(_, KeyClaim { mode: Mode::Limited(_), .. })] => Role::Limited,
                 _ => Role::None,
             },
             Scope::Unkeyed { .. } | Scope::Everything { .. } => Role::None,
@@ -82,7 +82,7 @@ impl Role {
 #[derive(Debug)]
 pub(crate) enum Scope<K> {
     /// These keys, each with its hash, no key twice.
-    Keys(Box<[(u64, Claim<K>)]>),
+    Keys(Box<[(u64, KeyClaim<K>)]>),
     /// No key: in this shard it counts as a task without keys does.
     Unkeyed { shard: usize },
     /// Everything, in each of so many shards.
@@ -113,7 +113,13 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 
     /// A task with a role, which has one key. It has no part but that one, so nothing is pending.
-    pub(crate) fn single(role: Role, hash: u64, claim: Claim<K>, meta: TaskMeta, work: W) -> Self {
+    pub(crate) fn single(
+        role: Role,
+        hash: u64,
+        claim: KeyClaim<K>,
+        meta: TaskMeta,
+        work: W,
+    ) -> Self {
         let scope = Scope::Keys(Box::new([(hash, claim)]));
         Rollup { role, ..Rollup::new(scope, meta, work) }
     }
@@ -225,15 +231,15 @@ const MAX_LINEAR_KEYS: usize = 16;
 
 /// Lists each key once, with its hash, in a mode that conflicts with all that any of its listings does.
 pub(crate) fn merge_claims<K: Eq>(
-    claims: Vec<Claim<K>>,
+    claims: Vec<KeyClaim<K>>,
     hash: impl Fn(&K) -> u64,
-) -> Vec<(u64, Claim<K>)> {
-    let mut merged: Vec<(u64, Claim<K>)> = Vec::with_capacity(claims.len());
+) -> Vec<(u64, KeyClaim<K>)> {
+    let mut merged: Vec<(u64, KeyClaim<K>)> = Vec::with_capacity(claims.len());
     let many = claims.len() > MAX_LINEAR_KEYS;
     let mut places = HashTable::with_capacity(if many { claims.len() } else { 0 });
     for claim in claims {
         let hash = hash(&claim.key);
-        let is_it = |(h, seen): &(u64, Claim<K>)| *h == hash && seen.key == claim.key;
+        let is_it = |(h, seen): &(u64, KeyClaim<K>)| *h == hash && seen.key == claim.key;
         let place = match many {
             true => places.find(hash, |&place: &usize| is_it(&merged[place])).copied(),
             false => merged.iter().position(is_it),

@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 
 use super::Pool;
-use super::latest::{into_handle, new_latest_task};
+use super::latest::{handle_of_latest, new_latest_task};
 use crate::complete::Handle;
 use crate::engine::{Key, WaitLimit};
 use crate::error::SubmitError;
@@ -113,6 +113,6 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         let (slot, body) = new_latest_task(work);
         let refuses = after == AfterFinish::Refuse;
         let result = self.engine.submit_end(key, refuses, body, limit);
-        into_handle(slot, result)
+        handle_of_latest(slot, result)
     }
 }

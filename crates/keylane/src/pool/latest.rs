@@ -119,7 +119,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let (cell, body) = new_latest_task(work);
         let result = self.engine.submit_latest_async(key, body).await;
-        self.into_handle(cell, result)
+        self.handle_of_latest(cell, result)
     }
 
     /// The same for a task that nobody will wait for.
@@ -159,12 +159,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let (cell, body) = new_latest_task(work);
         let result = self.engine.submit_latest(key, body, limit);
-        self.into_handle(cell, result)
+        self.handle_of_latest(cell, result)
     }
 
     /// Drops what a task that is in has replaced, and returns the task's handle; or what was to be
     /// submitted.
-    fn into_handle<T, F>(
+    fn handle_of_latest<T, F>(
         &self,
         cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
         result: LatestResult<K, TaskBody, ReadyWork<TaskBody>>,
@@ -173,7 +173,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        into_handle(
+        handle_of_latest(
             cell,
             result.map(|replaced| replaced.map(|it| self.drop_replaced(it)).unwrap_or_default()),
         )
@@ -196,7 +196,7 @@ where
 }
 
 /// The handle of a task that is in, or what was to be submitted.
-pub(super) fn into_handle<K: Key, T, F>(
+pub(super) fn handle_of_latest<K: Key, T, F>(
     cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
     result: Result<(), RejectedTask<K, ReadyWork<TaskBody>>>,
 ) -> Result<Handle<T>, SubmitError<(K, F)>>

@@ -35,4 +35,4 @@ pub use turn_keeper::TurnKeeper;
 pub(crate) use waits::{AwaitedTask, NotedWait, WaitingTask, waiting_threads};
 pub(crate) use worker::SpawnWorkers;
 pub use workers::MAX_SUBSTITUTES;
-pub(crate) use workers::Workers;
+pub(crate) use workers::WorkerSet;

@@ -12,7 +12,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
 pub const MAX_SUBSTITUTES: usize = 1024;
 
 #[derive(Debug)]
-pub(crate) struct Workers {
+pub(crate) struct WorkerSet {
     /// Who belongs to the workers. Threads are started, but never joined, under the lock.
     list: Mutex<WorkerList>,
     /// Whether there are more workers than there should be. Written under `roll`'s lock; read by
@@ -68,9 +68,9 @@ impl WorkerList {
     }
 }
 
-impl Workers {
+impl WorkerSet {
     pub(crate) fn new(wanted: usize, statistics: Statistics, epoch: Instant) -> Self {
-        Workers {
+        WorkerSet {
             epoch,
             statistics,
             list: Mutex::new(WorkerList {
@@ -218,7 +218,7 @@ mod tests {
     /// Each wait inside a task took a thread more, which had no bound: 199 tasks that waited, 201 threads.
     #[test]
     fn no_more_workers_stand_in_than_the_bound_says() {
-        let workers = Workers::new(2, Statistics::Off, Instant::now());
+        let workers = WorkerSet::new(2, Statistics::Off, Instant::now());
         let fill =
             || workers.spawn_missing(|_, _| std::thread::Builder::new().spawn(|| ())).unwrap();
         fill();

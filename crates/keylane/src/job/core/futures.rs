@@ -34,7 +34,7 @@ impl JobFutures {
     }
 }
 
-impl<K, I, F, T, E> Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,
@@ -80,7 +80,7 @@ where
     }
 }
 
-impl<K, I, F, T, E> FutureEvents<T, E> for Core<K, I, F, T, E>
+impl<K, I, F, T, E> FutureEvents<T, E> for JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,

@@ -129,7 +129,7 @@ fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
             sink: Arc::new(Nowhere),
             max_waiting: 1,
         };
-        let job = Core::new(Source::new(pieces.into_iter(), None), parts);
+        let job = JobCore::new(JobSource::new(pieces.into_iter(), None), parts);
         let rules = Arc::new(ModelRules::default());
         let (theirs, told) = (job.clone(), rules.clone());
         let reliever = spawn(move || {

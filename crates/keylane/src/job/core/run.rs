@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<K, I, F, T, E> Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,
@@ -54,7 +54,7 @@ where
     }
 
     /// Before the splitter is said to be free.
-    fn put_back(&self, source: Source<K, I, F>) {
+    fn put_back(&self, source: JobSource<K, I, F>) {
         let mut slot = self.source.lock();
         if self.is_cancelled() {
             *slot = SourceSlot::Gone;

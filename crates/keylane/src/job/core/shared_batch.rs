@@ -60,7 +60,7 @@ impl<F> SharedBatch<F> {
     }
 }
 
-impl<K, I, F, T, E> Core<K, I, F, T, E>
+impl<K, I, F, T, E> JobCore<K, I, F, T, E>
 where
     K: Key,
     I: SubtaskSource<K, F>,

@@ -24,7 +24,7 @@ const SCAN_BATCH: usize = if cfg!(test) { 2 } else { 64 };
 pub(crate) struct ConflictIndex<T> {
     /// Each class with unfinished tasks, and each unfinished task without a class, under the place of
     /// the task that opened it. Never an empty one.
-    groups: BTreeMap<u64, Group<T>>,
+    groups: BTreeMap<u64, ConflictGroup<T>>,
     /// The open group of each class.
     classes: HashMap<u64, Class, RandomState>,
     /// The unfinished tasks without a class, once more.
@@ -46,7 +46,7 @@ struct Class {
 
 /// Tasks that are alike: those of a class, or a single one without a class.
 #[derive(Debug)]
-struct Group<T> {
+struct ConflictGroup<T> {
     class: Option<u64>,
     /// Whether its tasks are compatible with each other, once that was asked.
     together: Option<bool>,
@@ -223,7 +223,7 @@ impl<T: Clone> ConflictIndex<T> {
 
     fn join_group(&mut self, pos: IndexPos, descriptor: &Descriptor, task: T) {
         let class = descriptor.class();
-        let group = self.groups.entry(pos.group).or_insert_with(|| Group {
+        let group = self.groups.entry(pos.group).or_insert_with(|| ConflictGroup {
             class,
             together: None,
             rivals: Vec::new(),
@@ -363,7 +363,7 @@ impl<T: Clone> ConflictIndex<T> {
     }
 }
 
-impl<T: Clone> Group<T> {
+impl<T: Clone> ConflictGroup<T> {
     /// Has a task wait for those that came before a place, if there are any.
     fn keep_waiting(&mut self, before: u64, task: &T) -> bool {
         let mut wait_groups = self.wait_groups.iter_mut().rev();

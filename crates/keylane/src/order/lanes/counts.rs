@@ -34,13 +34,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         for entry in self.backlog.iter().chain(inbox.queue.iter()) {
             match entry {
-                Entry::Single { meta, key, .. } => count(meta.hash, key, 1, meta.time, false),
-                Entry::Part { rollup, .. } if rollup.is_tombstone() => {}
-                Entry::Part { rollup, claim } => {
+                InboxEntry::Single { meta, key, .. } => count(meta.hash, key, 1, meta.time, false),
+                InboxEntry::Part { rollup, .. } if rollup.is_tombstone() => {}
+                InboxEntry::Part { rollup, claim } => {
                     let (hash, key, _) = rollup.claim(*claim);
                     count(hash, key, 1, rollup.meta.time, false);
                 }
-                Entry::Free { .. } | Entry::Unkeyed { .. } | Entry::Fence { .. } => {}
+                InboxEntry::Free { .. } | InboxEntry::Unkeyed { .. } | InboxEntry::Fence { .. } => {
+                }
             }
         }
         counts

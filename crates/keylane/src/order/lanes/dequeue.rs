@@ -69,12 +69,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[inline(always)]
     pub(super) fn try_start(
         &mut self,
-        entry: Entry<K, W>,
+        entry: InboxEntry<K, W>,
         keep_key: bool,
         task_slot: &mut TaskSlot<K, W>,
     ) -> Option<Held<K, W>> {
         match entry {
-            Entry::Single { meta, mode, key, work } => {
+            InboxEntry::Single { meta, mode, key, work } => {
                 // The work goes to the hand before anything else is done, so that it is not kept
                 // anywhere in between.
                 task_slot.put(work);
@@ -90,22 +90,22 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 }
                 Some(Held::Lane(slot))
             }
-            Entry::Free { meta, work } => {
+            InboxEntry::Free { meta, work } => {
                 self.free_running += 1;
                 task_slot.put(work);
                 task_slot.meta = meta;
                 Some(Held::Free)
             }
-            Entry::Part { rollup, claim } => {
+            InboxEntry::Part { rollup, claim } => {
                 self.enter_part(rollup, claim);
                 None
             }
-            Entry::Unkeyed { rollup } => {
+            InboxEntry::Unkeyed { rollup } => {
                 self.free_running += 1;
                 self.ready.extend(Granted::part_of(&rollup).ready());
                 None
             }
-            Entry::Fence { rollup } => {
+            InboxEntry::Fence { rollup } => {
                 self.fence = Some(Fence { rollup, granted: false });
                 self.grant_fence();
                 None

@@ -9,7 +9,7 @@ pub(crate) struct Debris<K, W> {
     ready: VecDeque<ReadyTask<K, W>>,
     waiting: Vec<VecDeque<LaneEntry<K, W>>>,
     rollups: Vec<Arc<Rollup<K, W>>>,
-    entries: Vec<Entry<K, W>>,
+    entries: Vec<InboxEntry<K, W>>,
 }
 
 impl<K, W> Default for Debris<K, W> {
@@ -44,14 +44,14 @@ impl<K: Eq, W> Debris<K, W> {
         self.rollups.into_iter().for_each(discard_rollup);
         for entry in self.entries {
             match entry {
-                Entry::Single { key, work, .. } => {
+                InboxEntry::Single { key, work, .. } => {
                     drop_catch_unwind(work);
                     drop_catch_unwind(key);
                 }
-                Entry::Free { work, .. } => drop_catch_unwind(work),
-                Entry::Part { rollup, .. }
-                | Entry::Unkeyed { rollup }
-                | Entry::Fence { rollup } => discard_rollup(rollup),
+                InboxEntry::Free { work, .. } => drop_catch_unwind(work),
+                InboxEntry::Part { rollup, .. }
+                | InboxEntry::Unkeyed { rollup }
+                | InboxEntry::Fence { rollup } => discard_rollup(rollup),
             }
         }
     }
@@ -99,7 +99,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 Held::Lane(slot) => {
                     let lane = &self.lanes[slot];
                     let key = key.or_else(|| lane.key.clone()).expect("a held lane has a key");
-                    Claims(Repr::One(Claim { key, mode: lane.holders.mode() }))
+                    Claims(Repr::One(KeyClaim { key, mode: lane.holders.mode() }))
                 }
             };
             unrun.push(Unrun { claims, work, seq: meta.seq });
@@ -111,7 +111,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             for waiting in lane.waiting.drain(..) {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } => {
-                        unrun.push(Unrun::single(meta, Claim { key, mode }, work))
+                        unrun.push(Unrun::single(meta, KeyClaim { key, mode }, work))
                     }
                     LaneEntry::Part { rollup, .. } => take_rollup(&rollup, unrun),
                     LaneEntry::PauseMarker => {}
@@ -131,15 +131,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.backlog.take_from(&mut inbox.queue);
         while let Some(entry) = self.backlog.pop() {
             match entry {
-                Entry::Single { meta, mode, key, work } => {
-                    unrun.push(Unrun::single(meta, Claim { key, mode }, work))
+                InboxEntry::Single { meta, mode, key, work } => {
+                    unrun.push(Unrun::single(meta, KeyClaim { key, mode }, work))
                 }
-                Entry::Free { meta, work } => {
+                InboxEntry::Free { meta, work } => {
                     unrun.push(Unrun { claims: Claims::none(), work, seq: meta.seq })
                 }
-                Entry::Part { rollup, .. }
-                | Entry::Unkeyed { rollup }
-                | Entry::Fence { rollup } => take_rollup(&rollup, unrun),
+                InboxEntry::Part { rollup, .. }
+                | InboxEntry::Unkeyed { rollup }
+                | InboxEntry::Fence { rollup } => take_rollup(&rollup, unrun),
             }
         }
     }

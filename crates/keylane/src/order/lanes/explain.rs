@@ -45,7 +45,7 @@ enum LanePlace<'a, K, W> {
     Holder,
     LaneEntry(&'a LaneEntry<K, W>),
     /// With its place among what no worker has looked at.
-    Queued(usize, &'a Entry<K, W>),
+    Queued(usize, &'a InboxEntry<K, W>),
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
@@ -102,7 +102,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let (place, entry) =
             self.queued(inbox).enumerate().find(|(_, entry)| entry.is_for(is_target))?;
         Some(match entry {
-            Entry::Single { meta, mode, key, .. } => {
+            InboxEntry::Single { meta, mode, key, .. } => {
                 let line = self.line_of(inbox, meta.hash, key);
                 let line = line.take_while(|(_, standing)| standing.is_before(place));
                 let tasks = conflicting(line.map(|(mode, _)| mode), *mode);
@@ -110,10 +110,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 let before = AheadCounts { tasks, on_hold, ..self.before(inbox, place) };
                 (FoundTask::Single { hash: meta.hash, key: key.clone(), before }, meta.time)
             }
-            Entry::Free { meta, .. } => {
+            InboxEntry::Free { meta, .. } => {
                 (FoundTask::Free { before: self.before(inbox, place) }, meta.time)
             }
-            Entry::Part { rollup, .. } | Entry::Unkeyed { rollup } | Entry::Fence { rollup } => {
+            InboxEntry::Part { rollup, .. }
+            | InboxEntry::Unkeyed { rollup }
+            | InboxEntry::Fence { rollup } => {
                 (FoundTask::Several(rollup.clone()), rollup.meta.time)
             }
         })
@@ -135,7 +137,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     let tasks = conflicting(modes.into_iter(), mode);
                     return AheadCounts { tasks, on_hold, ..AheadCounts::default() };
                 }
-                LanePlace::Queued(place, Entry::Part { rollup: other, .. })
+                LanePlace::Queued(place, InboxEntry::Part { rollup: other, .. })
                     if Arc::ptr_eq(other, rollup) =>
                 {
                     let tasks = conflicting(modes.into_iter(), mode);
@@ -159,7 +161,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             LanePlace::Holder => false,
             LanePlace::LaneEntry(waiting) => waiting.is_part_of(rollup),
             LanePlace::Queued(_, entry) => {
-                matches!(entry, Entry::Part { rollup: other, .. } if Arc::ptr_eq(other, rollup))
+                matches!(entry, InboxEntry::Part { rollup: other, .. } if Arc::ptr_eq(other, rollup))
             }
         });
         !waits && self.find(hash, key).is_some()
@@ -221,14 +223,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             LaneEntry::Task { .. } | LaneEntry::PauseMarker => None,
         });
         let queued = self.queued(inbox).filter_map(|entry| match entry {
-            Entry::Part { rollup, .. } => Some((false, rollup)),
+            InboxEntry::Part { rollup, .. } => Some((false, rollup)),
             _ => None,
         });
         ready.chain(in_line).chain(queued)
     }
 
     /// What no worker has looked at, oldest first.
-    fn queued<'a>(&'a self, inbox: &'a Inbox<K, W>) -> impl Iterator<Item = &'a Entry<K, W>> {
+    fn queued<'a>(&'a self, inbox: &'a Inbox<K, W>) -> impl Iterator<Item = &'a InboxEntry<K, W>> {
         self.backlog.iter().chain(inbox.queue.iter())
     }
 
@@ -236,7 +238,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     fn before(&self, inbox: &Inbox<K, W>, place: usize) -> AheadCounts {
         let mut earlier = self.queued(inbox).take(place);
         let barrier =
-            self.fence.is_some() || earlier.any(|entry| matches!(entry, Entry::Fence { .. }));
+            self.fence.is_some() || earlier.any(|entry| matches!(entry, InboxEntry::Fence { .. }));
         AheadCounts { tasks: 0, entries: place, barrier, on_hold: false }
     }
 

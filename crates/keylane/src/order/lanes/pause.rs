@@ -208,7 +208,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } if may_take(&work) => {
-                        taken.tasks.push(Unrun::single(meta, Claim { key, mode }, work));
+                        taken.tasks.push(Unrun::single(meta, KeyClaim { key, mode }, work));
                     }
                     LaneEntry::Part { rollup, .. } if is_taken(&rollup) => {
                         self.parts -= 1;
@@ -219,17 +219,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             left = self.settle_line(slot, holders_left, usize::MAX);
         }
-        let mut take = |entry: Entry<K, W>| match entry {
-            Entry::Single { meta, mode, key: own, work }
+        let mut take = |entry: InboxEntry<K, W>| match entry {
+            InboxEntry::Single { meta, mode, key: own, work }
                 if meta.hash == hash && own == *key && may_take(&work) =>
             {
-                taken.tasks.push(Unrun::single(meta, Claim { key: own, mode }, work));
+                taken.tasks.push(Unrun::single(meta, KeyClaim { key: own, mode }, work));
                 None
             }
-            Entry::Part { rollup, claim } if is_taken(&rollup) => {
+            InboxEntry::Part { rollup, claim } if is_taken(&rollup) => {
                 let (at, own, _) = rollup.claim(claim);
                 if at != hash || own != key {
-                    return Some(Entry::Part { rollup, claim });
+                    return Some(InboxEntry::Part { rollup, claim });
                 }
                 taken.part(rollup);
                 None
@@ -264,7 +264,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     left -= 1;
                     let key = key.or_else(|| self.lanes[slot].key.clone());
                     let key = key.expect("a held lane has a key");
-                    taken.tasks.push(Unrun::single(meta, Claim { key, mode }, work));
+                    taken.tasks.push(Unrun::single(meta, KeyClaim { key, mode }, work));
                 }
                 ReadyTask { work, held: Held::Rollup(rollup), .. }
                     if rollup.role != Role::End

@@ -47,7 +47,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return false;
         }
         match self.backlog.pop() {
-            Some(Entry::Single { meta, key, work, .. }) => {
+            Some(InboxEntry::Single { meta, key, work, .. }) => {
                 task_slot.put(work);
                 task_slot.key = Some(key);
                 task_slot.meta = meta;
@@ -70,7 +70,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let lane = &mut self.lanes[slot];
         while self.fence.is_none()
             && self.backlog.front().is_some_and(|next| lane.is_of(next))
-            && let Some(Entry::Single { meta, mode, key, work }) = self.backlog.pop()
+            && let Some(InboxEntry::Single { meta, mode, key, work }) = self.backlog.pop()
         {
             lane.waiting.push_back(LaneEntry::Task { meta, mode, key, work });
         }
@@ -89,7 +89,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         task_slot: &mut TaskSlot<K, W>,
     ) -> Option<Replaced<K>> {
         let next = self.backlog.peek()?;
-        let Entry::Single { meta: TaskMeta { hash, .. }, mode: Mode::Exclusive, key, .. } =
+        let InboxEntry::Single { meta: TaskMeta { hash, .. }, mode: Mode::Exclusive, key, .. } =
             next.get()
         else {
             return None;
@@ -106,7 +106,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             if lane.hash != hash || lane.key.as_ref() != Some(key) {
                 return None;
             }
-            let (meta, key) = Entry::unpack_single(next.take(), task_slot);
+            let (meta, key) = InboxEntry::unpack_single(next.take(), task_slot);
             (task_slot.meta, task_slot.key) = (meta, Some(key));
             lane.since = meta.time;
             return Some(Replaced { goes_on: true, left: None });
@@ -115,7 +115,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if lane.waiting.capacity() > KEPT_CAPACITY || !self.hot_keys.counts(hash) {
             return None;
         }
-        let (meta, key) = Entry::unpack_single(next.take(), task_slot);
+        let (meta, key) = InboxEntry::unpack_single(next.take(), task_slot);
         (task_slot.meta, task_slot.key) = (meta, if keep_key { Some(key.clone()) } else { None });
         self.index.rename(place, hash);
         lane.hash = hash;
