@@ -1,4 +1,4 @@
-// Asks the server, and says in words what it answered when that is not what was wanted.
+// Sends requests to the server, and turns error responses into messages.
 
 import { parseExact } from "./exact.js";
 
@@ -36,7 +36,7 @@ export function authorization() {
   return value ? { Authorization: `Bearer ${value}` } : {};
 }
 
-/** What is done when the server wants a token: says whether there is a new one. @type {() => Promise<boolean>} */
+/** Callback for a missing token; resolves to whether a new one was entered. @type {() => Promise<boolean>} */
 let askForToken = async () => false;
 
 /** @param {() => Promise<boolean>} ask */
@@ -44,7 +44,7 @@ export function onUnauthorized(ask) {
   askForToken = ask;
 }
 
-/** The same question for all who are refused at the same time. */
+/** Pending prompt for a token, shared by all requests that are refused at the same time. */
 export function newToken() {
   return askForToken();
 }
@@ -58,7 +58,7 @@ export function newToken() {
  */
 
 /**
- * What is at `path`, below the dashboard's own address, so that a prefix in front of it does no harm.
+ * Reads `path` below the dashboard's own address, so that a proxy may add a prefix.
  * @param {string} path
  * @param {Ask} [ask]
  * @returns {Promise<any>}
@@ -109,7 +109,7 @@ function problemOf(text, response) {
 
 /**
  * @param {string} path
- * @param {Record<string, string | number | null | undefined>} [query] what is empty is left out
+ * @param {Record<string, string | number | null | undefined>} [query] empty values are omitted
  * @param {AbortSignal} [signal]
  */
 export function get(path, query = {}, signal) {

@@ -56,7 +56,7 @@ export function fill(parent, ...children) {
 }
 
 /**
- * Sets a text only if it is another one: a selection in it stays, and nobody hears it again.
+ * Sets a text only if it differs, so that a selection stays and a screen reader does not repeat it.
  * @param {Node} node
  * @param {string | number} text
  */
@@ -66,7 +66,7 @@ export function setText(node, text) {
 }
 
 /**
- * Replaces what is in an element only if `state` says that it would look otherwise.
+ * Replaces the content of an element only if `state` has changed.
  * @param {Element & {shown?: string}} parent
  * @param {string} state
  * @param {() => Child | Child[]} make
@@ -134,7 +134,7 @@ export class KeyedList {
 }
 
 /**
- * Runs `work` now and then every so often until the signal says that it is over; not while nobody sees it.
+ * Runs `work` now and then at every interval until the signal aborts; not while the page is hidden.
  * @param {AbortSignal} signal
  * @param {number} ms
  * @param {() => unknown} work

@@ -117,7 +117,7 @@ export function shortId(id) {
 }
 
 /**
- * What people call a job, or what is left of its id.
+ * Display name of a job, or its shortened id.
  * @param {{id: string, name?: string, kind: string}} job
  */
 export function jobTitle(job) {

@@ -14,7 +14,7 @@ const GO = /** @type {Record<string, string[]>} */ ({
 });
 
 const MAP = [
-  ["?", "This map"],
+  ["?", "These shortcuts"],
   ["g o", "Overview"],
   ["g j", "Jobs"],
   ["g k", "Keys"],
@@ -24,7 +24,7 @@ const MAP = [
   ["n", "Submit a job"],
   ["/", "Search on this page"],
   ["p", "Pause or resume live updates"],
-  ["← → ↑ ↓", "In the lanes: from bar to bar; Home and End to the ends"],
+  ["← → ↑ ↓", "In the lanes: move between bars; Home and End go to the ends"],
   ["Enter", "In the lanes: open the subtask"],
   ["Esc", "Leave a bar, close a dialog"],
 ];
@@ -52,7 +52,7 @@ export async function keyHelp() {
         { method: "dialog" },
         h("h2", { id: "dialog-title" }, "Keyboard"),
         h("dl", { class: "keymap" }, rows.flat()),
-        h("p", { class: "hint" }, "Single keys work outside of fields, and with no Ctrl, Alt or Meta."),
+        h("p", { class: "hint" }, "Single keys work outside of input fields, without Ctrl, Alt or Meta."),
         h("div", { class: "dialog-buttons" }, close),
       ),
     ),

@@ -14,7 +14,7 @@ import { EventParser } from "./sse.js";
 
 const FIRST_RETRY_MS = 500;
 const MAX_RETRY_MS = 15_000;
-/** The server says something each second; when nothing comes for so long, nobody is there. */
+/** Timeout of the stream, in milliseconds. The server sends a message every second. */
 const SILENCE_MS = 20_000;
 const MAX_HELD = 2_000;
 
@@ -200,7 +200,7 @@ export class Live {
       this.#deliver(JSON.parse(message.data));
     } catch (error) {
       if (!(error instanceof SyntaxError)) throw error;
-      // Half a message cannot be trusted: what is known is asked for again.
+      // Part of a message cannot be used: read the whole state again.
       this.#deliver(resetEvent());
     }
   }

@@ -40,7 +40,7 @@ export class Model {
     live.onOpen(() => this.#catchUp());
   }
 
-  /** What is known before anything has come by the stream. */
+  /** State before the first message of the stream. */
   async load() {
     const [summary, timeline] = await Promise.allSettled([get("v1/summary"), get("v1/timeline")]);
     if (timeline.status === "fulfilled") {

@@ -1,7 +1,7 @@
 // When something is done that is asked for often.
 
 /**
- * Calls `work` once, a moment after the last of many calls: for what somebody types.
+ * Debounces `work`: calls it once, a moment after the last of many calls. For typed input.
  * @param {() => void} work
  * @param {number} ms
  */
@@ -14,8 +14,8 @@ export function later(work, ms) {
 }
 
 /**
- * Calls `work` a moment after it was asked for, once for all who ask meanwhile: for what the server says, which may
- * never be silent. It is not called again before it is done.
+ * Throttles `work`: calls it a moment after the first request, once for all requests until then. Calls never overlap.
+ * For messages of the server, which may never pause.
  * @param {() => unknown} work
  * @param {number} ms
  */

@@ -1,4 +1,4 @@
-// Where one is, and what is filtered there, as the part of the address after `#`: a link to it says all.
+// The current page and its filters, in the part of the address after `#`, so that links restore them.
 
 /**
  * @typedef {object} Route
@@ -26,7 +26,7 @@ function unescapePart(part) {
   try {
     return decodeURIComponent(part);
   } catch {
-    // What is no escape is meant as it is.
+    // An invalid escape stands for itself.
     return part;
   }
 }
@@ -34,7 +34,7 @@ function unescapePart(part) {
 /**
  * The address of a place.
  * @param {(string | number)[]} path
- * @param {Record<string, string | undefined> | URLSearchParams} [query] what is empty is left out
+ * @param {Record<string, string | undefined> | URLSearchParams} [query] empty values are omitted
  */
 export function href(path, query = {}) {
   const entries = query instanceof URLSearchParams ? [...query] : Object.entries(query);

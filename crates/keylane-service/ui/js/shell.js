@@ -1,4 +1,4 @@
-// What is around every page: where one can go, whether the data is live and how old it is, and the help.
+// The frame of every page: navigation, state and age of the live data, and help.
 
 import { fill, h, refill, setText } from "./dom.js";
 import { age, count, short } from "./format.js";
@@ -21,7 +21,7 @@ const PLACES = [
   { path: "server", word: "Server", drawing: "server" },
 ];
 
-/** Changes are told to those who listen no more often than this. */
+/** Minimum time between two announcements to screen readers. */
 const SAID_EVERY_MS = 5_000;
 
 /** @param {App} app */
@@ -37,7 +37,7 @@ export function makeShell(app) {
     h(
       "a",
       { class: "skip-link", href: "#main", onclick: (/** @type {Event} */ event) => skipTo(event, main) },
-      "Skip to the content",
+      "Skip to content",
     ),
     h(
       "nav",
@@ -158,7 +158,7 @@ function top(app) {
       {
         type: "button",
         class: "icon-button wide",
-        "aria-label": "Keyboard map",
+        "aria-label": "Keyboard shortcuts",
         title: "Keyboard map (?)",
         onclick: keyHelp,
       },
@@ -198,23 +198,23 @@ function banner(app) {
 /** @param {App} app */
 function bannerText({ live, model }) {
   if (isTokenMissing())
-    return "This server wants a token, and there is none: nothing is shown, or what was known before.";
+    return "This server requires a token. The page shows no data, or old data.";
   if (live.connection === "lost") {
     const old =
       live.heardAt === 0
-        ? "Nothing has come yet."
-        : `What you see is ${age(Math.max(1000, Date.now() - live.heardAt))} old.`;
+        ? "No data has arrived yet."
+        : `The data is ${age(Math.max(1000, Date.now() - live.heardAt))} old.`;
     const wait = Math.ceil((live.retryAt - Date.now()) / 1000);
     return `Connection lost. ${old} ${wait > 0 ? `Next try in ${wait} s.` : "Trying again…"}`;
   }
   if (model.summary?.store === "full") return "The disk is full: the server accepts no jobs until there is room.";
   if (model.summary?.store === "failed") return "The store has failed: see the page Server.";
-  if (model.summary?.draining) return "The server is about to stop: it begins nothing new.";
+  if (model.summary?.draining) return "The server is stopping and starts nothing new.";
   return null;
 }
 
 /**
- * For those who listen: the state of things, when it has changed, and never often.
+ * Announces changes of the state to screen readers, at most once per interval.
  * @param {App} app
  */
 function spoken(app) {

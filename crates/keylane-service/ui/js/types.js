@@ -190,7 +190,7 @@
  */
 
 /**
- * A row of the store that is not what was written, and so is not among the items.
+ * A damaged row of the store, which is not among the items.
  * @typedef {{id?: string, number: number, problem: string}} DamagedRow
  */
 

@@ -1,4 +1,4 @@
-// What the server's words mean, in the words of the page.
+// Labels and help texts for the states, reasons, rules and outcomes of the API.
 
 /** @type {Record<string, string>} */
 const STATES = {
@@ -20,61 +20,61 @@ const STATES = {
 
 /** @type {Record<string, string>} */
 const STATE_HELP = {
-  scheduled: "Its time has not come",
-  queued: "Nothing of it has begun",
-  running: "Something of it has begun",
-  paused: "Nothing more begins until it is resumed",
-  cancelling: "It was cancelled, and what runs has not ended",
-  succeeded: "All has ended well",
+  scheduled: "Its start time is in the future",
+  queued: "It has not started",
+  running: "It has started",
+  paused: "It starts nothing more until it is resumed",
+  cancelling: "It was cancelled, and running subtasks have not ended",
+  succeeded: "It has succeeded",
   failed: "It has failed for good",
   cancelled: "It was cancelled",
-  skipped: "Somebody skipped it",
-  waiting: "It waits for a key, for a time, or because somebody holds it",
-  ready: "It could begin, if there were a slot",
+  skipped: "An operator skipped it",
+  waiting: "It waits for a key, a start time or an operator",
+  ready: "It waits only for a slot",
   backing_off: "It waits for its next attempt",
-  open: "Its subtasks go on one after another",
-  stopped: "A subtask failed for good, and the key was to stop then",
+  open: "Its subtasks run one after another",
+  stopped: "A subtask failed for good, and its kind stops the key then",
 };
 
 /** @type {Record<string, string>} */
 const REASONS = {
-  key_order: "Behind others of its key",
+  key_order: "Behind earlier subtasks of its key",
   no_slot: "No free slot",
   not_admitted: "Not admitted yet",
   starting: "Starts now",
-  entering: "Its job enters the order in parts",
+  entering: "Its job is entering the order",
   no_kind: "Its kind is not configured",
   damaged: "The job is damaged",
   behind_damaged: "Behind a damaged job",
-  kind_at_limit: "Its kind is at its limit",
-  no_worker: "No worker asks for it",
+  kind_at_limit: "Its kind is at its concurrency limit",
+  no_worker: "No remote worker asks for it",
   disk_full: "The server's disk is full",
   kind_rate_limited: "Its kind's rate is used up",
   backing_off: "Waits for its next attempt",
   job_paused: "The job is paused",
   key_paused: "The key is paused",
-  key_stopped: "The key has stopped",
-  scheduled: "Its time has not come",
-  split: "It is being split",
-  fan_in: "Its results are being put together",
-  draining: "The server is about to stop",
+  key_stopped: "The key is stopped",
+  scheduled: "Its start time is in the future",
+  split: "The split step is not finished",
+  fan_in: "The fan-in step waits for other subtasks",
+  draining: "The server is stopping",
 };
 
 /** @type {Record<string, {name: string, text: string}>} */
 const RULES = {
-  keep: { name: "Keep", text: "A job with something to do and no slot keeps at least one." },
-  aged: { name: "Aged", text: "A job was held at one slot for too long, and gets another." },
-  admit: { name: "Admit", text: "The first of those that wait begins." },
-  least: { name: "Least", text: "The job with the least left to do gets what is spare." },
+  keep: { name: "Keep", text: "A job with pending work and no slot gets one." },
+  aged: { name: "Aged", text: "A job that had only one slot for too long gets another one." },
+  admit: { name: "Admit", text: "The first waiting job starts." },
+  least: { name: "Least", text: "The job with the least remaining work gets the spare slots." },
 };
 
 /** @type {Record<string, string>} */
 const OUTCOMES = {
   succeeded: "succeeded",
   failed: "failed for good",
-  retry: "failed, tried again",
+  retry: "failed, retried",
   cancelled: "cancelled",
-  lost: "was lost",
+  lost: "lost",
 };
 
 export const RULE_NAMES = Object.keys(RULES);
@@ -85,7 +85,7 @@ const plain = (name) => {
   return text.charAt(0).toUpperCase() + text.slice(1);
 };
 
-// What a later server says and this page does not know is shown as it is.
+// Codes of a later server that this page does not know are shown as they are.
 /** @param {string} state */
 export const stateWord = (state) => STATES[state] ?? plain(state);
 /** @param {string} state */

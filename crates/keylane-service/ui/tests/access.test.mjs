@@ -119,7 +119,7 @@ describe("by keyboard", () => {
     on({}, async ({ page }) => {
       const lanes = page.getByRole("application");
       const said = page.locator(".lanes-chart [aria-live=polite]");
-      /** What is said after each of these keys. @param {string[]} keys */
+      /** Announcement after each of these keys. @param {string[]} keys */
       const walk = async (...keys) => {
         await lanes.focus();
         const heard = [];
@@ -177,7 +177,7 @@ describe("by keyboard", () => {
     }));
 });
 
-test("what is said aloud is said at most every five seconds", () =>
+test("announcements come at most every five seconds", () =>
   on({}, async ({ page }) => {
     await page.evaluate(() => {
       const region = /** @type {HTMLElement} */ (document.querySelector("#spoken"));
@@ -236,7 +236,7 @@ test("without motion the lanes are drawn when something is new, and not in betwe
         await new Promise((resolve) => requestAnimationFrame(resolve));
       return { draws, frames };
     });
-    // However slowly it goes: what is new is drawn once, and what was on its way at the begin comes on top.
+    // At any speed: a change is drawn once, and a redraw that was pending at the start adds one.
     assert.ok(draws > 0, "something new was drawn");
     assert.ok(draws <= news + 3, `${draws} drawings of ${news} news in ${frames} frames`);
   }));

@@ -54,7 +54,7 @@ export async function until(look, what) {
 }
 
 /**
- * Moves the pointer over the lanes until it is on a bar, and gives what is said of it.
+ * Moves the pointer over the lanes until it is on a bar, and returns its description.
  * @param {import("playwright-core").Page} page
  */
 export async function pointAtBar(page) {

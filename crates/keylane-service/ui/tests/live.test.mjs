@@ -1,4 +1,4 @@
-// What is live is live, what is paused stands still, and what is lost is said to be lost.
+// Live data is updated, paused data stays still, and a lost connection is shown.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -28,9 +28,9 @@ describe("the connection", () => {
       await live(page);
       await page.getByText("8 of 8", { exact: true }).waitFor();
       mock.break();
-      await page.getByText(/Connection lost\. What you see is \d+ s old\./).waitFor();
+      await page.getByText(/Connection lost\. The data is \d+ s old\./).waitFor();
       await page.locator(".shell[data-connection=lost]").waitFor();
-      assert.match((await page.locator(".vitals").textContent()) ?? "", /8 of 8/, "what was known stays");
+      assert.match((await page.locator(".vitals").textContent()) ?? "", /8 of 8/, "old data stays");
       // Tries come more and more seldom: there is time to press.
       await page.getByText(/Next try in [5-9] s/).waitFor();
       mock.heal();
@@ -70,7 +70,7 @@ describe("the connection", () => {
   test("a server that never answered is said not to answer", () =>
     on({ allowed: LOST }, async ({ page, mock }) => {
       await live(page);
-      // The stream stays away: if it came back, so would the list, and nobody had to press.
+      // The stream stays away: if it came back, the list would come back without a press.
       await page.route("**/v1/events*", (route) => route.abort());
       mock.break();
       await page.getByRole("link", { name: "Jobs", exact: true }).click();
@@ -176,12 +176,12 @@ describe("tokens", () => {
       assert.equal(await dialog.count(), 0);
     }));
 
-  test("who closes the question is not asked again and again, and can change their mind", () =>
+  test("a closed prompt for a token stays closed, and can be opened again", () =>
     on({ ...withToken, path: "keys" }, async ({ page, mock }) => {
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("Token").waitFor();
       await page.keyboard.press("Escape");
-      await page.getByText("This server wants a token, and there is none").waitFor();
+      await page.getByText("This server requires a token. The page shows no data, or old data.").waitFor();
       const asked = mock.state.requests.length;
       await until(() => mock.state.requests.length > asked + 3, "more requests that are refused");
       assert.equal(await dialog.count(), 0);
@@ -215,5 +215,5 @@ test("a server that takes no changes shows no buttons for any", () =>
     await page.getByRole("heading", { level: 1, name: "October invoices" }).waitFor();
     assert.equal(await page.locator("[data-action]").count(), 0);
     await page.getByRole("link", { name: "Submit a job" }).click();
-    await page.getByText("This server takes no changes over its API").waitFor();
+    await page.getByText("This server accepts no changes over its API").waitFor();
   }));

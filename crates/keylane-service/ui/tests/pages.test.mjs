@@ -106,7 +106,7 @@ describe("overview", () => {
   test("the lanes' table has what the picture has", () =>
     on({}, async ({ page }) => {
       await page.getByRole("button", { name: "View as table" }).click();
-      const table = page.getByRole("table", { name: /What ran lately/ });
+      const table = page.getByRole("table", { name: /Recent attempts/ });
       await until(async () => (await table.locator("tbody tr").count()) > 10, "rows");
       assert.match((await table.locator("tbody tr").last().textContent()) ?? "", /#\d+.*(succeeded|failed|runs)/);
       await page.getByRole("button", { name: "30 s" }).click();
@@ -119,7 +119,7 @@ describe("overview", () => {
       await page.locator(".lanes-tools option", { hasText: "October invoices" }).waitFor({ state: "attached" });
       await page.getByRole("combobox", { name: "Rows" }).selectOption({ label: "Rows: keys of October invoices" });
       await page.getByRole("button", { name: "View as table" }).click();
-      const rows = page.getByRole("table", { name: /What ran lately/ }).locator("tbody tr");
+      const rows = page.getByRole("table", { name: /Recent attempts/ }).locator("tbody tr");
       await until(async () => (await rows.count()) > 0, "rows");
       for (const text of await rows.allTextContents()) assert.match(text, /October invoices.*customer-/);
     }));
@@ -167,12 +167,12 @@ describe("jobs", () => {
       await page.getByRole("textbox", { name: /^Label/ }).fill("month:2026-11");
       await only(["November invoices"]);
       await page.getByRole("searchbox").fill("nothing like it");
-      await page.getByText("No job is like that").waitFor();
+      await page.getByText("No job matches").waitFor();
       await page.getByRole("link", { name: "Show all jobs" }).click();
       await page.getByRole("link", { name: "Reindex search" }).waitFor();
     }));
 
-  test("a job leaves the list when it is no longer what was asked for", () =>
+  test("a job leaves the list when it matches the filter no more", () =>
     on({ path: "jobs?state=paused" }, async ({ page, mock }) => {
       await page.getByRole("link", { name: "Reindex search" }).waitFor();
       await page.locator(".connection[data-is=live]").waitFor();
@@ -190,11 +190,11 @@ describe("jobs", () => {
       await page.locator("[data-job]", { hasText: "Just now" }).getByText("Succeeded").waitFor();
     }));
 
-  test("a job stays in the list whose page was still being put together when it came", () =>
+  test("a job that arrives while the page loads stays in the list", () =>
     on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
       await page.getByText("Live", { exact: true }).waitFor();
       await page.getByRole("searchbox").fill("nothing like it");
-      await page.getByText("No job is like that").waitFor();
+      await page.getByText("No job matches").waitFor();
       const job = page.getByRole("link", { name: "Meanwhile" });
       // The empty list asks for a kind, to say how a job is submitted.
       await page.route("**/v1/kinds", async (route) => {
@@ -257,11 +257,11 @@ describe("a job", () => {
     await page.getByRole("heading", { level: 1, name }).waitFor();
   };
 
-  test("it says why it waits, behind whom, and since when", () =>
+  test("it shows the reason for waiting, the blocking subtask and the time", () =>
     on({ scene: "still", path: "jobs" }, async ({ page }) => {
       await open(page, "Held");
       const why = page.locator(".because");
-      await why.getByText("Behind others of its key").waitFor();
+      await why.getByText("Behind earlier subtasks of its key").waitFor();
       const text = (await why.textContent()) ?? "";
       assert.match(text, /key k0/);
       assert.match(text, /position 4/);
@@ -277,7 +277,7 @@ describe("a job", () => {
       await page.locator("[data-action=Pause]").click();
       await page.locator(".page-head .state").getByText("Paused").waitFor();
       assert.equal(jobNamed(mock.engine, "October invoices").state, "paused");
-      await page.getByText("October invoices is paused: what runs may end").waitFor();
+      await page.getByText("October invoices is paused: running subtasks may end").waitFor();
       await until(
         async () => (await page.evaluate(() => document.activeElement?.getAttribute("data-action"))) === "Resume",
         "the focus goes to what undoes it",
@@ -290,20 +290,20 @@ describe("a job", () => {
     on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
       await open(page, "Long");
       await page.locator("[data-action=Cancel]").click();
-      await dialog(page).getByText("9 subtasks will not be done.").waitFor();
-      await dialog(page).getByText("3 run now, and may end unless you end them.").waitFor();
+      await dialog(page).getByText("9 subtasks will not run.").waitFor();
+      await dialog(page).getByText("3 subtasks are running, and may end unless you stop them.").waitFor();
       await page.keyboard.press("Enter");
       await dialog(page).waitFor({ state: "detached" });
       assert.equal(jobNamed(mock.engine, "Long").state, "running");
       await page.locator("[data-action=Cancel]").click();
-      await dialog(page).getByRole("checkbox", { name: "End what runs at once" }).check();
+      await dialog(page).getByRole("checkbox", { name: "Stop running subtasks at once" }).check();
       await dialog(page).getByRole("button", { name: "Cancel the job" }).click();
       await page.locator(".page-head .state").getByText("Cancelled").waitFor();
       assert.equal(jobNamed(mock.engine, "Long").counts.cancelled, 12);
     }));
 
   // What shows jobs that ran lately may ask for one that was deleted meanwhile.
-  test("what is over can be tried again or deleted", () =>
+  test("an ended job can be retried or deleted", () =>
     on({ path: "jobs", allowed: /status of 410/ }, async ({ page, mock }) => {
       await until(() => jobNamed(mock.engine, "Address check").state === "failed", "it has failed");
       await open(page, "Address check");
@@ -372,7 +372,7 @@ describe("a job", () => {
       assert.match(first, /Log of attempt 1\s+Failed/);
       await page.goBack();
       await page.getByRole("link", { name: "#1" }).click();
-      await page.getByText("About it").waitFor();
+      await page.getByText("Details").waitFor();
       assert.equal(await logs.count(), 0);
     }));
 
@@ -446,7 +446,7 @@ describe("keys", () => {
       await row.getByText("Stopped").waitFor();
       await row.locator("[data-action='Skip head']").click();
       await dialog(page)
-        .getByText(/will not be done, and counts as skipped\. The next of \d+ behind it may begin\./)
+        .getByText(/will not run, and counts as skipped\. The next of \d+ behind it may begin\./)
         .waitFor();
       const before = jobNamed(mock.engine, "Catalogue import").counts.cancelled;
       await dialog(page).getByRole("button", { name: "Skip the head" }).click();
@@ -468,7 +468,7 @@ describe("keys", () => {
       await page.getByRole("heading", { level: 1, name: key }).waitFor();
       await page.getByText("2: the head, and 1 behind it").waitFor();
       await page
-        .getByRole("table", { name: /What ran of this key/ })
+        .getByRole("table", { name: /Recent attempts of this key/ })
         .getByText("succeeded")
         .waitFor();
       await page.locator("[data-action=Pause]").click();
@@ -483,7 +483,7 @@ describe("failures, allocation, server", () => {
       await page.getByText("HTTP … from the address service, request …", { exact: true }).waitFor();
       const job = page.locator(".panel", { hasText: "Address check" });
       await until(async () => (await job.locator("tbody tr").count()) === 3, "three of them");
-      await page.getByRole("button", { name: "Retry failed of Address check" }).click();
+      await page.getByRole("button", { name: "Retry failed subtasks of Address check" }).click();
       await dialog(page).getByRole("button", { name: "Retry" }).click();
       await until(() => jobNamed(mock.engine, "Address check").state === "succeeded", "it succeeds");
       await job.waitFor({ state: "detached" });
@@ -495,13 +495,13 @@ describe("failures, allocation, server", () => {
   test("the allocation shows slots by job, decisions by rule, and a table", () =>
     on({ path: "allocation" }, async ({ page }) => {
       await page.getByText(/8 of 8 slots busy, \d of \d jobs active/).waitFor();
-      await page.getByRole("table", { name: "What runs" }).locator("tbody tr").nth(7).waitFor();
+      await page.getByRole("table", { name: "Running subtasks" }).locator("tbody tr").nth(7).waitFor();
       await page
         .getByRole("table", { name: /last decisions/ })
         .getByText("Least")
         .first()
         .waitFor();
-      await page.getByText("A job with something to do and no slot keeps at least one.").waitFor();
+      await page.getByText("A job with pending work and no slot gets one.").waitFor();
       await page.getByRole("button", { name: "View as table" }).click();
       const shares = page.getByRole("table", { name: /Slots of each job/ });
       await shares.getByText("October invoices").waitFor();
@@ -522,7 +522,7 @@ describe("failures, allocation, server", () => {
       mock.engine.store = "full";
       await page.getByRole("link", { name: "Server" }).click();
       await page.getByText("Not ready").waitFor();
-      await page.getByText("No room on the disk: free some, and it goes on by itself.").waitFor();
+      await page.getByText("The disk is full; free some space.").waitFor();
     }));
 });
 
@@ -556,17 +556,17 @@ describe("submit", () => {
       assert.equal(mock.engine.jobs.size, 1);
     }));
 
-  test("what is wrong is said where it is, and nothing is sent", () =>
+  test("an invalid field shows its error, and nothing is sent", () =>
     on({ scene: "empty", path: "submit", allowed: /status of 4/ }, async ({ page, mock }) => {
       await page.getByLabel("Kind").selectOption("work");
       await page.getByLabel("Payload").fill('{"a": }');
       await page.getByRole("button", { name: "Submit the job" }).click();
-      await page.getByText("Payload: it is not JSON: expected a value at line 1, column 7.").waitFor();
+      await page.getByText("Payload is not JSON: expected a value at line 1, column 7.").waitFor();
       await page.getByLabel("Payload").fill("{}");
       await page.getByText("More").click();
       await page.getByLabel("Labels").fill("nonsense");
       await page.getByRole("button", { name: "Submit the job" }).click();
-      await page.getByText("“nonsense” is not of the form name=value").waitFor();
+      await page.getByText("write “nonsense” as name=value").waitFor();
       assert.equal(mock.engine.jobs.size, 0);
       await page.getByLabel("Labels").fill("");
       mock.engine.kinds = [];

@@ -71,14 +71,14 @@ test("a job is submitted, followed to its end, and its results are read", async 
   await context.close();
 });
 
-test("a waiting job says behind whom, a key is paused and resumed, and a job is cancelled", async () => {
+test("a waiting job shows its blocking subtask, a key is paused and resumed, and a job is cancelled", async () => {
   const long = await submit({
     name: `${run} long`,
     subtasks: [0, 1, 2].map(() => ({ key: `${run}-k`, payload: { ms: 600_000 } })),
   });
   const held = await submit({ name: `${run} held`, subtasks: [{ key: `${run}-k`, payload: { ms: 1 } }] });
   const { page, context, problems } = await open(`jobs/${held.id}`);
-  await page.locator(".because").getByText("Behind others of its key").waitFor();
+  await page.locator(".because").getByText("Behind earlier subtasks of its key").waitFor();
   await page
     .locator(".because")
     .getByRole("link", { name: `${run}-k` })
@@ -91,7 +91,7 @@ test("a waiting job says behind whom, a key is paused and resumed, and a job is 
   await page.locator(".page-head .state").getByText("Open").waitFor();
   await page.goto(`${server}#/jobs/${long.id}`);
   await page.locator("[data-action=Cancel]").click();
-  await page.getByRole("checkbox", { name: "End what runs at once" }).check();
+  await page.getByRole("checkbox", { name: "Stop running subtasks at once" }).check();
   await page.getByRole("button", { name: "Cancel the job" }).click();
   await page.locator(".page-head .state").getByText("Cancelled").waitFor();
   await page.goto(`${server}#/jobs/${held.id}`);
@@ -136,7 +136,7 @@ test("the lanes, the allocation and the server's page have something to show", a
     .waitFor();
   await page.getByRole("button", { name: "View as table" }).click();
   await page
-    .getByRole("table", { name: /What ran lately/ })
+    .getByRole("table", { name: /Recent attempts/ })
     .getByText(`${run} lanes`)
     .first()
     .waitFor();

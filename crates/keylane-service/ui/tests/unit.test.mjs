@@ -1,4 +1,4 @@
-// The parts that need no page: they are told what is, and say what is shown.
+// The parts that need no page.
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
@@ -25,7 +25,7 @@ test("a number keeps the digits that it was sent with", () => {
   );
 });
 
-test("JSON is read as the standard says, and what is none is refused with its place", () => {
+test("JSON is read as the standard says, and invalid JSON is refused with its position", () => {
   const good = [
     '{"a":[1,2,{"b":null}],"c":"\\u00e4\\n\\"x"}',
     "[]",
@@ -157,7 +157,7 @@ test("a first attempt after a retry of the job is another bar than the first one
   assert.equal(slices.all().length, 2);
 });
 
-test("what is old is forgotten, and is no longer claimed to be known", () => {
+test("old data is dropped, and is shown as unknown", () => {
   const slices = new Slices();
   slices.add(timeline([slice(1, 0, 0, 10), slice(2, 0, KEPT_MS, KEPT_MS + 5)], 3), 1_000_010);
   assert.equal(slices.knownFrom, 1_000_000);
@@ -295,7 +295,7 @@ test("failures that differ only in numbers are one reason", () => {
   );
 });
 
-test("what is asked for without end is done now and then, and never twice at a time", async () => {
+test("endless requests run at intervals, and never overlap", async () => {
   mock.timers.enable({ apis: ["setTimeout"] });
   /** @type {(() => void)[]} */
   const begun = [];
@@ -323,6 +323,6 @@ test("what is asked for without end is done now and then, and never twice at a t
   await settle();
   mock.timers.tick(1_000);
   await settle();
-  assert.equal(begun.length, 2, "nobody has asked since");
+  assert.equal(begun.length, 2, "no request since");
   mock.timers.reset();
 });

@@ -1,5 +1,5 @@
-"""What the real server's tests have done: a task takes so many milliseconds, says what it is told to on its standard
-error, and fails if it is told to."""
+"""Worker for the tests with a real server: a task takes `ms` milliseconds, writes its text to its standard
+error, and fails if `fail` is set."""
 
 import json
 import sys

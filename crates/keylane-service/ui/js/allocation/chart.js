@@ -39,7 +39,7 @@ export class AllocationChart {
     addEventListener("themechange", () => this.#draw(), { signal });
   }
 
-  /** What was before the scheduler was first asked, as far as all of it is known. */
+  /** Values from before the first reading of the scheduler, where the sample is complete. */
   #fillIn() {
     const { slices } = this.app.model;
     const end = this.#points[0]?.at ?? this.app.model.now();
@@ -141,7 +141,7 @@ export class AllocationChart {
         if (number === 0) continue;
         const left = Math.round(x(at));
         const next = this.#points[index + 1]?.at ?? at + 1000;
-        // A second in which nobody looked is left empty rather than guessed.
+        // A second without a reading stays empty: the chart does not guess.
         const right = Math.round(x(Math.min(next, at + 3_000)));
         if (right > GUTTER) {
           const begin = Math.max(left, GUTTER);

@@ -10,7 +10,7 @@ export const HISTORY_MS = 3 * 60_000;
 const STEP_MS = 1_000;
 
 /**
- * What was taken at whole seconds, as far as bars say. Without a sample that is complete, nothing is claimed.
+ * Slots of each job at whole seconds, computed from the bars. Seconds with an incomplete sample are left out.
  * @param {Bar[]} bars
  * @param {number} from
  * @param {number} to

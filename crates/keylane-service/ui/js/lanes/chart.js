@@ -1,4 +1,4 @@
-// The picture of lanes: what is seen of it, where the pointer and the keyboard are, and when it is drawn again.
+// Chart of the lanes: its visible range, the positions of pointer and keyboard, and its redraws.
 
 import { h, setText } from "../dom.js";
 import { clock, duration } from "../format.js";
@@ -15,11 +15,11 @@ import { barAt, gapAt, rowsByKey, rowsBySlot, stepFrom } from "./rows.js";
  */
 
 const ROW = 22;
-/** So many rows are seen before one has to scroll. */
+/** Maximum number of visible rows; further rows need scrolling. */
 const SEEN_ROWS = 16;
 /** What ran comes once a second: the right edge is where it is known, so that no bar grows into the past. */
 const LAG_MS = 1_100;
-const HINT = "Point at a bar, or use the arrow keys, to light everything of its key.";
+const HINT = "Point at a bar, or use the arrow keys, to highlight all subtasks of its key.";
 const STEPS = /** @type {const} */ ({
   ArrowLeft: "left",
   ArrowRight: "right",
@@ -43,7 +43,7 @@ export class LaneChart {
   #hovered = null;
   /** @type {{row: number, bar: Bar} | null} */
   #focus = null;
-  /** Where the pointer is, to look again when what is under it has moved. @type {{x: number, y: number} | null} */
+  /** Position of the pointer, to find the bar under it after a redraw. @type {{x: number, y: number} | null} */
   #pointer = null;
   /** The right edge while it stands still. @type {number | null} */
   #frozenAt = null;
@@ -155,7 +155,7 @@ export class LaneChart {
     const rows = job ? "each key of a job" : "each slot";
     this.scroll.setAttribute(
       "aria-label",
-      `What ran lately, a row for ${rows}. Arrow keys move between bars, Enter opens one.`,
+      `Recent attempts, one row for ${rows}. Arrow keys move between bars, Enter opens one.`,
     );
     this.#touch();
   }
@@ -258,10 +258,10 @@ export class LaneChart {
    */
   #gapText(row, time, { from, to }) {
     const { knownFrom } = this.model.slices;
-    if (time < knownFrom) return "What ran then is not known: the page was opened later.";
+    if (time < knownFrom) return "No data: the page was opened later.";
     const gap = gapAt(row.bars, time, Math.max(from, knownFrom), to);
-    const missing = this.model.slices.dropped(from) > 0 ? ", or it ran what is not in the sample" : "";
-    const what = this.byKeysOf ? `nothing of ${row.name} of this job` : `${row.name} was idle`;
+    const missing = this.model.slices.dropped(from) > 0 ? ", or ran an attempt outside of the sample" : "";
+    const what = this.byKeysOf ? `no attempt of ${row.name} of this job` : `${row.name} was idle`;
     return `${clock(gap.begin)}: ${what} for ${duration(gap.end - gap.begin)}${missing}`;
   }
 

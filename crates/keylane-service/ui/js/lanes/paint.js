@@ -84,7 +84,7 @@ function paintGrid(context, scene, colours) {
 }
 
 /**
- * Of what was before, nothing is known: neither that a slot was busy nor that it was idle.
+ * Nothing is known about earlier times: neither that a slot was busy nor that it was idle.
  * @param {CanvasRenderingContext2D} context
  * @param {Scene} scene
  * @param {Colours} colours

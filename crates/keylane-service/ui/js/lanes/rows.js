@@ -113,7 +113,7 @@ export function gapAt(bars, time, from, now) {
  * @param {Row[]} rows
  * @param {{row: number, bar: Bar} | null} focus
  * @param {"left" | "right" | "up" | "down" | "home" | "end"} step
- * @param {{from: number, to: number}} span what is seen
+ * @param {{from: number, to: number}} span visible time range
  * @returns {{row: number, bar: Bar} | null}
  */
 export function stepFrom(rows, focus, step, span) {

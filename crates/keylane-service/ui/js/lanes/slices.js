@@ -17,7 +17,7 @@
  */
 
 export const KEPT_MS = 5 * 60_000;
-/** So many bars are drawn in some milliseconds, and take some 10 MB. */
+/** Maximum number of bars: drawing takes some milliseconds, and the bars take some 10 MB. */
 const KEPT_BARS = 40_000;
 
 export class Slices {

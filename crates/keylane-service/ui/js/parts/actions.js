@@ -29,13 +29,13 @@ export function jobActions(job) {
     actions.push({
       word: "Resume",
       drawing: "play",
-      run: () => attempt(() => post(`${path}/resume`, {}), `${title} goes on`),
+      run: () => attempt(() => post(`${path}/resume`, {}), `${title} continues`),
     });
   } else if (!isFinal(job.state) && job.state !== "cancelling") {
     actions.push({
       word: "Pause",
       drawing: "pause",
-      run: () => attempt(() => post(`${path}/pause`, {}), `${title} is paused: what runs may end`),
+      run: () => attempt(() => post(`${path}/pause`, {}), `${title} is paused: running subtasks may end`),
     });
   }
   if (failed > 0) {
@@ -58,14 +58,14 @@ export async function retryJob(job, only, number) {
   const sure = await confirm({
     title: `Retry ${plural(number, "subtask")} of ${jobTitle(job)}?`,
     effect: [
-      `${number === 1 ? "It gets" : "They get"} all attempts again, behind whatever waits for the same keys by then.`,
+      `${number === 1 ? "It gets" : "They get"} all attempts again, behind all subtasks that wait for the same keys by then.`,
       "Effects of earlier attempts may happen a second time.",
     ],
     verb: "Retry",
   });
   return (
     sure &&
-    attempt(() => post(`${jobPath(job.id)}/retry`, { only }), `${plural(number, "subtask")} will be tried again`)
+    attempt(() => post(`${jobPath(job.id)}/retry`, { only }), `${plural(number, "subtask")} will be retried`)
   );
 }
 
@@ -76,12 +76,12 @@ async function cancelJob(job) {
   const sure = await confirm({
     title: `Cancel ${jobTitle(job)}?`,
     effect: [
-      `${plural(waiting + ready + backing_off, "subtask")} will not be done. What has ended stays as it is.`,
+      `${plural(waiting + ready + backing_off, "subtask")} will not run. Ended subtasks stay as they are.`,
       running === 0
-        ? "Nothing of it runs now."
-        : `${count(running)} ${running === 1 ? "runs" : "run"} now, and may end unless you end ${running === 1 ? "it" : "them"}.`,
+        ? "None of its subtasks is running."
+        : `${count(running)} ${running === 1 ? "subtask is" : "subtasks are"} running, and may end unless you stop ${running === 1 ? "it" : "them"}.`,
     ],
-    field: h("label", { class: "check" }, kill, "End what runs at once"),
+    field: h("label", { class: "check" }, kill, "Stop running subtasks at once"),
     verb: "Cancel the job",
     isDangerous: true,
   });
@@ -90,7 +90,7 @@ async function cancelJob(job) {
     sure &&
     attempt(
       () => post(`${jobPath(job.id)}/cancel`, { mode, reason: "by the dashboard" }),
-      `${jobTitle(job)} is being cancelled`,
+      `Cancelling ${jobTitle(job)}`,
     )
   );
 }
@@ -121,7 +121,7 @@ export function keyActions(view) {
     actions.push({
       word: "Resume",
       drawing: "play",
-      run: () => attempt(() => post(`${path}/resume`), `Key ${view.key} goes on`),
+      run: () => attempt(() => post(`${path}/resume`), `Key ${view.key} continues`),
     });
   } else {
     actions.push({ word: "Pause", drawing: "pause", run: () => pauseKey(view) });
@@ -142,8 +142,8 @@ async function pauseKey(view) {
   const sure = await confirm({
     title: `Pause key ${view.key}?`,
     effect: [
-      `Its ${plural(view.length, "unfinished subtask")} will wait until the key is resumed${view.head?.state === "running" ? "; the one that runs may end" : ""}.`,
-      "Other keys are not affected, but for subtasks that have this key and another.",
+      `Its ${plural(view.length, "unfinished subtask")} will wait until the key is resumed${view.head?.state === "running" ? "; the running one may end" : ""}.`,
+      "Other keys are not affected, except subtasks with this key and another one.",
     ],
     verb: "Pause the key",
   });
@@ -155,11 +155,11 @@ async function retryHead(view) {
   const sure = await confirm({
     title: `Retry the head of key ${view.key}?`,
     effect: [
-      `Subtask #${view.head?.number} is tried again now, with all its attempts. ${count(behind(view))} behind it go on waiting until it has ended.`,
+      `Subtask #${view.head?.number} is retried now, with all its attempts. ${count(behind(view))} behind it wait until it has ended.`,
     ],
     verb: "Retry the head",
   });
-  return sure && attempt(() => post(`${keyPath(view.key)}/retry-head`), `The head of ${view.key} is tried again`);
+  return sure && attempt(() => post(`${keyPath(view.key)}/retry-head`), `Retrying the head of ${view.key}`);
 }
 
 /** @param {KeyView} view */
@@ -167,7 +167,7 @@ async function skipHead(view) {
   const sure = await confirm({
     title: `Skip the head of key ${view.key}?`,
     effect: [
-      `Subtask #${view.head?.number} will not be done, and counts as skipped. ${behind(view) === 0 ? "Nothing waits behind it." : `The next of ${count(behind(view))} behind it may begin.`}`,
+      `Subtask #${view.head?.number} will not run, and counts as skipped. ${behind(view) === 0 ? "Nothing waits behind it." : `The next of ${count(behind(view))} behind it may begin.`}`,
     ],
     verb: "Skip the head",
     isDangerous: true,
@@ -191,7 +191,7 @@ export function actionBar({ isReadOnly, after, about }) {
   const update = (actions) => {
     const hadFocus = element.contains(document.activeElement);
     list.show(isReadOnly() ? [] : actions);
-    // What was pressed may be gone: what took its place is next.
+    // The pressed button may be gone: focus its replacement.
     const next = element.querySelector("button");
     if (hadFocus && !element.contains(document.activeElement)) next?.focus();
   };

@@ -1,4 +1,4 @@
-// Why something waits: the reason, where in the line, behind whom, and since when.
+// Reasons for waiting: cause, position in the lane, blocking subtask, and time.
 
 import { h } from "../dom.js";
 import { count, jobTitle, shortId } from "../format.js";

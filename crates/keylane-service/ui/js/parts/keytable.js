@@ -1,4 +1,4 @@
-// Keys as rows: how each is, who is at its head and for how long, how many wait, and what can be done.
+// Table of keys: state, head and its age, number of waiting subtasks, and actions.
 
 import { h, KeyedList, refill, setText } from "../dom.js";
 import { count, shortId } from "../format.js";

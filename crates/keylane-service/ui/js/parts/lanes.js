@@ -43,7 +43,7 @@ export function lanesPanel({ app, signal }, { job = "" } = {}) {
     showLegend(app, chart, legend);
     if (!job) showChoices(app, rows);
     const dropped = app.model.slices.dropped(app.model.now() - chart.span);
-    setText(note, dropped > 0 ? `A sample: ${count(dropped)} more ran` : "");
+    setText(note, dropped > 0 ? `A sample: ${count(dropped)} more attempts not shown` : "");
   };
   app.live.on("timeline", update, signal);
   app.model.onLoad(update, signal);
@@ -68,7 +68,7 @@ function spanButtons(chart) {
     });
     return one;
   });
-  return h("div", { class: "segments", role: "group", "aria-label": "Time that is shown" }, buttons);
+  return h("div", { class: "segments", role: "group", "aria-label": "Displayed time range" }, buttons);
 }
 
 /**
@@ -123,14 +123,14 @@ function showChoices(app, rows) {
  * @param {LaneChart} chart
  */
 function laneTable(app, chart) {
-  const { element, body } = table("What ran lately, newest first", [
+  const { element, body } = table("Recent attempts, newest first", [
     ">Slot",
     "Job",
     "Subtask",
     "Key",
     ">Began",
     ">Took",
-    "How it ended",
+    "Outcome",
     "Rule",
   ]);
   element.classList.add("lane-table");

@@ -12,7 +12,7 @@ export function pageHead(title, { crumb, beside = [], actions } = {}) {
   const element = h(
     "header",
     { class: "page-head" },
-    crumb && h("nav", { class: "crumb", "aria-label": "Where this is" }, crumb),
+    crumb && h("nav", { class: "crumb", "aria-label": "Breadcrumb" }, crumb),
     heading,
     beside,
     actions,

@@ -151,7 +151,7 @@ export function failure(/** @type {Error} */ error, /** @type {(() => unknown) |
   return h(
     "div",
     { class: "empty is-failure", role: "alert" },
-    h("p", { class: "empty-title" }, icon("failed"), " That did not work"),
+    h("p", { class: "empty-title" }, icon("failed"), " Request failed"),
     h("p", null, error.message),
     again && button("Try again", "retry", again),
   );

@@ -25,7 +25,7 @@ export function sparkline(label) {
         `${((index / (values.length - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 1 - (value / most) * (HEIGHT - 3)).toFixed(1)}`,
     );
     line.setAttribute("points", points.join(" "));
-    element.setAttribute("aria-label", `${label}: now ${short(values[values.length - 1])}, at most ${short(most)}`);
+    element.setAttribute("aria-label", `${label}: now ${short(values[values.length - 1])}, maximum ${short(most)}`);
   };
   return { element, show };
 }

@@ -7,7 +7,7 @@ import { show } from "./dialog.js";
 /** @type {Promise<boolean> | null} */
 let asking = null;
 
-/** Whether somebody has closed the question: then it is not asked again and again. */
+/** Whether the user has closed the prompt: it then stays closed. */
 let isDismissed = false;
 
 export function isTokenMissing() {
@@ -39,9 +39,9 @@ async function ask() {
     h(
       "form",
       { method: "dialog" },
-      h("h2", { id: "dialog-title" }, "This server wants a token"),
+      h("h2", { id: "dialog-title" }, "This server requires a token"),
       wasRefused && h("p", { class: "field-error", role: "alert" }, "The token was not accepted."),
-      h("p", null, "It is kept in this tab only, and forgotten with it."),
+      h("p", null, "The token is kept in this tab only, until the tab is closed."),
       h("label", { class: "field", for: "token" }, "Token", input),
       h("div", { class: "dialog-buttons" }, h("button", { class: "button is-primary", value: "yes" }, "Continue")),
     ),

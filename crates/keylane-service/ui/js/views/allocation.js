@@ -39,7 +39,7 @@ export function showAllocation({ app, root, signal, title }) {
         words,
         `${count(now.busy)} of ${plural(now.slots, "slot")} busy, ${count(now.active)} of ${plural(now.jobs, "job")} active`,
       );
-      showOr(runningPlace, running, now.running, "Nothing runs");
+      showOr(runningPlace, running, now.running, "Nothing is running");
       showOr(decisionPlace, decisions, now.decisions.slice(-SHOWN_DECISIONS).reverse(), "No decision yet");
       showRules(rules, now.decisions);
     } catch (error) {
@@ -62,7 +62,7 @@ export function showAllocation({ app, root, signal, title }) {
       { class: "stack" },
       panel("Slots of each job, and the rule of each decision", { side: toggle }, chart.element),
       panel("Decisions by rule", {}, rules),
-      h("div", { class: "columns" }, panel("What runs", {}, runningPlace), panel("Last decisions", {}, decisionPlace)),
+      h("div", { class: "columns" }, panel("Running subtasks", {}, runningPlace), panel("Last decisions", {}, decisionPlace)),
     ),
   );
   every(signal, ASK_EVERY_MS, load);
@@ -140,7 +140,7 @@ function decisionTable(app) {
 
 /** @param {import("../main.js").App} app */
 function runningTable(app) {
-  const { element, body } = table("What runs", [">Slot", "Subtask", "Key", ">For", ">Attempt"], "is-cards");
+  const { element, body } = table("Running subtasks", [">Slot", "Subtask", "Key", ">For", ">Attempt"], "is-cards");
   const list = new KeyedList(
     body,
     (/** @type {RunningSubtask} */ one) => `${one.slot}/${one.job}/${one.number}`,

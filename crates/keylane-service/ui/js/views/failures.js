@@ -41,7 +41,7 @@ export function showFailures({ app, root, signal, title }) {
               h(
                 "p",
                 null,
-                "Subtasks that fail in all their attempts are shown here, together with those that failed for the same reason.",
+                "Subtasks that failed in all their attempts appear here, grouped by reason.",
               ),
             ),
           ),
@@ -83,7 +83,7 @@ async function failedJob(app, job, signal, reload) {
   const retry =
     !app.version?.read_only &&
     button("Retry failed…", "retry", async () => (await retryJob(job, "failed", failed)) && reload(), {
-      "aria-label": `Retry failed of ${jobTitle(job)}`,
+      "aria-label": `Retry failed subtasks of ${jobTitle(job)}`,
     });
   const one = panel(jobTitle(job), {
     side: [
@@ -99,7 +99,7 @@ async function failedJob(app, job, signal, reload) {
       h(
         "p",
         { class: "panel-foot" },
-        h("a", { href: href(["jobs", job.id, "failed"]) }, "All that failed in this job"),
+        h("a", { href: href(["jobs", job.id, "failed"]) }, "All failed subtasks of this job"),
       ),
     );
   return one;

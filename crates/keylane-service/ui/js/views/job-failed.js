@@ -30,7 +30,7 @@ export function showFailedPart({ app, signal }, job, body, reload) {
         canRetry &&
           button("Retry failed…", "retry", async () => (await retryJob(job, "failed", items.length)) && reload()),
       );
-      if (items.length === 0) fill(place, empty("Nothing of it has failed"));
+      if (items.length === 0) fill(place, empty("No subtask of this job has failed"));
       else
         fill(
           place,

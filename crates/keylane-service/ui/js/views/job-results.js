@@ -33,7 +33,7 @@ export function showResultsPart({ signal }, job, body) {
         signal,
       );
       pages.show(page.next_cursor);
-      if (page.items.length === 0) fill(place, empty("No results yet", h("p", null, "They come as subtasks end.")));
+      if (page.items.length === 0) fill(place, empty("No results yet", h("p", null, "Results appear as subtasks end.")));
       else fill(place, resultTable(job.id, page.items));
     } catch (error) {
       if (!signal.aborted) fill(place, failure(/** @type {Error} */ (error), load));

@@ -38,7 +38,7 @@ export function showSubtasksPart({ app, signal }, job, body) {
       const page = await get(`${jobPath(job.id)}/subtasks`, { ...filters, cursor: pages.cursor, limit: PAGE }, signal);
       pages.show(page.next_cursor);
       if (page.items.length === 0)
-        fill(place, empty(filters.state || filters.key ? "No subtask is like that" : "It has no subtasks yet"));
+        fill(place, empty(filters.state || filters.key ? "No subtask matches" : "This job has no subtasks yet"));
       else if (!element.isConnected) fill(place, element);
       list.show(page.items);
     } catch (error) {

@@ -99,7 +99,7 @@ function jobPage(view, first, part, reload) {
   const progress = progressPart();
   const facts = factsPart(app, first, reload);
   const why = whyPart(view, first.id);
-  const tabs = h("nav", { class: "segments", "aria-label": "Parts of this job" });
+  const tabs = h("nav", { class: "segments", "aria-label": "Sections of this job" });
   const body = h("div");
   fill(
     root,
@@ -173,7 +173,7 @@ function factsPart(app, first, reload) {
   const list = h("dl", { class: "facts" });
   const result = h("div");
   const weight = weightField(app, first, reload);
-  const element = panel("About it", {}, list, result);
+  const element = panel("Details", {}, list, result);
   const update = (/** @type {Job} */ job) => {
     weight.update(job);
     refill(list, JSON.stringify([job.version, job.state, job.started_at, job.ended_at, job.weight, job.error]), () =>

@@ -53,7 +53,7 @@ export function showJobs(view) {
       fill(place, failure(/** @type {Error} */ (error), load));
     }
   };
-  /** Only what is newer than the end of the page: what is older is on another one. @param {Job} job */
+  /** Whether a job is newer than the end of the page; older jobs are on another page. @param {Job} job */
   const add = (job) => {
     const all = [...jobs.values(), job].sort(newestFirst);
     jobs = new Map(all.slice(0, PAGE).map((one) => [one.id, one]));
@@ -72,10 +72,10 @@ export function showJobs(view) {
       if (!shown.element.isConnected) fill(place, shown.element);
       shown.show([...jobs.values()]);
     } else if (Object.values(filters()).some(Boolean)) {
-      fill(place, empty("No job is like that", h("p", null, h("a", { href: href(["jobs"]) }, "Show all jobs"))));
+      fill(place, empty("No job matches", h("p", null, h("a", { href: href(["jobs"]) }, "Show all jobs"))));
     } else {
       const kind = await firstKind(signal);
-      // What is shown may have changed meanwhile: then that was shown.
+      // The filters may have changed during the request; then a newer request has filled the page.
       if (jobs.size === 0 && !Object.values(filters()).some(Boolean)) fill(place, firstJob(kind));
     }
   };
@@ -107,7 +107,7 @@ function filters() {
 }
 
 /**
- * Whether a new job belongs to what is shown. What cannot be said here, for it is the server's to say, does not.
+ * Whether a new job matches the filters. A filter that only the server can check counts as no match.
  * @param {Job} job
  */
 function fits(job) {
@@ -180,7 +180,7 @@ async function offerKinds(select, chosen, signal) {
   try {
     for (const { name } of (await get("v1/kinds", {}, signal)).items) names.add(name);
   } catch {
-    // The list itself says what is wrong.
+    // The list itself shows the error.
   }
   for (const name of names) select.append(h("option", { value: name }, name));
   select.value = chosen;

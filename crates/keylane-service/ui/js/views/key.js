@@ -1,4 +1,4 @@
-// One key: how its lane is, who is at its head, what ran of it lately, and what can be done.
+// One key: state of its lane, its head, its recent attempts, and its actions.
 
 import { curl, get, keyPath } from "../api.js";
 import { every, fill, h, KeyedList, refill, setText } from "../dom.js";
@@ -76,7 +76,7 @@ export function showKey({ app, root, path, signal, title }) {
 function laneFacts(app, { key, length, head, state }) {
   if (!head)
     return empty(
-      "Nothing of this key is unfinished",
+      "This key has no unfinished subtasks",
       h("p", null, state === "paused" ? "The key is paused: its next subtasks wait." : "Its next subtask starts at once."),
     );
   const name = app.model.nameOf(head.job) ?? shortId(head.job);
@@ -94,7 +94,7 @@ function laneFacts(app, { key, length, head, state }) {
     ),
     h("dt", null, "Head for"),
     h("dd", null, ago(head.since, "")),
-    h("dt", null, "Those of its job"),
+    h("dt", null, "Subtasks of its job"),
     h("dd", null, h("a", { href: href(["jobs", head.job, "subtasks"], { key }) }, "Subtasks with this key")),
   );
 }
@@ -105,12 +105,12 @@ function laneFacts(app, { key, length, head, state }) {
  * @param {string} key
  */
 function ranLately(app, key) {
-  const { element, body } = table("What ran of this key lately, newest first", [
+  const { element, body } = table("Recent attempts of this key, newest first", [
     "Subtask",
     ">Began",
     ">Took",
     ">Idle before",
-    "How it ended",
+    "Outcome",
   ]);
   const place = h("div");
   const list = new KeyedList(
@@ -149,9 +149,9 @@ function ranLately(app, key) {
       ...bar,
       idle: index === 0 ? null : bar.begin - (bars[index - 1].end ?? bar.begin),
     }));
-    if (bars.length === 0) fill(place, empty("Nothing of it ran in the last five minutes"));
+    if (bars.length === 0) fill(place, empty("No attempt in the last five minutes"));
     else if (!element.isConnected) fill(place, element);
     list.show(withIdle.slice(-SHOWN_BARS).reverse());
   };
-  return { element: panel("Ran lately", {}, place), show };
+  return { element: panel("Recent attempts", {}, place), show };
 }

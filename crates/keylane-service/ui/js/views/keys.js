@@ -1,4 +1,4 @@
-// Keys with unfinished subtasks: those whose head has stood longest, or whose lane is longest, and what can be done.
+// Keys with unfinished subtasks, by age of the head or length of the lane, with their actions.
 
 import { get } from "../api.js";
 import { every, fill, h } from "../dom.js";
@@ -11,7 +11,7 @@ import { href, parseRoute, setQuery } from "../route.js";
 const PAGE = 50;
 const ASK_EVERY_MS = 2_000;
 const SORTS = [
-  ["head_age", "Head stands longest"],
+  ["head_age", "Oldest head"],
   ["length", "Longest lane"],
 ];
 
@@ -28,7 +28,7 @@ export function showKeys({ app, root, signal, title }) {
       if (page.items.length === 0)
         fill(
           place,
-          empty("No key has work", h("p", null, "A key is here while it has unfinished subtasks, or is paused.")),
+          empty("No key has work", h("p", null, "Keys appear here while they have unfinished subtasks or are paused.")),
         );
       else if (!shown.element.isConnected) fill(place, shown.element);
       shown.show(page.items);

@@ -40,7 +40,7 @@ export function showOverview(view) {
         "div",
         { class: "columns" },
         panel("Jobs", { side: h("a", { href: href(["jobs"]) }, "All jobs") }, jobs),
-        panel("Keys that stand longest", { side: h("a", { href: href(["keys"]) }, "All keys") }, keys),
+        panel("Oldest waiting keys", { side: h("a", { href: href(["keys"]) }, "All keys") }, keys),
       ),
     ),
   );
@@ -183,7 +183,7 @@ async function followJobs({ app, signal }, place) {
 }
 
 /**
- * What runs first, then what waits, then what is over; of each the newest first.
+ * Running jobs first, then waiting, then ended ones; the newest first within each group.
  * @param {Job[]} jobs
  */
 function order(jobs) {
@@ -206,13 +206,13 @@ async function anyKind(signal) {
  * @param {HTMLElement} place
  */
 function followKeys({ app, signal }, place) {
-  const shown = keyTable("Keys whose head has waited longest", { app, isShort: true });
+  const shown = keyTable("Keys with the oldest heads", { app, isShort: true });
   const load = async () => {
     if (app.live.isPaused || app.live.connection === "lost") return;
     try {
       const { items } = await get("v1/keys", { sort: "head_age", limit: SHOWN_KEYS }, signal);
       if (items.length === 0)
-        fill(place, empty("No key has work", h("p", null, "Keys show up here while they have unfinished subtasks.")));
+        fill(place, empty("No key has work", h("p", null, "Keys appear here while they have unfinished subtasks.")));
       else if (!shown.element.isConnected) fill(place, shown.element);
       shown.show(items);
     } catch (error) {

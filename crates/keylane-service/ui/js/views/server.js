@@ -22,7 +22,7 @@ export function showServer({ app, root, signal, title }) {
     h(
       "div",
       { class: "stack" },
-      h("div", { class: "columns" }, panel("Health", {}, health), panel("Since it began", {}, numbers)),
+      h("div", { class: "columns" }, panel("Health", {}, health), panel("Since the start", {}, numbers)),
       panel("Kinds of jobs", {}, kinds),
     ),
   );
@@ -46,7 +46,7 @@ export function showServer({ app, root, signal, title }) {
  */
 async function showHealth(place, signal) {
   try {
-    // It says in its body what is wrong also when its status is 503.
+    // A response with status 503 has the details in its body, too.
     const response = await fetch("readyz", { cache: "no-store", signal, headers: { Accept: "application/json" } });
     /** @type {import("../types.js").Health} */
     const health = await response.json();
@@ -77,7 +77,7 @@ async function showHealth(place, signal) {
                 icon(ok ? "ok" : "failed"),
                 name,
               ),
-              h("span", { class: "because-count" }, ok ? "well" : "not well"),
+              h("span", { class: "because-count" }, ok ? "ok" : "failed"),
             ),
             detail && h("p", { class: "because-text" }, detail),
           ),
@@ -102,8 +102,8 @@ function numberRows({ model, version, live }) {
     ["Succeeded", count(summary.succeeded_total)],
     ["Failed for good", count(summary.failed_total)],
     ["Cancelled or skipped", count(summary.cancelled_total)],
-    ["Attempts that were repeated", count(summary.retried_total)],
-    ["Connected by WebSocket", count(summary.websockets)],
+    ["Retried attempts", count(summary.retried_total)],
+    ["WebSocket clients", count(summary.websockets)],
     ["This page", live.connection === "live" ? "live" : live.connection],
   ];
 }
@@ -121,12 +121,12 @@ async function showKinds(place, signal) {
         place,
         empty(
           "No kinds yet",
-          h("p", null, "A kind says what is done with a job. They are set in the server's configuration."),
+          h("p", null, "A kind names the handler of a job. Kinds are set in the server's configuration."),
         ),
       );
     const { element, body } = table(
       "Kinds of jobs",
-      ["Kind", "Handled by", "At once", "Per second", "Attempts", "Time for each", "Steps"],
+      ["Kind", "Handled by", "Concurrency", "Per second", "Attempts", "Timeout", "Steps"],
       "is-cards",
     );
     body.append(...kinds.map(kindRow));
@@ -149,10 +149,10 @@ function kindRow({ name, handler, concurrency, per_second, attempts, timeout_ms,
     null,
     h("td", null, h("a", { href: href(["jobs"], { kind: name }) }, name)),
     cell("Handled by", "", handler),
-    cell("At once", "", limit(concurrency)),
+    cell("Concurrency", "", limit(concurrency)),
     cell("Per second", "", per_second === undefined ? "no limit" : String(per_second)),
     cell("Attempts", "", attempts),
-    cell("Time for each", "", timeout_ms === undefined ? "no limit" : duration(timeout_ms)),
+    cell("Timeout", "", timeout_ms === undefined ? "no limit" : duration(timeout_ms)),
     cell("Steps", "", steps || "none"),
   );
 }

@@ -16,7 +16,7 @@ export function showSubmit({ app, root, signal, title }) {
     return fill(
       root,
       pageHead("Submit a job").element,
-      panel("Read only", {}, empty("This server takes no changes over its API")),
+      panel("Read only", {}, empty("This server accepts no changes over its API")),
     );
   const fields = makeFields();
   const error = h("p", { class: "field-error", role: "alert" });
@@ -90,36 +90,36 @@ export function showSubmit({ app, root, signal, title }) {
 function makeFields() {
   return {
     kind: field("Kind", h("select", { required: true })),
-    name: field("Name", h("input", { maxlength: 200 }), "What people call it"),
-    key: field("Key", h("input", { maxlength: 1000 }), "It is done after all earlier ones with this key"),
+    name: field("Name", h("input", { maxlength: 200 }), "Display name"),
+    key: field("Key", h("input", { maxlength: 1000 }), "Runs after all earlier subtasks with this key"),
     payload: field(
       "Payload",
       h("textarea", { spellcheck: "false" }, "{}"),
-      'Any JSON. With a list under “subtasks”, as in {"subtasks": [{"key": "a", "payload": 1}]}, a job of many.',
+      'Any JSON. For several subtasks, a list such as {"subtasks": [{"key": "a", "payload": 1}]}.',
     ),
-    labels: field("Labels", h("input", { placeholder: "team=data, run=7" }), "For finding it again"),
-    weight: field("Weight", h("input", { type: "number", min: 1, placeholder: "1" }), "Its claim to spare slots"),
-    delay: field("Delay", h("input", { type: "number", min: 0, placeholder: "0" }), "Seconds before it may begin"),
+    labels: field("Labels", h("input", { placeholder: "team=data, run=7" }), "For filtering"),
+    weight: field("Weight", h("input", { type: "number", min: 1, placeholder: "1" }), "Share of spare slots"),
+    delay: field("Delay", h("input", { type: "number", min: 0, placeholder: "0" }), "Seconds until it may start"),
     attempts: field("Attempts", h("input", { type: "number", min: 1, placeholder: "as its kind" })),
     timeout: field(
-      "Time for each",
+      "Timeout",
       h("input", { type: "number", min: 0.001, step: "any", placeholder: "as its kind" }),
       "Seconds",
     ),
     onError: field(
-      "When one fails",
+      "When a subtask fails",
       select([
         ["", "As its kind"],
-        ["finish_all", "Do all others"],
-        ["fail_fast", "Cancel what has not begun"],
+        ["finish_all", "Run all others"],
+        ["fail_fast", "Cancel subtasks that have not started"],
       ]),
     ),
     onFail: field(
-      "Its key then",
+      "Key after a final failure",
       select([
         ["", "As its kind"],
-        ["continue", "Goes on"],
-        ["stop_key", "Stops until somebody helps"],
+        ["continue", "Continues"],
+        ["stop_key", "Stops until an operator retries or skips the subtask"],
       ]),
     ),
   };
@@ -158,7 +158,7 @@ function bodyOf({ kind, name, key, payload, labels, weight, delay, attempts, tim
   if (!kind.input.value) throw new Error("Kind: choose one.");
   const given = payloadOf(payload.input.value);
   const isList = given !== null && typeof given === "object" && Array.isArray(given.subtasks);
-  if (isList && key.input.value) throw new Error("Key: a job of many subtasks has keys with these.");
+  if (isList && key.input.value) throw new Error("Key: with several subtasks, set the key of each subtask.");
   const seconds = (/** @type {HTMLInputElement} */ input) =>
     input.value === "" ? undefined : Math.round(Number(input.value) * 1000);
   const whole = (/** @type {HTMLInputElement} */ input) => (input.value === "" ? undefined : Number(input.value));
@@ -183,7 +183,7 @@ function payloadOf(text) {
   try {
     return text.trim() === "" ? null : parseExact(text);
   } catch (error) {
-    throw new Error(`Payload: it is not JSON: ${/** @type {Error} */ (error).message}.`);
+    throw new Error(`Payload is not JSON: ${/** @type {Error} */ (error).message}.`);
   }
 }
 
@@ -196,7 +196,7 @@ function labelsOf(text) {
   return Object.fromEntries(
     pairs.map((pair) => {
       const [, name, value] = /^([^=:]+)[=:](.+)$/.exec(pair) ?? [];
-      if (!name) throw new Error(`Labels: “${pair}” is not of the form name=value.`);
+      if (!name) throw new Error(`Labels: write “${pair}” as name=value.`);
       return [name.trim(), value.trim()];
     }),
   );

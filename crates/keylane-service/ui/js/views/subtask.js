@@ -76,7 +76,7 @@ function parts(app, { keys, attempts, payload: given, outcome, waiting_because: 
     .flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]);
   return [
     because ? panel("Why it waits", {}, becauseList([because], app.model)) : null,
-    panel("About it", {}, h("dl", { class: "facts" }, facts)),
+    panel("Details", {}, h("dl", { class: "facts" }, facts)),
     h("section", { class: "panel", "aria-label": "Payload" }, payload(given, "Payload")),
     outcome && outcome.result !== undefined
       ? h("section", { class: "panel", "aria-label": "Result" }, payload(outcome.result, "Result"))

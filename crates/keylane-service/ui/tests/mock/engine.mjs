@@ -499,7 +499,7 @@ export class Engine extends EventEmitter {
     return timer;
   }
 
-  // What is said about it
+  // Reasons for waiting
 
   view(job) {
     const { id, kind, name, labels, state, weight, counts, created_at, started_at, ended_at, run_at, error, version } =
@@ -533,7 +533,7 @@ export class Engine extends EventEmitter {
       return [
         { reason: "scheduled", text: "It begins when its time has come.", count: waiting, until: iso(job.run_at) },
       ];
-    if (job.state === "paused") return [{ reason: "job_paused", text: "Somebody has paused the job.", count: waiting }];
+    if (job.state === "paused") return [{ reason: "job_paused", text: "the job is paused; resume it", count: waiting }];
     const reasons = [];
     if (waiting > 0) {
       const one = job.subtasks.find((subtask) => subtask.state === "waiting");
@@ -569,7 +569,7 @@ export class Engine extends EventEmitter {
       };
     if (subtask.state === "ready") return { reason: "no_slot", text: `All ${this.slots} slots are taken.` };
     if (subtask.state !== "waiting") return undefined;
-    if (subtask.job.state === "paused") return { reason: "job_paused", text: "Somebody has paused the job." };
+    if (subtask.job.state === "paused") return { reason: "job_paused", text: "the job is paused; resume it" };
     for (const key of subtask.keys) {
       const lane = this.keys.get(key);
       if (lane.state !== "open")
@@ -658,7 +658,7 @@ export class Engine extends EventEmitter {
 
   #keepSlice(slice) {
     this.#ended.push(slice);
-    // Half a minute's worth, for those who come later; what a tick shows is less.
+    // Half a minute's worth, for later clients; a tick shows less.
     if (this.#ended.length > 20_000) this.#ended.splice(0, 5_000);
     this.#timelineNumber += 1;
   }

@@ -45,7 +45,7 @@ export async function startMock({ scene = "few", port = 0, token, readOnly = fal
     get engine() {
       return state.engine;
     },
-    /** Nobody answers any more. */
+    /** Stops answering. */
     break() {
       state.isBroken = true;
       for (const socket of state.sockets) socket.destroy();
@@ -164,7 +164,7 @@ function health(engine) {
     {
       name: "store",
       ok: isWell,
-      ...(isWell ? {} : { detail: "No room on the disk: free some, and it goes on by itself." }),
+      ...(isWell ? {} : { detail: "The disk is full; free some space." }),
     },
     { name: "scheduler", ok: true },
     { name: "workers", ok: true },
