@@ -355,7 +355,11 @@ fn note_stage(
 ) {
     let stage = match fate {
         Fate::Again { at: Some(until) } => {
-            Stage::BackingOff { since_ms: now.0, wait_ms: until.saturating_sub(now.0) }
+            // Of few subtasks of a job, so that many that back off at once cost little.
+            let failures = books.live.get(&running.job).map(|live| &live.failures);
+            let reason = failures.and_then(|failures| failures.get(running.step));
+            let reason = reason.unwrap_or_default().into();
+            Stage::BackingOff { since_ms: now.0, wait_ms: until.saturating_sub(now.0), reason }
         }
         // The mark that is there says that it runs here, which a restart has begun again as well.
         Fate::Again { at: None } if running.lease.is_none() => return,

@@ -218,18 +218,19 @@ impl Core {
         mut waiting: Waiting,
         now: Timestamp,
     ) {
+        for (step, stage) in std::mem::take(&mut waiting.step_stages) {
+            if let (Stage::BackingOff { since_ms, wait_ms, reason }, Some(_)) = (stage, kind) {
+                Self::restore_backoff(books, job, step, (since_ms, wait_ms), &reason, now);
+            }
+        }
         for (subtask, keys, attempt) in waiting.subtasks {
             match waiting.stages.remove(&subtask) {
                 None | Some(Stage::Started) => {}
                 // Without its kind the job is held, and that is what it waits for.
                 Some(Stage::BackingOff { .. }) if kind.is_none() => {}
-                Some(Stage::BackingOff { since_ms, wait_ms }) => {
-                    // The clock may have been put back meanwhile.
-                    let until = since_ms.min(now.0).saturating_add(wait_ms);
-                    if until > now.0 {
-                        let was = Restored::BackingOff { until };
-                        books.scheduler.restore(job, subtask, was, now.0);
-                    }
+                Some(Stage::BackingOff { since_ms, wait_ms, reason }) => {
+                    let step = Step::Subtask(subtask);
+                    Self::restore_backoff(books, job, step, (since_ms, wait_ms), &reason, now);
                 }
                 Some(Stage::Stopped { reason, .. }) => {
                     books.scheduler.restore(job, subtask, Restored::Stopped, now.0);
@@ -250,6 +251,25 @@ impl Core {
                     }
                 }
             }
+        }
+    }
+
+    /// An attempt that was to wait waits for the rest of that time.
+    fn restore_backoff(
+        books: &mut Books,
+        job: JobNumber,
+        step: Step,
+        (since_ms, wait_ms): (u64, u64),
+        reason: &str,
+        now: Timestamp,
+    ) {
+        // The clock may have been put back meanwhile.
+        let until = since_ms.min(now.0).saturating_add(wait_ms);
+        if until <= now.0 || !books.scheduler.restore_backoff(job, step, until, now.0) {
+            return;
+        }
+        if let Some(live) = books.live.get_mut(&job).filter(|_| !reason.is_empty()) {
+            live.failures.note(step, reason);
         }
     }
 
@@ -346,14 +366,22 @@ struct Waiting {
     subtasks: Vec<(SubtaskNumber, Vec<Key>, u32)>,
     /// What those of them were doing that did more than to be begun.
     stages: HashMap<SubtaskNumber, Stage>,
+    /// What the split or the fan-in was doing.
+    step_stages: Vec<(Step, Stage)>,
 }
 
 impl Waiting {
     fn of(job: &RecoveredJob, plan: Plan) -> Result<Self, super::StartError> {
         let mut waiting = Waiting::default();
         job.for_each_waiting(|one| match plan.step(one.subtask.number()) {
-            Step::Split => waiting.split = Some(one.attempts),
-            Step::FanIn => waiting.fan_in = Some(one.attempts),
+            step @ (Step::Split | Step::FanIn) => {
+                let made = match step {
+                    Step::Split => &mut waiting.split,
+                    _ => &mut waiting.fan_in,
+                };
+                *made = Some(one.attempts);
+                waiting.step_stages.push((step, one.stage.clone()));
+            }
             Step::Subtask(number) => {
                 let keys = one.subtask.keys().map(Key::new).collect();
                 waiting.subtasks.push((number, keys, one.attempts));

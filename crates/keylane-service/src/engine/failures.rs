@@ -1,6 +1,6 @@
 //! The last failures of a job's subtasks that have not ended: what people are told of an attempt that backs off.
 //!
-//! They are in memory alone, but for those that stopped a key: after a restart, an attempt that backs off has none.
+//! Those of subtasks that back off or have stopped a key are in their marks, and so survive a restart.
 
 use std::collections::BTreeMap;
 

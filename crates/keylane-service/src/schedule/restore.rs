@@ -15,6 +15,7 @@
 //! (`engine/dispatch.rs`), so recovery does not accept these again, and nothing enters a lane but at its end.
 
 use super::Step;
+use super::job::StepState;
 use super::scheduler::{Run, Scheduler};
 use super::task::{Phase, Task};
 use super::timers::Due;
@@ -72,14 +73,46 @@ impl Scheduler {
                 self.restored += 1;
                 self.fit_workers(now);
             }
-            Restored::BackingOff { until } => {
-                self.tasks[task].at = until;
-                self.enter_phase(slot, task, Phase::BackingOff);
-                self.timers.set(until, Due::Attempt(task));
-            }
+            Restored::BackingOff { until } => self.back_off(slot, task, until),
             Restored::Stopped => self.enter_phase(slot, task, Phase::Stopped),
         }
         true
+    }
+
+    /// Has a subtask, the split or the fan-in of a job that was [accepted](Self::accept) just now wait until then. False if
+    /// that cannot be, as [`restore`](Self::restore) says: a fan-in is there only when all else has ended.
+    pub fn restore_backoff(&mut self, job: JobNumber, step: Step, until: u64, now: u64) -> bool {
+        if let Step::Subtask(number) = step {
+            return self.restore(job, number, Restored::BackingOff { until }, now);
+        }
+        let now = self.at(now);
+        let Some(slot) = self.find(job).filter(|slot| self.jobs[*slot].share.is_some()) else {
+            return false;
+        };
+        let share = self.share(slot);
+        let task = match (step, self.jobs[slot].split) {
+            (Step::Split, StepState::Pending(_)) => {
+                let task = self.take_split(slot, now);
+                // As after an attempt: for the allocator it is a subtask that waits, beside a splitter that is held.
+                self.allocator.came(share, 0, 1, now);
+                task
+            }
+            (Step::FanIn, _) => {
+                let Some(task) = self.ready_step(slot) else { return false };
+                self.leave_phase(slot, task);
+                self.allocator.unready(share, 1, now);
+                task
+            }
+            _ => return false,
+        };
+        self.back_off(slot, task, until);
+        true
+    }
+
+    fn back_off(&mut self, slot: u32, task: u32, until: u64) {
+        self.tasks[task].at = until;
+        self.enter_phase(slot, task, Phase::BackingOff);
+        self.timers.set(until, Due::Attempt(task));
     }
 
     /// Takes a subtask that waits or is ready out of its phase. It waits for the allocator from here on.

@@ -80,7 +80,7 @@ impl Scheduler {
     }
 
     /// The split or the fan-in of the job, if it has begun before, or all else is done, and it is ready.
-    fn ready_step(&self, slot: u32) -> Option<u32> {
+    pub(super) fn ready_step(&self, slot: u32) -> Option<u32> {
         let job = &self.jobs[slot];
         let step = match (job.split, job.fan_in) {
             (StepState::Task, _) => Step::Split,
@@ -204,7 +204,7 @@ impl Scheduler {
         self.set_token_timer(id, now);
     }
 
-    fn take_split(&mut self, slot: u32, now: u64) -> u32 {
+    pub(super) fn take_split(&mut self, slot: u32, now: u64) -> u32 {
         let job = &mut self.jobs[slot];
         let StepState::Pending(made) = job.split else { unreachable!("a split begins once") };
         job.split = StepState::Task;

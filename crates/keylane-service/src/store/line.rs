@@ -126,7 +126,7 @@ pub(super) struct Mark {
     /// Wait until the next attempt, if one is to come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wait_ms: Option<u64>,
-    /// Why the subtask has stopped its keys, if it has.
+    /// Why it has failed, if that is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -137,8 +137,9 @@ impl Mark {
         let plain = Mark { number, attempt, since_ms: None, wait_ms: None, reason: None };
         match &mark.stage {
             Stage::Started | Stage::Leased { .. } => plain,
-            Stage::BackingOff { since_ms, wait_ms } => {
-                Mark { since_ms: Some(*since_ms), wait_ms: Some(*wait_ms), ..plain }
+            Stage::BackingOff { since_ms, wait_ms, reason } => {
+                let reason = (!reason.is_empty()).then(|| reason.clone().into_string());
+                Mark { since_ms: Some(*since_ms), wait_ms: Some(*wait_ms), reason, ..plain }
             }
             Stage::Stopped { since_ms, reason } => {
                 let reason = Some(reason.clone().into_string());
@@ -150,10 +151,13 @@ impl Mark {
     /// Returns the number of the subtask, and its mark.
     pub(super) fn read(self) -> (u32, marks::Mark) {
         let stage = match (self.since_ms, self.wait_ms, self.reason) {
-            (Some(since_ms), _, Some(reason)) => {
+            (Some(since_ms), Some(wait_ms), reason) => {
+                let reason = reason.unwrap_or_default().into_boxed_str();
+                Stage::BackingOff { since_ms, wait_ms, reason }
+            }
+            (Some(since_ms), None, Some(reason)) => {
                 Stage::Stopped { since_ms, reason: reason.into_boxed_str() }
             }
-            (Some(since_ms), Some(wait_ms), None) => Stage::BackingOff { since_ms, wait_ms },
             _ => Stage::Started,
         };
         (self.number, marks::Mark { attempt: self.attempt, stage })

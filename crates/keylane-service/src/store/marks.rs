@@ -21,6 +21,7 @@
 //! | leased | 1 | fence, time of the start, bytes of the worker's name plus one (0 for none), the name |
 //! | backing off | 2 | time of the failure, wait until the next attempt |
 //! | stopped | 3 | time of the stop, bytes of the reason, the reason |
+//! | backing off, with its reason | 4 | as 2, bytes of the reason, the reason |
 
 use std::collections::{HashMap, HashSet};
 
@@ -65,6 +66,8 @@ pub enum Stage {
         since_ms: u64,
         /// Time between the failure and the next attempt.
         wait_ms: u64,
+        /// Cause of the failure; empty if it is not kept.
+        reason: Box<str>,
     },
     /// The subtask has failed for good and holds its keys until an operator retries or skips it.
     Stopped {
@@ -266,7 +269,8 @@ impl Stage {
         match self {
             Stage::Started => 0,
             Stage::Leased { .. } => 1,
-            Stage::BackingOff { .. } => 2,
+            Stage::BackingOff { reason, .. } if reason.is_empty() => 2,
+            Stage::BackingOff { .. } => 4,
             Stage::Stopped { .. } => 3,
         }
     }
@@ -280,9 +284,13 @@ impl Stage {
                 leb128::put(bytes, worker.as_ref().map_or(0, |name| name.len() as u64 + 1));
                 bytes.extend(worker.iter().flat_map(|name| name.bytes()));
             }
-            Stage::BackingOff { since_ms, wait_ms } => {
+            Stage::BackingOff { since_ms, wait_ms, reason } => {
                 put_time(bytes, *since_ms);
                 put_time(bytes, *wait_ms);
+                if !reason.is_empty() {
+                    leb128::put(bytes, reason.len() as u64);
+                    bytes.extend(reason.bytes());
+                }
             }
             Stage::Stopped { since_ms, reason } => {
                 put_time(bytes, *since_ms);
@@ -303,7 +311,17 @@ impl Stage {
                 };
                 Stage::Leased { fence, since_ms, worker }
             }
-            2 => Stage::BackingOff { since_ms: leb128::take(rest)?, wait_ms: leb128::take(rest)? },
+            2 | 4 => {
+                let (since_ms, wait_ms) = (leb128::take(rest)?, leb128::take(rest)?);
+                let reason = match number {
+                    4 => {
+                        let length = leb128::take(rest)?;
+                        text(rest, length)?
+                    }
+                    _ => Box::default(),
+                };
+                Stage::BackingOff { since_ms, wait_ms, reason }
+            }
             3 => {
                 let (since_ms, length) = (leb128::take(rest)?, leb128::take(rest)?);
                 Stage::Stopped { since_ms, reason: text(rest, length)? }
@@ -355,8 +373,9 @@ mod tests {
             leased.prop_map(|(fence, since_ms, worker)| {
                 Stage::Leased { fence, since_ms, worker: worker.map(String::into_boxed_str) }
             }),
-            (number(), number())
-                .prop_map(|(since_ms, wait_ms)| Stage::BackingOff { since_ms, wait_ms }),
+            (number(), number(), ".{0,9}").prop_map(|(since_ms, wait_ms, reason)| {
+                Stage::BackingOff { since_ms, wait_ms, reason: reason.into_boxed_str() }
+            }),
             (number(), ".{0,9}").prop_map(|(since_ms, reason)| {
                 Stage::Stopped { since_ms, reason: reason.into_boxed_str() }
             }),

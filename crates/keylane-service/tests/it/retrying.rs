@@ -1,13 +1,14 @@
 //! What is done again of a job that was over, and what is not, also over a restart.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::serve;
 use crate::common::stage::{Stage, stage};
 use keylane_service::handle::Failure;
 use keylane_service::{Kind, Service, Settings};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// One slot, and whoever is in it is on the stage.
 async fn start(folder: &Path) -> (Service, Stage) {
@@ -55,4 +56,63 @@ async fn what_was_cancelled_with_a_job_stays_so_when_only_the_failed_are_done_ag
         stage.succeed(name);
     }
     assert_eq!(client.wait(&id).await["counts"]["succeeded"], 3);
+}
+
+/// Kinds whose steps are on the stage, too.
+async fn start_with_steps(folder: &Path) -> (Service, Stage) {
+    let (actors, stage) = stage();
+    let step = || Some(Arc::new(actors.clone()) as _);
+    let builder = Service::builder(Settings { slots: 4, ..Settings::new(folder.join("store")) })
+        .kind("act", Kind::new(actors.clone()))
+        .kind("split", Kind { split: step(), ..Kind::new(actors.clone()) })
+        .kind("sum", Kind { fan_in: step(), ..Kind::new(actors.clone()) });
+    (builder.start().await.unwrap(), stage)
+}
+
+/// A start would make at once what had failed just now: again and again, if the server is restarted again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_goes_on_over_a_restart_with_its_reason_also_that_of_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, mut stage) = start_with_steps(folder.path()).await;
+    let (server, client) = serve(&service).await;
+    let jobs = [
+        json!({"kind": "act", "payload": "one"}),
+        json!({"kind": "split", "payload": "two"}),
+        json!({"kind": "sum", "fan_in": true, "payload": "three"}),
+    ];
+    let mut ids = Vec::new();
+    for job in jobs {
+        let id = client.submit(&job.to_string()).await;
+        let mut name = stage.next().await;
+        if name == "three" {
+            stage.succeed("three");
+            name = stage.next().await;
+        }
+        let after = Some(Duration::from_secs(3600));
+        stage.end(&name, Err(Failure { after, ..Failure::passing("no answer") }));
+        let waits = |job: &Value| job["waiting_because"][0]["reason"] == "backing_off";
+        let job = client.wait_until(&id, waits).await;
+        ids.push((id, job["waiting_because"][0].clone()));
+    }
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::from_secs(5)).await;
+
+    let (service, mut stage) = start_with_steps(folder.path()).await;
+    let (server, client) = serve(&service).await;
+    for (id, before) in &ids {
+        let job = client.get(&format!("/v1/jobs/{id}")).await.expect(200).json();
+        let because = &job["waiting_because"][0];
+        for name in ["reason", "text", "until"] {
+            assert_eq!(because[name], before[name], "{job}");
+        }
+        assert!(because["text"].as_str().unwrap().ends_with(": no answer"), "{job}");
+    }
+    // It is behind all that a start begins.
+    let last = client.submit(r#"{"kind":"act","payload":"last"}"#).await;
+    assert_eq!(stage.next().await, "last");
+    stage.succeed("last");
+    client.wait(&last).await;
+    stage.expect_nobody();
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::from_secs(5)).await;
 }

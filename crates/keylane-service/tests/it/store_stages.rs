@@ -6,11 +6,12 @@ use crate::store_support::{accepted, copy_as_is, new_store, open, place};
 use keylane_service::store::{Mark, Settings, Stage, Store};
 use keylane_service::{JobNumber, SubtaskId};
 
-fn stages() -> [Stage; 4] {
+fn stages() -> [Stage; 5] {
     [
         Stage::Started,
         Stage::Leased { fence: 77, since_ms: 5, worker: Some("w1".into()) },
-        Stage::BackingOff { since_ms: 6, wait_ms: 60_000 },
+        Stage::BackingOff { since_ms: 6, wait_ms: 60_000, reason: "".into() },
+        Stage::BackingOff { since_ms: 6, wait_ms: 60_000, reason: "no answer".into() },
         Stage::Stopped { since_ms: 7, reason: "it has no room".into() },
     ]
 }
@@ -18,7 +19,7 @@ fn stages() -> [Stage; 4] {
 /// A store with a job of which each subtask is at another stage.
 fn store_with_stages(path: &std::path::Path) -> (Store, JobNumber) {
     let store = new_store(path);
-    let job = accepted(&store, 4);
+    let job = accepted(&store, 5);
     let mut changes = keylane_service::store::Changes::new();
     for (number, stage) in (0..).zip(stages()) {
         changes.mark(SubtaskId { job, number }, Mark { attempt: number + 1, stage });
@@ -54,11 +55,11 @@ fn a_mark_of_a_later_stage_takes_the_place_of_the_one_before() {
     let (_folder, path) = place();
     let (store, job) = store_with_stages(&path);
     let mut changes = keylane_service::store::Changes::new();
-    changes.started(SubtaskId { job, number: 3 }, 4);
+    changes.started(SubtaskId { job, number: 4 }, 5);
     store.submit(changes).wait().unwrap();
     drop(store);
     let (_store, mut recovered) = open(&path);
-    assert_eq!(found(&mut recovered)[3], (4, Stage::Started));
+    assert_eq!(found(&mut recovered)[4], (5, Stage::Started));
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn a_tool_that_opens_a_crashed_store_does_not_hide_the_crash() {
     }
     // The service takes up what is unfinished, and closes it in order.
     let (store, mut recovered) = open(&crashed);
-    assert_eq!(found(&mut recovered).len(), 4);
+    assert_eq!(found(&mut recovered).len(), 5);
     drop((store, recovered));
     let (_store, recovered) = Store::open(&crashed, &Settings::default()).unwrap();
     assert!(recovered.was_clean());

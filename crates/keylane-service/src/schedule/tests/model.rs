@@ -958,7 +958,7 @@ impl Pair {
 
     /// Has what was under way before a restart go on, wherever that can be.
     fn restore(&mut self, was: &Sub) {
-        let Step::Subtask(number) = was.step else { return };
+        let Step::Subtask(number) = was.step else { return self.restore_step(was) };
         let restored = match was.phase {
             Phase::Waits | Phase::Dropped => return,
             Phase::Runs(fence) => Restored::Running { fence, since: self.now },
@@ -979,6 +979,22 @@ impl Pair {
         if let Some(at) = can_be {
             self.subs[at].phase = was.phase;
             self.subs[at].attempts += u32::from(matches!(was.phase, Phase::Runs(_)));
+        }
+    }
+
+    /// A split or a fan-in that was to wait does, wherever that can be.
+    fn restore_step(&mut self, was: &Sub) {
+        let Phase::BacksOff(until) = was.phase else { return };
+        let mine = |sub: &Sub| sub.job == was.job;
+        let is_last =
+            was.step == Step::Split || self.subs.iter().filter(|sub| mine(sub)).count() == 1;
+        let at = self.subs.iter().position(|sub| mine(sub) && sub.step == was.step);
+        let can_be = at.filter(|at| is_last && self.subs[*at].phase == Phase::Waits);
+        let job = JobNumber(was.job);
+        let is_restored = self.scheduler.restore_backoff(job, was.step, until, self.now);
+        assert_eq!(is_restored, can_be.is_some());
+        if let Some(at) = can_be {
+            self.subs[at].phase = was.phase;
         }
     }
 
