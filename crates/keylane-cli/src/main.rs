@@ -33,6 +33,7 @@ mod svg;
 mod template;
 mod worker;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,7 +49,8 @@ fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("keylane: {error:#}");
+            // A terminal that is closed takes nothing, and the exit code is to be right all the same.
+            let _ = writeln!(std::io::stderr(), "keylane: {error:#}");
             Ending::Error.into()
         }
     }

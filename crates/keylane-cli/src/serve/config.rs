@@ -246,6 +246,17 @@ impl Config {
         }
     }
 
+    /// Warns of what is allowed and dangerous.
+    pub(super) fn warn(&self) {
+        use std::os::unix::fs::PermissionsExt;
+        let Some(key) = &self.server.tls_key else { return };
+        let mode = std::fs::metadata(key).map(|file| file.permissions().mode());
+        if mode.is_ok_and(|mode| mode & 0o007 != 0) {
+            let key = key.display();
+            tracing::warn!("other users may read the key of `tls_key`; run `chmod o= {key}`");
+        }
+    }
+
     /// How it is to be served.
     pub(super) fn serving(&self) -> anyhow::Result<http::Settings> {
         let server = &self.server;

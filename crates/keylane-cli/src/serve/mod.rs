@@ -4,7 +4,7 @@ mod config;
 mod reload;
 mod store;
 
-use std::io::{IsTerminal, stderr, stdin, stdout};
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         return Ok(Ending::Finished { failed: 0 });
     }
     log();
+    config.warn();
     let kinds = reload::Kinds::of(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -95,7 +96,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         let mut stops = Stops::watch()?;
         let service = builder.start().await.context("cannot start the service")?;
         let server = Server::start(&service, serving.clone()).await?;
-        say(&server, &serving);
+        announce(&server, &serving);
         let mut reloads = reload::Reloads { config: args.config.clone(), server: config, kinds };
         let signal = loop {
             match stops.next().await {
@@ -105,10 +106,10 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         };
         // Before anybody is told so: what ends because of what we say must not make room for another.
         service.drain();
-        eprintln!("keylane: stopping; again to stop at once");
+        say("stopping; again to stop at once");
         tokio::select! {
             () = stop(server, service, args.stop_within.0) => {}
-            () = stops.again() => eprintln!("keylane: stopped at once; what ran is tried again"),
+            () = stops.again() => say("stopped at once; what ran is tried again"),
         }
         Ok::<_, anyhow::Error>(match signal {
             // Asked to stop, it has.
@@ -135,11 +136,17 @@ async fn stop(server: Server, service: Service, within: Duration) {
     service.stop(within.saturating_sub(begun.elapsed())).await;
 }
 
-fn say(server: &Server, settings: &Settings) {
+fn announce(server: &Server, settings: &Settings) {
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
-    println!("keylane: listening on {scheme}://{}", server.address());
-    // Whoever started it may read that by a pipe.
-    let _ = std::io::Write::flush(&mut std::io::stdout());
+    let mut out = stdout();
+    let _ = writeln!(out, "keylane: listening on {scheme}://{}", server.address());
+    // A pipe may be read by what started the server.
+    let _ = out.flush();
+}
+
+/// Writes a line on standard error. A terminal that is closed takes none, which must not keep the server from stopping.
+fn say(message: impl std::fmt::Display) {
+    let _ = writeln!(stderr(), "keylane: {message}");
 }
 
 /// Messages for people go to standard error; `KEYLANE_LOG` chooses how many.
@@ -152,8 +159,10 @@ fn log() {
         _ => tracing::Level::WARN,
     };
     let plain = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    // What cannot be written is lost; to say so on the same terminal would end the thread that logs.
+    let plain = plain.with_ansi(false).log_internal_errors(false);
     // Tests in one process share it.
-    let _ = plain.with_ansi(false).try_init();
+    let _ = plain.try_init();
 }
 
 /// The signals that ask for an end, or for the configuration to be read anew.

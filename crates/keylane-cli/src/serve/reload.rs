@@ -7,6 +7,7 @@ use keylane_service::http::Server;
 use keylane_service::{Kind, Service};
 
 use super::config::{Config, KindTable};
+use super::say;
 
 /// The kinds that a server has, with the tables that they were made of.
 #[derive(Debug)]
@@ -47,20 +48,21 @@ impl Reloads {
     /// Reads the configuration anew. If something is wrong with it all stays as it is.
     pub(super) async fn run(&mut self, service: &Service, server: &Server) {
         match self.reload(service, server).await {
-            Ok(()) => eprintln!("keylane: reloaded tokens, certificates and kinds"),
-            Err(error) => eprintln!("keylane: not reloaded, and all goes on as before: {error:#}"),
+            Ok(()) => say("reloaded tokens, certificates and kinds"),
+            Err(error) => say(format_args!("not reloaded, and all goes on as before: {error:#}")),
         }
     }
 
     async fn reload(&mut self, service: &Service, server: &Server) -> anyhow::Result<()> {
         let config = Config::read(&self.config)?;
         let serving = config.serving()?;
+        config.warn();
         let kinds = Kinds::following(&config, &self.kinds)?;
         server.reload(serving.tokens, serving.tls).context("server")?;
         service.reload_kinds(kinds.all()).await;
         self.kinds = kinds;
         for name in self.server.other_settings(&config) {
-            eprintln!("keylane: `{name}` in [server] takes effect at the next start");
+            say(format_args!("`{name}` in [server] takes effect at the next start"));
         }
         Ok(())
     }

@@ -34,6 +34,8 @@ mod output_whole;
 mod python_client;
 mod serve_refuses;
 mod serve_stops;
+#[cfg(target_os = "linux")]
+mod serve_terminal;
 mod signals;
 mod simulate;
 mod store_commands;

@@ -57,13 +57,25 @@ pub struct Caller {
     /// What the token is called; `anyone` where none is needed.
     pub name: String,
     roles: BTreeSet<Role>,
+    /// The token itself, so that another one of the same name is another.
+    token: TokenHash,
+}
+
+/// SHA-256 of a token. It is shown nowhere.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct TokenHash([u8; 32]);
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenHash")
+    }
 }
 
 impl Caller {
     /// Who comes where no token is needed: they may do everything.
     #[must_use]
     pub fn anyone() -> Self {
-        Caller { name: "anyone".into(), roles: [Role::Admin].into() }
+        Caller { name: "anyone".into(), roles: [Role::Admin].into(), token: TokenHash::default() }
     }
 
     /// Whether they may do what needs this role.
@@ -181,7 +193,7 @@ impl Tokens {
         self.known.is_empty()
     }
 
-    /// Whether some token still is this caller's; all are where none is needed.
+    /// Whether this caller's token still is one; all are where none is needed.
     pub(super) fn has(&self, caller: &Caller) -> bool {
         self.is_empty() || self.known.iter().any(|(_, known)| known == caller)
     }
@@ -215,7 +227,7 @@ fn parse_line(line: &str) -> Result<([u8; 32], Caller), &'static str> {
         Some(token) => Sha256::digest(token.as_bytes()).into(),
         None => hexadecimal(secret).ok_or("a SHA-256 has 64 hexadecimal digits")?,
     };
-    Ok((digest, Caller { name: name.to_owned(), roles }))
+    Ok((digest, Caller { name: name.to_owned(), roles, token: TokenHash(digest) }))
 }
 
 fn hexadecimal(text: &str) -> Option<[u8; 32]> {

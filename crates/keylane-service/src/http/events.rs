@@ -59,7 +59,11 @@ struct Live {
     next: u64,
 }
 
-async fn all(Shared(state): Shared<State>, _: Reader, parts: Parts) -> Result<Response, Refusal> {
+async fn all(
+    Shared(state): Shared<State>,
+    Reader(caller): Reader,
+    parts: Parts,
+) -> Result<Response, Refusal> {
     let asked: EventsQuery = query(&parts)?;
     let (mut summary, mut timeline) = (false, false);
     for word in
@@ -75,21 +79,24 @@ async fn all(Shared(state): Shared<State>, _: Reader, parts: Parts) -> Result<Re
         }
     }
     let place = places::follow_events(&parts, &state)?;
+    let end = state.admitted.end_of(&caller);
     // Before anything is answered: a client that has the answer misses nothing from then on.
     let (follower, reset) = state.core.events.follow(after(&parts, asked.after).as_deref());
     let first = reset.map(|reset| told(&state.core, reset));
     let live = (summary || timeline).then(|| Box::new(Live::new(summary, timeline)));
-    Ok(answer(&state, &parts, place, Source::All { follower, live }, first.into_iter().collect()))
+    let source = Source::All { follower, live };
+    Ok(answer(&state, &parts, (place, end), source, first.into_iter().collect()))
 }
 
 async fn of_job(
     Shared(state): Shared<State>,
-    _: Reader,
+    Reader(caller): Reader,
     OfJob(id): OfJob,
     parts: Parts,
 ) -> Result<Response, Refusal> {
     let asked: EventsQuery = query(&parts)?;
     let place = places::follow_events(&parts, &state)?;
+    let end = state.admitted.end_of(&caller);
     let mut feed = Feed::new(&state.core.events);
     let (from, is_lost) = state.core.events.place_after(after(&parts, asked.after).as_deref());
     feed.add(id.number(), from);
@@ -104,7 +111,7 @@ async fn of_job(
     }
     first.push(of_now(&state.core, id, job));
     let reader = feed.reader();
-    Ok(answer(&state, &parts, place, Source::Job { _feed: feed, reader }, first))
+    Ok(answer(&state, &parts, (place, end), Source::Job { _feed: feed, reader }, first))
 }
 
 fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
@@ -158,7 +165,7 @@ pub(super) struct Events {
 fn answer(
     state: &State,
     parts: &Parts,
-    place: Follows,
+    (place, closing): (Follows, CancellationToken),
     source: Source,
     mut first: Vec<Bytes>,
 ) -> Response {
@@ -166,7 +173,7 @@ fn answer(
     first.reverse();
     let mut pings = interval_at(Instant::now() + PING, PING);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (core, closing) = (Arc::clone(&state.core), state.closing.clone());
+    let core = Arc::clone(&state.core);
     let events = Events { core, closing, source, first, pings, _place: place };
     let body = match takeover::slot(parts) {
         Some(slot) => Body::from_stream(FirstPart::new(slot, events)),
@@ -196,7 +203,7 @@ impl Events {
         first
     }
 
-    /// What is sent next. None at the end of the server. Dropped while it waits, it loses nothing.
+    /// What is sent next. None at the end of the server, and when the token is revoked. Dropped while it waits, it loses nothing.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.take_first() {
             return Some(first);

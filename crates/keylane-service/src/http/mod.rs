@@ -3,6 +3,7 @@
 //! Handlers are thin: they take a request apart, ask the engine, and put the answer together. What a request
 //! must pass before is in `guard.rs`, which status code a reason gets in `problem.rs`.
 
+mod admitted;
 mod again;
 mod audit;
 mod auth;
@@ -53,6 +54,8 @@ struct State {
     tokens: auth::Current<Tokens>,
     /// Told when connections that stay open are to end.
     closing: tokio_util::sync::CancellationToken,
+    /// The same for those of one caller.
+    admitted: admitted::Admitted,
     /// Those connections.
     streams: tokio_util::task::TaskTracker,
     /// How many of them are WebSockets.
@@ -103,11 +106,14 @@ pub fn routes(service: &Service, settings: Settings) -> Router {
 
 impl State {
     fn new(service: &Service, settings: Settings) -> Self {
+        let tokens = auth::Current::new(settings.tokens.clone());
+        let closing = tokio_util::sync::CancellationToken::new();
         State {
             core: Arc::clone(&service.core),
-            tokens: auth::Current::new(settings.tokens.clone()),
+            admitted: admitted::Admitted::new(closing.clone(), tokens.clone()),
+            tokens,
             settings: Arc::new(settings),
-            closing: tokio_util::sync::CancellationToken::new(),
+            closing,
             streams: tokio_util::task::TaskTracker::new(),
             websockets: Arc::default(),
             event_streams: Arc::default(),

@@ -180,7 +180,8 @@ impl Server {
     }
 
     /// Replaces the tokens and the certificate: what is asked from now on needs one of these tokens, and connections from now
-    /// on get this certificate. Nothing that is open ends.
+    /// on get this certificate. Event streams and WebSockets that began with a token that is gone end; nothing else that is
+    /// open does.
     ///
     /// # Errors
     /// If the address is open to others and there would be no tokens, or encryption would begin or end.
@@ -191,6 +192,7 @@ impl Server {
             return Err(ServeError::Encryption);
         }
         self.state.tokens.set(tokens);
+        self.state.admitted.end_revoked();
         self.tls.set(tls);
         Ok(())
     }

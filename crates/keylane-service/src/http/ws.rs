@@ -167,12 +167,15 @@ impl Client {
         let (out, incoming) = socket.split();
         let (say, said) = outbox();
         let writer = tokio::spawn(write(out, said));
-        let closing = state.closing.clone();
+        let (closing, end) = (state.closing.clone(), state.admitted.end_of(&caller));
         let mut client =
             Client { state, caller, from, follows: None, to_follow: None, say: say.clone() };
         let goodbye = tokio::select! {
             goodbye = client.listen(incoming) => goodbye,
-            () = closing.cancelled() => Some(close(1001, "the server stops")),
+            () = end.cancelled() => Some(match closing.is_cancelled() {
+                true => close(1001, "the server stops"),
+                false => close(1008, "the token was revoked"),
+            }),
             // Nothing can be said to it any more: it has gone, or reads nothing.
             () = say.closed() => None,
         };

@@ -29,6 +29,7 @@ mod once;
 mod order_after_restart;
 mod poison;
 mod reasons;
+mod reloading;
 mod retention;
 mod retrying;
 mod schedules;

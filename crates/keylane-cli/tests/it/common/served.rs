@@ -136,10 +136,7 @@ impl Served {
 
     /// Runs a client command.
     pub(crate) fn run(&self, words: &[&str]) -> Outcome {
-        let mut command = subcommand(words[0], &words[1..]);
-        command.env("KEYLANE_SERVER", format!("http://{}", self.address));
-        command.env_remove("KEYLANE_TOKEN");
-        feed(command, b"")
+        run_at(&self.address, words)
     }
 
     /// Submits with these words, and returns the id.
@@ -179,6 +176,14 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs a client command with the server at this address.
+pub(crate) fn run_at(address: &str, words: &[&str]) -> Outcome {
+    let mut command = subcommand(words[0], &words[1..]);
+    command.env("KEYLANE_SERVER", format!("http://{address}"));
+    command.env_remove("KEYLANE_TOKEN");
+    feed(command, b"")
 }
 
 /// A `keylane serve` that is expected to end at once, with what it says.
