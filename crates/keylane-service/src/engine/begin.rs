@@ -150,6 +150,7 @@ impl Core {
             plan,
             created: Timestamp(job.created_ms),
             started: job.status.started_ms.map(Timestamp),
+            pace: None,
             key_bytes: waiting.key_bytes(),
             ended: ended.counts,
             recorded: ended.counts,

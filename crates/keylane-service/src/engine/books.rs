@@ -179,6 +179,8 @@ pub(super) struct Live {
     pub(super) plan: Plan,
     pub(super) created: Timestamp,
     pub(super) started: Option<Timestamp>,
+    /// Whence its pace is measured.
+    pub(super) pace: Option<Pace>,
     /// Until when it is put off. None if it is in the order.
     pub(super) begins_at: Option<Timestamp>,
     /// Whether that time has come, and its place in the order is on its way to the disk.
@@ -205,7 +207,22 @@ pub(super) struct Live {
     pub(super) notify: Option<Arc<Notify>>,
 }
 
+/// How far a job was when its pace began to be measured: at its first start here, and anew when it is resumed. The time
+/// for which it was paused, or the server away, says nothing of the time that is left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Steady time, in milliseconds.
+    pub(super) since: u64,
+    /// How many subtasks had ended.
+    pub(super) ended: u64,
+}
+
 impl Live {
+    /// It begins, or goes on after a pause.
+    pub(super) fn measure_pace(&mut self, steady_ms: u64) {
+        self.pace = Some(Pace { since: steady_ms, ended: self.recorded.ended().into() });
+    }
+
     /// It has changed.
     pub(super) fn touch(&mut self, now: Timestamp) {
         if !self.is_closing {

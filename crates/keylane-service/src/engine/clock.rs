@@ -6,9 +6,10 @@
 //!    (`CLOCK_BOOTTIME` where there is one). The *wall* clock is the system's, or a test's, and may be set at any
 //!    moment. The time of the service is the steady clock plus an offset.
 //! 2. **The offset follows the wall clock in one place.** [`Clock::step`] says how far the two are apart;
-//!    the dispatcher asks it once a second at least, and under the lock of the books moves all deadlines by that and
-//!    then the offset ([`Clock::follow`]). So a backoff, a lease and a rate last as long as they were to, whatever the
-//!    clock does meanwhile; and times of the calendar (`run_at`, `keep`, when something was) go by the wall clock.
+//!    the dispatcher asks it once a second at least, and under the lock of the books moves the offset of the scheduler
+//!    (`schedule/time.rs`), the deadlines of leases and then the offset here ([`Clock::follow`]). So a backoff, a lease and
+//!    a rate last as long as they were to, whatever the clock does meanwhile; and times of the calendar (`run_at`, `keep`,
+//!    when something was) go by the wall clock. It costs as much as there are leases, and nothing for lanes and subtasks.
 //! 3. **A time read under the lock of the books** is one that all deadlines there go by. Outside of it a time
 //!    is for people, and may be of before a step.
 
@@ -50,6 +51,11 @@ impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
         let now = steady().saturating_add(self.offset.load(Relaxed));
         Timestamp(now.max(0).cast_unsigned())
+    }
+
+    /// Milliseconds that count on whatever the wall clock shows, for how long something has lasted.
+    pub(crate) fn steady(&self) -> u64 {
+        steady().max(0).cast_unsigned()
     }
 
     /// When it was started, as the wall clock then was.

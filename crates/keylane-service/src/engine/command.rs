@@ -298,6 +298,7 @@ impl Core {
             plan,
             created,
             started: started.map(Timestamp),
+            pace: None,
             key_bytes: again.key_bytes,
             ended,
             recorded: ended,

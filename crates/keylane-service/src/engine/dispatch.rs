@@ -135,6 +135,9 @@ impl Core {
         };
         if let Some(live) = books.live.get_mut(&start.job) {
             live.started.get_or_insert(now);
+            if live.pace.is_none() {
+                live.measure_pace(self.clock.steady());
+            }
             live.touch(now);
         }
         books.changed.insert(start.job);

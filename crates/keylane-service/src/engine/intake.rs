@@ -451,6 +451,7 @@ impl Core {
             head: Arc::new(head),
             created,
             started: None,
+            pace: None,
             key_bytes,
             ended: crate::store::Counts::default(),
             recorded: crate::store::Counts::default(),
@@ -471,7 +472,7 @@ impl Core {
         let accepted = books.scheduler.accept_packed(new, now.0);
         Self::hold_if_behind(&mut books, number, has_keys, now);
         self.note_accepted(&mut books, number, &accepted, now);
-        let job = super::ask::live_view(&self.kinds, &books, number, now)
+        let job = super::ask::live_view(&self.kinds, &books, number, &self.clock)
             .expect("it was put there just now");
         // Under the lock, so that nobody learns of a change to it before.
         self.announce(job.clone(), now);

@@ -71,6 +71,8 @@ impl Core {
             return Err(over());
         }
         live.paused = paused;
+        // Measured anew from the next start on.
+        live.pace = None;
         live.touch(now);
         let status = live.status();
         books.unwritten.changes.status(job, status);

@@ -43,7 +43,7 @@ impl Core {
             books.changed.remove(&job);
             // What nothing follows is kept for those who come back, and they ask for it anew.
             let view = match self.events.is_followed(job) {
-                true => super::ask::live_view(&self.kinds, &books, job, now),
+                true => super::ask::live_view(&self.kinds, &books, job, &self.clock),
                 false => super::ask::brief_view(&books, job),
             };
             let Some(view) = view else { continue };

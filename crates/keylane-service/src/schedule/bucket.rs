@@ -54,11 +54,6 @@ impl Bucket {
         Some(self.counted.saturating_add(wait))
     }
 
-    /// Moves its time by this.
-    pub(super) fn shift(&mut self, by: i64) {
-        self.counted = self.counted.saturating_add_signed(by);
-    }
-
     fn count(&mut self, now: u64) {
         let passed = now.saturating_sub(self.counted);
         let gained = passed.saturating_mul(u64::from(self.rate.tokens));

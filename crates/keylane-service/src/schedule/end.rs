@@ -39,9 +39,17 @@ impl Scheduler {
         if end == End::Withdrawn {
             self.tasks[run.task].attempts -= 1;
         }
+        let end = match end {
+            End::Failed { retry_at: Some(at) } => End::Failed { retry_at: Some(self.steady(at)) },
+            end => end,
+        };
         let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, now);
         self.give_back_slot(slot, step, fate, run.is_restored, now);
-        let mut ended = Ended { fate, dropped: 0, over: None };
+        let told = match fate {
+            Fate::Again { at: Some(at) } => Fate::Again { at: Some(self.shown(at)) },
+            fate => fate,
+        };
+        let mut ended = Ended { fate: told, dropped: 0, over: None };
         match fate {
             Fate::Again { at } => self.keep_for_again(slot, run.task, at, now),
             Fate::Stopped => self.enter_phase(slot, run.task, Phase::Stopped),

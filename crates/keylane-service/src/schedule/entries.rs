@@ -364,7 +364,7 @@ impl Scheduler {
         }
         if let Some(scheduled) = self.jobs[slot].scheduled.take() {
             if !scheduled.is_due {
-                self.timers.call_off(scheduled.at, Due::Begin(slot));
+                self.begins.call_off(scheduled.at, Due::Begin(slot));
             }
             self.trash.push(Box::new(scheduled));
         }

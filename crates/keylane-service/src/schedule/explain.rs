@@ -75,7 +75,7 @@ impl Scheduler {
         let backing_off =
             job.backing_off.iter(&self.tasks, |task| &task.link).take(Because::SAMPLE);
         if let Some(first) = backing_off.min_by_key(|task| self.tasks[*task].at) {
-            let reason = Reason::BackingOff { until: self.tasks[first].at };
+            let reason = Reason::BackingOff { until: self.shown(self.tasks[first].at) };
             let (subtasks, example) = (job.counts.backing_off, example(first));
             because.push(Because { reason, subtasks, example });
         }
@@ -168,8 +168,10 @@ impl Scheduler {
         match task.phase {
             Phase::Waiting => State::Waiting,
             Phase::Ready => State::Ready,
-            Phase::Running => State::Running { fence: task.at, since: self.runs[&task.at].since },
-            Phase::BackingOff => State::BackingOff { until: task.at },
+            Phase::Running => {
+                State::Running { fence: task.at, since: self.shown(self.runs[&task.at].since) }
+            }
+            Phase::BackingOff => State::BackingOff { until: self.shown(task.at) },
             Phase::Stopped => State::Stopped,
         }
     }
@@ -184,7 +186,7 @@ impl Scheduler {
         match it.phase {
             Phase::Running => Vec::new(),
             Phase::Ready => vec![self.reason_of_ready(it.job)],
-            Phase::BackingOff => vec![Reason::BackingOff { until: it.at }],
+            Phase::BackingOff => vec![Reason::BackingOff { until: self.shown(it.at) }],
             Phase::Stopped => vec![Reason::Stopped],
             Phase::Waiting => {
                 let all = self.lanes.standings(&self.tasks, task, counted);
@@ -245,7 +247,7 @@ impl Scheduler {
 
     fn head_of(&self, lane: u32) -> Option<Head> {
         let task = self.lanes.head(lane)?;
-        let since = self.lanes.lane(lane).since;
+        let since = self.shown(self.lanes.lane(lane).since);
         let attempts = self.tasks[task].attempts;
         Some(Head { of: self.step_of(task), state: self.state(task), since, attempts })
     }
@@ -269,7 +271,9 @@ impl Scheduler {
                 Room::Bound => {
                     return Reason::KindBound { kind: job.kind, running: kind.running };
                 }
-                Room::Rate(until) => return Reason::KindRate { until },
+                Room::Rate(until) => {
+                    return Reason::KindRate { until: until.map(|until| self.shown(until)) };
+                }
                 Room::Places(_) => {}
             }
         }
@@ -365,7 +369,7 @@ impl Scheduler {
                 let (step, attempt) = (Step::of(task.number), task.attempts);
                 let (fence, rule) = (*fence, run.rule);
                 let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
-                Running { start, since: run.since }
+                Running { start, since: self.shown(run.since) }
             })
             .collect();
         all.sort_unstable_by_key(|running| running.start.fence);

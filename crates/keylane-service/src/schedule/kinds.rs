@@ -170,14 +170,6 @@ impl Kinds {
         true
     }
 
-    /// Moves all times by this.
-    pub(super) fn shift(&mut self, by: i64) {
-        for kind in self.kinds.values_mut() {
-            kind.bucket.iter_mut().for_each(|bucket| bucket.shift(by));
-            kind.timer = kind.timer.map(|at| at.saturating_add_signed(by));
-        }
-    }
-
     /// Holds a job, at the turn that it had or behind all others, and says at which.
     pub(super) fn hold(&mut self, id: KindId, job: u32, turn: Option<u64>) -> u64 {
         let turn = turn.unwrap_or_else(|| {

@@ -316,13 +316,6 @@ impl Lanes {
         lists.flat_map(|list| list.iter(&self.lanes, |lane| &lane.by_length))
     }
 
-    /// Moves the times since when heads are heads by this.
-    pub(super) fn shift(&mut self, by: i64) {
-        for lane in self.lanes.iter_mut() {
-            lane.since = lane.since.saturating_add_signed(by);
-        }
-    }
-
     fn find_or_open(&mut self, key: &[u8]) -> u32 {
         let Lanes { hasher, tables, lanes, .. } = self;
         let hash = hasher.hash_one(key);

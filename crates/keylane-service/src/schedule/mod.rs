@@ -82,7 +82,7 @@
 //! `restore.rs` has what goes on after a restart, and what follows when the clock is set.
 //! `scheduler.rs` has the state and how jobs come in, `entries.rs` how they enter and leave in slices, `start.rs` who starts and the limits of kinds, `end.rs` what
 //! follows an end, `control.rs` and `keys.rs` what people do, `explain.rs` the answers. What they are made of:
-//! `lanes.rs` the order, `job.rs`, `roll.rs`, `task.rs`, `kinds.rs`, `bucket.rs`, `timers.rs`, `packed.rs`; `slab.rs` and
+//! `lanes.rs` the order, `job.rs`, `roll.rs`, `task.rs`, `kinds.rs`, `bucket.rs`, `timers.rs`, `time.rs`, `packed.rs`; `slab.rs` and
 //! `list.rs` below them; `words.rs` and `answers.rs` are what goes in and comes out.
 
 mod answers;
@@ -105,6 +105,7 @@ mod start;
 mod task;
 #[cfg(test)]
 mod tests;
+mod time;
 mod timers;
 mod words;
 

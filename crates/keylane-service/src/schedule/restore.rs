@@ -61,6 +61,7 @@ impl Scheduler {
         let slot = self.tasks[task].job;
         match was {
             Restored::Running { fence, since } => {
+                let since = self.steady(since);
                 let begun = &mut self.tasks[task];
                 begun.attempts += 1;
                 begun.at = fence;
@@ -109,7 +110,9 @@ impl Scheduler {
         true
     }
 
+    /// `until` is a time of the caller.
     fn back_off(&mut self, slot: u32, task: u32, until: u64) {
+        let until = self.steady(until);
         self.tasks[task].at = until;
         self.enter_phase(slot, task, Phase::BackingOff);
         self.timers.set(until, Due::Attempt(task));
@@ -152,22 +155,5 @@ impl Scheduler {
     /// Gives the allocator the slots that restored runs leave it.
     pub(super) fn fit_workers(&mut self, now: u64) {
         self.allocator.resize(self.slots.saturating_sub(self.restored), now);
-    }
-
-    /// Moves all times that are to come, and those since when something is so, by `by` milliseconds: the clock of the
-    /// caller was set. What was to happen in a minute still does. The times at which jobs are scheduled to begin stay, for
-    /// they are times of that clock. Costs as much as there are lanes, tasks and timers.
-    pub fn shift(&mut self, by: i64) {
-        let moved = |at: u64| at.saturating_add_signed(by);
-        self.now = moved(self.now);
-        self.timers.shift(by);
-        for run in self.runs.values_mut() {
-            run.since = moved(run.since);
-        }
-        for task in self.tasks.iter_mut().filter(|task| task.phase == Phase::BackingOff) {
-            task.at = moved(task.at);
-        }
-        self.lanes.shift(by);
-        self.kinds.shift(by);
     }
 }

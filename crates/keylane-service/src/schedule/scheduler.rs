@@ -59,6 +59,8 @@ pub struct Scheduler {
     pub(super) by_share: HashMap<u64, u32, FixedState>,
     pub(super) kinds: Kinds,
     pub(super) timers: Timers,
+    /// Times of scheduled jobs, by the caller's clock.
+    pub(super) begins: Timers,
     /// What has a slot, by fence.
     pub(super) runs: HashMap<u64, Run, FixedState>,
     pub(super) next_fence: u64,
@@ -68,6 +70,8 @@ pub struct Scheduler {
     pub(super) restored: usize,
     /// The latest time that was passed in.
     pub(super) now: u64,
+    /// What is to be added to a steady time for the caller's: see `time.rs`.
+    pub(super) offset: i64,
     pub(super) draining: bool,
     /// Bound on active jobs, as the allocator has it.
     pub(super) max_active: Option<usize>,
@@ -120,11 +124,13 @@ impl Scheduler {
             by_share: HashMap::default(),
             kinds: Kinds::default(),
             timers: Timers::default(),
+            begins: Timers::default(),
             runs: HashMap::default(),
             next_fence: settings.first_fence,
             slots: settings.slots,
             restored: 0,
             now: 0,
+            offset: 0,
             draining: false,
             max_active: settings.max_active,
             decisions: VecDeque::new(),
@@ -181,7 +187,7 @@ impl Scheduler {
     pub(super) fn park(&mut self, slot: u32, at: u64, parked: Packed) {
         self.jobs[slot].counts.scheduled = parked.count();
         self.jobs[slot].scheduled = Some(Scheduled { at, parked, is_due: false });
-        self.timers.set(at, Due::Begin(slot));
+        self.begins.set(at, Due::Begin(slot));
     }
 
     /// A scheduled job begins, whatever its time: all its subtasks with keys enter their lanes, behind all that
@@ -191,7 +197,7 @@ impl Scheduler {
         let now = self.at(now);
         let Scheduled { parked, is_due, at } = self.jobs[slot].scheduled.take()?;
         if !is_due {
-            self.timers.call_off(at, Due::Begin(slot));
+            self.begins.call_off(at, Due::Begin(slot));
         }
         self.jobs[slot].counts.scheduled = 0;
         Some(self.let_share(slot, parked, None, now))
@@ -364,7 +370,7 @@ impl Scheduler {
         let now = self.at(now);
         let mut jobs = Vec::new();
         for _ in 0..self.slice {
-            let Some((at, due)) = self.timers.pop_due(now) else { break };
+            let Some((at, due)) = self.pop_due(now) else { break };
             match due {
                 Due::Attempt(task) if self.is_dropped(task) => {}
                 Due::Attempt(task) => self.wake(task, now),
@@ -385,7 +391,19 @@ impl Scheduler {
     /// It can be too early, for something that was called off.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
-        self.timers.first()
+        let shown = self.timers.first().map(|at| self.shown(at));
+        [shown, self.begins.first()].into_iter().flatten().min()
+    }
+
+    /// The next that is due, of both sets of timers the earlier one.
+    fn pop_due(&mut self, now: u64) -> Option<(u64, Due)> {
+        let shown = self.timers.first().map(|at| self.shown(at));
+        let begins_first =
+            self.begins.first().is_some_and(|at| shown.is_none_or(|first| at < first));
+        match begins_first {
+            true => self.begins.pop_due(self.shown(now)),
+            false => self.timers.pop_due(now),
+        }
     }
 
     fn is_token_awaited(&self, kind: u32, at: u64) -> bool {
@@ -404,12 +422,6 @@ impl Scheduler {
     #[must_use]
     pub fn recorded(&self) -> Option<&Record> {
         self.allocator.recorded()
-    }
-
-    /// Time passes; it never goes back.
-    pub(super) fn at(&mut self, now: u64) -> u64 {
-        self.now = self.now.max(now);
-        self.now
     }
 
     pub(super) fn find(&self, job: JobNumber) -> Option<u32> {

@@ -82,11 +82,6 @@ impl<T: Default> Slab<T> {
         self.pages.iter().flatten().enumerate().map(|(number, value)| (number as u32, value))
     }
 
-    /// All that is there, and defaults.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.pages.iter_mut().flatten()
-    }
-
     /// What is there; of a number that was given, even if it is gone or the slab was cleared since.
     pub(super) fn get(&self, number: u32) -> Option<&T> {
         self.pages.get(number as usize / PAGE)?.get(number as usize % PAGE)

@@ -247,7 +247,7 @@ impl Scheduler {
         self.kinds.start(start.kind, step, now);
         // Who is held may have nobody left before them who would find that this was the last token.
         self.set_token_timer(start.kind, now);
-        self.note_decision(DecisionView { at: now, start });
+        self.note_decision(DecisionView { at: self.shown(now), start });
         start
     }
 

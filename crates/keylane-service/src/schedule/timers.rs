@@ -28,15 +28,6 @@ impl Timers {
         self.set.remove(&(at, due));
     }
 
-    /// Moves all but those of scheduled jobs by this.
-    pub(super) fn shift(&mut self, by: i64) {
-        let moved = std::mem::take(&mut self.set).into_iter().map(|(at, due)| match due {
-            Due::Begin(_) => (at, due),
-            Due::Attempt(_) | Due::Token(_) => (at.saturating_add_signed(by), due),
-        });
-        self.set = moved.collect();
-    }
-
     /// When the first is due.
     pub(super) fn first(&self) -> Option<u64> {
         self.set.first().map(|(at, _)| *at)

@@ -158,3 +158,27 @@ async fn a_paused_key_without_subtasks_is_listed() {
     client.post("/v1/keys/forgotten/resume", "").await.expect(200);
     assert_eq!(names(listed("").await), ["busy"]);
 }
+
+/// The time of a pause says nothing of the time that is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_remaining_time_is_measured_anew_after_a_pause() {
+    scene!(client);
+    let keyed = json!({"key": "k"});
+    let id =
+        submit(&client, json!({"kind": "remote", "subtasks": [keyed, keyed, keyed, keyed]})).await;
+    for done in 1..=2 {
+        let lease = lease(&client).await;
+        client.post(&format!("{lease}/complete"), "{}").await.expect(204);
+        client.wait_until(&id, |job| job["counts"]["succeeded"] == done).await;
+    }
+    let next = lease(&client).await;
+    assert!(job(&client, &id).await["eta_ms"].is_number());
+    client.post(&format!("{next}/complete"), "{}").await.expect(204);
+    client.wait_until(&id, |job| job["counts"]["succeeded"] == 3).await;
+    for what in ["pause", "resume"] {
+        client.post(&format!("/v1/jobs/{id}/{what}"), "").await.expect(200);
+    }
+    let _last = lease(&client).await;
+    let now = job(&client, &id).await;
+    assert!(now.get("eta_ms").is_none(), "{now}");
+}

@@ -133,7 +133,12 @@ fn copies_have_them() {
     assert_eq!(listed(&imported), wanted);
     let mut again = Vec::new();
     imported.export(&mut again).unwrap();
-    assert_eq!(String::from_utf8(again), String::from_utf8(export.clone()));
+    // The first line has the number of an opening, which rises.
+    let lines = |export: &[u8]| {
+        let text = String::from_utf8(export.to_vec()).unwrap();
+        text.split_once('\n').unwrap().1.to_owned()
+    };
+    assert_eq!(lines(&again), lines(&export));
 
     // An export of a time before there were schedules.
     let text = String::from_utf8(export).unwrap();

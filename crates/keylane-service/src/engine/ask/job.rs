@@ -4,10 +4,10 @@ use serde_json::value::RawValue;
 
 use super::raw;
 use super::words::{because_of, is_held_open_ended, is_open_ended};
-use crate::engine::Core;
-use crate::engine::books::{Books, Live, last_version};
+use crate::engine::books::{Books, Live, Pace, last_version};
 use crate::engine::plan::Plan;
 use crate::engine::steer::unknown;
+use crate::engine::{Clock, Core};
 use crate::head::Head;
 use crate::kind::Kinds;
 use crate::refused::Refused;
@@ -34,8 +34,9 @@ pub(in crate::engine) fn live_view(
     kinds: &Kinds,
     books: &Books,
     number: JobNumber,
-    now: Timestamp,
+    clock: &Clock,
 ) -> Option<Job> {
+    let now = clock.now();
     let found = books.scheduler.waiting_because(number).unwrap_or_default();
     let words = |because: &schedule::Because| {
         let count = (because.subtasks > 0).then_some(because.subtasks);
@@ -54,8 +55,11 @@ pub(in crate::engine) fn live_view(
     let view = brief_view(books, number)?;
     let live = books.live.get(&number)?;
     let (ended, total) = (view.counts.ended(), view.counts.total);
-    let eta_ms =
-        if is_open_ended || live.paused { None } else { eta(live.started, now, ended, total) };
+    let eta_ms = if is_open_ended || live.paused {
+        None
+    } else {
+        eta(live.pace, clock.steady(), ended, total)
+    };
     Some(Job { waiting_because, eta_ms, ..view })
 }
 
@@ -162,24 +166,26 @@ fn progress(ended: u64, total: u64, is_split_to_come: bool) -> f64 {
     }
 }
 
-/// If it goes on as it went so far.
-fn eta(started: Option<Timestamp>, now: Timestamp, ended: u64, total: u64) -> Option<u64> {
-    let since = now.0.saturating_sub(started?.0);
-    if ended == 0 || ended >= total {
+/// If it goes on as it went since its pace is measured.
+fn eta(pace: Option<Pace>, steady_ms: u64, ended: u64, total: u64) -> Option<u64> {
+    let Pace { since, ended: before } = pace?;
+    let newly = ended.checked_sub(before).filter(|newly| *newly > 0)?;
+    if ended >= total {
         return None;
     }
-    let left = u128::from(total - ended) * u128::from(since) / u128::from(ended);
+    let passed = steady_ms.saturating_sub(since);
+    let left = u128::from(total - ended) * u128::from(passed) / u128::from(newly);
     u64::try_from(left).ok()
 }
 
 impl Core {
     /// A job that is known, live or over.
     pub(crate) fn job(&self, id: JobId) -> Result<Job, Refused> {
-        let now = self.clock.now();
         {
             let books = self.books();
             if books.live.get(&id.number()).is_some_and(|live| live.id == id) {
-                return live_view(&self.kinds, &books, id.number(), now).ok_or_else(|| unknown(id));
+                let view = live_view(&self.kinds, &books, id.number(), &self.clock);
+                return view.ok_or_else(|| unknown(id));
             }
         }
         let stored = self.stored(id)?;
@@ -342,7 +348,7 @@ impl Core {
     }
 
     fn view(&self, stored: &StoredJob) -> Result<Job, Refused> {
-        let live = live_view(&self.kinds, &self.books(), stored.number, self.clock.now());
+        let live = live_view(&self.kinds, &self.books(), stored.number, &self.clock);
         live.map_or_else(|| self.stored_view(stored, false), Ok)
     }
 
@@ -393,4 +399,18 @@ fn stored_states(wanted: &[JobState]) -> Vec<Stored> {
     states.sort_unstable();
     states.dedup();
     states
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_by_what_ended_since_the_pace_is_measured() {
+        let pace = Some(Pace { since: 1_000, ended: 10 });
+        assert_eq!(eta(pace, 3_000, 20, 40), Some(4_000));
+        assert_eq!(eta(pace, 3_000, 10, 40), None);
+        assert_eq!(eta(pace, 3_000, 40, 40), None);
+        assert_eq!(eta(None, 3_000, 20, 40), None);
+    }
 }

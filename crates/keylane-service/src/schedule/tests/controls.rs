@@ -2,7 +2,9 @@
 
 use super::{job, names, scheduler, start_all, subtask};
 use crate::JobNumber;
-use crate::schedule::{Accepted, End, Fate, HeadError, OnError, OnFail, Outcome, State, Step};
+use crate::schedule::{
+    Accepted, End, Fate, HeadError, OnError, OnFail, Outcome, Reason, State, Step,
+};
 
 #[test]
 fn a_rollup_waits_for_all_its_keys_and_delays_nobody_else() {
@@ -145,4 +147,40 @@ fn nothing_starts_while_it_drains_and_what_runs_ends() {
     scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 0).unwrap();
     assert_eq!(scheduler.poll_start(0), None);
     assert!(scheduler.slots().draining);
+}
+
+/// The caller's clock is set: what lasts goes on lasting, and all times are those of that clock.
+#[test]
+fn all_that_is_said_goes_by_the_clock_that_was_set() {
+    for by in [7_000, -7_000] {
+        let mut scheduler = scheduler(1);
+        let clock = |steady: u64| steady.strict_add_signed(by);
+        let mut new = job(1, &["a", "b", "c"]);
+        new.attempts_allowed = 2;
+        scheduler.accept(new, 10_000);
+        let mut later = job(2, &["z"]);
+        later.start_at = Some(30_000);
+        scheduler.accept(later, 10_000);
+        let start = scheduler.poll_start(10_000).unwrap();
+        let end = End::Failed { retry_at: Some(20_000) };
+        scheduler.ended(start.job, start.step, start.fence, end, 11_000).unwrap();
+        let running = scheduler.poll_start(11_000).unwrap();
+        scheduler.shift(by);
+
+        let backs_off = scheduler.explain(JobNumber(1), Step::Subtask(0)).unwrap();
+        assert_eq!(backs_off.state, State::BackingOff { until: clock(20_000) });
+        assert_eq!(backs_off.reasons, [Reason::BackingOff { until: clock(20_000) }]);
+        let runs = scheduler.explain(JobNumber(1), running.step).unwrap();
+        assert_eq!(runs.state, State::Running { fence: running.fence, since: clock(11_000) });
+        assert_eq!(scheduler.running()[0].since, clock(11_000));
+        assert_eq!(scheduler.key(b"c").unwrap().head.unwrap().since, clock(10_000));
+        // The time of a job that was put off is one of the calendar.
+        assert_eq!(scheduler.next_timeout(), Some(clock(20_000).min(30_000)));
+        assert_eq!(scheduler.handle_timeout(clock(20_000) - 1), []);
+        assert_eq!(scheduler.handle_timeout(29_999), []);
+        assert_eq!(scheduler.handle_timeout(30_000), [JobNumber(2)]);
+        let end = End::Failed { retry_at: Some(clock(50_000)) };
+        let ended = scheduler.ended(running.job, running.step, running.fence, end, clock(40_000));
+        assert_eq!(ended.unwrap().fate, Fate::Again { at: Some(clock(50_000)) });
+    }
 }
