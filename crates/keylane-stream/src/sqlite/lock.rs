@@ -135,8 +135,14 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // Close the descriptors first: a thread that finds no entry may open the file.
         let mut all = locked();
-        drop(self.database.take());
-        drop(self.beside.take());
+        // Unlock before that: a child that another thread has just forked has copies of both until it starts its
+        // program, and a lock lasts as long as any copy is open. A failure leaves that short time.
+        if let Some(database) = self.database.take() {
+            let _ = set_lock(&database, libc::F_UNLCK);
+        }
+        if let Some(beside) = self.beside.take() {
+            let _ = beside.unlock();
+        }
         all.remove(&self.identity);
     }
 }
@@ -182,14 +188,19 @@ fn has_ended(process: u32) -> bool {
 }
 
 /// Locks a byte of the file for this open file description. Returns whether it succeeded.
-#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn lock_byte(file: &File) -> io::Result<bool> {
+    set_lock(file, libc::F_WRLCK)
+}
+
+/// Locks or unlocks that byte.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn set_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
     /// SQLite locks 512 bytes from 2³⁰ on.
     const BYTE: i64 = 1 << 62;
     // SAFETY: `flock` is a plain structure of integers, for which zero is valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as _;
+    lock.l_type = kind as _;
     lock.l_whence = libc::SEEK_SET as _;
     lock.l_start = BYTE;
     lock.l_len = 1;
@@ -209,7 +220,7 @@ fn lock_byte(file: &File) -> io::Result<bool> {
 /// Other systems cannot lock a range for an open file description, and a lock on the whole file
 /// would block SQLite. The file `-lock` has the only lock there.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-fn lock_byte(_file: &File) -> io::Result<bool> {
+fn set_lock(_file: &File, _kind: libc::c_int) -> io::Result<bool> {
     Ok(true)
 }
 
