@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::calibrate::CalibrateArgs;
 use crate::input::Format;
 use crate::key::NoKey;
+use crate::progress::ProgressMode;
 use crate::simulate::SimulateArgs;
 use crate::span::Span;
 
@@ -116,19 +117,6 @@ struct FormatArgs {
     /// Every line that is not blank is a JSON value.
     #[arg(long)]
     ndjson: bool,
-}
-
-/// How the run reports on itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProgressMode {
-    /// A bar if standard error is a terminal, else nothing but failures.
-    Auto,
-    /// A bar.
-    Bar,
-    /// A line every ten seconds.
-    Plain,
-    /// Failures only.
-    None,
 }
 
 const AFTER_HELP: &str = "\

@@ -7,9 +7,9 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::ProgressMode;
 use crate::exit::Ending;
 use crate::ledger::{Counts, Ledger, records};
 use crate::run::Pool;
@@ -22,6 +22,19 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of the bar; the input's length in bytes is scaled to it.
 const STEPS: u64 = 1000;
+
+/// What a command shows of its progress on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// A bar if standard error is a terminal, else nothing but failures.
+    Auto,
+    /// A bar.
+    Bar,
+    /// A line every ten seconds.
+    Plain,
+    /// Failures only.
+    None,
+}
 
 /// What will be shown.
 #[derive(Debug)]
@@ -159,7 +172,7 @@ fn ended(counts: &Counts, elapsed: Duration) -> String {
 
 fn open(counts: &Counts, pool: &Pool) -> String {
     // All lanes, because of each all but the first record wait for their key.
-    let lanes = pool.snapshot(usize::MAX).hottest;
+    let lanes = pool.inspect().snapshot(usize::MAX).hottest;
     let blocked: usize = lanes.iter().map(|lane| lane.len - 1).sum();
     let open = format!(
         "{} running, {} waiting, {blocked} of them for their key",

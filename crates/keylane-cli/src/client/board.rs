@@ -10,7 +10,7 @@ use keylane_service::wire::{Job, JobState};
 
 use super::refusal::say;
 use super::words::{self, plain};
-use crate::cli::ProgressMode;
+use crate::progress::ProgressMode;
 
 /// How often a line is written about a job whose state stays: rarely enough for a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);

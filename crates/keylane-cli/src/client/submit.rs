@@ -25,9 +25,9 @@ use super::subtasks::{Keyless, Reading, Shape, Subtasks, json};
 use super::upload;
 use super::watch::{PATIENCE, watch};
 use super::words::one_line;
-use crate::cli::ProgressMode;
 use crate::exit::Ending;
 use crate::input::{Format, Origin};
+use crate::progress::ProgressMode;
 use crate::span::Span;
 
 /// Hands a job to a server, and prints its id.

@@ -13,8 +13,8 @@ use super::follow::follow;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::refusal::{Failed, settle};
 use super::server::{Server, block_on};
-use crate::cli::ProgressMode;
 use crate::exit::Ending;
+use crate::progress::ProgressMode;
 use crate::signals;
 use crate::span::Span;
 

@@ -15,7 +15,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url, redirect};
 
 use super::environment::Environment;
-use super::keys::{Keys, as_input};
+use super::keys::{Keys, NotJson, as_input};
 use super::metadata;
 use super::plan::Class;
 use super::settings::PayloadAs;
@@ -44,8 +44,8 @@ pub(super) enum NotHandled {
     NotWritten(#[from] NotWritten),
     #[error(transparent)]
     Unfit(#[from] NoField),
-    #[error("its payload is {0}")]
-    NotJson(String),
+    #[error(transparent)]
+    NotJson(#[from] NotJson),
     #[error("its worker ended without answering it ({0})")]
     WorkerEnded(String),
     #[error("there is no worker for it")]

@@ -8,8 +8,8 @@ use anyhow::{Context, anyhow, bail};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
-    Address, ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSink, KafkaSource, MapVersion, Protocol,
-    SendError, KafkaSettings, StartFrom, Written, lag, topic_exists,
+    Address, ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSettings, KafkaSink, KafkaSource,
+    MapVersion, Protocol, SendError, StartFrom, Written, lag, topic_exists,
 };
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;

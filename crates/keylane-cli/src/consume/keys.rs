@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 
 use keylane_stream::Record;
 
-use super::handle::NotHandled;
 use crate::input::{self, Layout};
 use crate::key::{KeyRule, NoKey};
 
@@ -17,6 +16,11 @@ pub(super) struct Keys {
     json: bool,
 }
 
+/// A payload that has to be JSON and is not.
+#[derive(Debug, thiserror::Error)]
+#[error("its payload is {0}")]
+pub(super) struct NotJson(String);
+
 impl Keys {
     pub(super) fn new(text: Option<&str>, layout: &Layout) -> anyhow::Result<Self> {
         let rule = |text| KeyRule::new(text, Vec::new(), NoKey::Unordered, layout);
@@ -25,10 +29,10 @@ impl Keys {
     }
 
     /// Whether a record can be handled: its payload is JSON, if it has to be. A tombstone has none.
-    pub(super) fn check(&self, record: &Record) -> Result<(), NotHandled> {
+    pub(super) fn check(&self, record: &Record) -> Result<(), NotJson> {
         match &record.payload {
             Some(payload) if self.json => {
-                input::check_json(payload).map_err(|flaw| NotHandled::NotJson(flaw.to_string()))
+                input::check_json(payload).map_err(|flaw| NotJson(flaw.to_string()))
             }
             _ => Ok(()),
         }

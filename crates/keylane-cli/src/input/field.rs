@@ -1,10 +1,9 @@
 //! A reference to one field of a record, resolved against the input's layout
 //! once and then cheap to follow.
 
-use std::borrow::Cow;
-
 use super::json::Path;
 use super::record::Record;
+use super::value::Value;
 
 /// Where in a record a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,16 +16,6 @@ pub(crate) enum Field {
     Path(Path),
 }
 
-/// What a record has in a field.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Value<'r> {
-    /// The record has no such field.
-    Missing,
-    /// JSON's null.
-    Null,
-    Text(Cow<'r, [u8]>),
-}
-
 impl Field {
     pub(crate) fn of<'r>(&self, record: &'r Record) -> Value<'r> {
         match self {
@@ -37,18 +26,14 @@ impl Field {
     }
 }
 
-impl<'r> From<Option<&'r [u8]>> for Value<'r> {
-    fn from(text: Option<&'r [u8]>) -> Self {
-        text.map_or(Self::Missing, |text| Self::Text(Cow::Borrowed(text)))
-    }
-}
-
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     #[test]

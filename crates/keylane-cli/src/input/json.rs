@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 
 use super::error::Flaw;
-use super::field::Value;
+use super::value::Value;
 
 /// Names of members from the outermost object inwards; a number also indexes
 /// an array, from zero.

@@ -517,6 +517,14 @@ impl Doing {
     }
 }
 
+/// The path of the store, for commands that need no kinds.
+pub(super) fn store_path(config: Option<&Path>, store: &Path) -> anyhow::Result<PathBuf> {
+    Ok(match config {
+        Some(config) => Config::read(config)?.settings(store).path,
+        None => store.to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

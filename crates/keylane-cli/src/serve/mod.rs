@@ -5,7 +5,7 @@ mod reload;
 mod store;
 
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -198,12 +198,4 @@ impl Stops {
         // A terminal that is closed may say so twice, by its kernel and by its shell.
         while self.next().await == SIGHUP {}
     }
-}
-
-/// Where the store is, for commands that need no kinds.
-fn store_of(config: Option<&Path>, store: &Path) -> anyhow::Result<PathBuf> {
-    Ok(match config {
-        Some(config) => config::Config::read(config)?.settings(store).path,
-        None => store.to_owned(),
-    })
 }

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use keylane_service::store::{Changes, ReadError, Settings, Store};
 use keylane_service::{JobId, JobNumber};
 
+use super::config::store_path;
 use crate::exit::Ending;
 
 /// Checks, copies, exports or imports the store of a service.
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<Ending> {
 }
 
 fn check(which: &Which) -> anyhow::Result<Ending> {
-    let path = super::store_of(which.config.as_deref(), &which.store)?;
+    let path = store_path(which.config.as_deref(), &which.store)?;
     let report = Store::inspect(&path)?;
     println!(
         "{}: {} jobs ({} not over), {} subtasks, {} outcomes",
@@ -163,7 +164,7 @@ fn remove(which: &Which, job: &str) -> anyhow::Result<()> {
         Some(id) => id.number(),
         None => JobNumber(job.parse().with_context(|| format!("{job} is no job's number or id"))?),
     };
-    let path = super::store_of(which.config.as_deref(), &which.store)?;
+    let path = store_path(which.config.as_deref(), &which.store)?;
     if !path.exists() {
         bail!("there is no store {}", path.display());
     }
@@ -193,7 +194,7 @@ fn now_ms() -> u64 {
 
 /// Only what is there: a misspelt name makes no store.
 fn open(which: &Which) -> anyhow::Result<Store> {
-    let path = super::store_of(which.config.as_deref(), &which.store)?;
+    let path = store_path(which.config.as_deref(), &which.store)?;
     if !path.exists() {
         bail!("there is no store {}", path.display());
     }
@@ -201,6 +202,6 @@ fn open(which: &Which) -> anyhow::Result<Store> {
 }
 
 fn open_or_make(which: &Which) -> anyhow::Result<Store> {
-    let path = super::store_of(which.config.as_deref(), &which.store)?;
+    let path = store_path(which.config.as_deref(), &which.store)?;
     Ok(Store::open(&path, &Settings::default())?.0)
 }

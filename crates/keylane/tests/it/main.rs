@@ -51,6 +51,7 @@ mod many_keys;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod model;
+mod module_cycles;
 mod nothing_stays;
 mod order;
 mod panics;

@@ -1,0 +1,19 @@
+//! The value that a record has in a field: missing, null or text.
+
+use std::borrow::Cow;
+
+/// What a record has in a field.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Value<'r> {
+    /// The record has no such field.
+    Missing,
+    /// JSON's null.
+    Null,
+    Text(Cow<'r, [u8]>),
+}
+
+impl<'r> From<Option<&'r [u8]>> for Value<'r> {
+    fn from(text: Option<&'r [u8]>) -> Self {
+        text.map_or(Self::Missing, |text| Self::Text(Cow::Borrowed(text)))
+    }
+}
