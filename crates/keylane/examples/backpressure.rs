@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Waiting, first come, first served; until there is room.
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| pool.execute("other", || println!("the fourth task")));
-        while pool.snapshot(0).submitters_waiting == 0 {
+        while pool.inspect().snapshot(0).submitters_waiting == 0 {
             std::thread::yield_now();
         }
         end.send(()).expect("the first task waits for this");
@@ -37,12 +37,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
 
     // Room can be made while the pool runs.
-    pool.set_capacity(1000)?;
+    pool.settings().set_capacity(1000)?;
     for _ in 0..100 {
         pool.try_execute("key", || ())?;
     }
     pool.drain(None)?;
-    assert_eq!(pool.snapshot(0).unfinished, 0);
+    assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     println!("all done");
     Ok(())
 }

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for page in [page(), page()] {
         pool.execute(claims(), move || drop(page))?;
     }
-    println!("{} bytes are under way", pool.snapshot(0).bytes);
+    println!("{} bytes are under way", pool.inspect().snapshot(0).bytes);
 
     // There is no room for a fourth, and there never will be for one that is too large.
     let refused = pool.try_execute(claims(), || ()).unwrap_err();
@@ -34,6 +34,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     pool.try_execute(Claims::exclusive(8).with_cost(1000), || ())?;
     end.send(())?;
     pool.drain(None)?;
-    assert_eq!(pool.snapshot(0).bytes, 0);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 0);
     Ok(())
 }

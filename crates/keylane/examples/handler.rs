@@ -37,11 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     pool.drain(None)?;
 
-    assert_eq!(pool.snapshot(0).panicked, 0);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     assert!(last.iter().all(|last| last.load(Relaxed) == READINGS));
     println!(
         "{} readings of {SENSORS} sensors, each after its predecessor",
-        pool.snapshot(0).accepted
+        pool.inspect().snapshot(0).accepted
     );
     Ok(())
 }

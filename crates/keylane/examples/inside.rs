@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let (own, count) = (pool.clone(), visited.clone());
     pool.submit(1, move || visit(&own, 1, count))?.wait()?;
-    while pool.snapshot(0).unfinished != 0 {
+    while pool.inspect().snapshot(0).unfinished != 0 {
         std::thread::yield_now();
     }
     println!("{} nodes were visited", visited.load(Relaxed));

@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", closed.wait()?.unwrap());
 
     // The screen is given to somebody else.
-    assert!(pool.reopen_key(&"screen"));
+    assert!(pool.keys().reopen(&"screen"));
     println!("drawn: {}", pool.submit_latest("screen", || 5)?.wait()?.unwrap());
     Ok(())
 }

@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     pool.drain(None)?;
     let mut page = String::new();
-    pool.snapshot(0).write_prometheus(&mut page, &[("pool", "orders")])?;
+    pool.inspect().snapshot(0).write_prometheus(&mut page, &[("pool", "orders")])?;
     assert!(page.contains("keylane_tasks_ended_total{pool=\"orders\",outcome=\"done\"} 200\n"));
     print!("{page}");
     Ok(())

@@ -11,30 +11,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<&str>::builder().workers(2).build()?;
     let order = |account: &'static str, n: u32| move || println!("{account}: order {n}");
 
-    pool.pause_key(&"alice");
-    pool.pause_key(&"carol");
+    pool.keys().pause(&"alice");
+    pool.keys().pause(&"carol");
     for n in 1..=3 {
         for account in ["alice", "bob", "carol"] {
             pool.execute(account, order(account, n))?;
         }
     }
     assert!(pool.submit("bob", || println!("bob: all done"))?.wait()?.is_done());
-    for held in pool.held_keys() {
+    for held in pool.keys().list_paused() {
         println!("{}: {:?}", held.key, held.hold);
     }
 
     // Taken tasks can be run by whoever has them, or dropped.
-    let orders = pool.take_key(&"carol");
+    let orders = pool.keys().take(&"carol");
     println!("carol: {} orders are cancelled", orders.len());
     assert_eq!(orders.len(), 3);
     drop(orders);
-    pool.resume_key(&"carol");
+    pool.keys().resume(&"carol");
 
     // Hers go on in their order, and what comes now is behind them.
-    pool.resume_key(&"alice");
+    pool.keys().resume(&"alice");
     let last = pool.submit("alice", order("alice", 4))?;
     assert!(last.wait()?.is_done());
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().list_paused().is_empty());
     pool.drain(None)?;
     Ok(())
 }

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::thread::scope(|scope| {
         // This one waits for its customer,
         let waits = scope.spawn(|| pool.execute("slow", || println!("the fourth of the slow one")));
-        while pool.snapshot(0).submitters_held == 0 {
+        while pool.inspect().snapshot(0).submitters_held == 0 {
             std::thread::yield_now();
         }
         // and nobody else does.

@@ -86,7 +86,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     pool.drain(None)?;
     let written: u64 = cells.iter().map(|cell| cell.load(Relaxed)).sum();
     assert_eq!(written, 10_000);
-    assert_eq!(pool.snapshot(0).panicked, 0);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     println!("1,000 tasks wrote {written} cells, and each cell alone");
     println!("{} rebuilds, and each search saw those before it", version.load(Relaxed));
     Ok(())

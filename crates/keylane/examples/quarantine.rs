@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         pool.send("globex", write)?;
     }
     let stopped = loop {
-        match pool.stopped_keys().pop() {
+        match pool.keys().list_stopped().pop() {
             Some(stopped) => break stopped,
             None => std::thread::yield_now(),
         }
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // What has failed is the handler's to repeat; what waits goes on in order.
     is_up.store(true, Ordering::Relaxed);
-    pool.resume_key(&"acme");
+    pool.keys().resume(&"acme");
     pool.drain(None)?;
     Ok(())
 }

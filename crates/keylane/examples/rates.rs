@@ -7,7 +7,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use keylane::{Hold, ManualClock, Pool, Rate};
+use keylane::observe::Hold;
+use keylane::{ManualClock, Pool, Rate};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .rate_per_key(Rate::per_second(1).burst(5))
         .rate_clock(&clock)
         .build()?;
-    pool.set_rate_of(&"bob", Some(Rate::per_second(10).burst(20)))?;
+    pool.keys().set_rate(&"bob", Some(Rate::per_second(10).burst(20)))?;
 
     let call = |who: &'static str, n: u32| pool.submit(who, move || println!("{who}: call {n}"));
     let alice = (1..=7).map(|n| call("alice", n)).collect::<Result<Vec<_>, _>>()?;
@@ -29,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::thread::yield_now();
         }
     }
-    println!("her sixth: {}", pool.explain_task(&alice[5]));
+    println!("her sixth: {}", pool.inspect().explain(&alice[5]));
     assert!(!alice[5].is_finished());
-    let held = pool.held_key(&"alice").expect("five have begun");
+    let held = pool.keys().paused(&"alice").expect("five have begun");
     assert_eq!(held.hold, Hold::RateLimited { left: Duration::from_secs(1) });
 
     clock.advance(Duration::from_secs(2));

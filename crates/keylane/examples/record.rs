@@ -13,7 +13,7 @@ use keylane::Pool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::<u32>::builder().workers(4).build()?;
-    pool.record_decisions(10_000);
+    pool.jobs().start_decision_log(10_000);
 
     let subtask = |millis| move || sleep(Duration::from_millis(millis));
     let report = pool.job("report").each((0..20).map(move |_| subtask(50))).run()?;
@@ -22,6 +22,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     preview.wait()?;
     report.wait()?;
 
-    print!("{}", pool.recorded_decisions().expect("there were jobs"));
+    print!("{}", pool.jobs().decision_log().expect("there were jobs"));
     Ok(())
 }

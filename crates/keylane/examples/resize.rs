@@ -17,18 +17,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             pool.submit(key, move || together.wait().is_leader())
         })
         .collect::<Result<_, _>>()?;
-    pool.set_workers(3)?;
+    pool.settings().set_workers(3)?;
     let leaders = tasks.into_iter().map(|task| task.wait().map(|outcome| outcome.unwrap()));
     assert_eq!(leaders.filter(|leader| matches!(leader, Ok(true))).count(), 1);
     println!("three workers ran what one could not");
 
     // Fewer: whoever has a task ends it first.
-    pool.set_workers(1)?;
-    pool.set_capacity(1000)?;
+    pool.settings().set_workers(1)?;
+    pool.settings().set_capacity(1000)?;
     for n in 0..500 {
         pool.try_execute(n % 10, || ())?;
     }
     pool.drain(None)?;
-    println!("{} worker is wanted now", pool.snapshot(0).workers_wanted);
+    println!("{} worker is wanted now", pool.inspect().snapshot(0).workers_wanted);
     Ok(())
 }

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     begun.recv()?;
 
-    let now = pool.snapshot(3);
+    let now = pool.inspect().snapshot(3);
     println!("{} of {} unfinished", now.unfinished, now.capacity);
     for worker in &now.workers {
         let does = if worker.busy { "has a task" } else { "has none" };
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     end.send(())?;
     pool.drain(None)?;
-    let after = pool.snapshot(3);
+    let after = pool.inspect().snapshot(3);
     assert!(after.hottest.is_empty(), "a key without tasks is forgotten");
     assert_eq!(after.accepted, 10);
     println!("{} were accepted, {} panicked", after.accepted, after.panicked);

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         pool.execute("alice", || sleep(Duration::from_micros(200)))?;
     }
 
-    let now = pool.snapshot(2);
+    let now = pool.inspect().snapshot(2);
     println!(
         "{} unfinished: {} run, {} ready, {} behind another one, {} not looked at yet",
         now.unfinished, now.running, now.ready, now.blocked, now.queued
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     pool.drain(None)?;
-    let end = pool.snapshot(0);
+    let end = pool.inspect().snapshot(0);
     assert_eq!(end.finished, 250);
     for (what, times) in [("waited", &end.wait_time), ("ran", &end.run_time)] {
         let (half, most) = (times.quantile(0.5), times.quantile(0.99));

@@ -12,7 +12,7 @@ const ACCOUNTS: [&str; 5] = ["alice", "bob", "carol", "dave", "erin"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::<&str>::builder().workers(3).build()?;
-    pool.record_trace(10_000);
+    pool.inspect().start_trace(10_000);
     for step in 0..60_usize {
         let account = ACCOUNTS[step * step % 5];
         let other = ACCOUNTS[(step * 3 + 1) % 5];
@@ -23,10 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             _ => pool.execute(account, work)?,
         }
     }
-    while pool.snapshot(0).unfinished != 0 {
+    while pool.inspect().snapshot(0).unfinished != 0 {
         std::thread::yield_now();
     }
-    let trace = pool.take_trace().expect("one was begun");
+    let trace = pool.inspect().take_trace().expect("one was begun");
     println!("{} slices; {} were left out", trace.slices.len(), trace.dropped);
     let longest = trace.slices.iter().max_by_key(|slice| slice.wait).expect("there are some");
     println!("the longest wait was {:?}, before a task of {:?}", longest.wait, longest.keys);

@@ -217,7 +217,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// How often tasks may begin, those of all keys together: by default whenever they can. Beyond that no worker
-    /// takes one until it may begin. [`Pool::set_rate`] changes it.
+    /// takes one until it may begin. [`Settings::set_rate`](crate::control::Settings::set_rate) changes it.
     ///
     /// - Each body that begins counts: a rollup and a barrier as one, and each subtask of a job.
     /// - It bounds beginnings, not how many run at a time, which is what workers are for.
@@ -240,8 +240,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// How often tasks of one key may begin: by default whenever they can. Beyond that the key is held, as if
-    /// somebody had [paused](Pool::pause_key) it, until the next may begin.
-    /// [`Pool::set_rate_per_key`] changes it, and [`Pool::set_rate_of`] for one key.
+    /// somebody had [paused](crate::control::Keys::pause) it, until the next may begin.
+    /// [`Settings::set_rate_per_key`](crate::control::Settings::set_rate_per_key) changes it, and [`Keys::set_rate`](crate::control::Keys::set_rate) for one key.
     ///
     /// - The order within a key stays what it is, and no other key waits. No worker does, either.
     /// - A rollup counts in each of its keys, and waits until all of them have a token. A task that shares the key
@@ -250,7 +250,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///   the last token meanwhile; the key then waits for so much longer. So the rate is kept in the long run, and the
     ///   burst, in that one case, is not.
     /// - A subtask of a job counts when it gets its keys, just before a worker of the job comes for it.
-    /// - [`Pool::held_key`] says when the next may begin, and so does all that explains.
+    /// - [`Keys::paused`](crate::control::Keys::paused) says when the next may begin, and so does all that explains.
     ///
     /// A key costs a few hundred bytes from its first task until its bucket is full again, or for a second.
     ///
@@ -388,11 +388,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// which is [`Statistics::Sampled`]. `docs/observe.md` has what each costs.
     ///
     /// ```
-    /// use keylane::{Pool, Statistics};
+    /// use keylane::observe::Statistics;
+    /// use keylane::Pool;
     ///
     /// let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
     /// pool.submit(7, || {})?.wait()?;
-    /// assert_eq!(pool.snapshot(0).wait_time.count(), 1);
+    /// assert_eq!(pool.inspect().snapshot(0).wait_time.count(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn statistics(mut self, statistics: Statistics) -> Self {
@@ -402,7 +403,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
 
     /// Whether each task is checked against the pool's own promises when it begins: that none runs that
     /// it conflicts with, nor more of a key than [may](crate::Claims::limited), and that none has begun of one of its keys that was submitted after it. By default
-    /// not. [`Snapshot::violations`](crate::Snapshot::violations) says how often that was not so, which must be
+    /// not. [`Snapshot::violations`](crate::observe::Snapshot::violations) says how often that was not so, which must be
     /// never; if it is not, please report it.
     ///
     /// For tests. Each task takes about a microsecond more, all workers share a lock, and every key that
@@ -416,7 +417,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///     pool.execute(task % 10, || {})?;
     /// }
     /// pool.drain(None)?;
-    /// assert!(pool.snapshot(0).violations.is_some_and(|violations| violations.is_none()));
+    /// assert!(pool.inspect().snapshot(0).violations.is_some_and(|violations| violations.is_none()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn self_check(mut self, check: bool) -> Self {

@@ -1,10 +1,7 @@
 //! The pool of messages: one handler, many keys.
 
 mod finish;
-mod keys;
 mod latest;
-mod observe;
-mod rates;
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -13,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::admit::ByteBound;
 use crate::builder::KeyHasher;
+use crate::control::{Inspector, Keys, Settings, TakeKey};
 use crate::engine::{AdmissionTicket, Engine, Execute, Key, ReadyWork, WaitLimit};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::error::{BatchError, BuildError, DrainError, SubmitError};
-use crate::observe::Snapshot;
+use crate::error::{BatchError, DrainError, SubmitError};
 use crate::order::{Claims, Repr, SlotRef};
 use crate::run::{ExecContext, KeepValueContext};
 
@@ -238,27 +235,39 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         self.engine.stop().into_iter().map(|task| keyed((task.claims, task.work))).collect()
     }
 
-    /// Looks at the running pool. As [`Pool::snapshot`](crate::Pool::snapshot).
-    pub fn snapshot(&self, top: usize) -> Snapshot<K> {
-        self.engine.snapshot(top)
+    /// Returns the operations on single keys: pause, resume, take, reopen, rates.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build_handler(|_: &u32, _: &str| unreachable!())?;
+    /// pool.keys().pause(&7);
+    /// pool.send(7, "one")?;
+    /// pool.send(7, "two")?;
+    /// assert_eq!(pool.keys().take(&7), ["one", "two"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keys(&self) -> Keys<'_, K, M> {
+        Keys::new(&self.engine)
     }
 
-    /// Changes the number of workers. Surplus workers end after the message that they handle.
-    ///
-    /// # Errors
-    ///
-    /// If the number is out of its range or the operating system refuses a thread.
-    pub fn set_workers(&self, workers: usize) -> Result<(), BuildError> {
-        self.engine.set_workers(workers)
+    /// Returns the diagnostics: explanations, snapshots, stalls, traces.
+    pub fn inspect(&self) -> Inspector<'_, K> {
+        Inspector::new(&self.engine)
     }
 
-    /// Changes the capacity. Below what is unfinished it admits nobody until enough has ended.
-    ///
-    /// # Errors
-    ///
-    /// If the number is out of its range.
-    pub fn set_capacity(&self, capacity: usize) -> Result<(), BuildError> {
-        self.engine.set_capacity(capacity)
+    /// Returns the settings that can change while the pool runs.
+    pub fn settings(&self) -> Settings<'_> {
+        Settings::new(&self.engine)
+    }
+}
+
+impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> TakeKey<K, M>
+    for Arc<Engine<K, Messages<K, M>, S>>
+{
+    fn take(&self, key: &K) -> Vec<M> {
+        let taken = self.take_key(key).into_iter();
+        taken.map(|task| keyed((task.claims, task.work)).1).collect()
     }
 }
 

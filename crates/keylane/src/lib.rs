@@ -46,15 +46,15 @@
 //! | the result, cancelling, waiting | [`Handle`], from `submit` |
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
-//! | holding a key back, or emptying it | [`Pool::pause_key`], [`Pool::take_key`] |
+//! | holding a key back, or emptying it | [`Keys::pause`](crate::control::Keys::pause), [`Keys::take`](crate::control::Keys::take) |
 //! | how often tasks of a key, or of all, may begin | [`Builder::rate_per_key`], [`Builder::rate`] |
 //! | at most so many of a key at once, without order | [`Claims::limited`] |
 //! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
 //! | work that goes on after its handler has returned | [`Turn`], [`TurnKeeper`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
-//! | counts and times of a running pool | [`Pool::snapshot`] |
-//! | why something waits, what is stuck | [`Pool::explain_task`], [`Pool::explain_key`], [`Pool::stalled`] |
-//! | a picture of what ran where | [`Pool::record_trace`] |
+//! | counts and times of a running pool | [`Inspector::snapshot`](crate::control::Inspector::snapshot) |
+//! | why something waits, what is stuck | [`Inspector::explain`](crate::control::Inspector::explain), [`Inspector::explain_key`](crate::control::Inspector::explain_key), [`Inspector::stalled`](crate::control::Inspector::stalled) |
+//! | a picture of what ran where | [`Inspector::start_trace`](crate::control::Inspector::start_trace) |
 //! | Prometheus (feature `metrics`), `tracing` (feature `tracing`) | `Snapshot::write_prometheus` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
 //! | sharing workers among jobs, in a pool or a simulation of yours | [`allocate`] |
@@ -69,11 +69,12 @@ pub mod admit;
 pub mod allocate;
 mod builder;
 mod complete;
+pub mod control;
 mod engine;
 mod error;
 mod handler;
 mod job;
-mod observe;
+pub mod observe;
 mod order;
 mod pool;
 mod run;
@@ -86,12 +87,6 @@ pub use engine::OnFailure;
 pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use observe::{
-    Ahead, HeldKey, Histogram, Hold, Holder, JobState, KeyExplanation, KeyState, LaneSnapshot,
-    PoolExplanation, PoolReason, Room, Running, Slice, SliceEnd, Snapshot, StallWatch, Stalled,
-    Statistics, Submitter, TaskExplanation, TaskState, Trace, TracedKey, Violations,
-    WorkerSnapshot,
-};
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{AfterFinish, Pool, UnrunTask};
 pub use run::{MAX_SUBSTITUTES, ManualClock, Placement, Turn, TurnKeeper};

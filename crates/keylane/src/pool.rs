@@ -5,11 +5,8 @@ mod finish;
 #[cfg(feature = "tokio")]
 mod future;
 mod jobs;
-mod keys;
 mod latest;
-mod observe;
 mod pending_task;
-mod rates;
 mod submit;
 
 use std::fmt;
@@ -22,10 +19,10 @@ pub use self::pending_task::UnrunTask;
 use crate::admit::Cost;
 use crate::builder::{Builder, KeyHasher};
 use crate::complete::Handle;
+use crate::control::{Inspector, Keys, Settings, TakeKey};
 use crate::engine::{Engine, Execute, Key, WaitLimit};
 use crate::error::{BatchError, DrainError};
 use crate::job::KeyedSubtask;
-use crate::observe::Snapshot;
 use crate::order::{Claims, SlotRef};
 use crate::run::{ExecContext, TaskBody};
 
@@ -132,31 +129,28 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         unrun.map(|task| UnrunTask { claims: task.claims, body: task.work }).collect()
     }
 
-    /// Looks at the running pool, with the `top` keys that have the most unfinished tasks, and as many of
-    /// those whose tasks have waited longest.
-    ///
-    /// Costs a pass over all unfinished tasks, unless `top` is 0; during that submissions and
-    /// the end of tasks wait, in one shard of the keys at a time.
-    pub fn snapshot(&self, top: usize) -> Snapshot<K> {
-        self.engine.snapshot(top)
+    /// Returns the operations on single keys: pause, resume, take, reopen, rates.
+    pub fn keys(&self) -> Keys<'_, K, UnrunTask<K>> {
+        Keys::new(&self.engine)
     }
 
-    /// Changes the number of workers. Surplus workers end after the task that they run.
-    ///
-    /// # Errors
-    ///
-    /// If the number is out of its range or the operating system refuses a thread.
-    pub fn set_workers(&self, workers: usize) -> Result<(), crate::BuildError> {
-        self.engine.set_workers(workers)
+    /// Returns the diagnostics: explanations, snapshots, stalls, traces.
+    pub fn inspect(&self) -> Inspector<'_, K> {
+        Inspector::new(&self.engine)
     }
 
-    /// Changes the capacity. Below what is unfinished it admits nobody until enough has ended.
-    ///
-    /// # Errors
-    ///
-    /// If the number is out of its range.
-    pub fn set_capacity(&self, capacity: usize) -> Result<(), crate::BuildError> {
-        self.engine.set_capacity(capacity)
+    /// Returns the settings that can change while the pool runs.
+    pub fn settings(&self) -> Settings<'_> {
+        Settings::new(&self.engine)
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> TakeKey<K, UnrunTask<K>>
+    for Arc<Engine<K, Closures, S>>
+{
+    fn take(&self, key: &K) -> Vec<UnrunTask<K>> {
+        let taken = self.take_key(key).into_iter();
+        taken.map(|task| UnrunTask { claims: task.claims, body: task.work }).collect()
     }
 }
 

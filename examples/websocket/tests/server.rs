@@ -224,7 +224,7 @@ fn a_full_connection_is_not_read_and_takes_no_memory() {
             flood
         });
         let pool = world.server.pool();
-        world.eventually(|_| pool.snapshot(0).submitters_held == 1).await;
+        world.eventually(|_| pool.inspect().snapshot(0).submitters_held == 1).await;
         // Others have room.
         let mut quick = world.connect().await;
         for n in 0..100 {
@@ -232,12 +232,12 @@ fn a_full_connection_is_not_read_and_takes_no_memory() {
             assert_eq!(hear(&mut quick).await.1, n.to_string());
         }
         // Nothing that could be waited for would let it go on: 120 MB are not sent while four are handled.
-        world.eventually(|_| pool.snapshot(0).unfinished == 4).await;
-        assert_eq!(pool.snapshot(0).submitters_held, 1);
+        world.eventually(|_| pool.inspect().snapshot(0).unfinished == 4).await;
+        assert_eq!(pool.inspect().snapshot(0).submitters_held, 1);
         assert!(!sender.is_finished());
         world.seen.open();
         // It goes on, as far as the answers are taken.
-        world.eventually(|_| pool.snapshot(0).unfinished == 0).await;
+        world.eventually(|_| pool.inspect().snapshot(0).unfinished == 0).await;
         assert!(!sender.is_finished());
     });
 }
@@ -280,10 +280,10 @@ fn a_disconnect_in_the_middle_of_a_message_closes_after_the_ones_before_it() {
         drop(client);
         // The close handler waits behind the message that still runs.
         let pool = world.server.pool();
-        world.eventually(|_| pool.snapshot(0).unfinished == 3).await;
+        world.eventually(|_| pool.inspect().snapshot(0).unfinished == 3).await;
         assert_eq!(world.seen.of(1), Vec::<String>::new());
         world.seen.open();
-        world.eventually(|_| pool.snapshot(0).unfinished == 0).await;
+        world.eventually(|_| pool.inspect().snapshot(0).unfinished == 0).await;
         assert_eq!(world.seen.of(1), ["wait", "second", "closed"]);
     });
 }

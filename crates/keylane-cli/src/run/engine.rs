@@ -82,7 +82,7 @@ impl Engine {
     /// Sees to what no event announces.
     pub(super) fn look_after(&self, input_ended: bool, pool: &Pool) {
         if let Self::Workers(crew, _) = self {
-            crew.look_after(input_ended, || pool.snapshot(0).unfinished, Instant::now());
+            crew.look_after(input_ended, || pool.inspect().snapshot(0).unfinished, Instant::now());
         }
     }
 

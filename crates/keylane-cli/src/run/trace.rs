@@ -29,12 +29,12 @@ impl TraceFile {
 
     /// Begins the recording.
     pub(super) fn record(&self, pool: &Pool, threads: usize) {
-        pool.record_trace((MOST_RECORDS / threads.max(1)).max(1));
+        pool.inspect().start_trace((MOST_RECORDS / threads.max(1)).max(1));
     }
 
     /// Ends it, and writes the file.
     pub(super) fn write(self, pool: &Pool) -> anyhow::Result<()> {
-        let Some(trace) = pool.take_trace() else { return Ok(()) };
+        let Some(trace) = pool.inspect().take_trace() else { return Ok(()) };
         trace
             .write_chrome_with(&self.file, name)
             .with_context(|| format!("cannot write the trace to {}", self.path.display()))

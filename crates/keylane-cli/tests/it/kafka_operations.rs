@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{feed, finish, hears, subcommand};
 use keylane_stream::Record;
-use keylane_stream::kafka::{ClientSettings, KafkaSink, KafkaSource, KafkaSettings};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSink, KafkaSource};
 use keylane_stream::source::{Commit, Event, Source};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Partition, Position};
@@ -261,8 +261,12 @@ fn a_group_beyond_the_end_stops_with_the_remedy_which_works() {
     let Some(broker) = broker() else { return };
     let topic = format!("kafka://{}/beyond", broker.address());
     produce(&topic, "1\n2\n3\n");
-    let mut source =
-        KafkaSource::join(KafkaSettings::new(ClientSettings::new(broker.address()), ["beyond"], "g")).unwrap();
+    let mut source = KafkaSource::join(KafkaSettings::new(
+        ClientSettings::new(broker.address()),
+        ["beyond"],
+        "g",
+    ))
+    .unwrap();
     let partition = Partition::new("beyond", 0);
     let mut stored = false;
     let mut is_sent = false;

@@ -24,7 +24,8 @@ use crate::run::{TurnResult, take_turn_result};
 /// - Among tasks that share a key those in a row are those that end one after the other.
 ///
 /// ```
-/// use keylane::{Hold, OnFailure, Pool};
+/// use keylane::observe::Hold;
+/// use keylane::{OnFailure, Pool};
 ///
 /// let on_failure = OnFailure::StopKey { after: 2 };
 /// let pool = Pool::<&str>::builder().on_failure(on_failure).build()?;
@@ -33,13 +34,13 @@ use crate::run::{TurnResult, take_turn_result};
 /// let third = pool.submit("alice", || "not before somebody has looked")?;
 /// first.wait()?;
 /// second.wait()?;
-/// # while pool.stopped_keys().is_empty() {
+/// # while pool.keys().list_stopped().is_empty() {
 /// #     std::thread::yield_now();
 /// # }
-/// let stopped = &pool.stopped_keys()[0];
+/// let stopped = &pool.keys().list_stopped()[0];
 /// assert_eq!(stopped.key, "alice");
 /// assert!(matches!(stopped.hold, Hold::Stopped { failures: 2, .. }));
-/// pool.resume_key(&"alice");
+/// pool.keys().resume(&"alice");
 /// assert!(third.wait()?.is_done());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -50,8 +51,8 @@ pub enum OnFailure {
     #[default]
     Continue,
     /// After so many failures in a row, at least one, nothing of it begins any more, as if it were
-    /// [paused](crate::Pool::pause_key): what waits can be [taken](crate::Pool::take_key), or goes on
-    /// when the key is [resumed](crate::Pool::resume_key), and then as many may fail again.
+    /// [paused](crate::control::Keys::pause): what waits can be [taken](crate::control::Keys::take), or goes on
+    /// when the key is [resumed](crate::control::Keys::resume), and then as many may fail again.
     ///
     /// A key whose last task has failed costs a small entry until one succeeds or the key is resumed.
     /// A [drain](crate::Pool::drain) waits for what waits on stopped keys, too: give it a timeout.

@@ -44,15 +44,4 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         let refuses = after == AfterFinish::Refuse;
         refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::None))
     }
-
-    /// Lets messages of a key in again that were refused since its end, and says whether they were. As
-    /// [`Pool::reopen_key`](crate::Pool::reopen_key).
-    pub fn reopen_key(&self, key: &K) -> bool {
-        self.engine.reopen_key(key)
-    }
-
-    /// The keys of which messages are refused, in no particular order.
-    pub fn finished_keys(&self) -> Vec<K> {
-        self.engine.finished_keys()
-    }
 }

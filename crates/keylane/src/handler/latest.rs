@@ -20,10 +20,10 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// use keylane::Pool;
     ///
     /// let pool = Pool::<&str>::builder().build_handler(|sensor: &&str, t| println!("{sensor}: {t}"))?;
-    /// pool.pause_key(&"boiler");
+    /// pool.keys().pause(&"boiler");
     /// assert_eq!(pool.send_latest("boiler", 71)?, None);
     /// assert_eq!(pool.send_latest("boiler", 72)?, Some(71));
-    /// pool.resume_key(&"boiler");
+    /// pool.keys().resume(&"boiler");
     /// pool.drain(None)?; // boiler: 72
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

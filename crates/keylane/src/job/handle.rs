@@ -39,7 +39,7 @@ pub struct Job<R, E = Infallible> {
     id: JobId,
 }
 
-/// One of a pool's jobs, at one moment: see [`Pool::jobs`](crate::Pool::jobs).
+/// One of a pool's jobs, at one moment: see [`Pool::jobs`](crate::control::Jobs::list).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct JobInfo {
@@ -61,8 +61,8 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         self.ops.name()
     }
 
-    /// What the rules know it by, in [`Pool::jobs`](crate::Pool::jobs) and in a
-    /// [record](crate::Pool::recorded_decisions) of their decisions.
+    /// What the rules know it by, in [`Pool::jobs`](crate::control::Jobs::list) and in a
+    /// [record](crate::control::Jobs::decision_log) of their decisions.
     pub fn id(&self) -> JobId {
         self.id
     }
@@ -128,7 +128,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
 
     /// Begins none of its subtasks until it is [resumed](Self::resume), and none is split. Those that
     /// run end. Subtasks that have been granted their keys keep them meanwhile, unless such a key is
-    /// [paused](crate::Pool::pause_key) by the time at which the job goes on: then they wait for it again.
+    /// [paused](crate::control::Keys::pause) by the time at which the job goes on: then they wait for it again.
     /// Returns whether the job was not over.
     ///
     /// [`Pool::drain`](crate::Pool::drain) waits for a paused job as for any other.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Hold;
 use crate::sync::ThreadId;
 
-/// What a task does, or why it waits: see [`Pool::explain_task`](crate::Pool::explain_task).
+/// What a task does, or why it waits: see [`Pool::explain_task`](crate::control::Inspector::explain).
 ///
 /// Its `Display` says so in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub struct Running {
     pub waits: bool,
 }
 
-/// What the tasks of a key do, or why they wait: see [`Pool::explain_key`](crate::Pool::explain_key).
+/// What the tasks of a key do, or why they wait: see [`Pool::explain_key`](crate::control::Inspector::explain_key).
 ///
 /// Its `Display` says so in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub enum KeyState<K> {
     },
 }
 
-/// Why a job is where it is: see [`Pool::explain_job`](crate::Pool::explain_job).
+/// Why a job is where it is: see [`Pool::explain_job`](crate::control::Inspector::explain_job).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobState {
@@ -173,7 +173,7 @@ pub enum JobState {
     },
 }
 
-/// Why a pool does not do more than it does: see [`Pool::explain`](crate::Pool::explain).
+/// Why a pool does not do more than it does: see [`Pool::explain`](crate::control::Inspector::explain_pool).
 ///
 /// Its `Display` lists the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub enum PoolReason {
         /// So many.
         tasks: usize,
     },
-    /// Keys are [on hold](crate::Pool::held_keys), paused or stopped.
+    /// Keys are [on hold](crate::control::Keys::list_paused), paused or stopped.
     OnHold {
         /// So many.
         keys: usize,
@@ -436,7 +436,7 @@ impl fmt::Display for PoolReason {
     }
 }
 
-/// Somebody who waits to submit a task: see [`Pool::submitters`](crate::Pool::submitters).
+/// Somebody who waits to submit a task: see [`Pool::submitters`](crate::control::Inspector::submitters).
 ///
 /// Its `Display` says so in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -479,7 +479,7 @@ impl fmt::Display for Submitter {
     }
 }
 
-/// A task that has held its keys for long: see [`Pool::stalled`](crate::Pool::stalled).
+/// A task that has held its keys for long: see [`Pool::stalled`](crate::control::Inspector::stalled).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stalled<K> {

@@ -81,7 +81,7 @@ impl fmt::Debug for Recorder {
 ///     pool.execute(key, || std::thread::sleep(Duration::from_micros(100)))?;
 /// }
 /// pool.drain(None)?;
-/// let run = pool.snapshot(0).run_time;
+/// let run = pool.inspect().snapshot(0).run_time;
 /// assert!(run.quantile(0.5) >= Duration::from_micros(100));
 /// println!("median {:?}, 99 % within {:?}", run.quantile(0.5), run.quantile(0.99));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

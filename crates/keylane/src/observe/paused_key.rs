@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hold {
-    /// Somebody has paused it: see [`Pool::pause_key`](crate::Pool::pause_key).
+    /// Somebody has paused it: see [`Pool::pause_key`](crate::control::Keys::pause).
     Paused {
         /// How long ago, to within about 10 ms.
         since: Duration,
@@ -26,7 +26,7 @@ pub enum Hold {
     },
 }
 
-/// A key of which nothing begins until it is [resumed](crate::Pool::resume_key), or its
+/// A key of which nothing begins until it is [resumed](crate::control::Keys::resume), or its
 /// [rate](crate::Rate) allows it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

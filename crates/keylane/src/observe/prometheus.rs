@@ -26,7 +26,7 @@ impl<K> Snapshot<K> {
     ///
     /// let pool = Pool::<u32>::builder().build()?;
     /// let mut text = String::new();
-    /// pool.snapshot(0).write_prometheus(&mut text, &[("pool", "orders")])?;
+    /// pool.inspect().snapshot(0).write_prometheus(&mut text, &[("pool", "orders")])?;
     /// assert!(text.contains("keylane_tasks_accepted_total{pool=\"orders\"} 0\n"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

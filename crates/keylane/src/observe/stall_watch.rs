@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Condvar, Mutex, wait, wait_timeout};
 
-/// Watches for tasks that stall: see [`Pool::watch_stalls`](crate::Pool::watch_stalls). Dropping it ends the
+/// Watches for tasks that stall: see [`Pool::watch_stalls`](crate::control::Inspector::watch_stalls). Dropping it ends the
 /// watch, and waits for a call that is going on, unless it is dropped inside that.
 #[must_use = "dropping it ends the watch"]
 pub struct StallWatch {

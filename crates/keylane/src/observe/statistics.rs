@@ -3,8 +3,8 @@
 /// How much a pool measures while it runs: see [`Builder::statistics`](crate::Builder::statistics).
 ///
 /// Tasks, panics, refusals and the like are counted in any case; this is about what takes a look at the
-/// clock: [`Snapshot::wait_time`](crate::Snapshot::wait_time),
-/// [`Snapshot::run_time`](crate::Snapshot::run_time), and how long workers were busy.
+/// clock: [`Snapshot::wait_time`](crate::observe::Snapshot::wait_time),
+/// [`Snapshot::run_time`](crate::observe::Snapshot::run_time), and how long workers were busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Statistics {

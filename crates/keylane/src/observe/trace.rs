@@ -11,7 +11,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// A window of a pool's life: which task ran on which worker, from when to when.
 ///
-/// See [`Pool::record_trace`](crate::Pool::record_trace). [`write_chrome`](Self::write_chrome) writes it for
+/// See [`Pool::record_trace`](crate::control::Inspector::start_trace). [`write_chrome`](Self::write_chrome) writes it for
 /// a viewer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -17,7 +17,7 @@ pub enum AfterFinish {
     /// The next task of the key begins a new life, which may have an end of its own. Costs nothing.
     NewLife,
     /// Tasks of the key are refused with [`KeyFinished`](crate::SubmitErrorKind::KeyFinished), rollups
-    /// with it among their keys as well, until the key is [reopened](crate::Pool::reopen_key).
+    /// with it among their keys as well, until the key is [reopened](crate::control::Keys::reopen).
     ///
     /// The pool must remember the key for that: about a hundred bytes and a copy of the key, until it is
     /// reopened.
@@ -31,7 +31,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// - A life has one end: while there is one, and nothing was submitted for the key after it, another
     ///   is refused. With [`AfterFinish::NewLife`] the end is forgotten when it has run.
-    /// - [`take_key`](Self::take_key) leaves it where it is. It does not run if it is
+    /// - [`take_key`](crate::control::Keys::take) leaves it where it is. It does not run if it is
     ///   [cancelled](Handle::cancel), or the pool stopped.
     /// - Barriers have no key, and a job's subtasks were accepted with their job: neither is refused.
     ///
@@ -47,7 +47,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// assert_eq!(late.kind(), SubmitErrorKind::KeyFinished);
     /// assert!(closed.wait()?.is_done());
     /// // The number may be given to another connection now.
-    /// pool.reopen_key(&7);
+    /// pool.keys().reopen(&7);
     /// pool.execute(7, || println!("a message of another connection"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -86,17 +86,6 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() -> T + Send + 'static,
     {
         self.finish_with(key, after, work, WaitLimit::None)
-    }
-
-    /// Lets tasks of a key in again that were refused since its end, and says whether they were. Nothing
-    /// of the key stays then. Tasks that come while the end has not run yet run after it.
-    pub fn reopen_key(&self, key: &K) -> bool {
-        self.engine.reopen_key(key)
-    }
-
-    /// The keys of which tasks are refused, in no particular order.
-    pub fn finished_keys(&self) -> Vec<K> {
-        self.engine.finished_keys()
     }
 
     fn finish_with<T, F>(

@@ -1,10 +1,12 @@
 //! Jobs, as seen from their pool.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
-use super::Pool;
+use super::{Closures, Pool};
 use crate::allocate::Record;
-use crate::engine::Key;
+use crate::control::{Jobs, JobsEngine};
+use crate::engine::{Engine, Key};
 use crate::job::{JobBuilder, JobInfo};
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
@@ -36,27 +38,24 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         JobBuilder::new(self.engine.clone(), name.into())
     }
 
-    /// The jobs that are not over, those that wait to be admitted among them, the oldest first.
-    pub fn jobs(&self) -> Vec<JobInfo> {
-        let jobs = self.engine.snapshot_jobs().into_iter();
+    /// Returns the operations on all jobs.
+    pub fn jobs(&self) -> Jobs<'_> {
+        Jobs::new(&self.engine)
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobsEngine for Arc<Engine<K, Closures, S>> {
+    fn list(&self) -> Vec<JobInfo> {
+        let jobs = self.snapshot_jobs().into_iter();
         jobs.map(|((id, job), progress)| JobInfo { id, name: job.name().clone(), progress })
             .collect()
     }
 
-    /// Records which worker went to which job, when, and by which rule: the last `capacity` events from
-    /// now on. Times are in milliseconds.
-    ///
-    /// # Panics
-    ///
-    /// If `capacity` is zero.
-    pub fn record_decisions(&self, capacity: usize) {
-        assert!(capacity > 0, "a record without room records nothing");
-        self.engine.record_jobs(capacity);
+    fn record(&self, capacity: usize) {
+        self.record_jobs(capacity);
     }
 
-    /// What was recorded, if [that was asked for](Self::record_decisions) and there has been a job. It can be
-    /// [replayed](Record::replay).
-    pub fn recorded_decisions(&self) -> Option<Record> {
-        self.engine.recorded_jobs()
+    fn recorded(&self) -> Option<Record> {
+        self.recorded_jobs()
     }
 }

@@ -48,10 +48,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// use keylane::Pool;
     ///
     /// let pool = Pool::<&str>::builder().build()?;
-    /// pool.pause_key(&"screen");
+    /// pool.keys().pause(&"screen");
     /// let old = pool.submit_latest("screen", || "drawn at 10:00:00")?;
     /// let new = pool.submit_latest("screen", || "drawn at 10:00:01")?;
-    /// pool.resume_key(&"screen");
+    /// pool.keys().resume(&"screen");
     /// assert!(old.wait()?.is_superseded());
     /// assert_eq!(new.wait()?.done(), Some("drawn at 10:00:01"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

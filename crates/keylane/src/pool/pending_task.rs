@@ -6,7 +6,7 @@ use crate::order::Claims;
 use crate::run::{TaskBody, noop_context};
 
 /// A task that was accepted and never began: its pool was stopped, or it was
-/// [taken](crate::Pool::take_key) from its key.
+/// [taken](crate::control::Keys::take) from its key.
 ///
 /// Dropped, it ends as [`Cancelled`](crate::Outcome::Cancelled).
 pub struct UnrunTask<K> {

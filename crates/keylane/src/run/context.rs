@@ -85,7 +85,7 @@ impl Turn {
     ///     .on_failure(on_failure)
     ///     .build_handler_with_turns(|_: &u32, (), turn: Turn| turn.fail())?;
     /// pool.send(7, ())?;
-    /// while pool.stopped_keys().is_empty() {
+    /// while pool.keys().list_stopped().is_empty() {
     ///     std::thread::yield_now();
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -102,7 +102,8 @@ impl Turn {
     /// ```
     /// use std::sync::mpsc::channel;
     /// use std::time::Duration;
-    /// use keylane::{Holder, KeyState, Pool, Turn};
+    /// use keylane::observe::{Holder, KeyState};
+    /// use keylane::{Pool, Turn};
     ///
     /// let (keep, kept) = channel();
     /// let pool = Pool::<&str>::builder()
@@ -114,7 +115,7 @@ impl Turn {
     /// let turn = kept.recv()?;
     /// // It is told so from when the handler has returned.
     /// let why = loop {
-    ///     let why = pool.explain_key(&"alice");
+    ///     let why = pool.inspect().explain_key(&"alice");
     ///     match &why.state {
     ///         KeyState::Held(Holder::Running(running)) if running.backs_off.is_some() => break why,
     ///         _ => std::thread::yield_now(),
@@ -125,7 +126,7 @@ impl Turn {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`Running::backs_off`]: crate::Running::backs_off
+    /// [`Running::backs_off`]: crate::observe::Running::backs_off
     pub fn back_off(&self, pause: Duration) {
         if let Some(turn) = &self.0 {
             turn.back_off(pause);

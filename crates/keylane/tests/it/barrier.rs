@@ -71,7 +71,7 @@ fn a_barrier_is_alone<S: AnyHasher>() {
         pool.execute(claims, work).unwrap();
     }
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).panicked, 0);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0);
 }
 
 fn what_is_before_a_barrier_is_still_parallel<S: AnyHasher>() {
@@ -84,7 +84,7 @@ fn what_is_before_a_barrier_is_still_parallel<S: AnyHasher>() {
     }
     let alone = pool.submit(barrier(), || {}).unwrap();
     let after = pool.submit(3, || {}).unwrap();
-    let both = pool.snapshot(0);
+    let both = pool.inspect().snapshot(0);
     assert!(!alone.is_finished() && !after.is_finished(), "{both:?}");
     held.let_go();
     assert!(after.wait().unwrap().is_done() && alone.is_finished());

@@ -17,7 +17,7 @@ fn bounded(workers: usize, capacity: usize) -> Arc<Pool<u32>> {
 
 /// Waits until so many stand in the line.
 fn await_line(pool: &Pool<u32>, submitters: usize) {
-    eventually(|| pool.snapshot(0).submitters_waiting == submitters);
+    eventually(|| pool.inspect().snapshot(0).submitters_waiting == submitters);
 }
 
 /// Fills an idle pool, and says how many it took.
@@ -35,7 +35,7 @@ fn room_of(pool: &Pool<u32>) -> usize {
         }
     }
     gate.open();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     taken
 }
 
@@ -86,9 +86,9 @@ fn every_kind_of_task_takes_one_slot() {
         pool.try_execute(Claims::shared(1), || {}).unwrap();
         pool.try_execute(Claims::barrier(), || {}).unwrap();
         assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
-        assert_eq!(pool.snapshot(0).unfinished, 4);
+        assert_eq!(pool.inspect().snapshot(0).unfinished, 4);
         held.let_go();
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_eq!(room_of(&pool), 4);
     });
 }
@@ -142,7 +142,7 @@ fn threads_and_futures_are_admitted_in_the_order_in_which_they_came() {
                 }
                 held.let_go();
             });
-            eventually(|| pool.snapshot(0).unfinished == 0);
+            eventually(|| pool.inspect().snapshot(0).unfinished == 0);
             assert!(log.take().into_iter().eq(0..9));
         }
     });
@@ -188,7 +188,7 @@ fn a_newcomer_does_not_pass_a_waiter() {
         assert!(poll(first.as_mut(), &wakes).is_ready());
         other.let_go();
         block_on(second).unwrap();
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_eq!(room_of(&pool), 2);
     });
 }
@@ -243,8 +243,8 @@ fn waits_that_are_given_up_neither_lose_a_slot_nor_take_one() {
                 });
             }
         });
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        assert_eq!(pool.snapshot(0).submitters_waiting, 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        assert_eq!(pool.inspect().snapshot(0).submitters_waiting, 0);
         assert_eq!(ran.load(Ordering::SeqCst), accepted.load(Ordering::SeqCst));
         assert_eq!(room_of(&pool), CAPACITY);
     });
@@ -266,7 +266,7 @@ fn who_gives_up_at_the_head_of_the_line_lets_the_next_one_in() {
         drop(first);
         second_wakes.wait();
         assert!(poll(second.as_mut(), &second_wakes).is_ready());
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_eq!(room_of(&pool), 1);
     });
 }
@@ -389,13 +389,13 @@ fn a_task_that_submits_is_never_made_to_wait_and_the_overflow_shows() {
         })
         .unwrap();
         submitted.pass();
-        let snapshot = pool.snapshot(0);
+        let snapshot = pool.inspect().snapshot(0);
         assert_eq!((snapshot.capacity, snapshot.unfinished), (2, 51));
         // Who is outside waits until the bound holds again.
         assert_eq!(pool.try_execute(9, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
         gate.open();
         pool.execute(9, || {}).unwrap();
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert!(log.take().into_iter().eq(0..50));
         assert_eq!(room_of(&pool), 2);
         pool.drain(None).unwrap();

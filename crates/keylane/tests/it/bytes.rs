@@ -18,12 +18,12 @@ fn costing(bytes: usize) -> Claims<u32> {
 }
 
 fn await_line<S: crate::common::AnyHasher>(pool: &Pool<u32, S>, submitters: usize) {
-    eventually(|| pool.snapshot(0).submitters_waiting == submitters);
+    eventually(|| pool.inspect().snapshot(0).submitters_waiting == submitters);
 }
 
 /// All bytes can be had at once, and no more.
 fn assert_whole(pool: &Pool<u32>, bytes: usize) {
-    eventually(|| pool.snapshot(0).bytes == 0);
+    eventually(|| pool.inspect().snapshot(0).bytes == 0);
     let gate = Gate::new();
     let wait = gate.clone();
     let whole = pool.try_submit(costing(bytes), move || wait.pass()).unwrap();
@@ -67,12 +67,12 @@ fn bytes_never_exceed_the_bound() {
                             3 => _ = pool.execute_many([(keys, work)]).unwrap(),
                             _ => drop(pool.submit(keys, work).unwrap()),
                         }
-                        assert!(pool.snapshot(0).bytes <= BOUND);
+                        assert!(pool.inspect().snapshot(0).bytes <= BOUND);
                     }
                 });
             }
         });
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert!(most.load(Ordering::SeqCst) <= BOUND, "{most:?}");
         assert_whole(&pool, BOUND);
     });
@@ -93,7 +93,7 @@ fn a_large_task_does_not_starve() {
             scope.spawn(move || own.execute(costing(10), move || seen.push("large")).unwrap());
             await_line(&pool, 1);
             gates[0].open();
-            eventually(|| pool.snapshot(0).bytes == 5);
+            eventually(|| pool.inspect().snapshot(0).bytes == 5);
             // There would be room for a small one, which has come later.
             let error = pool.try_execute(costing(1), || {}).unwrap_err();
             assert_eq!(error.kind(), SubmitErrorKind::Full);
@@ -108,7 +108,7 @@ fn a_large_task_does_not_starve() {
             await_line(&pool, 2);
             gates[1].open();
         });
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_eq!(log.take(), ["large", "small"]);
         assert_whole(&pool, 10);
     });
@@ -142,7 +142,10 @@ fn what_is_larger_than_the_bound_is_refused_with_a_clear_error() {
         pool.execute(costing(usize::MAX), || {}).unwrap();
         let batch = [costing(9), Claims::exclusive(1).with_cost(9)].map(|claims| (claims, || {}));
         assert_eq!(pool.execute_many(batch).unwrap(), 2);
-        assert_eq!((pool.snapshot(0).bytes, pool.snapshot(0).capacity_bytes), (0, None));
+        assert_eq!(
+            (pool.inspect().snapshot(0).bytes, pool.inspect().snapshot(0).capacity_bytes),
+            (0, None)
+        );
         for bytes in [0, MAX_BYTES + 1] {
             let error = Pool::<u32>::builder().capacity_bytes(bytes).build().unwrap_err();
             assert!(matches!(error, BuildError::Bytes(n) if n == bytes));
@@ -175,7 +178,7 @@ fn every_end_of_a_task_gives_its_bytes_back() {
                 let mut future = Box::pin(pool.execute_async(keys.clone(), || {}));
                 (0..polls).any(|_| poll(future.as_mut(), &wakes).is_ready());
             }
-            eventually(|| pool.snapshot(0).unfinished == 0);
+            eventually(|| pool.inspect().snapshot(0).unfinished == 0);
             assert_whole(&pool, 100);
         }
         let gate = Gate::new();
@@ -195,13 +198,13 @@ fn every_end_of_a_task_gives_its_bytes_back() {
             let unrun = pool.stop_now();
             assert_eq!(waiter.join().unwrap().kind(), SubmitErrorKind::Closed);
             assert_eq!(unrun.len(), 1);
-            assert_eq!(pool.snapshot(0).bytes, 30);
+            assert_eq!(pool.inspect().snapshot(0).bytes, 30);
             unrun.into_iter().for_each(|task| task.run());
         });
-        assert_eq!(pool.snapshot(0).bytes, 10);
+        assert_eq!(pool.inspect().snapshot(0).bytes, 10);
         gate.open();
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).bytes, 0);
+        assert_eq!(pool.inspect().snapshot(0).bytes, 0);
     });
 }
 
@@ -215,10 +218,10 @@ fn a_task_that_submits_never_waits_for_bytes() {
             pool.execute(costing(10), || {}).unwrap();
             block_on(pool.execute_async(costing(10), || {})).unwrap();
             pool.execute_many([(costing(10), || {})]).unwrap();
-            pool.snapshot(0).bytes
+            pool.inspect().snapshot(0).bytes
         });
         assert_eq!(seen.unwrap().wait().unwrap().done(), Some(40));
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_whole(&pool, 10);
     });
 }
@@ -257,15 +260,15 @@ fn messages_weigh_what_the_pool_is_told() {
             (0..2).for_each(|_| drop(kept.recv().unwrap()));
             // A handler that panics gives them back, too.
             pool.send(1, vec![0; 3]).unwrap();
-            eventually(|| pool.snapshot(0).bytes == 0);
+            eventually(|| pool.inspect().snapshot(0).bytes == 0);
         }
         let kept_back = pool.send(1, vec![0; 4]).map(|()| kept.recv().unwrap()).unwrap();
         assert_eq!(pool.send_many((0..2).map(|n| (1, vec![0; 1 + n]))).unwrap(), 2);
-        assert_eq!(pool.snapshot(0).bytes, 7);
+        assert_eq!(pool.inspect().snapshot(0).bytes, 7);
         assert!(pool.stop_now().iter().map(|(_, page)| page.len()).eq([1, 2]));
-        assert_eq!(pool.snapshot(0).bytes, 4);
+        assert_eq!(pool.inspect().snapshot(0).bytes, 4);
         drop(kept_back);
-        assert_eq!(pool.snapshot(0).bytes, 0);
+        assert_eq!(pool.inspect().snapshot(0).bytes, 0);
     });
 }
 
@@ -323,9 +326,9 @@ fn all_bounds_together_neither_deadlock_nor_leak() {
                 });
             }
         });
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_eq!(ran.load(Ordering::SeqCst), accepted.load(Ordering::SeqCst));
-        let snapshot = pool.snapshot(0);
+        let snapshot = pool.inspect().snapshot(0);
         assert_eq!((snapshot.submitters_held, snapshot.submitters_waiting), (0, 0));
         assert_whole(&pool, 10);
     });

@@ -53,7 +53,7 @@ fn a_cancelled_rollup_keeps_its_place<S: AnyHasher>() {
     assert!(behind.wait().unwrap().is_done());
     assert!(rollup.wait().unwrap().is_cancelled());
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(9).unfinished, 0);
+    assert_eq!(pool.inspect().snapshot(9).unfinished, 0);
 }
 
 /// The second article's executor gave a key free when the future of its running task was cancelled,
@@ -167,7 +167,7 @@ fn a_cancelled_task_gives_its_slot_back_when_its_place_is_reached() {
                 assert!(handle.cancel());
             }
             held.let_go();
-            crate::common::eventually(|| pool.snapshot(0).unfinished == 0);
+            crate::common::eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         }
     });
 }

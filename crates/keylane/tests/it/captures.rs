@@ -127,11 +127,11 @@ fn of_a_subtask_whose_job_is_cancelled() {
     soon(|| {
         let (pool, watched) = (one_worker(), Watched::default());
         // With another worker, so that the job is split while the first one is held.
-        pool.set_workers(2).unwrap();
+        pool.settings().set_workers(2).unwrap();
         let (held, slow) = (hold(&pool, KEY), watched.capture());
         let job = pool.job("slow").each_keyed([(KEY, move || drop(slow))]).run().unwrap();
         crate::common::eventually(|| job.progress().waiting == 1);
-        pool.set_workers(1).unwrap();
+        pool.settings().set_workers(1).unwrap();
         let next = || pool.submit(KEY, watched.is_gone()).unwrap();
         discard_slowly(&pool, &watched, held, move || job.cancel(), next);
     });
@@ -188,17 +188,17 @@ fn of_a_task_that_is_replaced_while_its_key_is_paused() {
         watched.entered.pass();
         held.let_go();
         worker_goes_on(&pool);
-        assert!(pool.pause_key(&KEY));
+        assert!(pool.keys().pause(&KEY));
         watched.goes_on.open();
         let new = replaces.join().unwrap();
         worker_goes_on(&pool);
         assert!(!new.is_finished(), "its key is paused");
         let more = pool.submit(KEY, || ()).unwrap();
-        assert!(pool.resume_key(&KEY));
+        assert!(pool.keys().resume(&KEY));
         assert_eq!(new.wait().unwrap().done(), Some(true));
         assert!(more.wait().unwrap().is_done());
         pool.drain(None).unwrap();
-        assert!(pool.snapshot(9).hottest.is_empty());
+        assert!(pool.inspect().snapshot(9).hottest.is_empty());
     });
 }
 

@@ -69,7 +69,7 @@ fn nothing_is_accepted_after_close_and_everything_comes_back<S: AnyHasher>() {
         }
         assert_eq!(ran.load(Ordering::SeqCst), 5 * 608);
         pool.drain(Some(LONG)).unwrap();
-        assert_eq!(pool.snapshot(0).unfinished, 0);
+        assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     }
 }
 
@@ -408,7 +408,9 @@ fn a_batch_that_is_cut_off_loses_nothing() {
                 });
                 let other = &pool;
                 let stopper = scope.spawn(move || {
-                    crate::common::eventually(|| other.snapshot(0).accepted > 40 * (seed % 8));
+                    crate::common::eventually(|| {
+                        other.inspect().snapshot(0).accepted > 40 * (seed % 8)
+                    });
                     if seed % 2 == 0 {
                         other.stop_now()
                     } else {

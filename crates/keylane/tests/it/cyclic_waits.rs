@@ -203,15 +203,17 @@ fn a_task_that_waits_is_explained() {
         let pool = Arc::new(pool(2));
         let held = hold(&pool, 2);
         let (one, first) = waiter(&pool, 1);
-        assert!(!pool.explain_key(&1).to_string().contains("waits for another task"));
+        assert!(!pool.inspect().explain_key(&1).to_string().contains("waits for another task"));
         first.send(task(&pool, 2)).unwrap();
-        eventually(|| pool.explain_key(&1).to_string().contains("waits for another task"));
-        let stalled = pool.stalled(std::time::Duration::ZERO);
+        eventually(|| {
+            pool.inspect().explain_key(&1).to_string().contains("waits for another task")
+        });
+        let stalled = pool.inspect().stalled(std::time::Duration::ZERO);
         let waits = |key| stalled.iter().find(|it| it.keys == [key]).unwrap().waits;
         assert!(waits(1) && !waits(2));
         held.let_go();
         assert_eq!(allowed(vec![one]), 1);
-        eventually(|| pool.stalled(std::time::Duration::ZERO).is_empty());
+        eventually(|| pool.inspect().stalled(std::time::Duration::ZERO).is_empty());
     });
 }
 

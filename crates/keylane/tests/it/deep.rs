@@ -42,7 +42,7 @@ fn a_million_tasks_on_one_key() {
         }
         held.let_go();
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
         assert_eq!(ran.load(Ordering::Relaxed), MILLION as usize);
     });
 }
@@ -127,7 +127,7 @@ fn a_chain_of_a_million_tasks_linked_by_rollups() {
         held.let_go();
         pool.drain(None).unwrap();
         assert_eq!(ran.load(Ordering::Relaxed), MILLION as usize);
-        assert!(pool.snapshot(1).hottest.is_empty());
+        assert!(pool.inspect().snapshot(1).hottest.is_empty());
     });
 }
 

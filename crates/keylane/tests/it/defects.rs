@@ -156,7 +156,7 @@ fn seed_000_0g_errors_vanish() {
         assert!(matches!(handle.wait().unwrap(), Outcome::<()>::Panicked(_)));
         pool.drain(None).unwrap();
         assert_eq!(told.take(), [1, 2]);
-        assert_eq!(pool.snapshot(0).panicked, 2);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 2);
     });
 }
 
@@ -338,7 +338,7 @@ fn seed_001_1g_shrinking_rests_on_a_sleep() {
             let log = log.clone();
             pool.execute(1, move || log.push(n)).unwrap();
             if n % 10 == 0 {
-                pool.set_workers(1 + n / 10 % 4).unwrap();
+                pool.settings().set_workers(1 + n / 10 % 4).unwrap();
             }
         }
         pool.drain(None).unwrap();
@@ -378,7 +378,7 @@ fn seed_001_1i_blocked_submitters_overtake_each_other() {
             for n in 0..8 {
                 let (pool, log) = (&pool, log.clone());
                 scope.spawn(move || pool.execute(1, move || log.push(n)).unwrap());
-                eventually(|| pool.snapshot(0).submitters_waiting == n + 1);
+                eventually(|| pool.inspect().snapshot(0).submitters_waiting == n + 1);
             }
             held.let_go();
         });
@@ -424,7 +424,7 @@ fn seed_001_1k_a_thread_dies_with_each_failure() {
             pool.execute(1, || panic_any(())).unwrap();
         }
         assert_eq!(id(), before);
-        assert_eq!(pool.snapshot(0).workers[0].id, 0);
+        assert_eq!(pool.inspect().snapshot(0).workers[0].id, 0);
     });
 }
 
@@ -457,7 +457,7 @@ fn seed_001_1l_a_key_that_changes_its_hash_hangs_the_close() {
         }
         pool.drain(None).unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 3_000);
-        assert!(pool.snapshot(9).hottest.is_empty(), "nothing is left of any key");
+        assert!(pool.inspect().snapshot(9).hottest.is_empty(), "nothing is left of any key");
     });
 }
 
@@ -469,15 +469,15 @@ fn seed_001_1m_the_capacity_is_read_outside_of_its_lock() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for n in 0..3_000 {
-                    pool.set_capacity(1 + n % 5).unwrap();
+                    pool.settings().set_capacity(1 + n % 5).unwrap();
                 }
-                pool.set_capacity(1).unwrap();
+                pool.settings().set_capacity(1).unwrap();
             });
             for n in 0..3_000 {
                 pool.execute(n % 3, || {}).unwrap();
             }
         });
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         let held = hold(&pool, 1);
         assert!(pool.try_execute(1, || {}).is_err(), "there is room for exactly one");
         held.let_go();
@@ -565,7 +565,7 @@ fn seed_003_3c_3d_a_dead_worker_hangs_rollups_and_the_shutdown() {
         }
         let all: Vec<u32> = (0..20).collect();
         assert!(pool.submit(all, || {}).unwrap().wait().unwrap().is_done());
-        assert_eq!(pool.snapshot(0).workers.len(), 2);
+        assert_eq!(pool.inspect().snapshot(0).workers.len(), 2);
         pool.drain(None).unwrap();
     });
 }
@@ -646,7 +646,7 @@ fn striped_a_stopped_pool_never_ends() {
         drop(pool.stop_now());
         held.let_go();
         pool.drain(Some(LONG)).unwrap();
-        assert_eq!(pool.snapshot(0).unfinished, 0);
+        assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     });
 }
 

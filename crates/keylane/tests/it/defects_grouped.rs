@@ -96,7 +96,7 @@ fn seed_003_3c_an_error_hangs_rollups_and_the_shutdown() {
         }
         let all: Vec<u32> = (0..20).collect();
         assert!(pool.submit(group(&all), || {}).unwrap().wait().unwrap().is_done());
-        assert_eq!(pool.snapshot(0).workers.len(), 2);
+        assert_eq!(pool.inspect().snapshot(0).workers.len(), 2);
         pool.drain(None).unwrap();
     });
 }
@@ -121,7 +121,7 @@ fn seed_003_3d_a_flag_that_a_task_leaves_behind_ends_its_worker() {
                 pool.submit(Claims::barrier(), || {}).unwrap().wait().unwrap().unwrap();
             }
         }
-        assert_eq!(pool.snapshot(0).workers.len(), 2);
+        assert_eq!(pool.inspect().snapshot(0).workers.len(), 2);
         pool.drain(None).unwrap();
     });
 }

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Gate, OpenAtLast, eventually, soon};
-use keylane::{
-    Claims, Compatibility, Hold, Holder, IntoClaims, JobState, KeyState, Pool, PoolReason,
-    TaskState,
-};
+use keylane::observe::{Hold, Holder, JobState, KeyState, PoolReason, TaskState};
+use keylane::{Claims, Compatibility, IntoClaims, Pool};
 
 /// Occupies keys until the gate opens, and has begun when this returns.
 fn occupy(pool: &Pool<&'static str>, keys: impl IntoClaims<&'static str>, gate: &Gate) {
@@ -35,7 +33,7 @@ fn a_task_says_behind_how_many_it_waits_and_who_has_its_key() {
         let second = pool.submit("a", || {}).unwrap();
         let third = pool.submit("a", || {}).unwrap();
         for (task, tasks) in [(&second, 1), (&third, 2)] {
-            let why = pool.explain_task(task);
+            let why = pool.inspect().explain(task);
             let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
             assert_eq!((ahead[0].key, ahead[0].tasks, ahead.len()), ("a", tasks, 1));
             let Holder::Running(running) = &ahead[0].holder else { panic!("{why:?}") };
@@ -45,7 +43,7 @@ fn a_task_says_behind_how_many_it_waits_and_who_has_its_key() {
         }
         gate.open();
         second.wait().unwrap().unwrap();
-        eventually(|| pool.explain_task(&third).state == TaskState::Over);
+        eventually(|| pool.inspect().explain(&third).state == TaskState::Over);
     });
 }
 
@@ -61,11 +59,11 @@ fn a_running_task_says_where() {
         };
         let task = pool.submit("a", body).unwrap();
         begun.pass();
-        let why = pool.explain_task(&task);
+        let why = pool.inspect().explain(&task);
         let TaskState::Running(running) = &why.state else { panic!("{why:?}") };
         assert!(running.worker.is_some_and(|worker| worker < 2));
         let before = running.at_least;
-        eventually(|| match pool.explain_task(&task).state {
+        eventually(|| match pool.inspect().explain(&task).state {
             TaskState::Running(now) => now.at_least > before,
             other => panic!("{other:?}"),
         });
@@ -79,16 +77,16 @@ fn with_no_worker_free_a_task_is_ready_or_not_looked_at() {
         occupy(&pool, "a", &gate);
         let tasks: Vec<_> = ["b", "c"].map(|key| pool.submit(key, || {}).unwrap()).into();
         for task in &tasks {
-            let why = pool.explain_task(task);
+            let why = pool.inspect().explain(task);
             assert!(
                 matches!(why.state, TaskState::Queued { .. } | TaskState::Ready { .. }),
                 "{why}"
             );
         }
-        let why = pool.explain();
+        let why = pool.inspect().explain_pool();
         let busy = PoolReason::AllWorkersBusy { workers: 1, startable: 2 };
         assert!(why.reasons.contains(&busy), "{why}");
-        assert!(matches!(pool.explain_key(&"b").state, KeyState::Queued { .. }));
+        assert!(matches!(pool.inspect().explain_key(&"b").state, KeyState::Queued { .. }));
     });
 }
 
@@ -101,11 +99,11 @@ fn who_shares_waits_only_for_who_does_not() {
         let reader = pool.submit(Claims::shared("a"), || {}).unwrap();
         let last = pool.submit(Claims::shared("a"), || {}).unwrap();
         for (task, tasks) in [(&writer, 1), (&reader, 2), (&last, 2)] {
-            let why = pool.explain_task(task);
+            let why = pool.inspect().explain(task);
             let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
             assert_eq!(ahead[0].tasks, tasks, "{why}");
         }
-        assert_eq!(pool.explain_key(&"a").tasks, 4);
+        assert_eq!(pool.inspect().explain_key(&"a").tasks, 4);
     });
 }
 
@@ -117,16 +115,27 @@ fn a_rollup_names_the_keys_that_it_waits_for() {
         let rollup = pool.submit(["a", "b", "c"], || {}).unwrap();
         let behind = pool.submit("a", || {}).unwrap();
         // Once the workers have entered them.
-        eventually(|| matches!(pool.explain_key(&"a").state, KeyState::Held(Holder::Rollup(_))));
-        let why = pool.explain_task(&rollup);
+        eventually(|| {
+            matches!(pool.inspect().explain_key(&"a").state, KeyState::Held(Holder::Rollup(_)))
+        });
+        let why = pool.inspect().explain(&rollup);
         let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
         assert_eq!(ahead.iter().map(|ahead| ahead.key).collect::<Vec<_>>(), ["b"], "{why}");
         assert!(matches!(ahead[0].holder, Holder::Running(_)), "{why}");
-        let why = pool.explain_task(&behind);
+        let why = pool.inspect().explain(&behind);
         let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
         assert_eq!(ahead[0].holder, Holder::Rollup(vec!["b"]), "{why}");
-        assert_eq!(pool.explain_key(&"a").state, KeyState::Held(Holder::Rollup(vec!["b"])));
-        assert!(pool.explain().reasons.iter().any(|why| matches!(why, PoolReason::Behind { .. })));
+        assert_eq!(
+            pool.inspect().explain_key(&"a").state,
+            KeyState::Held(Holder::Rollup(vec!["b"]))
+        );
+        assert!(
+            pool.inspect()
+                .explain_pool()
+                .reasons
+                .iter()
+                .any(|why| matches!(why, PoolReason::Behind { .. }))
+        );
     });
 }
 
@@ -137,7 +146,7 @@ fn who_waits_behind_a_running_rollup_is_told_where_that_runs() {
         occupy(&pool, ["a", "b"], &gate);
         for key in ["a", "b"] {
             let task = pool.submit(key, || {}).unwrap();
-            let why = pool.explain_task(&task);
+            let why = pool.inspect().explain(&task);
             let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
             assert!(matches!(ahead[0].holder, Holder::Running(_)), "{why}");
         }
@@ -151,10 +160,13 @@ fn what_waits_for_a_barrier_says_so() {
         occupy(&pool, "a", &gate);
         let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
         let task = pool.submit("b", || {}).unwrap();
-        assert_eq!(pool.explain_task(&barrier).state, TaskState::IsBarrier);
+        assert_eq!(pool.inspect().explain(&barrier).state, TaskState::IsBarrier);
         let waits = TaskState::BehindBarrier { running: false };
-        assert_eq!(pool.explain_task(&task).state, waits);
-        assert_eq!(pool.explain_key(&"b").state, KeyState::BehindBarrier { running: false });
+        assert_eq!(pool.inspect().explain(&task).state, waits);
+        assert_eq!(
+            pool.inspect().explain_key(&"b").state,
+            KeyState::BehindBarrier { running: false }
+        );
         gate.open();
         task.wait().unwrap().unwrap();
 
@@ -163,8 +175,10 @@ fn what_waits_for_a_barrier_says_so() {
         occupy(&pool, Claims::barrier(), &gate);
         let task = pool.submit("b", || {}).unwrap();
         let waits = TaskState::BehindBarrier { running: true };
-        assert_eq!(pool.explain_task(&task).state, waits);
-        assert!(pool.explain().reasons.contains(&PoolReason::Barrier { running: true }));
+        assert_eq!(pool.inspect().explain(&task).state, waits);
+        assert!(
+            pool.inspect().explain_pool().reasons.contains(&PoolReason::Barrier { running: true })
+        );
     });
 }
 
@@ -172,11 +186,14 @@ fn what_waits_for_a_barrier_says_so() {
 fn a_key_without_tasks_is_idle_and_a_pool_without_any_has_nothing_to_do() {
     soon(|| {
         let (pool, ..) = scene(2);
-        let why = pool.explain_key(&"a");
+        let why = pool.inspect().explain_key(&"a");
         assert_eq!((why.state, why.tasks, why.age), (KeyState::Idle, 0, None));
-        assert_eq!(pool.explain().reasons, [PoolReason::NothingToDo]);
+        assert_eq!(pool.inspect().explain_pool().reasons, [PoolReason::NothingToDo]);
         pool.close();
-        assert_eq!(pool.explain().reasons, [PoolReason::Closed, PoolReason::NothingToDo]);
+        assert_eq!(
+            pool.inspect().explain_pool().reasons,
+            [PoolReason::Closed, PoolReason::NothingToDo]
+        );
     });
 }
 
@@ -191,7 +208,7 @@ fn who_waits_for_room_is_a_reason() {
         let submitter = pool.clone();
         let submitter = std::thread::spawn(move || submitter.execute("b", || {}).unwrap());
         let full = PoolReason::NoRoom { waiting: 1, unfinished: 1, capacity: 1 };
-        eventually(|| pool.explain().reasons.contains(&full));
+        eventually(|| pool.inspect().explain_pool().reasons.contains(&full));
         gate.open();
         submitter.join().unwrap();
     });
@@ -216,17 +233,22 @@ fn a_job_says_why_it_is_where_it_is() {
         begun.pass();
         let second = pool.job("second").each((0..1).map(|n| move || n)).collect().unwrap();
         let third = pool.job("third").each((0..1).map(|n| move || n)).collect().unwrap();
-        let running = pool.explain_job(first.id());
+        let running = pool.inspect().explain_job(first.id());
         assert!(matches!(running, JobState::Running { workers: 1, .. }), "{running}");
-        assert_eq!(pool.explain_job(second.id()), JobState::NotAdmitted { ahead: 0 });
-        assert_eq!(pool.explain_job(third.id()), JobState::NotAdmitted { ahead: 1 });
+        assert_eq!(pool.inspect().explain_job(second.id()), JobState::NotAdmitted { ahead: 0 });
+        assert_eq!(pool.inspect().explain_job(third.id()), JobState::NotAdmitted { ahead: 1 });
         assert!(third.pause());
-        assert_eq!(pool.explain_job(third.id()), JobState::Paused);
-        assert!(pool.explain().reasons.contains(&PoolReason::JobsNotAdmitted { jobs: 1 }));
+        assert_eq!(pool.inspect().explain_job(third.id()), JobState::Paused);
+        assert!(
+            pool.inspect()
+                .explain_pool()
+                .reasons
+                .contains(&PoolReason::JobsNotAdmitted { jobs: 1 })
+        );
         gate.open();
         let id = first.id();
         first.wait().unwrap().unwrap();
-        assert_eq!(pool.explain_job(id), JobState::Over);
+        assert_eq!(pool.inspect().explain_job(id), JobState::Over);
         third.cancel();
     });
 }
@@ -246,7 +268,7 @@ fn a_kept_turn_is_seen_to_hold_its_key() {
         let turn = turns.recv().unwrap();
         // Until the handler has returned it is its worker that runs it.
         eventually(|| {
-            let why = pool.explain_key(&"a");
+            let why = pool.inspect().explain_key(&"a");
             let KeyState::Held(Holder::Running(running)) = &why.state else { panic!("{why:?}") };
             assert_eq!(why.tasks, 2);
             running.worker.is_none()
@@ -266,11 +288,14 @@ fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
         std::thread::scope(|scope| {
             let asker = scope.spawn(|| {
                 let mut asked = 0_u64;
-                while pool.snapshot(0).finished < 20_000 {
+                while pool.inspect().snapshot(0).finished < 20_000 {
                     for key in 0..4 {
-                        let _ = pool.explain_key(&key).to_string();
+                        let _ = pool.inspect().explain_key(&key).to_string();
                     }
-                    let _ = (pool.explain().to_string(), pool.stalled(Duration::ZERO).len());
+                    let _ = (
+                        pool.inspect().explain_pool().to_string(),
+                        pool.inspect().stalled(Duration::ZERO).len(),
+                    );
                     asked += 1;
                     asks.open();
                 }
@@ -287,7 +312,7 @@ fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
                 }
                 if task % 10 == 9 {
                     let watched = pool.submit(task % 4, || {}).unwrap();
-                    let _ = pool.explain_task(&watched).to_string();
+                    let _ = pool.inspect().explain(&watched).to_string();
                 }
             }
             assert!(asker.join().unwrap() > 0);
@@ -302,38 +327,38 @@ fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
 fn a_key_on_hold_says_so_and_so_do_its_tasks() {
     soon(|| {
         let (pool, gate, _open) = scene(2);
-        pool.pause_key(&"a");
-        let idle = pool.explain_key(&"a");
+        pool.keys().pause(&"a");
+        let idle = pool.inspect().explain_key(&"a");
         assert_eq!((idle.tasks, &idle.state), (0, &KeyState::Idle));
         assert!(matches!(idle.hold, Some(Hold::Paused { .. })), "{idle}");
 
         let first = pool.submit("a", || {}).unwrap();
         let both = pool.submit(["a", "b"], || {}).unwrap();
         for (task, tasks) in [(&first, 0), (&both, 1)] {
-            let why = pool.explain_task(task);
+            let why = pool.inspect().explain(task);
             let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
             assert_eq!((ahead[0].key, ahead[0].tasks), ("a", tasks));
             assert!(matches!(ahead[0].holder, Holder::OnHold(Hold::Paused { .. })), "{why:?}");
             assert!(why.to_string().contains("paused"), "{why}");
         }
-        let key = pool.explain_key(&"a");
+        let key = pool.inspect().explain_key(&"a");
         assert_eq!(key.tasks, 2);
         assert!(matches!(key.state, KeyState::Held(Holder::OnHold(_))), "{key:?}");
-        assert!(pool.explain().reasons.contains(&PoolReason::OnHold { keys: 1 }));
+        assert!(pool.inspect().explain_pool().reasons.contains(&PoolReason::OnHold { keys: 1 }));
 
         // A running task has its key to the end, hold or no hold.
         occupy(&pool, "c", &gate);
-        pool.pause_key(&"c");
-        let key = pool.explain_key(&"c");
+        pool.keys().pause(&"c");
+        let key = pool.inspect().explain_key(&"c");
         assert!(matches!(key.state, KeyState::Held(Holder::Running(_))), "{key:?}");
         assert!(key.hold.is_some() && key.to_string().contains("paused"), "{key}");
         gate.open();
 
-        pool.resume_key(&"a");
-        pool.resume_key(&"c");
+        pool.keys().resume(&"a");
+        pool.keys().resume(&"c");
         first.wait().unwrap().unwrap();
         both.wait().unwrap().unwrap();
-        assert_eq!(pool.explain_key(&"a").hold, None);
+        assert_eq!(pool.inspect().explain_key(&"a").hold, None);
     });
 }
 
@@ -352,11 +377,11 @@ fn a_task_that_is_incompatible_with_another_says_so() {
         let keyed = pool.submit(Claims::exclusive("a").with_descriptor(Alone), || {}).unwrap();
         // A worker may have to look at them first.
         for task in [&unkeyed, &keyed] {
-            eventually(|| pool.explain_task(task).state == TaskState::BehindIncompatible);
+            eventually(|| pool.inspect().explain(task).state == TaskState::BehindIncompatible);
         }
         gate.open();
         unkeyed.wait().unwrap().unwrap();
-        eventually(|| pool.explain_task(&keyed).state == TaskState::Over);
+        eventually(|| pool.inspect().explain(&keyed).state == TaskState::Over);
         keyed.wait().unwrap().unwrap();
     });
 }

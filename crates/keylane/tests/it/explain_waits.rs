@@ -6,15 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Log, Wakes, eventually, hold, poll};
-use keylane::{
-    Ahead, Claims, Holder, KeyExplanation, KeyState, Pool, Room, Running, TaskState, Turn,
-};
+use keylane::observe::{Ahead, Holder, KeyExplanation, KeyState, Room, Running, TaskState};
+use keylane::{Claims, Pool, Turn};
 
 const A: u32 = 1;
 
 /// How each who waits is called, at which position.
 fn line(pool: &Pool<u32>) -> Vec<(usize, Option<String>)> {
-    pool.submitters().into_iter().map(|it| (it.position, it.name)).collect()
+    pool.inspect().submitters().into_iter().map(|it| (it.position, it.name)).collect()
 }
 
 fn named(name: &str, run: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
@@ -24,24 +23,24 @@ fn named(name: &str, run: impl FnOnce() + Send + 'static) -> thread::JoinHandle<
 #[test]
 fn submitters_have_a_position_and_move_up() {
     let pool = Arc::new(Pool::<u32>::builder().workers(1).capacity(1).build().unwrap());
-    assert!(pool.submitters().is_empty());
+    assert!(pool.inspect().submitters().is_empty());
     let first = hold(&pool, A);
     let mut threads = Vec::new();
     for (place, name) in ["one", "two"].into_iter().enumerate() {
         let inside = pool.clone();
         threads.push(named(name, move || inside.execute(A, || {}).unwrap()));
-        eventually(|| pool.submitters().len() == place + 1);
+        eventually(|| pool.inspect().submitters().len() == place + 1);
     }
     let wakes = Wakes::new();
     let mut third = Box::pin(pool.execute_async(A, || {}));
     assert!(poll(third.as_mut(), &wakes).is_pending());
     let inside = pool.clone();
     threads.push(named("four", move || inside.execute(A, || {}).unwrap()));
-    eventually(|| pool.submitters().len() == 4);
+    eventually(|| pool.inspect().submitters().len() == 4);
 
     let name = |name: &str| Some(name.to_owned());
     assert_eq!(line(&pool), [(1, name("one")), (2, name("two")), (3, None), (4, name("four"))]);
-    let waits = pool.submitters();
+    let waits = pool.inspect().submitters();
     assert!(waits.iter().all(|it| it.waits_for == Room::Task));
     assert_eq!(waits[1].thread, Some(threads[1].thread().id()));
     assert_eq!(waits[2].thread, None);
@@ -53,7 +52,7 @@ fn submitters_have_a_position_and_move_up() {
     assert_eq!(line(&pool), [(1, name("one")), (2, name("two")), (3, name("four"))]);
     first.let_go();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(pool.submitters().is_empty());
+    assert!(pool.inspect().submitters().is_empty());
 }
 
 #[test]
@@ -63,8 +62,8 @@ fn those_that_wait_for_bytes_say_for_how_many() {
     let inside = pool.clone();
     let claims = Claims::exclusive(A).with_cost(5);
     let waits = named("heavy", move || inside.execute(claims, || {}).unwrap());
-    eventually(|| pool.submitters().len() == 1);
-    let submitter = &pool.submitters()[0];
+    eventually(|| pool.inspect().submitters().len() == 1);
+    let submitter = &pool.inspect().submitters()[0];
     assert_eq!((submitter.position, submitter.waits_for), (1, Room::Bytes(5)));
     let said = "the thread heavy waits for room for 5 bytes, at position 1";
     assert_eq!(submitter.to_string(), said);
@@ -91,27 +90,27 @@ fn a_turn_that_backs_off_says_for_how_long() {
     pool.send(A, ()).unwrap();
     eventually(|| turns.len() == 1);
     let turn = turns.take().pop().unwrap();
-    assert_eq!(running(pool.explain_key(&A)).backs_off, None);
+    assert_eq!(running(pool.inspect().explain_key(&A)).backs_off, None);
     let hour = Duration::from_secs(3600);
     turn.back_off(hour);
     // Until the handler has returned it is the worker that is told of.
-    eventually(|| running(pool.explain_key(&A)).backs_off.is_some());
-    let left = running(pool.explain_key(&A)).backs_off.expect("for an hour");
+    eventually(|| running(pool.inspect().explain_key(&A)).backs_off.is_some());
+    let left = running(pool.inspect().explain_key(&A)).backs_off.expect("for an hour");
     assert!(left <= hour && left > hour / 2, "{left:?}");
-    let said = pool.explain_key(&A).to_string();
+    let said = pool.inspect().explain_key(&A).to_string();
     assert!(
         said.starts_with("1 has 2 unfinished tasks; the first backs off for another 3"),
         "{said}"
     );
     // The next attempt begins; it is long, and then there is another pause.
     turn.back_off(Duration::ZERO);
-    assert_eq!(running(pool.explain_key(&A)).backs_off, None);
+    assert_eq!(running(pool.inspect().explain_key(&A)).backs_off, None);
     turn.back_off(Duration::MAX);
-    assert!(running(pool.explain_key(&A)).backs_off.is_some());
+    assert!(running(pool.inspect().explain_key(&A)).backs_off.is_some());
     // Of the next turn nobody has said so.
     drop(turn);
     eventually(|| turns.len() == 1);
-    assert_eq!(running(pool.explain_key(&A)).backs_off, None);
+    assert_eq!(running(pool.inspect().explain_key(&A)).backs_off, None);
     drop(turns.take());
     pool.drain(None).unwrap();
 }
@@ -122,7 +121,7 @@ fn a_task_behind_one_that_backs_off_is_told() {
     let pool = Pool::<u32>::builder().workers(1).build().unwrap();
     let task = hold(&pool, A);
     let behind = pool.submit(A, || {}).unwrap();
-    let TaskState::Behind(ahead) = pool.explain_task(&behind).state else { panic!() };
+    let TaskState::Behind(ahead) = pool.inspect().explain(&behind).state else { panic!() };
     let [Ahead { holder: Holder::Running(running), .. }] = &ahead[..] else { panic!("{ahead:?}") };
     assert_eq!(running.backs_off, None, "it is on a worker");
     task.let_go();

@@ -74,13 +74,13 @@ fn everything_of_a_finished_key_is_refused_and_nothing_else<S: AnyHasher>() {
     let end = pool.finish_key(A, Refuse, || {}).unwrap();
     refused();
     // Who is refused gives its slot back.
-    eventually(|| pool.snapshot(0).unfinished == 2);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     running.let_go();
     assert!(end.wait().unwrap().is_done() && barrier.wait().unwrap().is_done());
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     refused();
-    assert_eq!(pool.finished_keys(), [A]);
+    assert_eq!(pool.keys().list_closed(), [A]);
 }
 
 fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
@@ -96,7 +96,7 @@ fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
     assert_eq!(ran, [B, 3]);
     let rollups = vec![(Claims::exclusive(B).and_exclusive(A), || {})];
     assert_eq!(pool.execute_many(rollups).unwrap_err().kind(), KeyFinished);
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(pool.submit_many(batch(&[B, 3])).unwrap().len(), 2);
 }
 
@@ -119,7 +119,7 @@ fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
         kind(pool.finish_key(A, NewLife, || {}).unwrap_err().kind());
         kind(block_on(pool.submit_async(A, || {})).unwrap_err().kind());
         assert_eq!(pool.try_submit(3, || {}).unwrap_err().kind(), Full);
-        assert!(pool.reopen_key(&A));
+        assert!(pool.keys().reopen(&A));
         assert_eq!(pool.try_submit(A, || {}).unwrap_err().kind(), Full);
         running.let_go();
         assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
@@ -147,7 +147,7 @@ fn nothing_behind_a_refused_task_is_accepted<S: AnyHasher>() {
             assert_eq!(rejected, (refused..tasks).collect::<Vec<_>>());
             let ran = handles.into_iter().map(|handle| handle.wait().unwrap().unwrap());
             assert_eq!(ran.collect::<Vec<_>>(), (0..refused).collect::<Vec<_>>());
-            eventually(|| pool.snapshot(0).unfinished == 0);
+            eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         }
     }
 }
@@ -180,17 +180,17 @@ fn a_life_has_one_end_and_the_next_task_begins_a_new_one<S: AnyHasher>() {
     drop(pool.finish_key(A, Refuse, write("fourth end")).unwrap());
     assert_eq!(pool.execute(A, || {}).unwrap_err().kind(), KeyFinished);
     running.let_go();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     let lives = ["first", "second", "third", "fourth"];
     assert_eq!(log.take(), lives.map(|n| [format!("{n} life"), format!("{n} end")]).concat());
-    assert!(pool.reopen_key(&A));
+    assert!(pool.keys().reopen(&A));
     // An end that has run is forgotten.
     for _ in 0..3 {
         let end = pool.finish_key(A, NewLife, || {}).unwrap();
         assert!(end.wait().unwrap().is_done());
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     }
-    assert!(pool.finished_keys().is_empty());
+    assert!(pool.keys().list_closed().is_empty());
 }
 
 fn a_reopened_key_goes_on_behind_its_end<S: AnyHasher>() {
@@ -200,12 +200,12 @@ fn a_reopened_key_goes_on_behind_its_end<S: AnyHasher>() {
         let log = log.clone();
         move || log.push(name)
     };
-    assert!(!pool.reopen_key(&A));
+    assert!(!pool.keys().reopen(&A));
     let running = hold(&pool, A);
     drop(pool.finish_key(A, Refuse, write("end")).unwrap());
-    assert!(pool.reopen_key(&A));
+    assert!(pool.keys().reopen(&A));
     let late = pool.submit(A, write("late")).unwrap();
-    assert!(!pool.reopen_key(&A));
+    assert!(!pool.keys().reopen(&A));
     running.let_go();
     assert!(late.wait().unwrap().is_done());
     assert_eq!(log.take(), ["end", "late"]);
@@ -218,10 +218,10 @@ fn a_failed_end_is_none<S: AnyHasher>() {
     assert_eq!((full.kind(), full.into_inner().0), (Full, A));
     running.let_go();
     assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
-    assert!(pool.finished_keys().is_empty());
+    assert!(pool.keys().list_closed().is_empty());
     pool.close();
     assert_eq!(pool.finish_key(A, Refuse, || {}).unwrap_err().kind(), Closed);
-    assert!(pool.finished_keys().is_empty());
+    assert!(pool.keys().list_closed().is_empty());
 }
 
 fn an_end_is_held_and_not_taken_and_comes_back<S: AnyHasher>() {
@@ -231,20 +231,20 @@ fn an_end_is_held_and_not_taken_and_comes_back<S: AnyHasher>() {
         let log = log.clone();
         move || log.push(name)
     };
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     pool.execute(A, write("taken")).unwrap();
     let end = pool.finish_key(A, NewLife, write("end")).unwrap();
     assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_done());
     assert!(!end.is_finished());
-    assert_eq!(pool.take_key(&A).len(), 1);
-    pool.resume_key(&A);
+    assert_eq!(pool.keys().take(&A).len(), 1);
+    pool.keys().resume(&A);
     assert!(end.wait().unwrap().is_done());
     assert_eq!(log.take(), ["end"]);
-    pool.pause_key(&A);
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    pool.keys().pause(&A);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     drop(pool.finish_key(A, Refuse, write("end")).unwrap());
     drop(pool.finish_key(B, Refuse, || {}).unwrap());
-    eventually(|| pool.snapshot(0).unfinished == 1);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 1);
     let unrun = pool.stop_now();
     assert_eq!((unrun.len(), log.len()), (1, 0));
     unrun.into_iter().for_each(UnrunTask::run);
@@ -257,7 +257,7 @@ fn a_cancelled_end_is_an_end_all_the_same<S: AnyHasher>() {
     let end = pool.finish_key(A, Refuse, || {}).unwrap();
     assert!(end.cancel());
     running.let_go();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(pool.execute(A, || {}).unwrap_err().kind(), KeyFinished);
 }
 
@@ -306,8 +306,8 @@ fn messages_have_an_end_too<S: AnyHasher>() {
     assert_eq!(pool.send_many([(B, "other"), (A, "late")]).unwrap_err().kind(), KeyFinished);
     assert_eq!(pool.send_latest(A, "late").unwrap_err().kind(), KeyFinished);
     assert_eq!(pool.finish_key(A, NewLife, "late").unwrap_err().into_inner(), (A, "late"));
-    assert_eq!(pool.finished_keys(), [A]);
-    assert!(pool.reopen_key(&A) && pool.finished_keys().is_empty());
+    assert_eq!(pool.keys().list_closed(), [A]);
+    assert!(pool.keys().reopen(&A) && pool.keys().list_closed().is_empty());
     pool.finish_key(B, NewLife, "gone").unwrap();
     gate.open();
     pool.drain(None).unwrap();
@@ -385,8 +385,8 @@ fn nothing_stays_of_a_finished_key_that_was_not_asked_for() {
         let after = if n % 2 == 0 { NewLife } else { Refuse };
         drop(pool.finish_key(key(n), after, || {}).unwrap());
     }
-    eventually(|| pool.snapshot(0).unfinished == 0 && live.count() == 100);
-    assert_eq!(pool.finished_keys().len(), 100);
-    (0..200).for_each(|n| assert_eq!(pool.reopen_key(&key(n)), n % 2 != 0));
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0 && live.count() == 100);
+    assert_eq!(pool.keys().list_closed().len(), 100);
+    (0..200).for_each(|n| assert_eq!(pool.keys().reopen(&key(n)), n % 2 != 0));
     eventually(|| live.count() == 0);
 }

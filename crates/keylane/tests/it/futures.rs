@@ -68,7 +68,7 @@ fn as_many_run_at_a_time_as_the_limit_says() {
 fn a_panic_ends_the_future_alone() {
     let runtime = runtime();
     let pool = pool(&runtime, 10);
-    let (panics, seen) = (Arc::new(AtomicUsize::new(0)), pool.snapshot(0).panicked);
+    let (panics, seen) = (Arc::new(AtomicUsize::new(0)), pool.inspect().snapshot(0).panicked);
     let bad = pool.submit_future(1, async { panic!("as expected") }).unwrap();
     let count = panics.clone();
     let good = pool.submit(1, move || count.fetch_add(1, Ordering::SeqCst)).unwrap();
@@ -77,7 +77,7 @@ fn a_panic_ends_the_future_alone() {
         other => panic!("{other:?}"),
     }
     assert_eq!(good.wait().unwrap().unwrap(), 0);
-    assert_eq!(pool.snapshot(0).panicked, seen + 1);
+    assert_eq!(pool.inspect().snapshot(0).panicked, seen + 1);
 }
 
 /// Says when it is dropped.
@@ -248,7 +248,7 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
         assert_eq!(slow.wait().unwrap().is_done(), ends);
     }
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).bytes, 0);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 0);
 }
 
 /// It waited for ever: it runs on no thread in particular, so it was not seen that it is the task it waits for.
@@ -281,7 +281,7 @@ fn a_future_cannot_close_a_cycle_of_waits() {
     let future = pool.submit_future(2, async move { gate.await.unwrap().await.is_err() }).unwrap();
     let (behind_one, behind_two) = (pool.submit(1, || ()).unwrap(), pool.submit(2, || ()).unwrap());
     give.send(behind_two).unwrap();
-    while !pool.stalled(Duration::ZERO).iter().any(|task| task.waits) {
+    while !pool.inspect().stalled(Duration::ZERO).iter().any(|task| task.waits) {
         std::thread::yield_now();
     }
     assert!(open.send(behind_one).is_ok());

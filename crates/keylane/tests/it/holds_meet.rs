@@ -47,7 +47,7 @@ impl<S: AnyHasher> World<S> {
         let builder = Pool::<u32>::builder().workers(workers).rate_clock(&clock);
         let on_failure = OnFailure::StopKey { after: 1 };
         let pool = builder.on_failure(on_failure).hasher(S::default()).build().unwrap();
-        pool.set_rate_of(&A, Some(Rate::every(SECOND).burst(burst))).unwrap();
+        pool.keys().set_rate(&A, Some(Rate::every(SECOND).burst(burst))).unwrap();
         for _ in 0..burst {
             assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
         }
@@ -61,7 +61,7 @@ impl<S: AnyHasher> World<S> {
 
     /// No worker has anything to do.
     fn rest(&self) {
-        eventually(|| self.pool.snapshot(0).workers_asleep == self.workers);
+        eventually(|| self.pool.inspect().snapshot(0).workers_asleep == self.workers);
     }
 
     fn begun(&self) -> usize {
@@ -73,7 +73,7 @@ impl<S: AnyHasher> World<S> {
     fn token_comes(&self) -> crate::common::Hold {
         let busy = hold(&self.pool, B);
         self.clock.advance(SECOND);
-        eventually(|| self.pool.held_key(&A).is_some_and(|held| held.running == 1));
+        eventually(|| self.pool.keys().paused(&A).is_some_and(|held| held.running == 1));
         busy
     }
 }
@@ -85,7 +85,7 @@ fn taking_a_key_leaves_the_rate<S: AnyHasher>(claims: Claims<u32>) {
     eventually(|| job.progress().waiting == 4);
     world.rest();
     let busy = world.token_comes();
-    assert!(world.pool.take_key(&A).is_empty());
+    assert!(world.pool.keys().take(&A).is_empty());
     busy.let_go();
     for expected in 1..=4 {
         assert_eq!(world.begun(), expected);
@@ -95,7 +95,7 @@ fn taking_a_key_leaves_the_rate<S: AnyHasher>(claims: Claims<u32>) {
         }
     }
     assert!(job.wait().unwrap().is_done());
-    eventually(|| world.pool.held_keys().is_empty());
+    eventually(|| world.pool.keys().list_paused().is_empty());
     assert!(world.pool.submit(Claims::barrier(), || {}).unwrap().wait().unwrap().is_done());
 }
 
@@ -120,13 +120,13 @@ fn one_of_two_was_let_go<S: AnyHasher>() -> (World<S>, crate::common::Hold) {
 
 fn a_pause_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
     let (world, busy) = one_of_two_was_let_go::<S>();
-    assert!(world.pool.pause_key(&A));
-    assert_eq!(world.pool.held_key(&A).unwrap().running, 0);
+    assert!(world.pool.keys().pause(&A));
+    assert_eq!(world.pool.keys().paused(&A).unwrap().running, 0);
     busy.let_go();
     assert_eq!(world.begun(), 0);
     world.clock.advance(5 * SECOND);
     assert_eq!(world.begun(), 0);
-    world.pool.resume_key(&A);
+    world.pool.keys().resume(&A);
     eventually(|| world.begun.load(Ordering::SeqCst) == 1);
     world.clock.advance(SECOND);
     world.pool.drain(None).unwrap();
@@ -140,8 +140,8 @@ fn a_smaller_burst_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
     world.rest();
     let busy = world.token_comes();
     // The bucket is empty now: it has room for one token, and lacks two.
-    world.pool.set_rate_of(&A, Some(Rate::every(SECOND))).unwrap();
-    assert_eq!(world.pool.held_key(&A).unwrap().running, 0);
+    world.pool.keys().set_rate(&A, Some(Rate::every(SECOND))).unwrap();
+    assert_eq!(world.pool.keys().paused(&A).unwrap().running, 0);
     busy.let_go();
     for expected in 0..3 {
         assert_eq!(world.begun(), expected);
@@ -166,16 +166,16 @@ fn a_stop_for_failures_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
         world.pool.execute(Claims::shared(A), world.body()).unwrap();
     }
     // The other worker has put them into their line.
-    eventually(|| world.pool.snapshot(0).workers_asleep == 1);
+    eventually(|| world.pool.inspect().snapshot(0).workers_asleep == 1);
     let busy = hold(&world.pool, B);
     world.clock.advance(SECOND);
-    eventually(|| world.pool.held_key(&A).is_some_and(|held| held.running == 2));
+    eventually(|| world.pool.keys().paused(&A).is_some_and(|held| held.running == 2));
     fail.open();
     failing.unwrap().wait().unwrap();
-    eventually(|| !world.pool.stopped_keys().is_empty());
+    eventually(|| !world.pool.keys().list_stopped().is_empty());
     busy.let_go();
     assert_eq!(world.begun(), 0);
-    world.pool.resume_key(&A);
+    world.pool.keys().resume(&A);
     eventually(|| world.begun.load(Ordering::SeqCst) == 1);
     world.clock.advance(SECOND);
     world.pool.drain(None).unwrap();
@@ -184,8 +184,8 @@ fn a_stop_for_failures_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
 /// What a pause has called back had taken no token, so it begins at once when the key goes on.
 fn a_pause_costs_no_token<S: AnyHasher>() {
     let (world, busy) = one_of_two_was_let_go::<S>();
-    assert!(world.pool.pause_key(&A));
-    assert!(world.pool.resume_key(&A));
+    assert!(world.pool.keys().pause(&A));
+    assert!(world.pool.keys().resume(&A));
     busy.let_go();
     eventually(|| world.begun.load(Ordering::SeqCst) == 1);
     assert_eq!(world.begun(), 1);
@@ -211,7 +211,7 @@ fn granted_to_a_paused_job<S: AnyHasher>(
     assert!(job.pause());
     before.let_go();
     eventually(|| job.progress().ready != 0);
-    eventually(|| pool.snapshot(0).workers_asleep == 2);
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
     job
 }
 
@@ -224,24 +224,24 @@ fn keeps_back<S: AnyHasher>(claims: Claims<u32>, subtasks: usize, stops: bool) {
         true => {
             let failing = pool.submit_fallible(Claims::shared(A), || Err::<(), _>("on purpose"));
             failing.unwrap().wait().unwrap();
-            eventually(|| pool.stopped_keys().len() == 1);
+            eventually(|| pool.keys().list_stopped().len() == 1);
         }
-        false => assert!(pool.pause_key(&A)),
+        false => assert!(pool.keys().pause(&A)),
     }
     assert!(job.resume());
-    eventually(|| pool.snapshot(0).workers_asleep == 2);
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
     assert_eq!(begun.load(Ordering::SeqCst), 0);
-    assert_eq!(pool.held_key(&A).unwrap().running, 0);
+    assert_eq!(pool.keys().paused(&A).unwrap().running, 0);
     let progress = job.progress();
     assert_eq!((progress.ready, progress.running), (0, 0), "{progress:?}");
     // A barrier waits for what waits there, and nothing is lost.
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
-    assert!(pool.take_key(&A).is_empty());
-    assert!(pool.resume_key(&A));
+    assert!(pool.keys().take(&A).is_empty());
+    assert!(pool.keys().resume(&A));
     assert!(job.wait().unwrap().is_done());
     assert_eq!(begun.load(Ordering::SeqCst), subtasks);
     assert!(barrier.wait().unwrap().is_done());
-    eventually(|| pool.snapshot(9).hottest.is_empty());
+    eventually(|| pool.inspect().snapshot(9).hottest.is_empty());
 }
 
 fn a_paused_key_keeps_back_what_a_paused_job_was_granted<S: AnyHasher>() {

@@ -12,7 +12,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::common::{AnyHasher, LONG, Rng, eventually, soon};
-use keylane::{Claims, Hold, Job, ManualClock, Pool, Rate, UnrunTask};
+use keylane::observe::Hold;
+use keylane::{Claims, Job, ManualClock, Pool, Rate, UnrunTask};
 
 const KEYS: u64 = 2;
 const STEPS: usize = 100;
@@ -111,7 +112,7 @@ impl<S: AnyHasher> World<S> {
         for (n, key) in keys.iter_mut().enumerate().skip(1) {
             let bound = Bound { interval: 5 + rng.below(10), burst: 1 + rng.below(2) };
             let rate = Rate::every(Duration::from_nanos(bound.interval)).burst(bound.burst as u32);
-            pool.set_rate_of(&(n as u32), Some(rate)).unwrap();
+            pool.keys().set_rate(&(n as u32), Some(rate)).unwrap();
             key.rate = Some(bound);
         }
         let (say, events) = mpsc::channel();
@@ -207,12 +208,12 @@ impl<S: AnyHasher> World<S> {
         let mut rests = || {
             self.listen();
             let is_due = |hold| matches!(hold, Hold::RateLimited { left } if left.is_zero());
-            if self.pool.held_keys().into_iter().any(|held| is_due(held.hold)) {
+            if self.pool.keys().list_paused().into_iter().any(|held| is_due(held.hold)) {
                 return false;
             }
             // What the timer has let go is ready before it is not due any more, and until a worker takes it. A
             // worker that was told is not asleep.
-            let snapshot = self.pool.snapshot(0);
+            let snapshot = self.pool.inspect().snapshot(0);
             let asleep = snapshot.workers_asleep;
             asleep + self.running() == self.workers && (asleep == 0 || snapshot.ready == 0)
         };
@@ -260,8 +261,8 @@ impl<S: AnyHasher> World<S> {
         self.log.push(format!("paused {key}: {paused}"));
         let before = std::mem::replace(&mut self.keys[key as usize].paused, paused);
         let changed = match paused {
-            true => self.pool.pause_key(&(key as u32)),
-            false => self.pool.resume_key(&(key as u32)),
+            true => self.pool.keys().pause(&(key as u32)),
+            false => self.pool.keys().resume(&(key as u32)),
         };
         assert_eq!(changed, before != paused);
     }
@@ -269,7 +270,7 @@ impl<S: AnyHasher> World<S> {
     /// Takes what waits for a key, which must be all that was submitted on its own and has not begun.
     fn take(&mut self, key: u64) {
         self.log.push(format!("take {key}"));
-        let unrun: Vec<UnrunTask<u32>> = self.pool.take_key(&(key as u32));
+        let unrun: Vec<UnrunTask<u32>> = self.pool.keys().take(&(key as u32));
         let is_taken = |task: &&mut Task| {
             u64::from(task.key) == key && task.state == State::Waiting && task.place.is_some()
         };
@@ -328,7 +329,7 @@ impl<S: AnyHasher> World<S> {
             assert!(job.wait().unwrap().is_done());
         }
         self.pass(1000);
-        eventually(|| self.pool.held_keys().is_empty());
+        eventually(|| self.pool.keys().list_paused().is_empty());
         self.pool.drain(Some(LONG)).unwrap();
     }
 }

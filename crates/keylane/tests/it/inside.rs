@@ -222,7 +222,7 @@ fn waiting_for_an_independent_task_works_with_one_worker<S: AnyHasher>() {
     }
     pool.drain(None).unwrap();
     // The substitutes are gone again.
-    crate::common::eventually(|| pool.snapshot(0).workers.len() == 1);
+    crate::common::eventually(|| pool.inspect().snapshot(0).workers.len() == 1);
 }
 
 /// Every node waits for its children: many substitutes at a time.

@@ -51,7 +51,7 @@ fn check_workers<S: AnyHasher>(pool: &Pool<u32, S>, workers: usize) {
     for handle in handles {
         assert!(handle.wait().unwrap().is_done());
     }
-    assert_eq!(pool.snapshot(0).workers.len(), workers);
+    assert_eq!(pool.inspect().snapshot(0).workers.len(), workers);
 }
 
 fn a_panic_in_any_task_of_a_line_ends_that_task_alone<S: AnyHasher>() {
@@ -79,7 +79,7 @@ fn a_panic_in_any_task_of_a_line_ends_that_task_alone<S: AnyHasher>() {
         }
         assert!(log.take().into_iter().eq((0..20).filter(|n| *n != bad)));
     }
-    assert_eq!(pool.snapshot(0).panicked, 20);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 20);
     check_workers(&pool, 2);
 }
 
@@ -349,7 +349,7 @@ fn a_handler_that_panics_goes_on_with_the_next_message() {
             .unwrap();
         assert_eq!(pool.send_many((0..1_000).map(|n| (n % 2, n))).unwrap(), 1_000);
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 100);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 100);
         let log = log.take();
         for key in 0..2 {
             let of_key = log.iter().filter(|(of, _)| *of == key).map(|(_, n)| *n);

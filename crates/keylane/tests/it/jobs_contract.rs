@@ -159,9 +159,9 @@ fn everything_at_once_keeps_the_contract<S: AnyHasher>() {
         submitters.into_iter().for_each(|thread| thread.join().unwrap());
         pool.drain(None).unwrap();
         world.check();
-        let left = pool.snapshot(10);
+        let left = pool.inspect().snapshot(10);
         assert_eq!((left.unfinished, left.panicked, left.hottest.len()), (0, 0, 0));
-        assert!(pool.jobs().is_empty());
+        assert!(pool.jobs().list().is_empty());
     }
 }
 

@@ -116,7 +116,7 @@ fn without_a_runtime_the_job_comes_back() {
     let pool = Pool::<u32>::builder().workers(1).build().unwrap();
     let refused = pool.job("lost").each_future([(1, async {})]).run().unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::NoRuntime);
-    assert_eq!(pool.snapshot(0).unfinished, 0);
+    assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_last_fold_of_a_job_is_inside_its_pool_too() {
         let runtime = runtime();
         let pool = Pool::<u32>::builder().workers(1).capacity(1);
         let pool = Arc::new(pool.runtime(runtime.handle().clone(), 10).build().unwrap());
-        pool.pause_key(&1);
+        pool.keys().pause(&1);
         let inside = pool.clone();
         // The first does not begin, for the second fails.
         let futures = [1, 2].map(|key| (key, async move { Err::<(), _>(key) }));
@@ -179,7 +179,7 @@ fn the_last_fold_of_a_job_is_inside_its_pool_too() {
             folded + 1
         });
         assert_eq!(job.unwrap().wait().unwrap().done(), Some(1));
-        pool.resume_key(&1);
+        pool.keys().resume(&1);
         pool.drain(None).unwrap();
     });
 }

@@ -170,7 +170,7 @@ fn a_closed_pool_finishes_its_jobs_and_refuses_new_ones() {
         pool.drain(None).unwrap();
         assert!(job.is_finished(), "drained, and yet a job is not over");
         assert_eq!(job.wait().unwrap().unwrap().len(), 1000);
-        assert_eq!(pool.snapshot(0).unfinished, 0);
+        assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     });
 }
 

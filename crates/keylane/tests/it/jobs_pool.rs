@@ -35,7 +35,7 @@ fn each_subtask_runs_once_and_the_results_are_in_order<S: AnyHasher>() {
             assert_eq!(plain.progress().total(), Some(u64::from(count)));
             assert_eq!(plain.wait().unwrap().unwrap(), want);
         }
-        assert!(pool.jobs().is_empty());
+        assert!(pool.jobs().list().is_empty());
     }
 }
 

@@ -31,7 +31,7 @@ fn a_job_that_must_not_wait_comes_back_from_a_full_pool() {
             let (_, init, _) = plan().fold(7, |sum, n| sum + n).unwrap_err().into_inner();
             assert_eq!(init, 7);
             assert_eq!(plan().fold_outcomes(0, |sum, _| sum).unwrap_err().kind(), why);
-            assert!(pool.jobs().is_empty());
+            assert!(pool.jobs().list().is_empty());
         }
         let again = pool.job("again").within(Duration::ZERO).each((0..10).map(|n| move || n));
         let again = again.collect().unwrap_err().into_inner();
@@ -57,7 +57,7 @@ fn a_job_waits_for_room_as_long_as_it_may() {
                     };
                     job.each((0..10).map(|n| move || n)).collect().unwrap()
                 });
-                crate::common::eventually(|| pool.snapshot(0).submitters_waiting == 1);
+                crate::common::eventually(|| pool.inspect().snapshot(0).submitters_waiting == 1);
                 drop(open);
                 assert!(busy.wait().unwrap().is_done());
                 let job = job.join().unwrap();
@@ -114,7 +114,7 @@ fn an_iterator_that_panics_when_it_is_asked_keeps_no_room() {
         for submit in submits {
             let panics = catch_unwind(AssertUnwindSafe(submit));
             assert!(panics.is_err(), "the panic is the submitter's");
-            assert_eq!(pool.snapshot(0).unfinished, 0);
+            assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
         }
         assert!(pool.try_submit(1, || ()).unwrap().wait().unwrap().is_done());
         pool.drain(None).unwrap();

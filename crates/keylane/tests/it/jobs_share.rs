@@ -65,7 +65,7 @@ fn decisions(record: &Record) -> Vec<(u64, Rule)> {
 fn the_articles_timeline_in_a_real_pool() {
     soon(|| {
         let pool = Pool::<u32>::builder().workers(4).job_order(Order::Arrival).build().unwrap();
-        pool.record_decisions(1000);
+        pool.jobs().start_decision_log(1000);
         let mut a = Steps::new(&pool, "A", 20);
         // Who of the four begins first is the machine's to say, until there is one end at a time.
         let mut first: Vec<usize> = (0..4).map(|_| a.begun.recv().unwrap()).collect();
@@ -105,7 +105,7 @@ fn the_articles_timeline_in_a_real_pool() {
         (17..=20).for_each(|ended| a.end(ended));
         assert!(a.job.take().unwrap().wait().unwrap().is_done());
 
-        let record = pool.recorded_decisions().unwrap();
+        let record = pool.jobs().decision_log().unwrap();
         record.replay().unwrap();
         use Rule::{Admit, Keep, Least};
         let mut want = vec![(0, Admit)];
@@ -224,7 +224,7 @@ fn workers_come_and_go_during_a_job() {
         let mut workers = 1;
         while !job.is_finished() {
             workers = workers % 5 + 1;
-            pool.set_workers(workers).unwrap();
+            pool.settings().set_workers(workers).unwrap();
         }
         assert!(job.wait().unwrap().is_done());
         assert_eq!(ran.load(Ordering::SeqCst), 50_000);
@@ -237,7 +237,7 @@ fn more_workers_take_up_the_work_at_once() {
         let pool = pool(1);
         let steps = Steps::new(&pool, "grows", 3);
         steps.begins(1);
-        pool.set_workers(3).unwrap();
+        pool.settings().set_workers(3).unwrap();
         let mut more = [steps.begun.recv().unwrap(), steps.begun.recv().unwrap()];
         more.sort_unstable();
         assert_eq!(more, [2, 3]);
@@ -282,7 +282,7 @@ fn the_bound_on_active_jobs_keeps_the_next_one_in_the_line() {
         let mut first = Steps::new(&pool, "first", 1);
         first.begins(1);
         let mut second = Steps::new(&pool, "second", 1);
-        let lists = pool.jobs();
+        let lists = pool.jobs().list();
         let names: Vec<&str> = lists.iter().map(|job| &*job.name).collect();
         assert_eq!(names, ["first", "second"]);
         assert!(lists[0].progress.admitted && !lists[1].progress.admitted);

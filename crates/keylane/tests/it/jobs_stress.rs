@@ -64,7 +64,7 @@ fn jobs_and_tasks_at_random<S: AnyHasher>() {
     for seed in 0..6 {
         let mut rng = Rng(seed * 1000 + 7);
         let pool = Arc::new(pool_of::<S>(1 + rng.below(4) as usize));
-        pool.record_decisions(500);
+        pool.jobs().start_decision_log(500);
         let rounds = 60;
         // A stream for each submitter's tasks, and one for each job.
         let world = World::new(SUBMITTERS * (rounds + 1));
@@ -74,7 +74,7 @@ fn jobs_and_tasks_at_random<S: AnyHasher>() {
             let mut rng = Rng(seed);
             thread::spawn(move || {
                 while !over.load(Ordering::SeqCst) {
-                    pool.set_workers(1 + rng.below(5) as usize).unwrap();
+                    pool.settings().set_workers(1 + rng.below(5) as usize).unwrap();
                     thread::yield_now();
                 }
             })
@@ -98,9 +98,9 @@ fn jobs_and_tasks_at_random<S: AnyHasher>() {
         }
         over.store(true, Ordering::SeqCst);
         resizer.join().unwrap();
-        assert!(pool.jobs().is_empty());
-        pool.recorded_decisions().unwrap().replay().unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert!(pool.jobs().list().is_empty());
+        pool.jobs().decision_log().unwrap().replay().unwrap();
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     }
 }
 

@@ -54,7 +54,7 @@ fn a_busy_key_is_on_one_thread_at_a_time() {
             .unwrap();
         }
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
 
@@ -105,12 +105,12 @@ fn threads_come_and_go_and_no_key_overlaps() {
             }
         };
         for workers in [5, 3, 7, 1, 5] {
-            pool.set_workers(workers).unwrap();
+            pool.settings().set_workers(workers).unwrap();
             feed(2_000);
-            eventually(|| pool.snapshot(0).workers.len() == workers);
+            eventually(|| pool.inspect().snapshot(0).workers.len() == workers);
         }
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
 
@@ -125,14 +125,14 @@ fn reducing_the_threads_strands_no_key() {
             let log = log.clone();
             pool.execute(n % 50, move || log.push(n)).unwrap();
         }
-        pool.set_workers(1).unwrap();
+        pool.settings().set_workers(1).unwrap();
         drop(held);
         pool.drain(None).unwrap();
         let log = log.take();
         for key in 0..50 {
             assert!(log.iter().filter(|n| *n % 50 == key).is_sorted());
         }
-        assert_eq!((log.len(), pool.snapshot(0).workers_wanted), (500, 1));
+        assert_eq!((log.len(), pool.inspect().snapshot(0).workers_wanted), (500, 1));
     });
 }
 
@@ -147,8 +147,8 @@ fn a_larger_bound_lets_a_blocked_submitter_in() {
             let pool = pool.clone();
             move || pool.execute(2, || {}).is_ok()
         });
-        eventually(|| pool.snapshot(0).submitters_waiting == 1);
-        pool.set_capacity(3).unwrap();
+        eventually(|| pool.inspect().snapshot(0).submitters_waiting == 1);
+        pool.settings().set_capacity(3).unwrap();
         assert!(blocked.join().unwrap());
     });
 }
@@ -164,7 +164,7 @@ fn a_smaller_bound_blocks_until_enough_has_ended() {
             let gate = gate.clone();
             pool.execute(1, move || gate.pass()).unwrap();
         }
-        pool.set_capacity(2).unwrap();
+        pool.settings().set_capacity(2).unwrap();
         assert_eq!(pool.try_execute(2, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
         gate.open();
         // It comes in as soon as fewer than two are left.
@@ -178,22 +178,25 @@ fn a_smaller_bound_blocks_until_enough_has_ended() {
 fn the_statistics_count_idle_busy_and_queued() {
     soon(|| {
         let pool = Pool::<u32>::builder().workers(3).capacity(10).build().unwrap();
-        eventually(|| pool.snapshot(0).workers_asleep == 3);
-        assert_eq!((pool.snapshot(0).unfinished, pool.snapshot(0).capacity), (0, 10));
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 3);
+        assert_eq!(
+            (pool.inspect().snapshot(0).unfinished, pool.inspect().snapshot(0).capacity),
+            (0, 10)
+        );
         let held: Vec<_> = (0..3).map(|key| hold(&pool, key)).collect();
-        let busy = pool.snapshot(0);
+        let busy = pool.inspect().snapshot(0);
         assert_eq!(busy.workers.iter().filter(|worker| worker.busy).count(), 3);
         assert_eq!(busy.unfinished, 3);
         for n in 0..4 {
             pool.execute(n % 2, || {}).unwrap();
         }
-        let queued = pool.snapshot(2);
+        let queued = pool.inspect().snapshot(2);
         assert_eq!(queued.unfinished, 7);
         let lengths: Vec<_> = queued.hottest.iter().map(|lane| lane.len).collect();
         assert_eq!(lengths, [3, 3], "each holder and the two behind it");
         drop(held);
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        eventually(|| pool.snapshot(0).workers_asleep == 3);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 3);
     });
 }
 

@@ -11,9 +11,8 @@ use std::panic::resume_unwind;
 use std::sync::mpsc;
 
 use crate::common::{AnyHasher, Collide, LONG, eventually, soon};
-use keylane::{
-    AfterFinish, Claims, Handle, Hold, KeyHasher, OnFailure, Outcome, Pool, SubmitErrorKind,
-};
+use keylane::observe::Hold;
+use keylane::{AfterFinish, Claims, Handle, KeyHasher, OnFailure, Outcome, Pool, SubmitErrorKind};
 use proptest::prelude::*;
 
 /// So many failures in a row stop a key.
@@ -282,19 +281,20 @@ impl<S: AnyHasher> World<S> {
         let running = self.tasks.iter().filter(|task| task.state == State::Running).count();
         let (there, idle) = (self.line.len(), MOST_STEPS - running);
         eventually(|| {
-            let snapshot = self.pool.snapshot(0);
+            let snapshot = self.pool.inspect().snapshot(0);
             snapshot.unfinished == there && snapshot.workers_asleep == idle
         });
         let mut held: Vec<_> = self
             .pool
-            .held_keys()
+            .keys()
+            .list_paused()
             .into_iter()
             .map(|held| (held.key, matches!(held.hold, Hold::Stopped { .. })))
             .collect();
         held.sort_unstable();
         let expected = self.keys.iter().filter(|(_, key)| key.paused || key.stopped);
         assert!(held.into_iter().eq(expected.map(|(n, key)| (*n, key.stopped))), "{self:#?}");
-        let mut finished = self.pool.finished_keys();
+        let mut finished = self.pool.keys().list_closed();
         finished.sort_unstable();
         let expected =
             self.keys.iter().filter(|(_, key)| key.end.is_some_and(|(_, refuses)| refuses));
@@ -485,7 +485,7 @@ impl<S: AnyHasher> World<S> {
         let (taken, line): (Vec<_>, Vec<_>) =
             self.line.iter().partition(|&&n| is_taken(&self.tasks[n]));
         self.line = line;
-        let unrun = self.pool.take_key(&key);
+        let unrun = self.pool.keys().take(&key);
         assert_eq!(unrun.len(), taken.len(), "{taken:?}: {self:#?}");
         for &n in &taken {
             for key in self.keys.values_mut() {
@@ -518,18 +518,18 @@ impl<S: AnyHasher> World<S> {
             Step::Cancel(which) => self.cancel(which),
             Step::Pause(key) => {
                 let paused = std::mem::replace(&mut self.key(key).paused, true);
-                assert_eq!(self.pool.pause_key(&key), !paused);
+                assert_eq!(self.pool.keys().pause(&key), !paused);
             }
             Step::Resume(key) => {
                 let known = self.key(key);
                 let held = known.paused || known.stopped;
                 (known.paused, known.stopped, known.failures) = (false, false, 0);
-                assert_eq!(self.pool.resume_key(&key), held);
+                assert_eq!(self.pool.keys().resume(&key), held);
             }
             Step::Take(key) => self.take(key),
             Step::Reopen(key) => {
                 let refused = self.key(key).end.take_if(|end| end.1).is_some();
-                assert_eq!(self.pool.reopen_key(&key), refused);
+                assert_eq!(self.pool.keys().reopen(&key), refused);
             }
         }
     }
@@ -565,7 +565,7 @@ impl<S: AnyHasher> World<S> {
             self.step(Step::Reopen(key));
         }
         self.settle();
-        let snapshot = self.pool.snapshot(9);
+        let snapshot = self.pool.inspect().snapshot(9);
         assert!(snapshot.unfinished == 0 && snapshot.hottest.is_empty(), "{snapshot:#?}");
     }
 }

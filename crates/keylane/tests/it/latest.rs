@@ -69,8 +69,8 @@ fn the_replaced_learns_it_and_the_new_one_has_its_own_result<S: AnyHasher>() {
         running.let_go();
         assert_eq!(second.wait().unwrap().done(), Some(42));
     }
-    eventually(|| pool.snapshot(0).unfinished == 0);
-    assert_eq!(pool.snapshot(0).superseded, 2);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+    assert_eq!(pool.inspect().snapshot(0).superseded, 2);
 }
 
 fn what_runs_is_not_replaced<S: AnyHasher>() {
@@ -149,7 +149,11 @@ fn superseded_tasks_leave_no_more_behind_than_came_between<S: AnyHasher>() {
             let ran = ran.clone();
             pool.execute_latest(A, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
         }
-        assert_eq!(pool.snapshot(0).unfinished, 2 + between, "one of them, whatever came between");
+        assert_eq!(
+            pool.inspect().snapshot(0).unfinished,
+            2 + between,
+            "one of them, whatever came between"
+        );
         pool.execute(A, || {}).unwrap();
     }
     let_others_run(&pool);
@@ -166,7 +170,7 @@ fn other_keys_leave_nothing_behind<S: AnyHasher>() {
         let handle = pool.submit(B + n % 5, || {}).unwrap();
         pool.try_execute_latest(A, || {}).unwrap();
         assert!(handle.wait().unwrap().is_done());
-        eventually(|| pool.snapshot(0).unfinished == 2);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     }
     running.let_go();
     pool.drain(None).unwrap();
@@ -181,7 +185,7 @@ fn a_replacement_needs_no_room<S: AnyHasher>() {
     let mut newest = pool.submit_latest_timeout(A, Duration::ZERO, || 3).unwrap();
     let last = block_on(pool.submit_latest_async(A, || 4)).unwrap();
     assert!(superseded(&mut old) && superseded(&mut newer) && superseded(&mut newest));
-    assert_eq!(pool.snapshot(0).unfinished, 2);
+    assert_eq!(pool.inspect().snapshot(0).unfinished, 2);
     running.let_go();
     assert_eq!(last.wait().unwrap().done(), Some(4));
     pool.drain(None).unwrap();
@@ -205,14 +209,14 @@ fn a_failed_submission_changes_nothing<S: AnyHasher>() {
         assert_eq!(pool.submit_latest(A, move || n).unwrap().wait().unwrap().done(), Some(n));
     }
     // One that waits goes on although a later one is refused.
-    pool.pause_key(&A);
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    pool.keys().pause(&A);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     let waits = pool.submit_latest(A, || 6).unwrap();
     pool.close();
     let refused = pool.try_submit_latest(A, || 7).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::Closed);
     assert_eq!(pool.submit_latest(A, || 7).unwrap_err().kind(), SubmitErrorKind::Closed);
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert_eq!(waits.wait().unwrap().done(), Some(6));
 }
 
@@ -222,9 +226,9 @@ fn a_drop_may_call_the_pool_and_may_panic<S: AnyHasher>() {
         fn drop(&mut self) {
             // Nothing is locked: each of these takes the locks of the key.
             self.0.execute_latest(A, || {}).unwrap();
-            self.0.pause_key(&A);
-            self.0.resume_key(&A);
-            self.0.snapshot(5);
+            self.0.keys().pause(&A);
+            self.0.keys().resume(&A);
+            self.0.inspect().snapshot(5);
             assert!(!self.1, "on purpose");
         }
     }
@@ -239,7 +243,7 @@ fn a_drop_may_call_the_pool_and_may_panic<S: AnyHasher>() {
         // What the drop has submitted came later.
         assert!(new.wait().unwrap().is_superseded());
     }
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
 }
 
 fn a_cancelled_one_is_replaced_and_stays_cancelled<S: AnyHasher>() {
@@ -248,7 +252,7 @@ fn a_cancelled_one_is_replaced_and_stays_cancelled<S: AnyHasher>() {
     let old = pool.submit_latest(A, || 1).unwrap();
     assert!(old.cancel());
     let new = pool.submit_latest(A, || 2).unwrap();
-    assert_eq!(pool.snapshot(0).unfinished, 2);
+    assert_eq!(pool.inspect().snapshot(0).unfinished, 2);
     assert!(old.wait().unwrap().is_cancelled());
     let mut newer = pool.submit_latest(A, || 3).unwrap();
     assert!(!newer.cancel() || superseded(&mut newer) || newer.is_finished());
@@ -264,23 +268,23 @@ fn a_latest_task_is_held_and_taken_and_comes_back_like_any<S: AnyHasher>() {
         let log = log.clone();
         move || log.push(name)
     };
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     pool.execute(A, write("first")).unwrap();
     pool.execute_latest(A, write("old")).unwrap();
     let_others_run(&pool);
     pool.execute_latest(A, write("taken")).unwrap();
     pool.execute(A, write("second")).unwrap();
     pool.execute_latest(A, write("also taken")).unwrap();
-    let taken = pool.take_key(&A);
+    let taken = pool.keys().take(&A);
     assert_eq!(taken.len(), 3);
     taken.into_iter().for_each(UnrunTask::run);
     assert_eq!(log.take(), ["first", "second", "also taken"]);
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     // What was taken can't be replaced.
     pool.execute_latest(A, write("new")).unwrap();
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     eventually(|| log.len() == 1);
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     pool.execute_latest(A, write("third")).unwrap();
     pool.execute(A, write("fourth")).unwrap();
     pool.execute_latest(A, write("fifth")).unwrap();
@@ -311,27 +315,27 @@ fn messages_come_back_with_what_they_weigh<S: AnyHasher>() {
     let log = handled.clone();
     let builder = Pool::<u32>::builder().workers(1).capacity_bytes(100).hasher(S::default());
     let pool = builder.build_weighed_handler(|n| *n, move |_: &u32, n: usize| log.push(n)).unwrap();
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     assert_eq!(pool.send_latest(A, 60).unwrap(), None);
-    assert_eq!(pool.snapshot(0).bytes, 60);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 60);
     let refused = pool.try_send_latest(A, 50).unwrap_err();
     assert_eq!((refused.kind(), refused.into_inner()), (SubmitErrorKind::Full, (A, 50)));
     assert_eq!(pool.send_latest(A, 40).unwrap(), Some(60));
-    assert_eq!(pool.snapshot(0).bytes, 40);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 40);
     assert_eq!(
         pool.send_latest(A, 0).unwrap(),
         Some(40),
         "it weighs nothing, and waits for nothing"
     );
-    assert_eq!(pool.snapshot(0).bytes, 0);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 0);
     assert_eq!(pool.send_latest_timeout(A, 30, Duration::ZERO).unwrap(), Some(0));
     pool.send(A, 20).unwrap();
     assert_eq!(block_on(pool.send_latest_async(A, 10)).unwrap(), Some(30));
-    assert_eq!((pool.snapshot(0).bytes, pool.snapshot(0).unfinished), (30, 2));
-    pool.resume_key(&A);
+    assert_eq!((pool.inspect().snapshot(0).bytes, pool.inspect().snapshot(0).unfinished), (30, 2));
+    pool.keys().resume(&A);
     pool.drain(None).unwrap();
     assert_eq!(handled.take(), [20, 10]);
-    assert_eq!(pool.snapshot(0).bytes, 0);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 0);
 }
 
 fn a_key_that_is_bounded_stays_so<S: AnyHasher>() {
@@ -345,7 +349,7 @@ fn a_key_that_is_bounded_stays_so<S: AnyHasher>() {
     assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
     running.let_go();
     assert!(second.wait().unwrap().is_done());
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     let _running = hold(&pool, A);
     pool.try_execute(A, || {}).unwrap();
     let refused = pool.try_submit_latest(A, || {}).unwrap_err();
@@ -455,11 +459,11 @@ fn nothing_stays_of_a_latest_task() {
             pool.execute(key(n % 7), || {}).unwrap();
         }
     }
-    eventually(|| pool.snapshot(0).unfinished == 0 && watch.now() == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0 && watch.now() == 0);
     // Nor of one that never ran.
-    pool.pause_key(&key(1));
+    pool.keys().pause(&key(1));
     pool.execute_latest(key(1), || {}).unwrap();
-    drop(pool.take_key(&key(1)));
-    pool.resume_key(&key(1));
+    drop(pool.keys().take(&key(1)));
+    pool.keys().resume(&key(1));
     eventually(|| watch.now() == 0);
 }

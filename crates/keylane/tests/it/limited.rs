@@ -6,7 +6,8 @@ use std::sync::{Arc, Barrier, Mutex, RwLock, mpsc};
 use std::thread;
 
 use crate::common::{AnyHasher, Log, Rng, eventually, hold, pool_of, with_every_hasher};
-use keylane::{Claims, Holder, KeyState, OnFailure, Pool, TaskState};
+use keylane::observe::{Holder, KeyState, TaskState};
+use keylane::{Claims, OnFailure, Pool};
 
 with_every_hasher!(
     as_many_as_may_run_together,
@@ -141,7 +142,7 @@ fn room_for_more_is_given_to_all_who_fit<S: AnyHasher>() {
         pool.execute(Claims::limited(1, 5), move || _ = meet.wait()).unwrap();
     }
     narrow.let_go();
-    eventually(|| pool.snapshot(0).unfinished == 1);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 1);
     wide.let_go();
 }
 
@@ -243,20 +244,20 @@ fn a_pause_calls_those_back_that_have_no_worker<S: AnyHasher>() {
     before.let_go();
     // Two of them have the key now, but only one has a worker.
     has_begun.recv().unwrap();
-    assert!(pool.pause_key(&1));
-    assert_eq!(pool.held_key(&1).unwrap().running, 1);
+    assert!(pool.keys().pause(&1));
+    assert_eq!(pool.keys().paused(&1).unwrap().running, 1);
     drop(open);
     assert!(first.wait().unwrap().is_done());
     look(&pool);
     assert!(log.take().is_empty());
-    assert!(pool.resume_key(&1));
+    assert!(pool.keys().resume(&1));
     for task in tasks {
         assert!(task.wait().unwrap().is_done());
     }
     assert_eq!(log.take(), ["a", "b", "c"]);
     other.let_go();
     pool.drain(None).unwrap();
-    assert!(pool.snapshot(9).hottest.is_empty());
+    assert!(pool.inspect().snapshot(9).hottest.is_empty());
 }
 
 fn what_waits_can_be_taken_and_run<S: AnyHasher>() {
@@ -265,7 +266,7 @@ fn what_waits_can_be_taken_and_run<S: AnyHasher>() {
     let tasks: Vec<_> =
         (0..5).map(|n| pool.submit(Claims::limited(1, 1), move || n).unwrap()).collect();
     look(&pool);
-    let taken = pool.take_key(&1);
+    let taken = pool.keys().take(&1);
     assert_eq!(taken.len(), 5);
     taken.into_iter().for_each(|task| task.run());
     for (n, task) in tasks.into_iter().enumerate() {
@@ -275,7 +276,7 @@ fn what_waits_can_be_taken_and_run<S: AnyHasher>() {
     first.let_go();
     assert!(next.wait().unwrap().is_done());
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).unfinished, 0);
+    assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
 }
 
 fn a_stop_returns_them_with_their_claims<S: AnyHasher>() {
@@ -335,16 +336,16 @@ fn explanations_count_those_that_must_end_first<S: AnyHasher>() {
     let alone = pool.submit(1, || {}).unwrap();
     let last = pool.submit(Claims::limited(1, 2), || {}).unwrap();
     look(&pool);
-    let before = |task: &keylane::Handle<()>| match pool.explain_task(task).state {
+    let before = |task: &keylane::Handle<()>| match pool.inspect().explain(task).state {
         TaskState::Behind(lines) => lines[0].tasks,
         other => panic!("{other:?}"),
     };
     assert_eq!(waiting.iter().map(before).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!((before(&alone), before(&last)), (5, 6));
-    let key = pool.explain_key(&1);
+    let key = pool.inspect().explain_key(&1);
     assert_eq!(key.tasks, 7);
     assert!(matches!(key.state, KeyState::Held(Holder::Running(_))), "{key:?}");
-    assert_eq!(pool.snapshot(1).hottest[0].len, 7);
+    assert_eq!(pool.inspect().snapshot(1).hottest[0].len, 7);
     holders.into_iter().for_each(|holder| holder.let_go());
     assert!(last.wait().unwrap().is_done());
 }
@@ -389,15 +390,15 @@ fn a_mix_at_full_speed_keeps_every_limit<S: AnyHasher>() {
                     };
                     pool.execute(claims, body).unwrap();
                     if rng.below(200) == 0 {
-                        pool.pause_key(&1);
-                        pool.resume_key(&1);
+                        pool.keys().pause(&1);
+                        pool.keys().resume(&1);
                     }
                 }
             });
         }
     });
     pool.drain(None).unwrap();
-    let snapshot = pool.snapshot(9);
+    let snapshot = pool.inspect().snapshot(9);
     assert_eq!((snapshot.panicked, snapshot.unfinished), (0, 0));
     assert!(snapshot.hottest.is_empty());
 }

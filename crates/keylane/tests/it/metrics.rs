@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{eventually, soon};
-use keylane::{Claims, Pool, Statistics};
+use keylane::observe::Statistics;
+use keylane::{Claims, Pool};
 
 /// A page, read as strictly as the format allows.
 #[derive(Debug, Default)]
@@ -110,7 +111,7 @@ fn read_labels(mut text: &str) -> BTreeMap<String, String> {
     labels
 }
 
-fn page<K>(snapshot: &keylane::Snapshot<K>, labels: &[(&str, &str)]) -> Page {
+fn page<K>(snapshot: &keylane::observe::Snapshot<K>, labels: &[(&str, &str)]) -> Page {
     let mut text = String::new();
     snapshot.write_prometheus(&mut text, labels).unwrap();
     Page::read(&text)
@@ -125,11 +126,11 @@ fn a_page_says_what_the_snapshot_does() {
             pool.execute(Claims::exclusive(task % 7).with_cost(1), || {}).unwrap();
         }
         pool.submit_fallible(1, || Err::<(), _>(())).unwrap().wait().unwrap();
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         pool.close();
         assert!(pool.execute(1, || {}).is_err());
-        eventually(|| pool.snapshot(0).workers.iter().all(|worker| !worker.busy));
-        let seen = pool.snapshot(3);
+        eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
+        let seen = pool.inspect().snapshot(3);
         let page = page(&seen, &[]);
         assert_eq!(page.get("keylane_tasks_accepted_total", &[]), 101.0);
         assert_eq!(page.get("keylane_tasks_refused_total", &[]), 1.0);
@@ -152,7 +153,7 @@ fn a_page_says_what_the_snapshot_does() {
 fn each_sample_has_the_caller_s_labels_whatever_is_in_them() {
     let pool = Pool::<u64>::builder().workers(1).build().unwrap();
     let name = "a \"quoted\\name\"\nof two lines, {in} braces";
-    let page = page(&pool.snapshot(0), &[("pool", name), ("zone", "")]);
+    let page = page(&pool.inspect().snapshot(0), &[("pool", name), ("zone", "")]);
     let pools: BTreeSet<_> = page.samples.keys().map(|(_, labels)| &labels["pool"]).collect();
     assert_eq!(pools.into_iter().collect::<Vec<_>>(), [name]);
     assert!(page.samples.keys().all(|(_, labels)| labels["zone"].is_empty()));
@@ -162,5 +163,5 @@ fn each_sample_has_the_caller_s_labels_whatever_is_in_them() {
 #[should_panic(expected = "cannot be the name of a label")]
 fn a_label_s_name_is_checked() {
     let pool = Pool::<u64>::builder().workers(1).build().unwrap();
-    let _ = pool.snapshot(0).write_prometheus(&mut String::new(), &[("a b", "")]);
+    let _ = pool.inspect().snapshot(0).write_prometheus(&mut String::new(), &[("a b", "")]);
 }

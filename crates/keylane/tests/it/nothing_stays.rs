@@ -101,12 +101,12 @@ fn no_lane_is_left_after_a_drain<S: AnyHasher>() {
         pool.execute(Claims::shared(n), || {}).unwrap();
         pool.submit([n, n], || {}).unwrap().cancel();
     }
-    let snapshot = pool.snapshot(10);
+    let snapshot = pool.inspect().snapshot(10);
     assert_eq!(snapshot.hottest.len(), 10, "{snapshot:?}");
     assert!(snapshot.unfinished > 0);
     held.let_go();
     pool.drain(None).unwrap();
-    let snapshot = pool.snapshot(10);
+    let snapshot = pool.inspect().snapshot(10);
     assert_eq!((snapshot.hottest.len(), snapshot.unfinished), (0, 0), "{snapshot:?}");
 }
 
@@ -117,8 +117,8 @@ fn lanes_go_while_others_work<S: AnyHasher>() {
         assert!(pool.submit(n, || {}).unwrap().wait().unwrap().is_done());
     }
     // Its handle learns before its lane goes.
-    eventually(|| pool.snapshot(10).hottest.len() == 1);
-    let snapshot = pool.snapshot(10);
+    eventually(|| pool.inspect().snapshot(10).hottest.len() == 1);
+    let snapshot = pool.inspect().snapshot(10);
     assert_eq!((snapshot.hottest[0].key, snapshot.hottest[0].len), (0, 1));
     assert!(snapshot.hottest[0].running);
     held.let_go();
@@ -156,7 +156,9 @@ fn no_copy_of_a_key_is_left_when_its_tasks_have_ended() {
             handled.send(key(n % 50), n).unwrap();
         }
         // The workers go to sleep, and the pools live on.
-        eventually(|| pool.snapshot(0).unfinished + handled.snapshot(0).unfinished == 0);
+        eventually(|| {
+            pool.inspect().snapshot(0).unfinished + handled.inspect().snapshot(0).unfinished == 0
+        });
         eventually(|| live.count() == 0);
         drop(pool);
         drop(handled);
@@ -217,7 +219,7 @@ fn a_turn_that_is_never_used_costs_nothing_when_it_is_dropped() {
         for n in 0..1_000 {
             pool.send(n % 3, n).unwrap();
         }
-        eventually(|| pool.snapshot(9).unfinished == 0);
-        assert!(pool.snapshot(9).hottest.is_empty());
+        eventually(|| pool.inspect().snapshot(9).unfinished == 0);
+        assert!(pool.inspect().snapshot(9).hottest.is_empty());
     });
 }

@@ -38,7 +38,7 @@ fn check_workers(pool: &Pool<u32, KeyHasher>, workers: usize) {
     for handle in handles {
         assert!(handle.wait().unwrap().is_done());
     }
-    assert!(!pool.snapshot(0).poisoned);
+    assert!(!pool.inspect().snapshot(0).poisoned);
 }
 
 /// The slot of a task that ends goes to a submission whose waker panics: the worker unwound with the next
@@ -109,7 +109,7 @@ fn a_waker_of_a_handle_and_of_a_job() {
         assert!(handle.as_mut().get_mut().try_take().unwrap().is_done());
         assert!(job.as_mut().get_mut().try_take().unwrap().is_done());
         check_workers(&pool, 2);
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
         pool.drain(None).unwrap();
     });
 }
@@ -246,7 +246,7 @@ fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
         assert_eq!(job.unwrap_err().kind(), SubmitErrorKind::Poisoned);
     }
     assert_eq!(pool.drain(None), Err(DrainError::Poisoned));
-    assert!(pool.is_closed() && pool.snapshot(0).poisoned);
+    assert!(pool.is_closed() && pool.inspect().snapshot(0).poisoned);
     assert!(pool.stop_now().is_empty(), "it was dropped");
 }
 
@@ -299,7 +299,7 @@ fn a_key_that_panics_in_a_submission_poisons_the_pool() {
     soon(|| {
         let (keys, pool) = (Keys::new(Fault::Eq), colliding(1));
         let key = keys.key(1);
-        pool.pause_key(&key);
+        pool.keys().pause(&key);
         let waits = pool.submit(keys.key(1), || ()).unwrap();
         let latest = pool.submit_latest(keys.key(1), || ()).unwrap();
         keys.arm(true);
@@ -330,9 +330,9 @@ fn who_waits_for_room_learns_that_the_pool_is_poisoned() {
         let waits = pool.submit(keys.key(2), || ()).unwrap();
         let (submits, key) = (pool.clone(), keys.key(3));
         let submits = thread::spawn(move || submits.submit(key, || ()).map(drop));
-        eventually(|| pool.snapshot(0).submitters_waiting == 1);
+        eventually(|| pool.inspect().snapshot(0).submitters_waiting == 1);
         keys.arm(true);
-        let pauses = || pool.pause_key(&keys.key(1));
+        let pauses = || pool.keys().pause(&keys.key(1));
         assert!(catch_unwind(AssertUnwindSafe(pauses)).is_err());
         let refused = submits.join().unwrap().unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::Poisoned);
@@ -357,13 +357,13 @@ fn a_hash_that_panics_costs_the_submission_alone() {
             panics(&|| drop(pool.submit([keys.key(1), keys.key(2)], || ())));
             panics(&|| drop(pool.submit_latest(keys.key(1), || ())));
             panics(&|| drop(pool.finish_key(keys.key(1), keylane::AfterFinish::NewLife, || ())));
-            panics(&|| _ = pool.pause_key(&keys.key(1)));
+            panics(&|| _ = pool.keys().pause(&keys.key(1)));
             keys.arm(false);
             // Both slots are there.
             let one = pool.try_submit(keys.key(1), || ()).unwrap();
             let two = pool.try_submit(keys.key(2), || ()).unwrap();
             assert!(one.wait().unwrap().is_done() && two.wait().unwrap().is_done());
-            eventually(|| pool.snapshot(0).unfinished == 0);
+            eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         }
         pool.drain(None).unwrap();
     });
@@ -386,7 +386,7 @@ fn a_drop_of_a_key_that_panics_costs_nothing() {
             assert!(handle.wait().unwrap().is_done());
         }
         pool.drain(None).unwrap();
-        assert!(!pool.snapshot(0).poisoned);
+        assert!(!pool.inspect().snapshot(0).poisoned);
         keys.arm(false);
     });
 }
@@ -405,6 +405,6 @@ fn a_key_that_panics_poisons_a_pool_of_messages() {
             }
         }
         assert_eq!(pool.drain(None), Err(DrainError::Poisoned));
-        assert!(pool.snapshot(0).poisoned);
+        assert!(pool.inspect().snapshot(0).poisoned);
     });
 }

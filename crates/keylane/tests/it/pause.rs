@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::common::{
     AnyHasher, Gate, Live, Log, Rng, eventually, hold, hold_soon, pool_of, with_every_hasher,
 };
-use keylane::{Claims, DrainError, Hold, KeyHasher, Pool, Turn};
+use keylane::observe::Hold;
+use keylane::{Claims, DrainError, KeyHasher, Pool, Turn};
 
 with_every_hasher!(
     nothing_begins_until_it_is_resumed_and_then_in_order,
@@ -44,8 +45,8 @@ fn let_others_run<S: AnyHasher>(pool: &Pool<u32, S>) {
 
 fn nothing_begins_until_it_is_resumed_and_then_in_order<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    assert!(pool.pause_key(&A));
-    assert!(!pool.pause_key(&A), "it is paused already");
+    assert!(pool.keys().pause(&A));
+    assert!(!pool.keys().pause(&A), "it is paused already");
     let log = Log::new();
     for n in 0..200 {
         let log = log.clone();
@@ -53,8 +54,8 @@ fn nothing_begins_until_it_is_resumed_and_then_in_order<S: AnyHasher>() {
     }
     let_others_run(&pool);
     assert_eq!(log.len(), 0);
-    assert!(pool.resume_key(&A));
-    assert!(!pool.resume_key(&A), "it goes on already");
+    assert!(pool.keys().resume(&A));
+    assert!(!pool.keys().resume(&A), "it goes on already");
     assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
     assert_eq!(log.take(), (0..200).collect::<Vec<_>>());
 }
@@ -77,15 +78,15 @@ fn what_runs_ends_and_what_follows_waits<S: AnyHasher>() {
         };
         (0..behind).for_each(submit);
         first.let_go();
-        eventually(|| pool.snapshot(1).workers[0].finished == 1);
-        pool.pause_key(&A);
+        eventually(|| pool.inspect().snapshot(1).workers[0].finished == 1);
+        pool.keys().pause(&A);
         (behind..2 * behind).for_each(submit);
         goes_on.open();
         // It may have begun before the key was paused, or not.
         let begun = second.is_finished();
         let_others_run(&pool);
         assert_eq!(log.len(), 0, "begun: {begun}");
-        pool.resume_key(&A);
+        pool.keys().resume(&A);
         assert!(second.wait().unwrap().is_done());
         assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
         assert_eq!(log.take(), (0..2 * behind).collect::<Vec<_>>());
@@ -106,12 +107,12 @@ fn a_task_that_waits_only_for_a_worker_goes_back<S: AnyHasher>() {
             // There is no other worker, but for the moment of the wait; that it is over at once.
             let waited = inside.submit(B, || {}).unwrap().wait();
             assert!(waited.is_err(), "it is behind this task");
-            inside.pause_key(&A);
+            inside.keys().pause(&A);
         });
         assert!(done.unwrap().wait().unwrap().is_done());
         let_others_run(&pool);
         assert_eq!(log.len(), 0);
-        pool.resume_key(&A);
+        pool.keys().resume(&A);
         assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
         let mut ran = log.take();
         ran.sort_unstable();
@@ -122,27 +123,27 @@ fn a_task_that_waits_only_for_a_worker_goes_back<S: AnyHasher>() {
 fn those_that_share_end_and_nobody_joins_them<S: AnyHasher>() {
     let pool = pool_of::<S>(4);
     let readers = [hold(&pool, Claims::shared(A)), hold(&pool, Claims::shared(A))];
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     let newcomer = pool.submit(Claims::shared(A), || {}).unwrap();
     let_others_run(&pool);
     assert!(!newcomer.is_finished());
     drop(readers);
     let_others_run(&pool);
     assert!(!newcomer.is_finished());
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert!(newcomer.wait().unwrap().is_done());
 }
 
 fn those_that_could_join_do_when_it_is_resumed<S: AnyHasher>() {
     let pool = pool_of::<S>(4);
     let reader = hold(&pool, Claims::shared(A));
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     let together = pool.submit(Claims::shared(A), || {}).unwrap();
     let rollup = pool.submit(Claims::shared(A).and_exclusive(B), || {}).unwrap();
     let writer = pool.submit(A, || {}).unwrap();
     let behind = pool.submit(Claims::shared(A), || {}).unwrap();
     let_others_run(&pool);
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert!(together.wait().unwrap().is_done(), "beside the reader that runs");
     assert!(rollup.wait().unwrap().is_done(), "and so does a rollup");
     let_others_run(&pool);
@@ -153,7 +154,7 @@ fn those_that_could_join_do_when_it_is_resumed<S: AnyHasher>() {
 
 fn a_rollup_waits_for_all_its_keys_and_what_is_behind_it_waits_too<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     let log = Log::new();
     let task = |name| {
         let log = log.clone();
@@ -163,13 +164,13 @@ fn a_rollup_waits_for_all_its_keys_and_what_is_behind_it_waits_too<S: AnyHasher>
     let behind = pool.submit(B, task("behind")).unwrap();
     let_others_run(&pool);
     assert!(!rollup.is_finished() && !behind.is_finished());
-    pool.pause_key(&B);
-    pool.resume_key(&A);
+    pool.keys().pause(&B);
+    pool.keys().resume(&A);
     // It had B already.
     assert!(rollup.wait().unwrap().is_done());
     let_others_run(&pool);
     assert!(!behind.is_finished());
-    pool.resume_key(&B);
+    pool.keys().resume(&B);
     assert!(behind.wait().unwrap().is_done());
     assert_eq!(log.take(), ["rollup", "behind"]);
 }
@@ -179,13 +180,13 @@ fn a_rollup_that_has_the_key_keeps_it<S: AnyHasher>() {
     let a = hold(&pool, A);
     let rollup = pool.submit([A, B], || {}).unwrap();
     let_others_run(&pool);
-    pool.pause_key(&B);
+    pool.keys().pause(&B);
     let behind = pool.submit(B, || {}).unwrap();
     a.let_go();
     assert!(rollup.wait().unwrap().is_done());
     let_others_run(&pool);
     assert!(!behind.is_finished());
-    pool.resume_key(&B);
+    pool.keys().resume(&B);
     assert!(behind.wait().unwrap().is_done());
 }
 
@@ -193,7 +194,7 @@ fn a_paused_key_without_tasks_holds_no_barrier_back<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     let running = hold(&pool, B);
     for key in [A, B, C] {
-        pool.pause_key(&key);
+        pool.keys().pause(&key);
     }
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     let behind = pool.submit(A, || {}).unwrap();
@@ -202,12 +203,12 @@ fn a_paused_key_without_tasks_holds_no_barrier_back<S: AnyHasher>() {
     // And one that is resumed, or paused, while a barrier waits.
     let running = hold(&pool, 5);
     assert!(!behind.is_finished());
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert!(behind.wait().unwrap().is_done());
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
-    pool.pause_key(&7);
-    pool.resume_key(&C);
+    pool.keys().pause(&7);
+    pool.keys().resume(&C);
     running.let_go();
     assert!(barrier.wait().unwrap().is_done());
 }
@@ -215,16 +216,16 @@ fn a_paused_key_without_tasks_holds_no_barrier_back<S: AnyHasher>() {
 fn a_barrier_waits_for_the_paused_tasks_before_it<S: AnyHasher>() {
     for takes in [false, true] {
         let pool = pool_of::<S>(2);
-        pool.pause_key(&A);
+        pool.keys().pause(&A);
         let before = pool.submit(A, || {}).unwrap();
         let_others_run(&pool);
         let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
         let behind = pool.submit(C, || {}).unwrap();
-        eventually(|| pool.snapshot(0).workers_asleep == 2);
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
         assert!(!barrier.is_finished() && !behind.is_finished());
         match takes {
-            true => assert_eq!(pool.take_key(&A).len(), 1),
-            false => assert!(pool.resume_key(&A)),
+            true => assert_eq!(pool.keys().take(&A).len(), 1),
+            false => assert!(pool.keys().resume(&A)),
         }
         assert!(barrier.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
         assert_eq!(before.wait().unwrap().is_cancelled(), takes);
@@ -234,12 +235,12 @@ fn a_barrier_waits_for_the_paused_tasks_before_it<S: AnyHasher>() {
 fn a_task_may_pause_its_own_key<S: AnyHasher>() {
     let pool = Arc::new(pool_of::<S>(1));
     let inside = pool.clone();
-    let first = pool.submit(A, move || assert!(inside.pause_key(&A))).unwrap();
+    let first = pool.submit(A, move || assert!(inside.keys().pause(&A))).unwrap();
     let second = pool.submit(A, || {}).unwrap();
     assert!(first.wait().unwrap().is_done());
     let_others_run(&pool);
     assert!(!second.is_finished());
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert!(second.wait().unwrap().is_done());
 }
 
@@ -250,14 +251,14 @@ fn a_kept_turn_ends_and_the_next_waits<S: AnyHasher>() {
     let pool = pool.build_handler_with_turns(move |_, (), turn| keep.push(turn)).unwrap();
     pool.send_many([(A, ()), (A, ()), (A, ())]).unwrap();
     eventually(|| turns.len() == 1);
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     drop(turns.take());
-    eventually(|| pool.snapshot(0).unfinished == 2);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     pool.send(B, ()).unwrap();
     eventually(|| turns.len() == 1);
-    assert_eq!(pool.snapshot(0).unfinished, 3);
-    assert_eq!(pool.held_key(&A).map(|held| held.running), Some(0));
-    pool.resume_key(&A);
+    assert_eq!(pool.inspect().snapshot(0).unfinished, 3);
+    assert_eq!(pool.keys().paused(&A).map(|held| held.running), Some(0));
+    pool.keys().resume(&A);
     eventually(|| turns.len() == 2);
     drop(turns.take());
     eventually(|| turns.len() == 1);
@@ -267,7 +268,7 @@ fn a_kept_turn_ends_and_the_next_waits<S: AnyHasher>() {
 
 fn the_subtasks_of_a_job_wait<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     let ran = Arc::new(AtomicUsize::new(0));
     let subtasks = [A, B, A, C].map(|key| {
         let ran = ran.clone();
@@ -277,20 +278,20 @@ fn the_subtasks_of_a_job_wait<S: AnyHasher>() {
     eventually(|| ran.load(Ordering::SeqCst) == 2);
     let_others_run(&pool);
     assert_eq!(ran.load(Ordering::SeqCst), 2);
-    assert!(pool.take_key(&A).is_empty(), "they belong to their job");
-    pool.resume_key(&A);
+    assert!(pool.keys().take(&A).is_empty(), "they belong to their job");
+    pool.keys().resume(&A);
     assert!(job.wait().unwrap().is_done());
     assert_eq!(ran.load(Ordering::SeqCst), 4);
 }
 
 fn paused_tasks_count_and_a_drain_waits_for_them<S: AnyHasher>() {
     let pool = Pool::<u32>::builder().workers(2).capacity(2).hasher(S::default()).build().unwrap();
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     pool.execute(A, || {}).unwrap();
     pool.execute(A, || {}).unwrap();
     assert!(pool.try_execute(B, || {}).is_err(), "they have their slots");
     assert_eq!(pool.drain(Some(Duration::ZERO)), Err(DrainError::TimedOut));
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert_eq!(pool.drain(None), Ok(()));
 }
 
@@ -299,7 +300,7 @@ fn a_stop_returns_the_paused_tasks<S: AnyHasher>() {
     let log = Log::new();
     let running = hold(&pool, B);
     for key in [A, B] {
-        pool.pause_key(&key);
+        pool.keys().pause(&key);
         for n in 0..3 {
             let log = log.clone();
             pool.execute(key, move || log.push((key, n))).unwrap();
@@ -314,61 +315,61 @@ fn a_stop_returns_the_paused_tasks<S: AnyHasher>() {
     ran.sort_by_key(|(key, _)| *key);
     assert_eq!(ran, [A, B].map(|key| [0, 1, 2].map(|n| (key, n))).concat());
     // Too late to matter, and no harm.
-    pool.resume_key(&A);
-    pool.resume_key(&B);
-    pool.pause_key(&B);
+    pool.keys().resume(&A);
+    pool.keys().resume(&B);
+    pool.keys().pause(&B);
     running.let_go();
-    pool.resume_key(&B);
+    pool.keys().resume(&B);
 }
 
 fn many_keys_are_paused_in_one_shard<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     let ran = Arc::new(AtomicUsize::new(0));
     for key in 0..100 {
-        pool.pause_key(&key);
+        pool.keys().pause(&key);
         let ran = ran.clone();
         pool.execute(key, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
     }
     let_others_run(&pool);
     assert_eq!(ran.load(Ordering::SeqCst), 0);
-    assert_eq!(pool.held_keys().len(), 100);
+    assert_eq!(pool.keys().list_paused().len(), 100);
     for key in 0..100 {
-        assert!(pool.resume_key(&key));
+        assert!(pool.keys().resume(&key));
     }
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().list_paused().is_empty());
     pool.drain(None).unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 100);
 }
 
 /// How many tasks a key has, and whether the first of them has it.
 fn tasks_of<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> Option<(usize, bool)> {
-    let lanes = pool.snapshot(9).hottest;
+    let lanes = pool.inspect().snapshot(9).hottest;
     lanes.iter().find(|lane| lane.key == key).map(|lane| (lane.len, lane.running))
 }
 
 fn what_is_paused_can_be_seen<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    assert!(pool.held_key(&A).is_none());
-    pool.pause_key(&A);
-    let held = pool.held_key(&A).unwrap();
+    assert!(pool.keys().paused(&A).is_none());
+    pool.keys().pause(&A);
+    let held = pool.keys().paused(&A).unwrap();
     assert!(matches!(held.hold, Hold::Paused { .. }) && held.running == 0);
-    assert!(pool.snapshot(9).hottest.is_empty(), "it has no task");
+    assert!(pool.inspect().snapshot(9).hottest.is_empty(), "it has no task");
     let (running, begun) = hold_soon(&pool, A);
     let_others_run(&pool);
     assert_eq!(tasks_of(&pool, A), Some((1, false)));
-    let keys: Vec<u32> = pool.held_keys().into_iter().map(|held| held.key).collect();
+    let keys: Vec<u32> = pool.keys().list_paused().into_iter().map(|held| held.key).collect();
     assert_eq!(keys, [A]);
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     begun.pass();
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     let waits = pool.submit(A, || {}).unwrap();
     let_others_run(&pool);
     assert_eq!(tasks_of(&pool, A), Some((2, true)), "the phantom is no task");
-    assert_eq!(pool.held_key(&A).unwrap().running, 1);
+    assert_eq!(pool.keys().paused(&A).unwrap().running, 1);
     running.let_go();
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert!(waits.wait().unwrap().is_done());
-    eventually(|| pool.snapshot(9).hottest.is_empty());
+    eventually(|| pool.inspect().snapshot(9).hottest.is_empty());
 }
 
 /// A key whose copies are counted.
@@ -396,16 +397,16 @@ fn nothing_stays_of_a_key_that_was_paused() {
     let key = |n| Counted(n, Arc::new(live.one()));
     let pool = Pool::<Counted, KeyHasher>::builder().workers(1).build().unwrap();
     for n in 0..50 {
-        pool.pause_key(&key(n));
+        pool.keys().pause(&key(n));
         pool.execute(key(n), || {}).unwrap();
         pool.execute([key(n), key(n + 1)], || {}).unwrap();
     }
     assert!(live.count() >= 50);
     for n in (0..50).rev() {
-        drop(pool.take_key(&key(n)));
-        pool.resume_key(&key(n));
+        drop(pool.keys().take(&key(n)));
+        pool.keys().resume(&key(n));
     }
-    eventually(|| pool.snapshot(0).unfinished == 0 && live.count() == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0 && live.count() == 0);
 }
 
 /// Producers, and somebody who pauses and resumes their keys all the time. Everything runs, in order.
@@ -421,13 +422,13 @@ fn random_pauses_keep_the_order_and_lose_nothing<S: AnyHasher>() {
             let mut rng = Rng(7);
             while !over.is_open() {
                 let key = rng.below(KEYS.into()) as u32;
-                pool.pause_key(&key);
+                pool.keys().pause(&key);
                 if rng.below(4) == 0 {
                     thread::yield_now();
                 }
-                pool.resume_key(&(rng.below(KEYS.into()) as u32));
+                pool.keys().resume(&(rng.below(KEYS.into()) as u32));
             }
-            (0..KEYS).for_each(|key| _ = pool.resume_key(&key));
+            (0..KEYS).for_each(|key| _ = pool.keys().resume(&key));
         })
     };
     let mut rng = Rng(8);
@@ -452,7 +453,7 @@ fn random_pauses_keep_the_order_and_lose_nothing<S: AnyHasher>() {
     over.open();
     meddler.join().unwrap();
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).panicked, 0);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     let seen: Vec<usize> = seen.iter().map(|count| count.load(Ordering::SeqCst)).collect();
     assert_eq!(seen, next);
 }

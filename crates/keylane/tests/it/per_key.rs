@@ -36,7 +36,7 @@ fn per_key<S: AnyHasher>(workers: usize, capacity: usize, most: usize) -> Arc<Po
 }
 
 fn await_held<S: AnyHasher>(pool: &Pool<u32, S>, submitters: usize) {
-    eventually(|| pool.snapshot(0).submitters_held == submitters);
+    eventually(|| pool.inspect().snapshot(0).submitters_held == submitters);
 }
 
 /// How many places an idle key has.
@@ -54,7 +54,7 @@ fn room_of<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> usize {
         }
     }
     gate.open();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     taken
 }
 
@@ -73,7 +73,7 @@ fn a_hot_key_cannot_fill_the_pool<S: AnyHasher>() {
         pool.try_execute(key, || {}).unwrap();
     }
     held.let_go();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(room_of(&pool, 1), 3);
     assert_eq!(room_of(&pool, 2), 3, "what was refused has taken nothing at its other key");
 }
@@ -88,7 +88,7 @@ fn a_held_submitter_holds_nobody_else_up<S: AnyHasher>() {
         scope.spawn(move || own.execute(1, move || late.push(1)).unwrap());
         await_held(&pool, 1);
         // It has no slot, for there is just one left; and it stands in nobody's line.
-        assert_eq!(pool.snapshot(0).submitters_waiting, 0);
+        assert_eq!(pool.inspect().snapshot(0).submitters_waiting, 0);
         for key in 2..100 {
             let seen = log.clone();
             pool.submit(key, move || seen.push(key)).unwrap().wait().unwrap();
@@ -125,7 +125,7 @@ fn threads_and_futures_come_in_as_they_came<S: AnyHasher>() {
                 }
                 held.let_go();
             });
-            eventually(|| pool.snapshot(0).unfinished == 0);
+            eventually(|| pool.inspect().snapshot(0).unfinished == 0);
             assert!(log.take().into_iter().eq(0..9), "the order of arrival is that of the key");
         }
     }
@@ -167,7 +167,7 @@ fn a_rollup_waits_for_all_of_its_keys_and_holds_no_others_up<S: AnyHasher>() {
     two.let_go();
     block_on(rollup).unwrap();
     block_on(behind).unwrap();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(log.take(), ["rollup", "behind"]);
     for key in 1..5 {
         assert_eq!(room_of(&pool, key), 1);
@@ -201,7 +201,7 @@ fn crossing_rollups_all_come_in<S: AnyHasher>() {
     });
     pool.drain(None).unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 2_000);
-    assert_eq!(pool.snapshot(0).submitters_held, 0);
+    assert_eq!(pool.inspect().snapshot(0).submitters_held, 0);
 }
 
 fn every_end_of_a_task_gives_its_place_back<S: AnyHasher>() {
@@ -226,7 +226,7 @@ fn every_end_of_a_task_gives_its_place_back<S: AnyHasher>() {
         pool.execute(Claims::none(), || {}).unwrap();
         pool.execute(Claims::barrier(), || {}).unwrap();
     }
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!((room_of(&pool, 1), room_of(&pool, 2)), (2, 2));
 }
 
@@ -263,7 +263,7 @@ fn no_key_ever_has_more_than_it_may<S: AnyHasher>() {
                     counts[key as usize].1.fetch_max(now, Ordering::SeqCst);
                     // What can be seen from outside is no more either.
                     if n % 100 == 0 {
-                        for lane in pool.snapshot(4).hottest {
+                        for lane in pool.inspect().snapshot(4).hottest {
                             assert!(lane.len <= MOST as usize, "{lane:?}");
                         }
                     }
@@ -271,8 +271,8 @@ fn no_key_ever_has_more_than_it_may<S: AnyHasher>() {
             });
         }
     });
-    eventually(|| pool.snapshot(0).unfinished == 0);
-    assert_eq!(pool.snapshot(0).panicked, 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     for (key, (_, most)) in counts.iter().enumerate() {
         assert!(most.load(Ordering::SeqCst) <= MOST, "{most:?}");
         assert_eq!(room_of(&pool, key as u32), MOST as usize);
@@ -310,8 +310,8 @@ fn a_wait_that_is_given_up_leaves_no_trace<S: AnyHasher>() {
             });
         }
     });
-    eventually(|| pool.snapshot(0).unfinished == 0);
-    let snapshot = pool.snapshot(0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+    let snapshot = pool.inspect().snapshot(0);
     assert_eq!((snapshot.submitters_waiting, snapshot.submitters_held), (0, 0));
     assert_eq!(ran.load(Ordering::SeqCst), accepted.load(Ordering::SeqCst));
     assert_eq!((room_of(&pool, 1), room_of(&pool, 2)), (2, 2));
@@ -383,13 +383,13 @@ fn a_task_that_submits_is_never_held<S: AnyHasher>() {
     })
     .unwrap();
     submitted.pass();
-    let lane = &pool.snapshot(1).hottest[0];
+    let lane = &pool.inspect().snapshot(1).hottest[0];
     assert_eq!((lane.key, lane.len), (1, 41), "the overflow is counted");
     assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
     gate.open();
     // Who is outside waits until the bound holds again.
     pool.execute(1, || {}).unwrap();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert!(log.take().into_iter().eq(0..40));
     assert_eq!((room_of(&pool, 1), room_of(&pool, 2)), (1, 1));
 }
@@ -434,10 +434,10 @@ fn program<S: AnyHasher>(seed: u64) {
             3 => {
                 // The oldest that is in ends, if it heads all of its keys.
                 if let Some(at) = all.iter().position(|s| s.future.is_none()) {
-                    let before = pool.snapshot(0).unfinished;
+                    let before = pool.inspect().snapshot(0).unfinished;
                     let ended = all.remove(at);
                     ended.gate.open();
-                    eventually(|| pool.snapshot(0).unfinished == before - 1);
+                    eventually(|| pool.inspect().snapshot(0).unfinished == before - 1);
                 }
             }
             _ => {
@@ -456,9 +456,9 @@ fn program<S: AnyHasher>(seed: u64) {
     // All that are left come in and end.
     while !all.is_empty() {
         let at = all.iter().position(|s| s.future.is_none()).expect("the first is always in");
-        let before = pool.snapshot(0).unfinished;
+        let before = pool.inspect().snapshot(0).unfinished;
         all.remove(at).gate.open();
-        eventually(|| pool.snapshot(0).unfinished == before - 1);
+        eventually(|| pool.inspect().snapshot(0).unfinished == before - 1);
         settle(&mut all);
         check(&all, most, seed);
     }
@@ -536,15 +536,15 @@ fn the_bound_holds_whatever_becomes_of_the_size_of_the_pool() {
         let held = hold(&pool, 1);
         pool.execute(1, || {}).unwrap();
         for capacity in [100_000, 3, 2, 100_000] {
-            pool.set_capacity(capacity).unwrap();
-            pool.set_workers(1 + capacity % 2).unwrap();
+            pool.settings().set_capacity(capacity).unwrap();
+            pool.settings().set_workers(1 + capacity % 2).unwrap();
             assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
         }
         for key in 2..1_000 {
             pool.try_execute(key, || {}).unwrap();
         }
         held.let_go();
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_eq!(room_of(&pool, 1), 2);
     });
 }

@@ -13,8 +13,8 @@ fn sticky(workers: usize) -> Pool<u32> {
 
 /// The thread that runs the next task of a key, with all workers asleep before.
 fn who_serves(pool: &Pool<u32>, key: u32) -> ThreadId {
-    let workers = pool.snapshot(0).workers_wanted;
-    eventually(|| pool.snapshot(0).workers_asleep == workers);
+    let workers = pool.inspect().snapshot(0).workers_wanted;
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == workers);
     pool.submit(key, || thread::current().id()).unwrap().wait().unwrap().unwrap()
 }
 
@@ -49,7 +49,7 @@ fn the_keys_of_a_busy_worker_are_served_by_the_other() {
         let pool = sticky(2);
         let (mine, others) = keys_of_two(&pool);
         for busy in [mine[0], others[0]] {
-            eventually(|| pool.snapshot(0).workers_asleep == 2);
+            eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
             let (held, runs) = hold_soon(&pool, busy);
             runs.pass();
             let who = |key: &u32| pool.submit(*key, || thread::current().id()).unwrap();
@@ -88,7 +88,7 @@ fn the_keys_of_a_stuck_worker_are_served_beside_much_to_do_at_home() {
         let task = pool.submit(others[1], move || flag.store(true, Ordering::SeqCst)).unwrap();
         assert!(task.wait().unwrap().is_done());
         stuck.let_go();
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         drop(Arc::into_inner(pool));
     });
 }
@@ -99,8 +99,8 @@ fn another_number_of_workers_is_as_good() {
         let pool = sticky(1);
         let log = Log::new();
         for (round, workers) in [4, 2, 3, 1, 5].into_iter().enumerate() {
-            pool.set_workers(workers).unwrap();
-            eventually(|| pool.snapshot(0).workers.len() == workers);
+            pool.settings().set_workers(workers).unwrap();
+            eventually(|| pool.inspect().snapshot(0).workers.len() == workers);
             for n in 0..2_000_u32 {
                 let log = log.clone();
                 pool.execute(n % 13, move || log.push((n % 13, round, n))).unwrap();

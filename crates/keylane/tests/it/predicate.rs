@@ -340,7 +340,7 @@ fn readers_run_together_and_writers_alone() {
             pool.execute(Claims::described(access), work).unwrap();
         }
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
 
@@ -370,7 +370,7 @@ fn a_predicate_that_panics_counts_as_a_conflict_and_is_reported() {
         assert_eq!(reported.take(), [Some("on purpose")]);
         held.let_go();
         assert!(behind.wait().unwrap().is_done());
-        assert_eq!(pool.snapshot(0).panicked, 1);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 1);
         pool.drain(None).unwrap();
     });
 }
@@ -507,7 +507,7 @@ fn many_submitters_with_summaries_keep_each_pair_apart() {
             gate.open();
         });
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
 
@@ -618,7 +618,7 @@ fn the_bounds_hold_for_described_tasks_too() {
             let (claims, _) = refused.into_inner();
             assert_eq!(claims.cost(), 5);
             held.let_go();
-            eventually(|| pool.snapshot(0).unfinished == 0);
+            eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         }
     });
 }
@@ -691,6 +691,6 @@ fn many_submitters_at_once_keep_each_pair_apart() {
             gate.open();
         });
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::common::{AnyHasher, Gate, Live, Log, eventually, hold, with_every_hasher};
-use keylane::{BuildError, Claims, HeldKey, Hold, OnError, OnFailure, Pool, Turn};
+use keylane::observe::{HeldKey, Hold};
+use keylane::{BuildError, Claims, OnError, OnFailure, Pool, Turn};
 
 with_every_hasher!(
     a_key_stops_after_so_many_failures_in_a_row,
@@ -46,14 +47,14 @@ fn succeed<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) {
 }
 
 fn await_stop<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> HeldKey<u32> {
-    eventually(|| pool.stopped_keys().iter().any(|held| held.key == key));
-    pool.held_key(&key).unwrap()
+    eventually(|| pool.keys().list_stopped().iter().any(|held| held.key == key));
+    pool.keys().paused(&key).unwrap()
 }
 
 fn a_key_stops_after_so_many_failures_in_a_row<S: AnyHasher>() {
     let pool = stopping::<S>(2, 3);
     for _ in 0..3 {
-        assert!(pool.held_keys().is_empty());
+        assert!(pool.keys().list_paused().is_empty());
         fail(&pool, Claims::exclusive(A));
     }
     let stopped = await_stop(&pool, A);
@@ -61,8 +62,8 @@ fn a_key_stops_after_so_many_failures_in_a_row<S: AnyHasher>() {
     let waits = pool.submit(A, || {}).unwrap();
     (0..100).for_each(|_| succeed(&pool, B));
     assert!(!waits.is_finished());
-    assert!(pool.resume_key(&A));
-    assert!(waits.wait().unwrap().is_done() && pool.stopped_keys().is_empty());
+    assert!(pool.keys().resume(&A));
+    assert!(waits.wait().unwrap().is_done() && pool.keys().list_stopped().is_empty());
 }
 
 fn errors_count_as_panics_do<S: AnyHasher>() {
@@ -83,14 +84,14 @@ fn a_success_in_between_begins_anew<S: AnyHasher>() {
     }
     succeed(&pool, A);
     succeed(&pool, B);
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().list_paused().is_empty());
 }
 
 fn by_default_a_key_goes_on<S: AnyHasher>() {
     let pool = crate::common::pool_of::<S>(1);
     (0..20).for_each(|_| fail(&pool, Claims::exclusive(A)));
     succeed(&pool, A);
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().list_paused().is_empty());
 }
 
 fn a_resumed_key_may_fail_as_often_again<S: AnyHasher>() {
@@ -99,13 +100,13 @@ fn a_resumed_key_may_fail_as_often_again<S: AnyHasher>() {
         fail(&pool, Claims::exclusive(A));
         fail(&pool, Claims::exclusive(A));
         await_stop(&pool, A);
-        pool.resume_key(&A);
+        pool.keys().resume(&A);
         succeed(&pool, A);
     }
     // One that has not stopped yet begins anew as well.
     fail(&pool, Claims::exclusive(A));
     succeed(&pool, B);
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     fail(&pool, Claims::exclusive(A));
     succeed(&pool, A);
 }
@@ -121,12 +122,12 @@ fn a_stopped_key_can_be_emptied<S: AnyHasher>() {
     }
     running.let_go();
     await_stop(&pool, A);
-    let taken = pool.take_key(&A);
-    assert!(pool.held_key(&A).is_some(), "it is still stopped");
+    let taken = pool.keys().take(&A);
+    assert!(pool.keys().paused(&A).is_some(), "it is still stopped");
     taken.into_iter().for_each(keylane::UnrunTask::run);
     assert_eq!(log.take(), [0, 1, 2, 3, 4]);
-    eventually(|| pool.snapshot(0).unfinished == 0);
-    pool.resume_key(&A);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+    pool.keys().resume(&A);
     pool.drain(None).unwrap();
 }
 
@@ -135,13 +136,13 @@ fn a_rollup_counts_for_each_of_its_keys<S: AnyHasher>() {
     fail(&pool, Claims::exclusive(A).and_shared(B));
     fail(&pool, Claims::exclusive(A).and_exclusive(C));
     await_stop(&pool, A);
-    assert_eq!(pool.stopped_keys().len(), 1);
+    assert_eq!(pool.keys().list_stopped().len(), 1);
     // A success of a rollup is one of each key, too.
     assert!(pool.submit([B, C], || {}).unwrap().wait().unwrap().is_done());
     fail(&pool, Claims::exclusive(B).and_exclusive(C));
     succeed(&pool, B);
     succeed(&pool, C);
-    assert_eq!(pool.stopped_keys().len(), 1);
+    assert_eq!(pool.keys().list_stopped().len(), 1);
     fail(&pool, Claims::shared(B));
     fail(&pool, Claims::exclusive(B));
     await_stop(&pool, B);
@@ -152,7 +153,7 @@ fn barriers_and_tasks_without_keys_stop_nothing<S: AnyHasher>() {
     fail(&pool, Claims::none());
     fail(&pool, Claims::barrier());
     succeed(&pool, A);
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().list_paused().is_empty());
 }
 
 fn what_was_cancelled_counts_neither_way<S: AnyHasher>() {
@@ -162,12 +163,12 @@ fn what_was_cancelled_counts_neither_way<S: AnyHasher>() {
         let handle = pool.submit(A, || {}).unwrap();
         assert!(handle.cancel());
         running.let_go();
-        eventually(|| pool.snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     };
     cancel();
     fail(&pool, Claims::exclusive(A));
     cancel();
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().list_paused().is_empty());
     fail(&pool, Claims::exclusive(A));
     await_stop(&pool, A);
 }
@@ -182,9 +183,9 @@ fn those_that_share_are_counted_as_they_end<S: AnyHasher>() {
     let waits = pool.submit(Claims::shared(A), || {}).unwrap();
     succeed(&pool, B);
     running.let_go();
-    eventually(|| pool.held_key(&A).is_some_and(|held| held.running == 0));
+    eventually(|| pool.keys().paused(&A).is_some_and(|held| held.running == 0));
     assert!(!waits.is_finished(), "a success of one that ran beside lets nobody go on");
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     assert!(waits.wait().unwrap().is_done());
 }
 
@@ -201,12 +202,12 @@ fn a_key_that_is_paused_and_stopped_goes_on_when_it_is_resumed<S: AnyHasher>() {
     })
     .unwrap();
     begun.pass();
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     fails.open();
     await_stop(&pool, A);
-    assert!(pool.pause_key(&A) || pool.held_keys().len() == 1);
-    pool.resume_key(&A);
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().pause(&A) || pool.keys().list_paused().len() == 1);
+    pool.keys().resume(&A);
+    assert!(pool.keys().list_paused().is_empty());
     succeed(&pool, A);
 }
 
@@ -219,9 +220,9 @@ fn messages_fail_by_panic_by_error_and_by_their_turn<S: AnyHasher>() {
     let errs = builder().build_fallible_handler(|_, fails| if fails { Err(()) } else { Ok(()) });
     for pool in [panics, errs.unwrap()] {
         pool.send_many([true, false, true, true, false].map(|fails| (A, fails))).unwrap();
-        eventually(|| pool.stopped_keys().len() == 1);
-        assert_eq!(pool.take_key(&A), [false]);
-        pool.resume_key(&A);
+        eventually(|| pool.keys().list_stopped().len() == 1);
+        assert_eq!(pool.keys().take(&A), [false]);
+        pool.keys().resume(&A);
         pool.drain(None).unwrap();
     }
     // A turn that was kept is judged when it ends, wherever that is.
@@ -238,21 +239,21 @@ fn messages_fail_by_panic_by_error_and_by_their_turn<S: AnyHasher>() {
     turns.take().into_iter().for_each(drop);
     pool.send_many([(A, true), (A, false), (A, false)]).unwrap();
     eventually(|| turns.len() == 1);
-    assert!(pool.held_keys().is_empty(), "the turn that ended well began anew");
+    assert!(pool.keys().list_paused().is_empty(), "the turn that ended well began anew");
     let turn = turns.take().pop();
     let dropped = thread::spawn(move || {
         let _turn = turn;
         panic!("on purpose");
     });
     assert!(dropped.join().is_err());
-    eventually(|| pool.stopped_keys().len() == 1);
-    pool.resume_key(&A);
+    eventually(|| pool.keys().list_stopped().len() == 1);
+    pool.keys().resume(&A);
     eventually(|| turns.len() == 1);
     turns.take().into_iter().for_each(Turn::fail);
     pool.send(A, false).unwrap();
     eventually(|| turns.len() == 1);
     turns.take().into_iter().for_each(Turn::fail);
-    eventually(|| pool.stopped_keys().len() == 1);
+    eventually(|| pool.keys().list_stopped().len() == 1);
 }
 
 fn a_turn_that_another_task_fails_is_judged_alone<S: AnyHasher>() {
@@ -268,8 +269,8 @@ fn a_turn_that_another_task_fails_is_judged_alone<S: AnyHasher>() {
     pool.send(A, ()).unwrap();
     eventually(|| turns.len() == 1);
     pool.send_many([(B, ()), (B, ())]).unwrap();
-    eventually(|| pool.snapshot(0).unfinished == 0);
-    let stopped: Vec<_> = pool.stopped_keys().into_iter().map(|held| held.key).collect();
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+    let stopped: Vec<_> = pool.keys().list_stopped().into_iter().map(|held| held.key).collect();
     assert_eq!(stopped, [A]);
 }
 
@@ -279,7 +280,7 @@ fn the_subtasks_of_a_job_do_not_count<S: AnyHasher>() {
     let job = pool.job("failing").on_error(OnError::FinishAll);
     let job = job.each_keyed((0..10).map(|n| (A, move || assert!(n % 2 == 0)))).run().unwrap();
     let _ = job.wait();
-    assert!(pool.held_keys().is_empty());
+    assert!(pool.keys().list_paused().is_empty());
     fail(&pool, Claims::exclusive(A));
     await_stop(&pool, A);
 }
@@ -305,7 +306,7 @@ fn the_next_task_never_begins_however_the_lane_goes_on<S: AnyHasher>() {
         await_stop(&pool, A);
         succeed(&pool, B);
         assert_eq!(ran.load(Ordering::SeqCst), fails_at + 1);
-        assert_eq!(pool.take_key(&A).len(), 99 - fails_at);
+        assert_eq!(pool.keys().take(&A).len(), 99 - fails_at);
     }
 }
 
@@ -342,13 +343,13 @@ fn nothing_stays_of_a_key_that_has_failed_once_one_has_succeeded() {
     for n in 0..100 {
         assert!(pool.submit(key(n), || panic!("on purpose")).unwrap().wait().is_ok());
     }
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(live.count(), 100, "what was counted");
     for n in 0..50 {
         assert!(pool.submit(key(n), || {}).unwrap().wait().unwrap().is_done());
     }
-    (50..100).for_each(|n| _ = pool.resume_key(&key(n)));
-    eventually(|| pool.snapshot(0).unfinished == 0 && live.count() == 0);
+    (50..100).for_each(|n| _ = pool.keys().resume(&key(n)));
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0 && live.count() == 0);
 }
 
 #[cfg(feature = "tokio")]
@@ -365,30 +366,30 @@ fn a_future_that_panics_counts_and_one_that_is_cancelled_does_not() {
         };
         panics();
         let endless = pool.submit_future(A, std::future::pending::<()>()).unwrap();
-        eventually(|| pool.snapshot(9).hottest.first().is_some_and(|lane| lane.running));
+        eventually(|| pool.inspect().snapshot(9).hottest.first().is_some_and(|lane| lane.running));
         endless.cancel();
         assert!(endless.wait().unwrap().is_cancelled());
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        assert!(pool.held_keys().is_empty());
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        assert!(pool.keys().list_paused().is_empty());
         panics();
-        eventually(|| pool.stopped_keys().len() == 1);
-        pool.resume_key(&A);
+        eventually(|| pool.keys().list_stopped().len() == 1);
+        pool.keys().resume(&A);
         panics();
         let done = pool.submit_future(A, async { 1 }).unwrap();
         assert!(done.wait().unwrap().is_done());
         panics();
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        assert!(pool.held_keys().is_empty());
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        assert!(pool.keys().list_paused().is_empty());
     });
 }
 
 #[test]
 fn a_taken_task_that_panics_stops_nothing() {
     let pool = stopping::<keylane::KeyHasher>(1, 1);
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     pool.execute(A, || panic!("on purpose")).unwrap();
-    for task in pool.take_key(&A) {
+    for task in pool.keys().take(&A) {
         assert!(catch_unwind(AssertUnwindSafe(|| task.run())).is_err());
     }
-    assert!(pool.stopped_keys().is_empty());
+    assert!(pool.keys().list_stopped().is_empty());
 }

@@ -9,10 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{AnyHasher, Log, eventually, hold, soon, with_every_hasher};
-use keylane::{
-    Builder, Claims, DrainError, Handle, Hold, Holder, ManualClock, OnFailure, Pool, PoolReason,
-    Rate, TaskState,
-};
+use keylane::observe::{Hold, Holder, PoolReason, TaskState};
+use keylane::{Builder, Claims, DrainError, Handle, ManualClock, OnFailure, Pool, Rate};
 
 with_every_hasher!(
     a_key_begins_its_burst_and_then_one_by_one_in_order,
@@ -79,7 +77,7 @@ fn look<S: AnyHasher>(pool: &Pool<u32, S>) {
 }
 
 fn left<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> Option<Duration> {
-    match pool.held_key(&key)?.hold {
+    match pool.keys().paused(&key)?.hold {
         Hold::RateLimited { left } => Some(left),
         _ => None,
     }
@@ -133,15 +131,15 @@ fn no_other_key_waits<S: AnyHasher>() {
     look(&pool);
     tasks[0].wait_done();
     assert_eq!(log.len(), 101);
-    eventually(|| pool.snapshot(0).workers_asleep == 1);
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 1);
     drop(clock);
 }
 
 fn a_rollup_waits_for_its_limited_key_and_takes_a_token_of_each<S: AnyHasher>() {
     let clock = ManualClock::new();
     let pool = builder::<S>(2, &clock).build().unwrap();
-    pool.set_rate_of(&A, Some(Rate::every(10 * MS))).unwrap();
-    pool.set_rate_of(&B, Some(Rate::every(10 * MS).burst(2))).unwrap();
+    pool.keys().set_rate(&A, Some(Rate::every(10 * MS))).unwrap();
+    pool.keys().set_rate(&B, Some(Rate::every(10 * MS).burst(2))).unwrap();
     let log = Log::new();
     submit(&pool, &Claims::exclusive(A), &log, 1)[0].wait_done();
     let both = Claims::exclusive(A).and_exclusive(B);
@@ -222,7 +220,7 @@ fn a_barrier_waits_for_limited_tasks_and_not_for_limited_keys<S: AnyHasher>() {
     let task = submit(&pool, &Claims::exclusive(A), &log, 1);
     let barrier = submit(&pool, &Claims::barrier(), &log, 1);
     let behind = submit(&pool, &Claims::exclusive(B), &log, 1);
-    eventually(|| pool.snapshot(0).running == 0);
+    eventually(|| pool.inspect().snapshot(0).running == 0);
     assert!(!task[0].is_finished() && !barrier[0].is_finished() && !behind[0].is_finished());
     clock.advance(10 * MS);
     behind[0].wait_done();
@@ -235,19 +233,19 @@ fn a_paused_key_keeps_its_rate<S: AnyHasher>() {
     let tasks = submit(&pool, &Claims::exclusive(A), &log, 3);
     tasks[0].wait_done();
     eventually(|| left(&pool, A).is_some());
-    assert!(!pool.resume_key(&A), "nobody has paused it");
+    assert!(!pool.keys().resume(&A), "nobody has paused it");
     assert!(left(&pool, A).is_some());
-    pool.pause_key(&A);
-    assert!(matches!(pool.held_key(&A).unwrap().hold, Hold::Paused { .. }));
-    assert!(pool.resume_key(&A));
+    pool.keys().pause(&A);
+    assert!(matches!(pool.keys().paused(&A).unwrap().hold, Hold::Paused { .. }));
+    assert!(pool.keys().resume(&A));
     look(&pool);
     assert_eq!(log.len(), 1, "its rate still holds it");
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     clock.advance(10 * MS);
     look(&pool);
     assert_eq!(log.len(), 1, "it is still paused");
     // The timer may have looked at it, or not yet.
-    pool.resume_key(&A);
+    pool.keys().resume(&A);
     tasks[1].wait_done();
     look(&pool);
     assert_eq!(log.len(), 2);
@@ -260,8 +258,8 @@ fn a_stopped_key_keeps_its_rate<S: AnyHasher>() {
     let failing = pool.submit_fallible(A, || Err::<(), _>("no")).unwrap();
     let next = pool.submit(A, || {}).unwrap();
     failing.wait().unwrap();
-    eventually(|| !pool.stopped_keys().is_empty());
-    pool.resume_key(&A);
+    eventually(|| !pool.keys().list_stopped().is_empty());
+    pool.keys().resume(&A);
     look(&pool);
     assert!(left(&pool, A).is_some() && !next.is_finished());
     clock.advance(10 * MS);
@@ -290,7 +288,7 @@ fn what_waits_can_be_taken<S: AnyHasher>() {
     let tasks = submit(&pool, &Claims::exclusive(A), &log, 4);
     tasks[0].wait_done();
     look(&pool);
-    assert_eq!(pool.take_key(&A).len(), 3);
+    assert_eq!(pool.keys().take(&A).len(), 3);
     let next = submit(&pool, &Claims::exclusive(A), &log, 1);
     look(&pool);
     assert_eq!(log.len(), 1, "the token is still missing");
@@ -336,7 +334,7 @@ fn a_rate_of_its_own_comes_and_goes<S: AnyHasher>() {
     let pool = builder::<S>(2, &clock).build().unwrap();
     let log = Log::new();
     let some = |count| submit(&pool, &Claims::exclusive(A), &log, count);
-    pool.set_rate_of(&A, Some(Rate::every(10 * MS).burst(2))).unwrap();
+    pool.keys().set_rate(&A, Some(Rate::every(10 * MS).burst(2))).unwrap();
     let tasks = some(20);
     tasks[1].wait_done();
     eventually(|| left(&pool, A) == Some(10 * MS));
@@ -344,26 +342,26 @@ fn a_rate_of_its_own_comes_and_goes<S: AnyHasher>() {
     assert_eq!(log.len(), 2);
     // Half of the wait is over; now a wait is ten times as long.
     clock.advance(5 * MS);
-    pool.set_rate_of(&A, Some(Rate::every(100 * MS).burst(2))).unwrap();
+    pool.keys().set_rate(&A, Some(Rate::every(100 * MS).burst(2))).unwrap();
     assert_eq!(left(&pool, A), Some(50 * MS));
     // Two of three have been used.
-    pool.set_rate_of(&A, Some(Rate::every(100 * MS).burst(3))).unwrap();
+    pool.keys().set_rate(&A, Some(Rate::every(100 * MS).burst(3))).unwrap();
     tasks[2].wait_done();
     look(&pool);
     assert_eq!(log.len(), 3);
     // What was used is not forgotten by a change to and fro.
     for _ in 0..5 {
-        pool.set_rate_of(&A, Some(Rate::every(10 * MS).burst(3))).unwrap();
-        pool.set_rate_of(&A, Some(Rate::every(100 * MS).burst(3))).unwrap();
+        pool.keys().set_rate(&A, Some(Rate::every(10 * MS).burst(3))).unwrap();
+        pool.keys().set_rate(&A, Some(Rate::every(100 * MS).burst(3))).unwrap();
     }
     look(&pool);
     assert_eq!(log.len(), 3);
-    pool.set_rate_of(&A, None).unwrap();
+    pool.keys().set_rate(&A, None).unwrap();
     tasks[19].wait_done();
-    assert!(pool.held_keys().is_empty());
-    assert_eq!(pool.snapshot(0).metered_keys, 0);
+    assert!(pool.keys().list_paused().is_empty());
+    assert_eq!(pool.inspect().snapshot(0).metered_keys, 0);
     // A key that has no tasks can be given one, and a new one has all of its burst.
-    pool.set_rate_of(&A, Some(Rate::every(10 * MS))).unwrap();
+    pool.keys().set_rate(&A, Some(Rate::every(10 * MS))).unwrap();
     let tasks = some(2);
     tasks[0].wait_done();
     look(&pool);
@@ -374,7 +372,7 @@ fn a_rate_of_its_own_comes_and_goes<S: AnyHasher>() {
 
 fn the_rate_of_all_keys_changes<S: AnyHasher>() {
     let (pool, clock) = limited::<S>(2, Rate::every(10 * MS));
-    pool.set_rate_of(&B, Some(Rate::every(MS))).unwrap();
+    pool.keys().set_rate(&B, Some(Rate::every(MS))).unwrap();
     let logs: Vec<_> = (0..50).map(|_| Log::new()).collect();
     let tasks: Vec<_> =
         (0..50).map(|key| submit(&pool, &Claims::exclusive(key), &logs[key as usize], 3)).collect();
@@ -383,7 +381,7 @@ fn the_rate_of_all_keys_changes<S: AnyHasher>() {
     assert!(logs.iter().all(|log| log.len() == 1));
     clock.advance(5 * MS);
     eventually(|| logs[B as usize].len() == 2);
-    pool.set_rate_per_key(Some(Rate::every(2 * MS))).unwrap();
+    pool.settings().set_rate_per_key(Some(Rate::every(2 * MS))).unwrap();
     eventually(|| left(&pool, A) == Some(MS));
     clock.advance(MS);
     tasks.iter().for_each(|tasks| tasks[1].wait_done());
@@ -392,31 +390,31 @@ fn the_rate_of_all_keys_changes<S: AnyHasher>() {
     assert!(
         logs.iter().enumerate().all(|(key, log)| log.len() == 2 + usize::from(key == B as usize))
     );
-    pool.set_rate_per_key(None).unwrap();
+    pool.settings().set_rate_per_key(None).unwrap();
     tasks.iter().for_each(|tasks| tasks[2].wait_done());
-    assert_eq!(pool.snapshot(0).metered_keys, 1, "the one with its own");
+    assert_eq!(pool.inspect().snapshot(0).metered_keys, 1, "the one with its own");
 }
 
 fn a_full_bucket_is_forgotten_and_so_is_its_lane<S: AnyHasher>() {
     let (pool, clock) = limited::<S>(2, Rate::every(10 * MS).burst(2));
     let last: Vec<_> = (0..3_000).map(|key| pool.submit(key, || {}).unwrap()).collect();
     last.iter().for_each(WaitDone::wait_done);
-    assert_eq!(pool.snapshot(0).metered_keys, 3_000);
+    assert_eq!(pool.inspect().snapshot(0).metered_keys, 3_000);
     clock.advance(Duration::from_secs(1));
-    eventually(|| pool.snapshot(0).metered_keys == 0);
+    eventually(|| pool.inspect().snapshot(0).metered_keys == 0);
     let twice: Vec<_> = (0..6_000).map(|n| pool.submit(n / 2, || {}).unwrap()).collect();
     twice.iter().for_each(WaitDone::wait_done);
-    eventually(|| pool.held_keys().len() == 3_000);
+    eventually(|| pool.keys().list_paused().len() == 3_000);
     clock.advance(Duration::from_secs(1));
-    eventually(|| pool.snapshot(0).metered_keys == 0);
-    assert!(pool.held_keys().is_empty());
+    eventually(|| pool.inspect().snapshot(0).metered_keys == 0);
+    assert!(pool.keys().list_paused().is_empty());
     // Not at the end alone: a stream of keys needs no more than those whose buckets are not full.
     for round in 0..100 {
         let some: Vec<_> =
             (0..100).map(|n| pool.submit(10_000 + 100 * round + n, || {}).unwrap()).collect();
         some.iter().for_each(WaitDone::wait_done);
         clock.advance(20 * MS);
-        assert!(pool.snapshot(0).metered_keys < 2_500);
+        assert!(pool.inspect().snapshot(0).metered_keys < 2_500);
     }
 }
 
@@ -439,7 +437,7 @@ fn the_pool_begins_its_burst_and_then_one_by_one<S: AnyHasher>() {
         }
         for allowed in 5..=20 {
             eventually(|| begun.load(Ordering::SeqCst) == allowed);
-            eventually(|| pool.snapshot(0).workers_asleep == workers);
+            eventually(|| pool.inspect().snapshot(0).workers_asleep == workers);
             assert_eq!(begun.load(Ordering::SeqCst), allowed);
             clock.advance(10 * MS);
         }
@@ -452,7 +450,7 @@ fn workers_that_find_nothing_take_no_token<S: AnyHasher>() {
     let pool = builder::<S>(4, &clock).rate(Rate::every(MS).burst(3)).build().unwrap();
     for _ in 0..50 {
         // All workers have looked for something, most of them in vain.
-        eventually(|| pool.snapshot(0).workers_asleep == 4);
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 4);
         let log = Log::new();
         let tasks = submit(&pool, &Claims::none(), &log, 3);
         tasks.iter().for_each(WaitDone::wait_done);
@@ -464,18 +462,18 @@ fn the_rate_of_the_pool_changes<S: AnyHasher>() {
     let clock = ManualClock::new();
     let pool = builder::<S>(2, &clock).build().unwrap();
     let log = Log::new();
-    pool.set_rate(Some(Rate::every(10 * MS))).unwrap();
+    pool.settings().set_rate(Some(Rate::every(10 * MS))).unwrap();
     let tasks = submit(&pool, &Claims::none(), &log, 20);
-    eventually(|| log.len() == 1 && pool.snapshot(0).workers_asleep == 2);
+    eventually(|| log.len() == 1 && pool.inspect().snapshot(0).workers_asleep == 2);
     clock.advance(4 * MS);
-    pool.set_rate(Some(Rate::every(MS))).unwrap();
-    eventually(|| pool.snapshot(0).workers_asleep == 2);
+    pool.settings().set_rate(Some(Rate::every(MS))).unwrap();
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
     assert_eq!(log.len(), 1, "three fifths of a token are missing");
     clock.advance(MS);
-    eventually(|| log.len() == 2 && pool.snapshot(0).workers_asleep == 2);
-    pool.set_rate(Some(Rate::every(MS).burst(4))).unwrap();
-    eventually(|| log.len() == 5 && pool.snapshot(0).workers_asleep == 2);
-    pool.set_rate(None).unwrap();
+    eventually(|| log.len() == 2 && pool.inspect().snapshot(0).workers_asleep == 2);
+    pool.settings().set_rate(Some(Rate::every(MS).burst(4))).unwrap();
+    eventually(|| log.len() == 5 && pool.inspect().snapshot(0).workers_asleep == 2);
+    pool.settings().set_rate(None).unwrap();
     tasks.iter().for_each(WaitDone::wait_done);
 }
 
@@ -486,9 +484,9 @@ fn a_pool_that_is_limited_ends<S: AnyHasher>() {
     let tasks = submit(&pool, &Claims::exclusive(A), &log, 6);
     tasks[0].wait_done();
     // Fewer workers, and more, while none may begin anything.
-    pool.set_workers(1).unwrap();
-    eventually(|| pool.snapshot(0).workers.len() == 1);
-    pool.set_workers(3).unwrap();
+    pool.settings().set_workers(1).unwrap();
+    eventually(|| pool.inspect().snapshot(0).workers.len() == 1);
+    pool.settings().set_workers(3).unwrap();
     clock.advance(MS);
     tasks[1].wait_done();
     assert_eq!(pool.drain(Some(Duration::ZERO)), Err(DrainError::TimedOut));
@@ -515,7 +513,7 @@ fn subtasks_count_for_the_pool<S: AnyHasher>() {
     let all = || begun.load(Ordering::SeqCst) + log.len();
     for allowed in 2..=14 {
         eventually(|| all() == allowed);
-        eventually(|| pool.snapshot(0).workers_asleep == 2);
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
         assert_eq!(all(), allowed);
         clock.advance(MS);
     }
@@ -527,7 +525,7 @@ fn subtasks_with_keys_count_once_for_each<S: AnyHasher>() {
     let clock = ManualClock::new();
     let rate = Rate::every(MS).burst(3);
     let pool = builder::<S>(2, &clock).rate(rate).build().unwrap();
-    pool.set_rate_of(&A, Some(Rate::every(10 * MS))).unwrap();
+    pool.keys().set_rate(&A, Some(Rate::every(10 * MS))).unwrap();
     let begun = Log::new();
     let log = begun.clone();
     let one = move |n: u32| {
@@ -536,13 +534,13 @@ fn subtasks_with_keys_count_once_for_each<S: AnyHasher>() {
     };
     let job = pool.job("with keys").each_keyed((0..9).map(one)).run().unwrap();
     eventually(|| begun.len() == 3);
-    eventually(|| pool.snapshot(0).workers_asleep == 2);
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
     assert_eq!(begun.len(), 3);
     assert_eq!(begun.take().iter().filter(|n| **n < 3).count(), 1);
     for _ in 0..4 {
         clock.advance(MS);
         eventually(|| begun.len() == 1);
-        eventually(|| pool.snapshot(0).workers_asleep == 2);
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
         assert!(begun.take()[0] >= 3);
     }
     for _ in 0..2 {
@@ -563,31 +561,40 @@ fn explanations_say_until_when<S: AnyHasher>() {
     look(&pool);
     // Once all of them have been taken from their inbox.
     let on_hold = Holder::OnHold(Hold::RateLimited { left: 10 * MS });
-    eventually(|| match pool.explain_task(&tasks[2]).state {
+    eventually(|| match pool.inspect().explain(&tasks[2]).state {
         TaskState::Behind(lines) => lines[0].tasks == 1 && lines[0].holder == on_hold,
         _ => false,
     });
     clock.advance(4 * MS);
-    let first = pool.explain_task(&tasks[1]).to_string();
+    let first = pool.inspect().explain(&tasks[1]).to_string();
     assert!(
         first.starts_with("the next of 1, which is limited by its rate for another 6ms"),
         "{first}"
     );
-    let key = pool.explain_key(&A);
+    let key = pool.inspect().explain_key(&A);
     assert_eq!(key.hold, Some(Hold::RateLimited { left: 6 * MS }));
-    assert!(pool.explain().reasons.contains(&PoolReason::KeysRateLimited { keys: 1 }));
-    assert!(!pool.explain().reasons.iter().any(|it| matches!(it, PoolReason::OnHold { .. })));
+    assert!(
+        pool.inspect().explain_pool().reasons.contains(&PoolReason::KeysRateLimited { keys: 1 })
+    );
+    assert!(
+        !pool
+            .inspect()
+            .explain_pool()
+            .reasons
+            .iter()
+            .any(|it| matches!(it, PoolReason::OnHold { .. }))
+    );
 
-    pool.set_rate_per_key(None).unwrap();
+    pool.settings().set_rate_per_key(None).unwrap();
     tasks[2].wait_done();
-    pool.set_rate(Some(Rate::every(10 * MS))).unwrap();
+    pool.settings().set_rate(Some(Rate::every(10 * MS))).unwrap();
     let tasks = submit(&pool, &Claims::exclusive(B), &log, 2);
     tasks[0].wait_done();
-    eventually(|| pool.snapshot(0).workers_asleep == 2);
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
     clock.advance(4 * MS);
     let left = 6 * MS;
-    assert_eq!(pool.explain_task(&tasks[1]).state, TaskState::RateLimited { left });
-    assert!(pool.explain().reasons.contains(&PoolReason::RateLimited { left }));
+    assert_eq!(pool.inspect().explain(&tasks[1]).state, TaskState::RateLimited { left });
+    assert!(pool.inspect().explain_pool().reasons.contains(&PoolReason::RateLimited { left }));
 }
 
 /// By the system's clock: never sooner, however late.
@@ -634,17 +641,17 @@ fn a_key_that_is_let_go_and_held_until_the_same_moment_goes_on_then() {
         let slow = Rate::every(10 * MS);
         let pool = Pool::<Slow>::builder().workers(1).rate_clock(&clock).rate_per_key(filling);
         let pool = Arc::new(pool.build().unwrap());
-        pool.set_rate_of(&Slow, Some(slow)).unwrap();
+        pool.keys().set_rate(&Slow, Some(slow)).unwrap();
         assert!(pool.submit(Slow, || {}).unwrap().wait().unwrap().is_done());
-        let is_held = |pool: &Pool<Slow>| pool.held_key(&Slow).is_some();
+        let is_held = |pool: &Pool<Slow>| pool.keys().paused(&Slow).is_some();
         eventually(|| is_held(&pool));
         let inside = pool.clone();
         IN_DROP.set(Some(Box::new(move || {
             assert!(!is_held(&inside));
-            inside.set_rate_of(&Slow, Some(slow)).unwrap();
+            inside.keys().set_rate(&Slow, Some(slow)).unwrap();
             assert!(is_held(&inside));
         })));
-        pool.set_rate_of(&Slow, None).unwrap();
+        pool.keys().set_rate(&Slow, None).unwrap();
         assert!(IN_DROP.with_borrow(Option::is_none), "the key was let go");
         let next = pool.submit(Slow, || {}).unwrap();
         clock.advance(10 * MS);
@@ -667,15 +674,15 @@ fn a_handler_keeps_the_rate_by_beginnings() {
     eventually(|| turns.len() == 1);
     // The turn ends long after the next could have begun.
     clock.advance(50 * MS);
-    eventually(|| pool.held_key(&A).is_none());
+    eventually(|| pool.keys().paused(&A).is_none());
     assert_eq!(turns.len(), 1);
     drop(turns.take());
     eventually(|| turns.len() == 1);
     drop(turns.take());
-    eventually(|| pool.held_key(&A).is_some_and(|held| held.running == 0));
+    eventually(|| pool.keys().paused(&A).is_some_and(|held| held.running == 0));
     assert_eq!(turns.len(), 0, "the third waits for a token");
-    pool.set_rate_of(&A, None).unwrap();
-    pool.set_rate_per_key(None).unwrap();
+    pool.keys().set_rate(&A, None).unwrap();
+    pool.settings().set_rate_per_key(None).unwrap();
     eventually(|| turns.len() == 1);
     drop(turns.take());
     pool.drain(None).unwrap();
@@ -695,8 +702,8 @@ fn there_is_one_more_thread_and_only_while_there_is_a_rate() {
     let pool = build().build().unwrap();
     pool.submit(A, || {}).unwrap().wait().unwrap();
     assert_eq!(threads(), 0);
-    pool.set_rate_of(&A, Some(Rate::per_second(1))).unwrap();
-    pool.set_rate(Some(Rate::per_second(1))).unwrap();
+    pool.keys().set_rate(&A, Some(Rate::per_second(1))).unwrap();
+    pool.settings().set_rate(Some(Rate::per_second(1))).unwrap();
     eventually(|| threads() == 1);
     drop(pool);
     // The system may list it for a moment after it was joined.

@@ -138,7 +138,7 @@ impl<S: AnyHasher> World<S> {
             if self.model.rollup_waits_for(None) {
                 return;
             }
-            self.pool.set_rate_per_key(rate).unwrap();
+            self.pool.settings().set_rate_per_key(rate).unwrap();
             let Model { common, keys, .. } = &mut self.model;
             let before = std::mem::replace(common, numbers);
             keys.iter_mut()
@@ -150,7 +150,7 @@ impl<S: AnyHasher> World<S> {
         if self.model.rollup_waits_for(Some(key)) {
             return;
         }
-        self.pool.set_rate_of(&key, rate).unwrap();
+        self.pool.keys().set_rate(&key, rate).unwrap();
         let it = &mut self.model.keys[key as usize];
         let before = std::mem::replace(&mut it.own, numbers);
         it.change(before.or(self.model.common), numbers.or(self.model.common));
@@ -207,7 +207,7 @@ fn exactly_what_may_begin_has_begun<S: AnyHasher>() {
         // Everything is full again, and forgotten, but for those that have their own.
         world.pass(10_000_000_000);
         let own = world.model.keys.iter().filter(|key| key.own.is_some()).count();
-        eventually(|| world.pool.snapshot(0).metered_keys == own);
-        eventually(|| world.pool.held_keys().is_empty());
+        eventually(|| world.pool.inspect().snapshot(0).metered_keys == own);
+        eventually(|| world.pool.keys().list_paused().is_empty());
     }
 }

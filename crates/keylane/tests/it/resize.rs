@@ -21,11 +21,11 @@ fn settings_out_of_range_are_refused() {
     assert!(matches!(build(1, 1, 0), Err(BuildError::QuantumTasks)));
     assert!(build(1, 1, 1).is_ok());
     let pool = pool(1);
-    assert!(matches!(pool.set_workers(0), Err(BuildError::Workers(0))));
-    assert!(matches!(pool.set_workers(MAX_WORKERS + 1), Err(BuildError::Workers(_))));
-    assert!(matches!(pool.set_capacity(0), Err(BuildError::Capacity(0))));
-    assert!(matches!(pool.set_capacity(MAX_CAPACITY + 1), Err(BuildError::Capacity(_))));
-    let snapshot = pool.snapshot(0);
+    assert!(matches!(pool.settings().set_workers(0), Err(BuildError::Workers(0))));
+    assert!(matches!(pool.settings().set_workers(MAX_WORKERS + 1), Err(BuildError::Workers(_))));
+    assert!(matches!(pool.settings().set_capacity(0), Err(BuildError::Capacity(0))));
+    assert!(matches!(pool.settings().set_capacity(MAX_CAPACITY + 1), Err(BuildError::Capacity(_))));
+    let snapshot = pool.inspect().snapshot(0);
     assert_eq!((snapshot.workers_wanted, snapshot.capacity), (1, 65_536));
 }
 
@@ -41,11 +41,11 @@ fn more_workers_begin_what_is_ready() {
                 pool.submit(key, move || _ = meet.wait()).unwrap()
             })
             .collect();
-        pool.set_workers(5).unwrap();
+        pool.settings().set_workers(5).unwrap();
         for handle in handles {
             assert!(handle.wait().unwrap().is_done());
         }
-        assert_eq!(pool.snapshot(0).workers.len(), 5);
+        assert_eq!(pool.inspect().snapshot(0).workers.len(), 5);
     });
 }
 
@@ -54,11 +54,11 @@ fn surplus_workers_end_after_their_task() {
     soon(|| {
         let pool = pool(4);
         let held: Vec<_> = (0..3).map(|key| hold(&pool, key)).collect();
-        pool.set_workers(1).unwrap();
+        pool.settings().set_workers(1).unwrap();
         // Whoever has nothing to do goes at once; the others when they are free.
-        eventually(|| pool.snapshot(0).workers.len() == 3);
+        eventually(|| pool.inspect().snapshot(0).workers.len() == 3);
         drop(held);
-        eventually(|| pool.snapshot(0).workers.len() == 1);
+        eventually(|| pool.inspect().snapshot(0).workers.len() == 1);
         let (one, _) = (hold(&pool, 1), ());
         let (second, second_runs) = hold_soon(&pool, 2);
         // The one worker is taken, and there is no other.
@@ -80,8 +80,8 @@ fn resizing_under_load_loses_no_task_and_no_order() {
             scope.spawn(|| {
                 let mut rng = Rng(11);
                 while !done.load(Ordering::SeqCst) {
-                    pool.set_workers(1 + rng.below(6) as usize).unwrap();
-                    pool.set_capacity(1 + rng.below(100) as usize).unwrap();
+                    pool.settings().set_workers(1 + rng.below(6) as usize).unwrap();
+                    pool.settings().set_capacity(1 + rng.below(100) as usize).unwrap();
                     thread::yield_now();
                 }
             });
@@ -103,7 +103,7 @@ fn resizing_under_load_loses_no_task_and_no_order() {
             }
             done.store(true, Ordering::SeqCst);
         });
-        pool.set_workers(3).unwrap();
+        pool.settings().set_workers(3).unwrap();
         pool.drain(None).unwrap();
         let mut all = Vec::new();
         for log in logs {
@@ -114,8 +114,8 @@ fn resizing_under_load_loses_no_task_and_no_order() {
         all.sort_unstable();
         all.dedup();
         assert!(all.into_iter().eq(0..8_000));
-        eventually(|| pool.snapshot(0).workers.len() == 3);
-        assert_eq!(pool.snapshot(0).unfinished, 0);
+        eventually(|| pool.inspect().snapshot(0).workers.len() == 3);
+        assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     });
 }
 
@@ -132,14 +132,14 @@ fn more_room_lets_those_who_wait_in() {
         for (waiter, wakes) in waiters.iter_mut().zip(&wakes) {
             assert!(poll(waiter.as_mut(), wakes).is_pending());
         }
-        pool.set_capacity(3).unwrap();
+        pool.settings().set_capacity(3).unwrap();
         wakes[0].wait();
         wakes[1].wait();
         assert_eq!((wakes[2].count(), wakes[3].count()), (0, 0));
         for (n, waiter) in waiters.iter_mut().enumerate() {
             assert_eq!(poll(waiter.as_mut(), &wakes[n]).is_ready(), n < 2);
         }
-        assert_eq!(pool.snapshot(0).unfinished, 3);
+        assert_eq!(pool.inspect().snapshot(0).unfinished, 3);
         held.let_go();
         wakes[3].wait();
     });
@@ -150,16 +150,16 @@ fn less_room_admits_nobody_until_enough_has_ended() {
     soon(|| {
         let pool = Pool::<u32>::builder().workers(4).capacity(4).build().unwrap();
         let mut held: Vec<_> = (0..4).map(|key| hold(&pool, key)).collect();
-        pool.set_capacity(2).unwrap();
+        pool.settings().set_capacity(2).unwrap();
         for left in [4, 3, 2] {
-            eventually(|| pool.snapshot(0).unfinished == left);
+            eventually(|| pool.inspect().snapshot(0).unfinished == left);
             let refused = pool.try_execute(9, || {}).unwrap_err();
             assert_eq!(refused.kind(), SubmitErrorKind::Full, "{left} are unfinished");
             drop(held.pop());
         }
-        eventually(|| pool.snapshot(0).unfinished == 1);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 1);
         pool.try_execute(9, || {}).unwrap();
-        assert_eq!(pool.snapshot(0).capacity, 2);
+        assert_eq!(pool.inspect().snapshot(0).capacity, 2);
     });
 }
 
@@ -171,11 +171,11 @@ fn a_task_resizes_its_own_pool() {
             let own = Arc::downgrade(&pool);
             let resize = move || {
                 let pool = own.upgrade().expect("the test waits");
-                pool.set_workers(workers).unwrap();
-                pool.set_capacity(workers).unwrap();
+                pool.settings().set_workers(workers).unwrap();
+                pool.settings().set_capacity(workers).unwrap();
             };
             assert!(pool.submit(1, resize).unwrap().wait().unwrap().is_done());
-            eventually(|| pool.snapshot(0).workers.len() == workers);
+            eventually(|| pool.inspect().snapshot(0).workers.len() == workers);
             assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_done());
         }
     });

@@ -123,9 +123,9 @@ fn crossing_rollups_neither_hang_nor_overlap<S: AnyHasher>() {
             });
         }
     });
-    let snapshot = pool.snapshot(0);
+    let snapshot = pool.inspect().snapshot(0);
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).panicked, 0, "{snapshot:?}");
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0, "{snapshot:?}");
 }
 
 fn a_key_that_is_listed_twice_counts_once<S: AnyHasher>() {

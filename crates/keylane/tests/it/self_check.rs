@@ -3,7 +3,8 @@
 use std::sync::mpsc;
 
 use crate::common::{eventually, soon};
-use keylane::{Claims, Pool, Violations};
+use keylane::observe::Violations;
+use keylane::{Claims, Pool};
 
 fn is_clean(violations: Option<Violations>) -> bool {
     violations.expect("the pool checks itself").is_none()
@@ -48,11 +49,15 @@ fn every_kind_of_task_passes() {
         let job = pool.job("keyed").each_keyed(job).collect().unwrap();
         job.wait().unwrap().unwrap();
         pool.drain(None).unwrap();
-        assert!(is_clean(pool.snapshot(0).violations), "{:?}", pool.snapshot(0).violations);
+        assert!(
+            is_clean(pool.inspect().snapshot(0).violations),
+            "{:?}",
+            pool.inspect().snapshot(0).violations
+        );
         // Every task was looked at: those of the job ran in turns that were kept. The last may be counted after
         // its end, but before its worker rests.
-        eventually(|| pool.snapshot(0).workers.iter().all(|worker| !worker.busy));
-        assert_eq!(pool.snapshot(0).run_time.count(), 15_000 + 500);
+        eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
+        assert_eq!(pool.inspect().snapshot(0).run_time.count(), 15_000 + 500);
     });
 }
 
@@ -71,7 +76,7 @@ fn kept_turns_pass() {
             pool.send(task % 3, ()).unwrap();
         }
         pool.drain(None).unwrap();
-        assert!(is_clean(pool.snapshot(0).violations));
+        assert!(is_clean(pool.inspect().snapshot(0).violations));
         drop(pool);
         ender.join().unwrap();
     });
@@ -82,7 +87,7 @@ fn a_pool_that_does_not_check_itself_claims_nothing() {
     soon(|| {
         let pool = Pool::<u64>::builder().build().unwrap();
         pool.execute(1, || {}).unwrap();
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        assert_eq!(pool.snapshot(0).violations, None);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        assert_eq!(pool.inspect().snapshot(0).violations, None);
     });
 }

@@ -48,7 +48,7 @@ fn a_writer_runs_alone<S: AnyHasher>() {
         }
     }
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).panicked, 0);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     assert_eq!(*key.read().unwrap(), writers);
     assert_eq!(most_readers.load(Ordering::Relaxed), 4_000 - writers);
 }

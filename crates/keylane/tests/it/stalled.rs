@@ -19,18 +19,18 @@ fn a_task_that_holds_its_key_for_long_is_named_with_its_thread() {
         pool.execute("stuck", move || wait.pass()).unwrap();
         eventually(|| {
             pool.execute("quick", || {}).unwrap();
-            !pool.stalled(BOUND).is_empty()
+            !pool.inspect().stalled(BOUND).is_empty()
         });
         let held = submitted.elapsed();
-        let stalled = pool.stalled(BOUND).remove(0);
+        let stalled = pool.inspect().stalled(BOUND).remove(0);
         assert_eq!((stalled.keys.as_slice(), stalled.is_barrier), (&["stuck"][..], false));
         assert!(stalled.at_least >= BOUND && stalled.at_least <= held + submitted.elapsed());
         let worker = stalled.worker.unwrap();
         assert_eq!(stalled.thread.as_deref(), Some(format!("orders-{worker}").as_str()));
         assert!(stalled.to_string().starts_with("a task of \"stuck\" has run for "), "{stalled}");
-        assert!(pool.stalled(LONG).is_empty());
+        assert!(pool.inspect().stalled(LONG).is_empty());
         gate.open();
-        eventually(|| pool.stalled(BOUND).is_empty());
+        eventually(|| pool.inspect().stalled(BOUND).is_empty());
     });
 }
 
@@ -44,8 +44,9 @@ fn rollups_barriers_and_tasks_without_keys_are_named() {
             let wait = gate.clone();
             pool.execute(claims, move || wait.pass()).unwrap();
         }
-        eventually(|| pool.stalled(BOUND).len() == 2);
-        let mut keys: Vec<_> = pool.stalled(BOUND).into_iter().map(|task| task.keys).collect();
+        eventually(|| pool.inspect().stalled(BOUND).len() == 2);
+        let mut keys: Vec<_> =
+            pool.inspect().stalled(BOUND).into_iter().map(|task| task.keys).collect();
         keys.iter_mut().for_each(|keys| keys.sort_unstable());
         keys.sort_unstable();
         assert_eq!(keys, [vec![], vec!["a", "b"]]);
@@ -55,7 +56,7 @@ fn rollups_barriers_and_tasks_without_keys_are_named() {
         let _open = OpenAtLast(gate.clone());
         let wait = gate.clone();
         pool.execute(Claims::barrier(), move || wait.pass()).unwrap();
-        eventually(|| pool.stalled(BOUND).iter().any(|task| task.is_barrier));
+        eventually(|| pool.inspect().stalled(BOUND).iter().any(|task| task.is_barrier));
     });
 }
 
@@ -81,8 +82,8 @@ fn a_long_task_in_a_row_of_tiny_ones_is_found() {
             pool.execute("key", || {}).unwrap();
         }
         let began = start.recv().unwrap();
-        eventually(|| !pool.stalled(BOUND).is_empty());
-        let stalled = pool.stalled(BOUND).remove(0);
+        eventually(|| !pool.inspect().stalled(BOUND).is_empty());
+        let stalled = pool.inspect().stalled(BOUND).remove(0);
         // The row before it in its slice takes less than a millisecond.
         assert!(stalled.at_least <= began.elapsed() + Duration::from_millis(1), "{stalled}");
         gate.open();
@@ -103,12 +104,12 @@ fn a_kept_turn_that_is_not_given_back_is_named() {
         pool.send("kept", ()).unwrap();
         let turn = turns.recv().unwrap();
         // Until the handler has returned it is its worker that runs it.
-        eventually(|| pool.snapshot(0).finished == 1);
-        eventually(|| !pool.stalled(BOUND).is_empty());
-        let stalled = pool.stalled(BOUND).remove(0);
+        eventually(|| pool.inspect().snapshot(0).finished == 1);
+        eventually(|| !pool.inspect().stalled(BOUND).is_empty());
+        let stalled = pool.inspect().stalled(BOUND).remove(0);
         assert_eq!((stalled.keys.as_slice(), stalled.worker), (&["kept"][..], None));
         drop(turn);
-        assert!(pool.stalled(Duration::ZERO).iter().all(|task| task.worker.is_some()));
+        assert!(pool.inspect().stalled(Duration::ZERO).iter().all(|task| task.worker.is_some()));
     });
 }
 
@@ -119,7 +120,10 @@ fn a_watch_tells_of_each_stalled_task_once() {
         let gate = Gate::new();
         let _open = OpenAtLast(gate.clone());
         let (tell, told) = mpsc::channel();
-        let watch = pool.watch_stalls(BOUND, move |task| tell.send(task.clone()).unwrap()).unwrap();
+        let watch = pool
+            .inspect()
+            .watch_stalls(BOUND, move |task| tell.send(task.clone()).unwrap())
+            .unwrap();
         for key in [1, 2] {
             let wait = gate.clone();
             pool.execute(key, move || wait.pass()).unwrap();
@@ -146,7 +150,7 @@ fn a_watch_survives_a_panic_of_its_callback_and_ends_with_the_pool() {
         let gate = Gate::new();
         let _open = OpenAtLast(gate.clone());
         let (tell, told) = mpsc::channel();
-        let watch = pool.watch_stalls(BOUND, move |task| {
+        let watch = pool.inspect().watch_stalls(BOUND, move |task| {
             tell.send(task.keys[0]).unwrap();
             std::panic::resume_unwind(Box::new("quietly"));
         });

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Gate, OpenAtLast, eventually, soon};
-use keylane::{Claims, Outcome, Pool, Statistics};
+use keylane::observe::Statistics;
+use keylane::{Claims, Outcome, Pool};
 
 fn drained(pool: &Pool<u64>) {
     pool.drain(None).unwrap();
     // How long a task took may be counted after its end, but before its worker rests.
-    eventually(|| pool.snapshot(0).workers.iter().all(|worker| !worker.busy));
+    eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
 }
 
 #[test]
@@ -34,7 +35,7 @@ fn how_tasks_ended_is_counted() {
         assert!(pool.try_submit(3, || {}).is_err());
         assert!(pool.execute_many([4, 5].map(|key| (key, || {}))).is_err());
         drained(&pool);
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!((seen.accepted, seen.finished), (14, 14));
         assert_eq!((seen.failed, seen.panicked, seen.cancelled), (1, 1, 1));
         assert_eq!(seen.refused, 4);
@@ -52,8 +53,8 @@ fn who_did_not_get_in_is_counted_whatever_the_reason() {
         pool.execute(1, move || wait.pass()).unwrap();
         assert!(pool.try_execute(2, || {}).is_err());
         assert!(pool.submit_timeout(2, Duration::from_millis(1), || {}).is_err());
-        assert_eq!(pool.snapshot(0).refused, 2);
-        assert_eq!(pool.snapshot(0).accepted, 1);
+        assert_eq!(pool.inspect().snapshot(0).refused, 2);
+        assert_eq!(pool.inspect().snapshot(0).accepted, 1);
     });
 }
 
@@ -73,15 +74,15 @@ fn tasks_are_counted_where_they_are() {
         for _ in 0..5 {
             pool.execute(1, || {}).unwrap();
         }
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!(seen.running, 1);
         assert_eq!(seen.queued + seen.blocked + seen.ready, 5, "{seen:?}");
         assert_eq!(seen.unfinished, 6);
         gate.open();
         drained(&pool);
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!(seen.queued + seen.blocked + seen.ready, 0);
-        eventually(|| pool.snapshot(0).running == 0);
+        eventually(|| pool.inspect().snapshot(0).running == 0);
     });
 }
 
@@ -99,7 +100,7 @@ fn few_tasks_are_all_measured() {
             assert!(pool.submit(key, task).unwrap().wait().unwrap().is_done());
         }
         drained(&pool);
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!(seen.run_time.count(), 20);
         assert!(seen.run_time.quantile(0.0) >= Duration::from_micros(300));
         // One wakes the waiter while the other begins: two workers have twice the time at the most.
@@ -123,7 +124,7 @@ fn every_task_is_measured_if_that_is_asked_for() {
         }
         pool.execute_many((0..1000).map(|task| (task % 7, || {}))).unwrap();
         drained(&pool);
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!(seen.finished, 11_000);
         assert_eq!((seen.wait_time.count(), seen.run_time.count()), (11_000, 11_000));
     });
@@ -138,7 +139,7 @@ fn a_sample_stands_for_all() {
             pool.execute(task % 1000, || {}).unwrap();
         }
         drained(&pool);
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!(seen.finished, TASKS);
         // Rows of up to 256 in each of 8 shards may be begun and not counted, or counted and not ended;
         // which slices are measured is left to chance.
@@ -156,7 +157,7 @@ fn nothing_is_measured_where_that_is_not_wanted() {
             pool.execute(key, || {}).unwrap();
         }
         drained(&pool);
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!(seen.finished, 1000, "counts are kept all the same");
         assert!(seen.wait_time.is_empty() && seen.run_time.is_empty());
     });
@@ -184,7 +185,7 @@ fn a_wait_counts_from_submission_to_start() {
         let waits = submitted.elapsed() - held;
         gate.open();
         drained(&pool);
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert!(seen.wait_time.max() >= waits, "{:?} of {waits:?}", seen.wait_time);
         assert!(seen.run_time.max() >= waits, "the first ran meanwhile");
         assert_eq!(seen.wait_time.count(), 2);
@@ -198,7 +199,7 @@ fn a_job_s_subtasks_are_measured_as_well() {
         let job = pool.job("count").each((0..1000_u64).map(|n| move || n)).collect().unwrap();
         assert_eq!(job.wait().unwrap().unwrap().len(), 1000);
         drained(&pool);
-        assert_eq!(pool.snapshot(0).run_time.count(), 1000);
+        assert_eq!(pool.inspect().snapshot(0).run_time.count(), 1000);
     });
 }
 
@@ -215,15 +216,15 @@ fn a_kept_turn_lasts_until_it_ends() {
         pool.send(1, ()).unwrap();
         let turn = turns.recv().unwrap();
         let kept = Instant::now();
-        eventually(|| !pool.snapshot(0).workers[0].busy);
-        assert_eq!(pool.snapshot(0).running, 1, "it runs without a worker");
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
+        assert_eq!(pool.inspect().snapshot(0).running, 1, "it runs without a worker");
         while kept.elapsed() < Duration::from_millis(10) {
             std::thread::yield_now();
         }
         let lasted = kept.elapsed();
         drop(turn);
         pool.drain(None).unwrap();
-        let seen = pool.snapshot(0);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!((seen.run_time.count(), seen.running), (1, 0));
         assert!(seen.run_time.max() >= lasted);
     });
@@ -235,15 +236,15 @@ fn the_workers_say_how_long_they_were_busy_and_asleep() {
         // The workers count from when they are started.
         let start = Instant::now();
         let pool = Pool::<u64>::builder().workers(1).build().unwrap();
-        eventually(|| pool.snapshot(0).workers_asleep == 1);
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 1);
         let spun = Duration::from_millis(5);
         let task = move || {
             let begun = Instant::now();
             while begun.elapsed() < spun {}
         };
         pool.submit(1, task).unwrap().wait().unwrap();
-        eventually(|| !pool.snapshot(0).workers[0].busy);
-        let worker = &pool.snapshot(0).workers[0];
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
+        let worker = &pool.inspect().snapshot(0).workers[0];
         assert!(worker.busy_time >= spun, "{worker:?}");
         assert!(worker.asleep_time > Duration::ZERO);
         assert!(worker.busy_time + worker.asleep_time <= start.elapsed());
@@ -258,10 +259,10 @@ fn what_a_dismissed_worker_has_done_is_not_forgotten() {
         for key in 0..1000 {
             pool.execute(key, || {}).unwrap();
         }
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        pool.set_workers(1).unwrap();
-        eventually(|| pool.snapshot(0).workers.len() == 1);
-        let seen = pool.snapshot(0);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        pool.settings().set_workers(1).unwrap();
+        eventually(|| pool.inspect().snapshot(0).workers.len() == 1);
+        let seen = pool.inspect().snapshot(0);
         assert_eq!((seen.finished, seen.run_time.count()), (1000, 1000));
     });
 }
@@ -282,17 +283,17 @@ fn the_longest_and_the_oldest_lanes_are_shown() {
         pool.execute("old", || {}).unwrap();
         // Ages are told in the ticks of a coarse clock.
         eventually(|| {
-            let seen = pool.snapshot(9);
+            let seen = pool.inspect().snapshot(9);
             seen.oldest.iter().all(|lane| lane.head_age >= Duration::from_millis(20))
         });
         for _ in 0..3 {
             pool.execute("long", || {}).unwrap();
         }
-        let seen = pool.snapshot(2);
+        let seen = pool.inspect().snapshot(2);
         assert_eq!(seen.hottest[0].key, "long");
         let oldest: Vec<_> = seen.oldest.iter().map(|lane| lane.key).collect();
         assert_eq!(oldest.len(), 2);
         assert!(oldest.contains(&"busy") && oldest.contains(&"old"), "{oldest:?}");
-        assert_eq!(pool.snapshot(0).oldest.len(), 0);
+        assert_eq!(pool.inspect().snapshot(0).oldest.len(), 0);
     });
 }

@@ -88,9 +88,9 @@ fn a_million_mixed_tasks() {
             scope.spawn(move || {
                 let mut rng = Rng(99);
                 while !over.load(Ordering::Relaxed) {
-                    pool.set_workers(1 + rng.below(4) as usize).unwrap();
-                    pool.set_capacity(64 + rng.below(8_000) as usize).unwrap();
-                    let _ = pool.snapshot(5);
+                    pool.settings().set_workers(1 + rng.below(4) as usize).unwrap();
+                    pool.settings().set_capacity(64 + rng.below(8_000) as usize).unwrap();
+                    let _ = pool.inspect().snapshot(5);
                     // Often enough, and leaves the processors to the tasks.
                     (0..200).for_each(|_| thread::yield_now());
                 }
@@ -99,7 +99,7 @@ fn a_million_mixed_tasks() {
             over.store(true, Ordering::Relaxed);
         });
         pool.drain(None).unwrap();
-        let snapshot = pool.snapshot(1);
+        let snapshot = pool.inspect().snapshot(1);
         assert_eq!((snapshot.panicked, snapshot.unfinished), (0, 0));
         assert!(snapshot.hottest.is_empty());
         let all: u64 = ran.iter().map(|ran| ran.count()).sum();
@@ -219,8 +219,8 @@ fn two_million_messages() {
             }
         });
         pool.drain(None).unwrap();
-        assert_eq!(pool.snapshot(0).panicked, 0);
-        assert!(pool.snapshot(0).violations.unwrap().is_none());
+        assert_eq!(pool.inspect().snapshot(0).panicked, 0);
+        assert!(pool.inspect().snapshot(0).violations.unwrap().is_none());
         assert_eq!(handled.load(Ordering::Relaxed), 2 * MESSAGES);
     });
 }

@@ -35,9 +35,9 @@ fn exactly_those_come_back_that_have_not_begun_in_order<S: AnyHasher>() {
             assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_done());
         }
     }
-    let taken = pool.take_key(&A);
+    let taken = pool.keys().take(&A);
     assert_eq!(taken.len(), 200);
-    assert!(pool.take_key(&A).is_empty() && pool.take_key(&B).is_empty());
+    assert!(pool.keys().take(&A).is_empty() && pool.keys().take(&B).is_empty());
     let after = pool.submit(A, || {}).unwrap();
     running.let_go();
     assert!(after.wait().unwrap().is_done());
@@ -56,7 +56,7 @@ fn what_is_dropped_ends_as_cancelled_and_leaves_nothing<S: AnyHasher>() {
             pool.submit(claims, move || drop(one)).unwrap()
         })
         .collect();
-    let taken = pool.take_key(&A);
+    let taken = pool.keys().take(&A);
     assert!(taken.iter().all(|task| format!("{:?}", task.claims()).contains('1')));
     drop(taken);
     assert_eq!(live.count(), 0);
@@ -64,7 +64,7 @@ fn what_is_dropped_ends_as_cancelled_and_leaves_nothing<S: AnyHasher>() {
         assert!(handle.wait().unwrap().is_cancelled());
     }
     running.let_go();
-    eventually(|| pool.snapshot(0).unfinished == 0);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     pool.drain(None).unwrap();
 }
 
@@ -76,19 +76,19 @@ fn places_are_free_at_once<S: AnyHasher>() {
         pool.execute(Claims::exclusive(A).with_cost(50), || {}).unwrap();
     }
     assert!(pool.try_execute(A, || {}).is_err(), "the key is full");
-    assert_eq!(pool.snapshot(0).bytes, 100);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 100);
     thread::scope(|scope| {
         let held = scope.spawn(|| pool.execute(A, || {}));
-        eventually(|| pool.snapshot(0).submitters_held == 1);
-        let taken = pool.take_key(&A);
+        eventually(|| pool.inspect().snapshot(0).submitters_held == 1);
+        let taken = pool.keys().take(&A);
         // Some may be the one that was held, if it was quick.
         assert!((2..=3).contains(&taken.len()));
         held.join().unwrap().unwrap();
         drop(taken);
     });
-    assert_eq!(pool.snapshot(0).bytes, 0);
-    drop(pool.take_key(&A));
-    assert_eq!(pool.snapshot(0).unfinished, 1);
+    assert_eq!(pool.inspect().snapshot(0).bytes, 0);
+    drop(pool.keys().take(&A));
+    assert_eq!(pool.inspect().snapshot(0).unfinished, 1);
     for _ in 0..2 {
         pool.try_execute(Claims::exclusive(A).with_cost(50), || {}).unwrap();
     }
@@ -109,7 +109,7 @@ fn rollups_stay_and_go_on<S: AnyHasher>() {
     let rollup = pool.submit([A, B], task("rollup")).unwrap();
     pool.execute(A, task("taken")).unwrap();
     let behind = pool.submit(B, task("behind")).unwrap();
-    assert_eq!(pool.take_key(&A).len(), 2);
+    assert_eq!(pool.keys().take(&A).len(), 2);
     running.let_go();
     assert!(rollup.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
     assert_eq!(log.take(), ["rollup", "behind"]);
@@ -124,7 +124,7 @@ fn those_that_share_beside_each_other_join_when_the_writer_is_taken<S: AnyHasher
     // In one shard, what was there before this has been entered when it runs.
     assert!(pool.submit(7, || {}).unwrap().wait().unwrap().is_done());
     assert!(!behind.is_finished());
-    drop(pool.take_key(&A));
+    drop(pool.keys().take(&A));
     assert!(behind.wait().unwrap().is_done(), "beside the reader that runs");
     assert!(writer.wait().unwrap().is_cancelled());
     reader.let_go();
@@ -137,8 +137,8 @@ fn tasks_behind_a_barrier_are_taken_too<S: AnyHasher>() {
     for _ in 0..3 {
         pool.execute(A, || {}).unwrap();
     }
-    eventually(|| pool.snapshot(0).workers_asleep == 1);
-    assert_eq!(pool.take_key(&A).len(), 3);
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 1);
+    assert_eq!(pool.keys().take(&A).len(), 3);
     assert!(!barrier.is_finished());
     running.let_go();
     assert!(barrier.wait().unwrap().is_done());
@@ -155,7 +155,7 @@ fn tasks_that_wait_only_for_a_worker_are_taken_too<S: AnyHasher>() {
             }
             // Whoever waits inside a task has all that is there entered.
             assert!(inside.submit(B, || {}).unwrap().wait().is_err(), "it is behind this task");
-            inside.take_key(&A).len()
+            inside.keys().take(&A).len()
         });
         assert_eq!(taken.unwrap().wait().unwrap().unwrap(), 3);
         assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
@@ -171,17 +171,17 @@ fn a_handler_pool_gives_its_messages_back<S: AnyHasher>() {
         .hasher(S::default())
         .build_weighed_handler(|n| *n, move |_: &u32, n: usize| handled.push(n))
         .unwrap();
-    pool.pause_key(&A);
+    pool.keys().pause(&A);
     for n in 1..=5 {
         pool.send(A, n).unwrap();
     }
-    assert_eq!(pool.snapshot(0).bytes, 15);
-    assert_eq!(pool.held_keys().len(), 1);
-    assert_eq!(pool.take_key(&A), [1, 2, 3, 4, 5]);
-    assert_eq!((pool.snapshot(0).bytes, pool.snapshot(0).unfinished), (0, 0));
+    assert_eq!(pool.inspect().snapshot(0).bytes, 15);
+    assert_eq!(pool.keys().list_paused().len(), 1);
+    assert_eq!(pool.keys().take(&A), [1, 2, 3, 4, 5]);
+    assert_eq!((pool.inspect().snapshot(0).bytes, pool.inspect().snapshot(0).unfinished), (0, 0));
     pool.send(A, 6).unwrap();
-    assert!(pool.held_key(&A).is_some());
-    assert!(pool.resume_key(&A));
+    assert!(pool.keys().paused(&A).is_some());
+    assert!(pool.keys().resume(&A));
     pool.drain(None).unwrap();
     assert_eq!(log.take(), [6]);
 }
@@ -200,7 +200,7 @@ fn each_task_runs_or_is_taken<S: AnyHasher>() {
             let mut rng = Rng(3);
             let mut taken = Vec::new();
             while !over.is_open() {
-                taken.push(pool.take_key(&(rng.below(KEYS.into()) as u32)));
+                taken.push(pool.keys().take(&(rng.below(KEYS.into()) as u32)));
             }
             taken
         })
@@ -223,7 +223,7 @@ fn each_task_runs_or_is_taken<S: AnyHasher>() {
     over.open();
     let taken = taker.join().unwrap();
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).panicked, 0);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     drop(pool);
     let ran: usize = fate.iter().map(|fate| fate.load(Ordering::SeqCst)).sum();
     assert_eq!(ran + taken.iter().map(Vec::len).sum::<usize>(), TASKS);

@@ -5,7 +5,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::common::{Gate, OpenAtLast, eventually, soon};
-use keylane::{Claims, Pool, SliceEnd, Statistics, Trace};
+use keylane::observe::{SliceEnd, Statistics, Trace};
+use keylane::{Claims, Pool};
 use serde_json::Value;
 
 fn spin(time: Duration) {
@@ -17,7 +18,7 @@ fn spin(time: Duration) {
 fn joined(pool: &Pool<u64>, workers: usize) {
     let mut seen = BTreeSet::new();
     eventually(|| {
-        pool.record_trace(100_000);
+        pool.inspect().start_trace(100_000);
         let both = Gate::new();
         let tasks: Vec<_> = (0..workers)
             .map(|_| {
@@ -35,13 +36,13 @@ fn joined(pool: &Pool<u64>, workers: usize) {
         tasks.iter().for_each(|(_, begun, _)| begun.pass());
         both.open();
         tasks.into_iter().for_each(|(task, ..)| task.wait().unwrap().unwrap());
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        let trace = pool.take_trace().unwrap();
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        let trace = pool.inspect().take_trace().unwrap();
         seen.extend(trace.slices.iter().filter_map(|slice| slice.worker));
         seen.len() == workers
     });
     // Who looks for its next task joins before it begins that.
-    eventually(|| pool.snapshot(0).workers.iter().all(|worker| !worker.busy));
+    eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
 }
 
 fn json<K: std::hash::Hash + Eq + std::fmt::Debug>(trace: &Trace<K>) -> Vec<Value> {
@@ -126,20 +127,21 @@ fn every_task_of_the_window_is_a_slice_with_its_key_and_time() {
             joined(&pool, 2);
             // The trace counts from when it is begun.
             let start = Instant::now();
-            pool.record_trace(10_000);
+            pool.inspect().start_trace(10_000);
             for task in 0..100 {
                 let body = || spin(Duration::from_micros(200));
                 pool.submit(task % 5, body).unwrap().wait().unwrap().unwrap();
             }
-            eventually(|| pool.snapshot(0).unfinished == 0);
+            eventually(|| pool.inspect().snapshot(0).unfinished == 0);
             // The end of the last one is recorded after its handle was told.
             pool.submit(99, || {}).unwrap().wait().unwrap().unwrap();
-            eventually(|| pool.snapshot(0).workers.iter().all(|worker| !worker.busy));
-            let trace = pool.take_trace().unwrap();
+            eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
+            let trace = pool.inspect().take_trace().unwrap();
             let window = start.elapsed();
             let of_ours = |key: u64| {
-                let is_it =
-                    |slice: &&keylane::Slice<u64>| slice.keys.iter().any(|it| it.key == key);
+                let is_it = |slice: &&keylane::observe::Slice<u64>| {
+                    slice.keys.iter().any(|it| it.key == key)
+                };
                 trace.slices.iter().filter(is_it).count()
             };
             assert_eq!((0..5).map(of_ours).collect::<Vec<_>>(), [20; 5], "{statistics:?}");
@@ -152,7 +154,7 @@ fn every_task_of_the_window_is_a_slice_with_its_key_and_time() {
             let tasks: BTreeSet<_> = trace.slices.iter().map(|slice| slice.task).collect();
             assert_eq!(tasks.len(), trace.slices.len(), "no two tasks have one name");
             json(&trace);
-            assert!(pool.take_trace().is_none());
+            assert!(pool.inspect().take_trace().is_none());
         }
     });
 }
@@ -162,7 +164,7 @@ fn arrows_lead_along_a_lane_and_from_a_rollup_s_predecessors() {
     soon(|| {
         let pool = Pool::<u64>::builder().workers(2).build().unwrap();
         joined(&pool, 2);
-        pool.record_trace(1000);
+        pool.inspect().start_trace(1000);
         let work = || spin(Duration::from_micros(50));
         pool.execute(1, work).unwrap();
         pool.execute(2, work).unwrap();
@@ -172,9 +174,9 @@ fn arrows_lead_along_a_lane_and_from_a_rollup_s_predecessors() {
         pool.execute(1, work).unwrap();
         pool.execute(Claims::barrier(), work).unwrap();
         pool.execute(3, work).unwrap();
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        eventually(|| pool.snapshot(0).workers.iter().all(|worker| !worker.busy));
-        let trace = pool.take_trace().unwrap();
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
+        let trace = pool.inspect().take_trace().unwrap();
         assert_eq!(trace.slices.len(), 8, "{trace:?}");
         let events = json(&trace);
         let arrows = events.iter().filter(|event| event["ph"] == "s").count();
@@ -197,7 +199,7 @@ fn how_a_task_ended_is_told() {
     soon(|| {
         let pool = Pool::<u64>::builder().workers(1).build().unwrap();
         joined(&pool, 1);
-        pool.record_trace(1000);
+        pool.inspect().start_trace(1000);
         pool.submit_fallible(1, || Err::<(), _>(())).unwrap().wait().unwrap();
         pool.submit(2, || std::panic::resume_unwind(Box::new("quietly"))).unwrap().wait().unwrap();
         let gate = Gate::new();
@@ -208,9 +210,9 @@ fn how_a_task_ended_is_told() {
         assert!(cancelled.cancel());
         gate.open();
         pool.submit(4, || ()).unwrap().wait().unwrap().unwrap();
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        eventually(|| !pool.snapshot(0).workers[0].busy);
-        let trace = pool.take_trace().unwrap();
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
+        let trace = pool.inspect().take_trace().unwrap();
         let mut ends: Vec<_> =
             trace.slices.iter().map(|slice| (slice.keys[0].key, slice.end.name())).collect();
         ends.sort_unstable();
@@ -225,12 +227,12 @@ fn a_full_ring_keeps_the_last_and_counts_the_others() {
     soon(|| {
         let pool = Pool::<u64>::builder().workers(1).build().unwrap();
         joined(&pool, 1);
-        pool.record_trace(10);
+        pool.inspect().start_trace(10);
         for task in 0..100 {
             pool.submit(task, || {}).unwrap().wait().unwrap().unwrap();
         }
-        eventually(|| !pool.snapshot(0).workers[0].busy);
-        let trace = pool.take_trace().unwrap();
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
+        let trace = pool.inspect().take_trace().unwrap();
         assert_eq!((trace.slices.len(), trace.dropped), (10, 90));
         let keys: Vec<_> = trace.slices.iter().map(|slice| slice.keys[0].key).collect();
         assert_eq!(keys, (90..100).collect::<Vec<_>>());
@@ -247,28 +249,29 @@ fn a_kept_turn_and_a_job_s_subtasks_are_in_it() {
             send.lock().unwrap().send(turn).unwrap();
         });
         let pool = pool.unwrap();
-        pool.record_trace(1000);
+        pool.inspect().start_trace(1000);
         pool.send(7, ()).unwrap();
         let turn = turns.recv().unwrap();
         // A turn that its worker still has would end there.
-        eventually(|| pool.snapshot(0).finished == 1);
+        eventually(|| pool.inspect().snapshot(0).finished == 1);
         let kept = Instant::now();
         spin(Duration::from_millis(2));
         let lasted = kept.elapsed();
         drop(turn);
-        let trace = pool.take_trace().unwrap();
+        let trace = pool.inspect().take_trace().unwrap();
         let turn = trace.slices.iter().find(|slice| slice.worker.is_none()).unwrap();
         assert!(turn.duration >= lasted && turn.keys[0].key == 7);
         json(&trace);
 
         let pool = Pool::<u64>::builder().workers(1).build().unwrap();
         joined(&pool, 1);
-        pool.record_trace(1000);
+        pool.inspect().start_trace(1000);
         let job = pool.job("squares").each((0..50_u64).map(|n| move || n * n)).collect().unwrap();
         job.wait().unwrap().unwrap();
-        eventually(|| !pool.snapshot(0).workers[0].busy);
-        let trace = pool.take_trace().unwrap();
-        let of_job = |slice: &&keylane::Slice<u64>| slice.job.as_deref() == Some("squares");
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
+        let trace = pool.inspect().take_trace().unwrap();
+        let of_job =
+            |slice: &&keylane::observe::Slice<u64>| slice.job.as_deref() == Some("squares");
         // The worker takes part from its next slice on.
         assert!(trace.slices.iter().filter(of_job).count() >= 40, "{trace:?}");
         json(&trace);
@@ -283,15 +286,15 @@ fn a_trace_can_be_taken_while_everything_goes_on() {
         std::thread::scope(|scope| {
             let tracer = scope.spawn(|| {
                 let mut slices = 0;
-                while pool.snapshot(0).finished < 100_000 {
-                    pool.record_trace(500);
+                while pool.inspect().snapshot(0).finished < 100_000 {
+                    pool.inspect().start_trace(500);
                     records.open();
-                    let before = pool.snapshot(0).finished;
+                    let before = pool.inspect().snapshot(0).finished;
                     eventually(|| {
-                        let now = pool.snapshot(0).finished;
+                        let now = pool.inspect().snapshot(0).finished;
                         now > before + 100 || now >= 100_000
                     });
-                    let trace = pool.take_trace().unwrap();
+                    let trace = pool.inspect().take_trace().unwrap();
                     slices += trace.slices.len();
                     json(&trace);
                 }

@@ -69,7 +69,7 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
         let pool = Pool::<u64>::builder().workers(1).thread_name("orders").build().unwrap();
         let pool = Arc::new(pool);
         pool.submit(7, || {}).unwrap().wait().unwrap().unwrap();
-        eventually(|| !pool.snapshot(0).workers[0].busy);
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
         let told = log.take();
         let what: Vec<_> = told.iter().map(|(what, _)| what.as_str()).collect();
         assert_eq!(what, ["span task", "enter", "exit"]);
@@ -78,7 +78,7 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
 
         pool.submit_fallible(7, || Err::<(), _>(())).unwrap().wait().unwrap();
         pool.submit(7, || std::panic::resume_unwind(Box::new("quietly"))).unwrap().wait().unwrap();
-        eventually(|| !pool.snapshot(0).workers[0].busy);
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
         let told = log.take();
         let events: Vec<_> = told.iter().filter(|(what, _)| what.contains(' ')).collect();
         let what: Vec<_> = events.iter().map(|(what, _)| what.as_str()).collect();
@@ -88,7 +88,7 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
 
         let gate = Gate::new();
         let _open = OpenAtLast(gate.clone());
-        let watch = pool.watch_stalls(Duration::from_millis(5), |_| {}).unwrap();
+        let watch = pool.inspect().watch_stalls(Duration::from_millis(5), |_| {}).unwrap();
         let wait = gate.clone();
         pool.execute(8, move || wait.pass()).unwrap();
         let mut told = Vec::new();
@@ -102,11 +102,11 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
         assert_eq!(fields["thread"], "\"orders-0\"");
         drop(watch);
 
-        eventually(|| pool.snapshot(0).unfinished == 0);
-        eventually(|| !pool.snapshot(0).workers[0].busy);
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
+        eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
         log.take();
-        pool.set_capacity(99).unwrap();
-        pool.set_workers(1).unwrap();
+        pool.settings().set_capacity(99).unwrap();
+        pool.settings().set_workers(1).unwrap();
         pool.close();
         pool.close();
         assert!(pool.stop_now().is_empty());

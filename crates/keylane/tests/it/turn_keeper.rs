@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Gate, LONG, Log, OpenAtLast, eventually};
-use keylane::{HandlerPool, Holder, KeyState, OnFailure, Pool, Statistics, Turn, TurnKeeper};
+use keylane::observe::{Holder, KeyState, Statistics};
+use keylane::{HandlerPool, OnFailure, Pool, Turn, TurnKeeper};
 
 /// A pool whose handler keeps the turn of every message that can be divided by ten, and hands it out.
 fn keeping(workers: usize, log: &Log<(u32, u32)>) -> (HandlerPool<u32, u32>, mpsc::Receiver<Turn>) {
@@ -51,7 +52,7 @@ fn one_that_is_kept_holds_its_key_and_no_other_key_nor_worker() {
     pool.send(1, 11).unwrap();
     // The only worker passes the key by.
     pool.send(2, 12).unwrap();
-    eventually(|| pool.snapshot(0).unfinished == 2);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     drop(kept);
     pool.drain(None).unwrap();
     assert_eq!(log.take(), [(1, 10), (2, 12), (1, 11)]);
@@ -90,7 +91,7 @@ fn a_handler_that_panics_has_failed_whether_it_has_kept_the_turn_or_not() {
     let pool = pool.unwrap();
     pool.send(0, ()).unwrap();
     pool.send(1, ()).unwrap();
-    eventually(|| pool.stopped_keys().len() == 2);
+    eventually(|| pool.keys().list_stopped().len() == 2);
 }
 
 /// Two messages of a key; the body of the first goes on after its turn was dropped on another thread.
@@ -116,11 +117,11 @@ fn body_outlives_turn(build: impl FnOnce(Handler, keylane::Builder<u32>) -> Hand
     pool.send(8, 3).unwrap();
     eventually(|| log.len() >= 3);
     assert_eq!(log.take(), [(1, "begins"), (3, "begins"), (3, "returns")]);
-    eventually(|| pool.snapshot(0).unfinished == 2);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     gate.open();
     pool.drain(None).unwrap();
     assert_eq!(log.take(), [(1, "returns"), (2, "begins"), (2, "returns")]);
-    assert!(pool.snapshot(0).violations.unwrap().is_none());
+    assert!(pool.inspect().snapshot(0).violations.unwrap().is_none());
 }
 
 type Handler = Box<dyn Fn(u32, Turn) + Send + Sync>;
@@ -190,7 +191,7 @@ fn bodies_of_a_key_never_overlap_whoever_drops_their_turns_and_when() {
         (0..2_000).for_each(|_| drop(turns.recv_timeout(LONG).unwrap()));
     });
     pool.drain(None).unwrap();
-    let seen = pool.snapshot(0);
+    let seen = pool.inspect().snapshot(0);
     assert_eq!(seen.panicked, 0);
     assert!(seen.violations.unwrap().is_none());
 }
@@ -215,9 +216,9 @@ fn a_panic_counts_though_the_turn_is_dropped_later_and_ends_well() {
     pool.send(7, ()).unwrap();
     let turn = turns.recv_timeout(LONG).unwrap();
     go_on.send(()).unwrap();
-    eventually(|| pool.snapshot(0).panicked == 1);
+    eventually(|| pool.inspect().snapshot(0).panicked == 1);
     drop(turn);
-    eventually(|| pool.stopped_keys().len() == 1);
+    eventually(|| pool.keys().list_stopped().len() == 1);
 }
 
 #[test]
@@ -225,9 +226,9 @@ fn a_panic_counts_though_the_turn_was_dropped_before_and_ended_well() {
     let (pool, turns, go_on) = panicking_after_it_has_kept();
     pool.send(7, ()).unwrap();
     drop(turns.recv_timeout(LONG).unwrap());
-    assert!(pool.stopped_keys().is_empty());
+    assert!(pool.keys().list_stopped().is_empty());
     go_on.send(()).unwrap();
-    eventually(|| pool.stopped_keys().len() == 1);
+    eventually(|| pool.keys().list_stopped().len() == 1);
 }
 
 #[test]
@@ -244,9 +245,9 @@ fn a_turn_that_fails_counts_though_its_body_goes_on_and_returns() {
     let pool = pool.unwrap();
     pool.send(7, ()).unwrap();
     turns.recv_timeout(LONG).unwrap().fail();
-    assert!(pool.stopped_keys().is_empty());
+    assert!(pool.keys().list_stopped().is_empty());
     gate.open();
-    eventually(|| pool.stopped_keys().len() == 1);
+    eventually(|| pool.keys().list_stopped().len() == 1);
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn a_turn_that_is_kept_late_has_run_since_its_body_began() {
     let (turn, kept) = turns.recv_timeout(LONG).unwrap();
     // Until the handler has returned it is the worker that is told of.
     let (at_least, at_most) = loop {
-        match pool.explain_key(&7).state {
+        match pool.inspect().explain_key(&7).state {
             KeyState::Held(Holder::Running(running)) if running.worker.is_none() => {
                 break (running.at_least, running.at_most);
             }
@@ -281,10 +282,10 @@ fn a_turn_that_is_kept_late_has_run_since_its_body_began() {
     };
     assert!(at_least >= kept - began, "{at_least:?}");
     assert_eq!(at_least, at_most);
-    let stalled = pool.stalled(kept - began);
+    let stalled = pool.inspect().stalled(kept - began);
     assert_eq!(stalled.len(), 1, "{stalled:?}");
     drop(turn);
-    let run_time = pool.snapshot(0).run_time;
+    let run_time = pool.inspect().snapshot(0).run_time;
     assert_eq!(run_time.count(), 1);
     assert!(run_time.max() >= while_in_the_body, "{run_time:?}");
 }
@@ -306,7 +307,7 @@ fn what_a_message_weighs_is_taken_for_as_long_as_its_turn_is_kept() {
     let turn = turns.recv_timeout(LONG).unwrap();
     pool.send(8, 40).unwrap();
     // That one is given back when its handler returns, and the other is not.
-    eventually(|| pool.snapshot(0).bytes == 60);
+    eventually(|| pool.inspect().snapshot(0).bytes == 60);
     assert_eq!(pool.try_send(9, 41).unwrap_err().into_inner(), (9, 41));
     drop(turn);
     pool.send(9, 100).unwrap();

@@ -100,7 +100,7 @@ fn a_handler_that_panics_ends_its_turn<S: AnyHasher>() {
         drop(turn);
     }
     pool.drain(None).unwrap();
-    assert_eq!(pool.snapshot(0).panicked, 10);
+    assert_eq!(pool.inspect().snapshot(0).panicked, 10);
 }
 
 fn a_turn_counts_as_unfinished<S: AnyHasher>() {
@@ -110,9 +110,9 @@ fn a_turn_counts_as_unfinished<S: AnyHasher>() {
     }
     let mut kept: Vec<Turn> = (0..8).map(|_| next(&turns).2).collect();
     assert_eq!(pool.try_send(9, 9).unwrap_err().kind(), SubmitErrorKind::Full);
-    assert_eq!(pool.snapshot(9).hottest.len(), 8);
+    assert_eq!(pool.inspect().snapshot(9).hottest.len(), 8);
     kept.pop();
-    eventually(|| pool.snapshot(0).unfinished == 7);
+    eventually(|| pool.inspect().snapshot(0).unfinished == 7);
     pool.send(9, 9).unwrap();
     kept.push(next(&turns).2);
     // A drain waits for them.

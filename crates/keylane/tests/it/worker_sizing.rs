@@ -211,7 +211,7 @@ fn nonsense_is_not_believed() {
 #[test]
 fn a_pool_has_as_many_workers_unless_told() {
     let pool = Pool::<u32>::builder().build().unwrap();
-    assert_eq!(pool.snapshot(0).workers_wanted, default_workers());
+    assert_eq!(pool.inspect().snapshot(0).workers_wanted, default_workers());
     // Affinity and quota are what std knows, too.
     let parallelism = std::thread::available_parallelism().unwrap().get();
     assert!((1..=parallelism).contains(&default_workers()));

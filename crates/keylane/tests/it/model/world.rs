@@ -182,7 +182,7 @@ impl<S: AnyHasher> World<S> {
             }
         }
         let (least, most) = self.unfinished();
-        eventually(|| (least..=most).contains(&self.pool().snapshot(0).unfinished));
+        eventually(|| (least..=most).contains(&self.pool().inspect().snapshot(0).unfinished));
     }
 
     // The program.
@@ -350,13 +350,13 @@ impl<S: AnyHasher> World<S> {
             Step::Workers(workers) => {
                 // Who runs a task stays until it ends; how soon then is tested elsewhere.
                 if workers >= self.count(State::Running) {
-                    self.pool().set_workers(workers).unwrap();
+                    self.pool().settings().set_workers(workers).unwrap();
                     self.workers = workers;
-                    eventually(|| self.pool().snapshot(0).workers.len() == workers);
+                    eventually(|| self.pool().inspect().snapshot(0).workers.len() == workers);
                 }
             }
             Step::Capacity(capacity) => {
-                self.pool().set_capacity(capacity).unwrap();
+                self.pool().settings().set_capacity(capacity).unwrap();
                 self.capacity = capacity;
             }
             Step::Close => {
@@ -414,7 +414,7 @@ impl<S: AnyHasher> World<S> {
         }
         assert_eq!(self.count(State::Waiting) + self.count(State::Running), 0, "{self:#?}");
         if let Some(pool) = &self.pool {
-            let snapshot = pool.snapshot(9);
+            let snapshot = pool.inspect().snapshot(9);
             assert_eq!(snapshot.unfinished, 0);
             assert!(matches!(end, End::Stop) || snapshot.hottest.is_empty(), "{snapshot:#?}");
         }
@@ -452,7 +452,7 @@ impl<S: AnyHasher> std::fmt::Debug for World<S> {
             .field("capacity", &self.capacity)
             .field("closed", &self.closed)
             .field("tasks", &self.tasks.iter().enumerate().collect::<Vec<_>>())
-            .field("pool", &self.pool.as_ref().map(|pool| pool.snapshot(9)))
+            .field("pool", &self.pool.as_ref().map(|pool| pool.inspect().snapshot(9)))
             .finish()
     }
 }

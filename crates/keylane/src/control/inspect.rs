@@ -1,0 +1,179 @@
+//! Answers questions about a running pool: what a task, a key or a job does, or why it waits.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use super::engine::InspectEngine;
+use crate::allocate::JobId;
+use crate::complete::{Handle, TaskPhase};
+use crate::observe::{
+    JobState, KeyExplanation, PoolExplanation, Running, Snapshot, StallWatch, Stalled, Submitter,
+    TaskExplanation, TaskState, Trace,
+};
+
+/// Diagnostics of a pool, from [`Pool::inspect`](crate::Pool::inspect). Questions that are not asked cost nothing.
+pub struct Inspector<'p, K> {
+    engine: &'p (dyn InspectEngine<K> + Sync + 'p),
+}
+
+impl<'p, K> Inspector<'p, K> {
+    pub(crate) fn new(engine: &'p (dyn InspectEngine<K> + Sync + 'p)) -> Self {
+        Inspector { engine }
+    }
+
+    /// Returns the state of a task and, if it waits, the tasks and keys that it waits for and its position.
+    ///
+    /// It passes over unfinished tasks up to this one. Submissions and ends of tasks wait during that, in one shard of
+    /// the keys at a time.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    /// use keylane::observe::TaskState;
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// let ((begin, begun), (end, ended)) = (channel(), channel::<()>());
+    /// pool.execute("alice", move || {
+    ///     begin.send(()).unwrap();
+    ///     ended.recv().unwrap();
+    /// })?;
+    /// begun.recv()?;
+    /// let second = pool.submit("alice", || "done")?;
+    /// let why = pool.inspect().explain(&second);
+    /// println!("{why}");
+    /// assert!(matches!(why.state, TaskState::Behind(ahead) if ahead[0].tasks == 1));
+    /// end.send(())?;
+    /// assert!(second.wait()?.is_done());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn explain<T: 'static, E: 'static>(&self, task: &Handle<T, E>) -> TaskExplanation<K> {
+        // A task that moves from one shard to another during the first pass is met in the second.
+        for _ in 0..2 {
+            let state = match task.phase() {
+                TaskPhase::Over => TaskState::Over,
+                TaskPhase::Running(on) => {
+                    let known = on.and_then(|thread| self.engine.explain_thread(thread));
+                    TaskState::Running(known.unwrap_or_else(Running::unknown))
+                }
+                TaskPhase::Waiting => match self.engine.explain_waiting(task.name()) {
+                    Some(explanation) => return explanation,
+                    None => continue,
+                },
+            };
+            return TaskExplanation { state, age: None };
+        }
+        TaskExplanation { state: TaskState::Taken, age: None }
+    }
+
+    /// Returns what the tasks of a key do, or why they wait.
+    ///
+    /// It passes over the unfinished tasks of the key's shard, during which submissions and ends of tasks wait there. If
+    /// the key is one of several keys of a waiting task, it passes over all shards, one after the other.
+    ///
+    /// ```
+    /// # let pool = keylane::Pool::<&str>::builder().build()?;
+    /// println!("{}", pool.inspect().explain_key(&"alice"));
+    /// # Ok::<(), keylane::BuildError>(())
+    /// ```
+    pub fn explain_key(&self, key: &K) -> KeyExplanation<K> {
+        self.engine.explain_key(key)
+    }
+
+    /// Returns the state of a job and why it makes no progress, if it makes none.
+    pub fn explain_job(&self, job: JobId) -> JobState {
+        self.engine.explain_job(job)
+    }
+
+    /// Returns why the pool starts no more tasks than it does. As cheap as [`snapshot(0)`](Self::snapshot).
+    pub fn explain_pool(&self) -> PoolExplanation {
+        self.engine.explain_pool()
+    }
+
+    /// Returns counts and states of the pool, with the `top` keys that have the most unfinished tasks and the `top` keys
+    /// whose tasks have waited longest.
+    ///
+    /// Unless `top` is 0 it passes over all unfinished tasks. Submissions and ends of tasks wait during that, in one
+    /// shard of the keys at a time.
+    pub fn snapshot(&self, top: usize) -> Snapshot<K> {
+        self.engine.snapshot(top)
+    }
+
+    /// Returns the submitters that wait for capacity in the order in which they will be served, then those that wait
+    /// for [bytes](crate::Builder::capacity_bytes). Submitters that wait for the bound of a single key are in neither
+    /// list.
+    ///
+    /// ```
+    /// # let pool = keylane::Pool::<&str>::builder().build()?;
+    /// for submitter in pool.inspect().submitters() {
+    ///     println!("{submitter}"); // the thread front-3 waits for room, at position 2
+    /// }
+    /// # Ok::<(), keylane::BuildError>(())
+    /// ```
+    pub fn submitters(&self) -> Vec<Submitter> {
+        self.engine.submitters()
+    }
+
+    /// Returns the tasks that have run for at least `than`, the longest first.
+    ///
+    /// Tasks of 20 µs and more are seen at once. In a row of tiny tasks a worker reads the clock only once in up to 64
+    /// tasks, so the time of a task in such a row is counted from the first call that sees it.
+    /// [`watch_stalls`](Self::watch_stalls) looks often enough.
+    pub fn stalled(&self, than: Duration) -> Vec<Stalled<K>> {
+        self.engine.stalled(than)
+    }
+
+    /// Calls `on_stall` once for each task that runs for `than` or longer, on its own thread. The thread looks four
+    /// times in `than`, but at most a thousand times a second. The watch ends when it is dropped, or the pool is. A
+    /// panic of `on_stall` is ignored.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system refuses a thread.
+    pub fn watch_stalls(
+        &self,
+        than: Duration,
+        on_stall: impl FnMut(&Stalled<K>) + Send + 'static,
+    ) -> io::Result<StallWatch> {
+        self.engine.watch_stalls(than, Box::new(on_stall))
+    }
+
+    /// Starts a trace of the tasks that run: the last `capacity` tasks of each worker, and as many turns without a
+    /// worker. A trace that is being recorded is dropped.
+    ///
+    /// A worker takes part from its next slice of tasks, at most 64 tasks later. A traced task costs about 2,000
+    /// instructions more, and a clone of its keys.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.inspect().start_trace(100_000);
+    /// for task in 0..100 {
+    ///     pool.submit(task % 10, || {})?.wait()?;
+    /// }
+    /// let trace = pool.inspect().take_trace().expect("one was started");
+    /// let mut file = Vec::new();
+    /// trace.write_chrome(&mut file)?; // for https://ui.perfetto.dev
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is zero.
+    pub fn start_trace(&self, capacity: usize) {
+        assert!(capacity > 0, "a trace needs a capacity of at least 1");
+        self.engine.start_trace(capacity);
+    }
+
+    /// Ends the trace and returns it; `None` if there was none. Tasks that run at this moment are not in it.
+    pub fn take_trace(&self) -> Option<Trace<K>> {
+        self.engine.take_trace()
+    }
+}
+
+impl<K> fmt::Debug for Inspector<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspector").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! Lists the jobs of a pool, and records the decisions that share workers among them.
+
+use std::fmt;
+
+use crate::allocate::Record;
+use crate::job::JobInfo;
+
+/// The jobs of a pool, from [`Pool::jobs`](crate::Pool::jobs).
+pub struct Jobs<'p> {
+    engine: &'p (dyn JobsEngine + Sync + 'p),
+}
+
+/// Operations on all jobs of an engine.
+pub(crate) trait JobsEngine {
+    fn list(&self) -> Vec<JobInfo>;
+    fn record(&self, capacity: usize);
+    fn recorded(&self) -> Option<Record>;
+}
+
+impl<'p> Jobs<'p> {
+    pub(crate) fn new(engine: &'p (dyn JobsEngine + Sync + 'p)) -> Self {
+        Jobs { engine }
+    }
+
+    /// Returns the jobs that have not ended, the oldest first, including those that wait to be admitted.
+    pub fn list(&self) -> Vec<JobInfo> {
+        self.engine.list()
+    }
+
+    /// Starts to record which worker went to which job, when, and by which rule. The last `capacity` events are kept.
+    /// Times are in milliseconds.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` is zero.
+    pub fn start_decision_log(&self, capacity: usize) {
+        assert!(capacity > 0, "a decision log needs a capacity of at least 1");
+        self.engine.record(capacity);
+    }
+
+    /// Returns the decisions recorded so far; `None` if [recording](Self::start_decision_log) was not started or there
+    /// has been no job. They can be [replayed](Record::replay).
+    pub fn decision_log(&self) -> Option<Record> {
+        self.engine.recorded()
+    }
+}
+
+impl fmt::Debug for Jobs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jobs").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! Steers single keys: pause, resume, take, reopen, and rates.
+
+use std::borrow::Borrow;
+use std::fmt;
+
+use super::engine::KeysEngine;
+use crate::error::BuildError;
+use crate::observe::{HeldKey, Hold};
+use crate::order::Rate;
+
+/// Operations on single keys of a pool, from [`Pool::keys`](crate::Pool::keys).
+///
+/// `T` is a task that has not begun: a [`PendingTask`](crate::UnrunTask) of a [`Pool`](crate::Pool), a message of a
+/// [`HandlerPool`](crate::HandlerPool). Keys are looked up by any borrowed form, as in `HashMap`: with
+/// `Pool<String>`, `pool.keys().pause("alice")`.
+///
+/// ```
+/// use keylane::Pool;
+///
+/// let pool = Pool::<String>::builder().build()?;
+/// pool.keys().pause("alice");
+/// let hers = pool.submit("alice".to_owned(), || "hers")?;
+/// let his = pool.submit("bob".to_owned(), || "his")?;
+/// assert_eq!(his.wait()?.done(), Some("his"));
+/// assert!(!hers.is_finished());
+/// pool.keys().resume("alice");
+/// assert_eq!(hers.wait()?.done(), Some("hers"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Keys<'p, K, T> {
+    engine: &'p (dyn TakeKey<K, T> + 'p),
+}
+
+/// [`KeysEngine`] for tasks whose type is known.
+pub(crate) trait TakeKey<K, T>: KeysEngine<K> + Sync {
+    fn take(&self, key: &K) -> Vec<T>;
+}
+
+impl<'p, K, T> Keys<'p, K, T> {
+    pub(crate) fn new(engine: &'p (dyn TakeKey<K, T> + 'p)) -> Self {
+        Keys { engine }
+    }
+
+    /// Pauses a key. After this returns no worker takes any of its tasks until the key is
+    /// [resumed](Self::resume). Returns false if the key was paused already.
+    ///
+    /// - A task that runs, or that a worker has just taken, ends as usual; [`paused`](Self::paused) tells whether there
+    ///   is one. A rollup that has this key already and waits for another key, or for a worker, runs as well.
+    /// - Tasks are accepted as before. They wait, and count for the capacity, until the key is resumed, they are
+    ///   [taken](Self::take), or the pool is stopped.
+    /// - A rollup waits until none of its keys is paused, and the tasks behind it on the other keys wait for it. So
+    ///   does a barrier that was submitted after a task that waits here. A paused key without tasks holds no barrier
+    ///   back.
+    /// - [`drain`](crate::Pool::drain) waits for the tasks of paused keys too.
+    ///
+    /// A key can be paused before it has any task. A paused key costs some hundred bytes until it is resumed; keys
+    /// that are not paused cost nothing.
+    pub fn pause<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.engine.pause(&key.to_owned())
+    }
+
+    /// Lets a paused or stopped key continue, and returns whether it was paused or stopped. Its tasks run in their
+    /// order, and its counted [failures](crate::OnFailure) are forgotten. Its [rate](Self::set_rate) stays.
+    pub fn resume<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.engine.resume(&key.to_owned())
+    }
+
+    /// Returns why and since when a key is paused, stopped or limited by its rate, and how many of its tasks run all
+    /// the same. `None` if its tasks may begin.
+    pub fn paused<Q>(&self, key: &Q) -> Option<HeldKey<K>>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.engine.paused(&key.to_owned())
+    }
+
+    /// Returns all keys that are paused, stopped or limited by their rate, in no particular order.
+    pub fn list_paused(&self) -> Vec<HeldKey<K>> {
+        self.engine.list_paused()
+    }
+
+    /// Returns the keys that were stopped because their tasks failed: see [`OnFailure`](crate::OnFailure).
+    pub fn list_stopped(&self) -> Vec<HeldKey<K>> {
+        let mut stopped = self.engine.list_paused();
+        stopped.retain(|key| matches!(key.hold, Hold::Stopped { .. }));
+        stopped
+    }
+
+    /// Removes the tasks of a key that no worker has taken, and returns them in their order. They run only if the
+    /// caller [runs](crate::UnrunTask::run) them. Dropped, they end as [`Cancelled`](crate::Outcome::Cancelled).
+    ///
+    /// - Their capacity is free at once, that of the key as well. Their [bytes](crate::Builder::capacity_bytes) are free
+    ///   when they are dropped, because until then they are in memory.
+    /// - Rollups stay, because they are tasks of other keys too. Subtasks of jobs stay; they end with their job.
+    /// - Tasks submitted at the same time may or may not be among them. Later tasks run as usual unless the key is
+    ///   paused: to empty a key for good, pause it first.
+    ///
+    /// It passes over everything that waits in one shard of the keys. Tasks of that shard neither begin nor end during
+    /// the pass.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// pool.keys().pause(&"alice");
+    /// let first = pool.submit("alice", || "first")?;
+    /// let second = pool.submit("alice", || "second")?;
+    /// let mut tasks = pool.keys().take(&"alice").into_iter();
+    /// tasks.next().unwrap().run();
+    /// drop(tasks);
+    /// assert_eq!(first.wait()?.done(), Some("first"));
+    /// assert!(second.wait()?.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take<Q>(&self, key: &Q) -> Vec<T>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.engine.take(&key.to_owned())
+    }
+
+    /// Accepts tasks of a [closed](crate::Pool::finish_key) key again, and returns whether it was closed. Tasks that
+    /// are submitted before the key's last task has run run after it.
+    pub fn reopen<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.engine.reopen(&key.to_owned())
+    }
+
+    /// Returns all keys whose tasks are refused, in no particular order.
+    pub fn list_closed(&self) -> Vec<K> {
+        self.engine.list_closed()
+    }
+
+    /// Gives a key its own rate, in place of [`Builder::rate_per_key`](crate::Builder::rate_per_key), or removes it.
+    ///
+    /// After this returns the rate holds for all tasks that no worker has taken. Starts that the old rate counted stay
+    /// counted. A key with its own rate costs some fifty bytes and a copy of the key until the rate is removed.
+    ///
+    /// ```
+    /// use keylane::observe::Hold;
+    /// use keylane::{Pool, Rate};
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// pool.keys().set_rate(&"alice", Some(Rate::per_hour(1)))?;
+    /// let first = pool.submit("alice", || "first")?;
+    /// let second = pool.submit("alice", || "second")?;
+    /// assert_eq!(first.wait()?.done(), Some("first"));
+    /// let paused = pool.keys().paused(&"alice").expect("one has begun");
+    /// assert!(matches!(paused.hold, Hold::RateLimited { .. }));
+    /// pool.keys().set_rate(&"alice", None)?;
+    /// assert_eq!(second.wait()?.done(), Some("second"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::Thread`] if the operating system refuses the thread that the first rate needs. Nothing has changed
+    /// then.
+    pub fn set_rate<Q>(&self, key: &Q, rate: Option<Rate>) -> Result<(), BuildError>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.engine.set_rate(&key.to_owned(), rate)
+    }
+}
+
+impl<K, T> fmt::Debug for Keys<'_, K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
