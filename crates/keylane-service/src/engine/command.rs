@@ -10,7 +10,7 @@ use super::failures::Failures;
 use super::plan::Plan;
 use super::{Core, Refused};
 use crate::head::Head;
-use crate::schedule::{self, EndedCounts, NewSubtask, Packed, Step};
+use crate::schedule::{self, EndedCounts, KeySet, NewSubtask, Packed, Step};
 use crate::store::{
     Changes, Counts, JobState as Stored, JobStatus, Outcome, OutcomeKind, StoredJob, WriteError,
 };
@@ -318,7 +318,7 @@ impl Core {
         books.order.entered(number);
         let accepted = match parts.is_empty() {
             true => books.scheduler.accept_packed(new, now.0),
-            false => books.scheduler.accept_fed(new, again.count, now.0),
+            false => books.scheduler.accept_fed(new, again.count, again.keys, now.0),
         };
         Self::hold_if_behind(books, number, again.key_bytes > 0, now);
         self.note_accepted(books, number, &accepted, now);
@@ -430,6 +430,8 @@ struct Again {
     count: u64,
     /// Bytes of their keys.
     key_bytes: u64,
+    /// Their keys.
+    keys: KeySet,
     /// How the others have ended.
     ended: Counts,
     /// Those of the others that were cancelled with the job, which was enough as long as it was over: of a job that
@@ -467,6 +469,7 @@ impl Again {
             parts: VecDeque::new(),
             count: 0,
             key_bytes: 0,
+            keys: KeySet::default(),
             ended: Counts::default(),
             dropped: Vec::new(),
             ended_ms: stored.status.ended_ms.unwrap_or_default(),
@@ -486,6 +489,7 @@ impl Again {
                 // What has no outcome, for it was cancelled with the job, needs none taken back.
                 self.count += 1;
                 self.key_bytes += subtask.keys().map(|key| key.len() as u64).sum::<u64>();
+                subtask.keys().for_each(|key| self.keys.add(key));
                 let part = self.part();
                 part.reopened.extend(kind.map(|_| stored));
                 let (keys, attempts_made) = (subtask.keys(), 0);

@@ -8,14 +8,19 @@
 //!
 //! 1. **Subtasks enter through the line.** The subtasks of one call ([`accept`](Scheduler::accept),
 //!    [`begin`](Scheduler::begin), [`add_subtasks`](Scheduler::add_subtasks), [`reopen`](Scheduler::reopen)) are one
-//!    *entry*. An entry gets the next sequence number, and stands in the line until its last subtask has entered. Only
-//!    the entry with the least number enters; its subtasks do in their order. An entry that finds the line empty does
-//!    its first slice at once, so that a small job is never in the line.
-//! 2. **Entries without keys pass.** A subtask without keys stands in no lane, so it has no order to keep.
+//!    *entry*. An entry gets the next sequence number, and stands in the line until its last subtask has entered. Its
+//!    subtasks enter in their order. An entry that finds the line empty does its first slice at once, so that a small
+//!    job is never in the line.
+//! 2. **A slice passes what shares no key with it.** The entry with the least number enters whatever its keys are. Of
+//!    another one the next slice enters if none of its keys is a key of an entry before it: of those that the line
+//!    remembers of an entry (`line_keys.rs`), which are all that it came with, entered or not. So while a large job
+//!    enters, only jobs wait that share a key with it. A job's second entry does not pass its first one. What has no
+//!    keys stands in no lane, so it has no order to keep.
 //! 3. **A job lives while it has an entry.** It counts what is in its entries as `entering`, the allocator counts that
 //!    as waiting, and so neither ends the job. What has entered may start while the rest enters.
 //! 4. **A fed entry** gets its subtasks from the caller in parts ([`feed`](Scheduler::feed)), and may be empty for a
-//!    while. It keeps its place: the entries behind it wait until [`end_feed`](Scheduler::end_feed) and its last slice.
+//!    while. It keeps its place: the entries behind it that share keys with it wait until
+//!    [`end_feed`](Scheduler::end_feed) and its last slice. The keys of all parts are known from the beginning.
 //! 5. **A job that is cancelled or fails** counts all that does not run as cancelled at once, takes its entries out of
 //!    the line, and gets no slot any more. Its tasks stay in their lanes until its sweep takes them out, slice by
 //!    slice. Until then they are *dropped*: they never become ready, their timers and the commands on keys pass over
@@ -25,16 +30,19 @@
 //!
 //! *Claim: of two subtasks with a key in common, the one whose entry has the lower number stands first in the lane, and
 //! within an entry the one that was pushed first.* A lane is first in, first out, so the claim is about the order of
-//! the calls of `Lanes::enter`. These are made for the first entry only (1), which leaves the line when it is empty and
-//! takes no more (1, 4); numbers rise with the calls. So all of an entry enters before anything of a later one, and
-//! nothing can be put between. An entry that passes (2) is in no lane.
+//! the calls of `Lanes::enter`. Within an entry it is that of the pushes (1). Of two entries let the key be one of the
+//! earlier one's. As long as the earlier one is in the line, its keys are remembered, so no slice of the later one with
+//! that key enters (2); numbers rise with the calls, so the later one is not the first. When the earlier one has left the
+//! line all of it has entered, and nothing comes after that (1, 4). That a slice may pass stays so until it does: the
+//! entries before it only become fewer, and their keys do not change.
 //!
 //! *With the disk:* the engine makes these calls in the callbacks of the commits, in their order. So the numbers follow
 //! the places on the disk, and after a crash in the middle of an entry recovery makes the same lanes of what is
 //! unfinished: what had entered and ended is on the disk as ended, the rest enters again at the same place.
 //!
 //! *No wait for ever:* the first entry waits for nothing but the next slice, or, if it is fed, for the caller, who ends
-//! the feed in every case. A sweep waits for nothing. Each slice makes one of them shorter.
+//! the feed in every case. A sweep waits for nothing. Each slice makes one of them shorter, and sweeps, the first entry
+//! and those that pass have slices in turns.
 //!
 //! *A dropped task never starts:* a start takes from the lists `ready` and `fresh` of a job, which are empty from the
 //! moment of the drop; `wake` is the only way into `ready`, and its callers pass over dropped tasks (5).
@@ -42,6 +50,7 @@
 use std::any::Any;
 
 use super::job::{Course, StepState};
+use super::line_keys::KeySet;
 use super::packed::{Packed, Popped, Record};
 use super::roll::Roll;
 use super::scheduler::Scheduler;
@@ -66,6 +75,28 @@ pub(super) struct Sweep {
     /// Slot of the job, which stays until the sweep has ended.
     pub(super) job: u32,
     roll: Roll,
+}
+
+/// Kinds of work that is done in slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Dropped tasks leave their lanes.
+    Sweep,
+    /// The first entry enters.
+    First,
+    /// An entry enters that passes others.
+    Passing,
+}
+
+impl Work {
+    /// The kinds in their turns, after this one.
+    fn next(self) -> [Work; 3] {
+        match self {
+            Work::Sweep => [Work::First, Work::Passing, Work::Sweep],
+            Work::First => [Work::Passing, Work::Sweep, Work::First],
+            Work::Passing => [Work::Sweep, Work::First, Work::Passing],
+        }
+    }
 }
 
 /// What a slice has led to.
@@ -99,29 +130,41 @@ impl Scheduler {
     /// Does one slice of what enters or leaves the order. `None` if nothing is to be done now.
     pub fn work_off(&mut self, now: u64) -> Option<WorkedOff> {
         let now = self.at(now);
-        if let Some(sweep) = self.sweeps.front() {
-            let slot = sweep.job;
-            let job = self.jobs[slot].number;
-            self.sweep_some(now);
-            let over = self.conclude(slot, now);
-            return Some(WorkedOff { job, accepted: Accepted { over, ..Accepted::default() } });
-        }
-        let (&number, entry) = self.line.first_key_value()?;
-        let slot = entry.job;
-        if entry.packed.is_empty() {
-            return None;
-        }
+        let work = self.last_work.next().into_iter().find(|work| self.has(*work))?;
+        self.last_work = work;
+        let number = match work {
+            Work::Sweep => {
+                let slot = self.sweeps.front().expect("there is a sweep").job;
+                let job = self.jobs[slot].number;
+                self.sweep_some(now);
+                let over = self.conclude(slot, now);
+                return Some(WorkedOff { job, accepted: Accepted { over, ..Accepted::default() } });
+            }
+            Work::First => *self.line.first_key_value().expect("there is an entry").0,
+            Work::Passing => *self.passing.first().expect("an entry passes"),
+        };
+        let slot = self.line[&number].job;
         let job = self.jobs[slot].number;
         let mut accepted = Accepted::default();
         self.enter_some(slot, number, &mut accepted, now);
         Some(WorkedOff { job, accepted })
     }
 
+    fn has(&self, work: Work) -> bool {
+        match work {
+            Work::Sweep => !self.sweeps.is_empty(),
+            Work::First => {
+                let first = self.line.first_key_value();
+                first.is_some_and(|(_, entry)| !entry.packed.is_empty())
+            }
+            Work::Passing => !self.passing.is_empty(),
+        }
+    }
+
     /// Whether [`work_off`](Self::work_off) has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        let first = self.line.first_key_value();
-        !self.sweeps.is_empty() || first.is_some_and(|(_, entry)| !entry.packed.is_empty())
+        self.last_work.next().into_iter().any(|work| self.has(work))
     }
 
     /// Memory that is no longer used, to be dropped where nothing is locked.
@@ -145,13 +188,21 @@ impl Scheduler {
     }
 
     /// As [`accept_packed`](Self::accept_packed), of a job that has `expected` unfinished subtasks, of which those that
-    /// are not in `new` come with [`feed`](Self::feed). The caller must call [`end_feed`](Self::end_feed) in the end.
+    /// are not in `new` come with [`feed`](Self::feed). `keys` are those of all of them. The caller must call
+    /// [`end_feed`](Self::end_feed) in the end.
     ///
     /// # Panics
     /// As [`accept`](Self::accept).
-    pub fn accept_fed(&mut self, new: NewJob<Packed>, expected: u64, now: u64) -> Accepted {
+    pub fn accept_fed(
+        &mut self,
+        mut new: NewJob<Packed>,
+        expected: u64,
+        keys: KeySet,
+        now: u64,
+    ) -> Accepted {
         let now = self.at(now);
         let slot = self.insert(&new);
+        new.subtasks.set_key_set(keys);
         self.let_share(slot, new.subtasks, Some(expected), now)
     }
 
@@ -169,7 +220,7 @@ impl Scheduler {
         let number = self.jobs[slot].entries[0];
         let entry = self.line.get_mut(&number).expect("a job that is fed has its entry");
         entry.packed.append(more);
-        self.enter_if_first(slot, number, &mut accepted, now);
+        self.enter_if_free(slot, number, &mut accepted, now);
         Some(accepted)
     }
 
@@ -197,8 +248,7 @@ impl Scheduler {
             let entry = self.line.get_mut(&number).expect("a job that is fed has its entry");
             entry.is_open = false;
             if entry.packed.is_empty() {
-                self.line.remove(&number);
-                self.jobs[slot].entries.clear();
+                self.leave_line(slot, number);
             }
             // What the allocator was told to wait for, so that the job was not over.
             self.settle(slot, false, now);
@@ -228,17 +278,57 @@ impl Scheduler {
         if passes && self.line[&number].packed.count() > 0 {
             self.enter_some(slot, number, accepted, now);
         } else {
-            self.enter_if_first(slot, number, accepted, now);
+            self.enter_if_free(slot, number, accepted, now);
         }
     }
 
-    fn enter_if_first(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
-        let (first, entry) = self.line.first_key_value().expect("the entry is there");
-        if *first == number && !entry.packed.is_empty() {
+    /// The next slice of an entry enters, if there is one and it waits for no other entry.
+    fn enter_if_free(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
+        let is_first = self.line.first_key_value().is_some_and(|(first, _)| *first == number);
+        let is_empty = self.line[&number].packed.is_empty();
+        if !is_empty && (is_first || self.is_free(number)) {
             self.enter_some(slot, number, accepted, now);
         } else {
+            self.list(number);
             accepted.over = self.conclude(slot, now);
         }
+    }
+
+    /// Whether the next slice of an entry may pass the entries before it.
+    fn is_free(&self, number: u64) -> bool {
+        let entry = &self.line[&number];
+        let is_first_of_job = self.jobs[entry.job].entries.first() == Some(&number);
+        is_first_of_job && self.line_keys.are_free(number, entry.packed.first_keys())
+    }
+
+    /// The line remembers the keys of an entry that stays in it, and whether its next slice may pass.
+    fn list(&mut self, number: u64) {
+        let Some(entry) = self.line.get_mut(&number) else { return };
+        if !self.line_keys.is_listed(number) {
+            self.line_keys.list(number, entry.packed.take_key_set());
+        }
+        let is_empty = entry.packed.is_empty();
+        let is_first = self.line.first_key_value().is_some_and(|(first, _)| *first == number);
+        if !is_empty && !is_first && self.is_free(number) {
+            self.passing.insert(number);
+        } else {
+            self.passing.remove(&number);
+        }
+    }
+
+    /// An entry is not in the line any more. Returns it.
+    fn leave_line(&mut self, slot: u32, number: u64) -> Entry {
+        self.jobs[slot].entries.retain(|other| *other != number);
+        self.passing.remove(&number);
+        if let Some(keys) = self.line_keys.unlist(number) {
+            self.trash.push(Box::new(keys));
+        }
+        let entry = self.line.remove(&number).expect("the entry is there");
+        // The next one enters as the first one now.
+        if let Some((first, _)) = self.line.first_key_value() {
+            self.passing.remove(first);
+        }
+        entry
     }
 
     /// One slice of an entry enters.
@@ -248,8 +338,9 @@ impl Scheduler {
         let popped = entry.packed.pop().expect("an entry with subtasks has slices");
         accepted.entered = before - entry.packed.count();
         if entry.packed.is_empty() && !entry.is_open {
-            self.line.remove(&number);
-            self.jobs[slot].entries.retain(|other| *other != number);
+            self.leave_line(slot, number);
+        } else {
+            self.list(number);
         }
         let entered = self.enter_slice(slot, &popped, now);
         let share = self.share(slot);
@@ -359,7 +450,7 @@ impl Scheduler {
         let fresh = std::mem::take(&mut job.fresh);
         self.trash.push(Box::new(fresh));
         for number in std::mem::take(&mut job.entries) {
-            let entry = self.line.remove(&number).expect("the entry is there");
+            let entry = self.leave_line(slot, number);
             self.trash.push(Box::new(entry));
         }
         if let Some(scheduled) = self.jobs[slot].scheduled.take() {
@@ -422,6 +513,9 @@ impl Scheduler {
     /// The subtasks of a job that have not entered: how many are before them in the line.
     pub(super) fn entering_behind(&self, slot: u32) -> u64 {
         let Some(number) = self.jobs[slot].entries.first() else { return 0 };
+        if self.passing.contains(number) {
+            return 0;
+        }
         // Each entry is of another job, mostly, and there are few that are large.
         let before = self.line.range(..number).take(ENTRIES_COUNTED);
         before.map(|(_, entry)| entry.packed.count()).sum()

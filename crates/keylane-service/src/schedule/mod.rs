@@ -95,6 +95,7 @@ mod job;
 mod keys;
 mod kinds;
 mod lanes;
+mod line_keys;
 mod list;
 mod packed;
 mod restore;
@@ -115,6 +116,7 @@ pub use answers::{
 };
 pub use entries::{Trash, WorkedOff};
 pub use keys::{Retried, Skipped};
+pub use line_keys::KeySet;
 pub use packed::Packed;
 pub use restore::Restored;
 pub use scheduler::Scheduler;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::NewSubtask;
+use super::line_keys::KeySet;
 use crate::SubtaskNumber;
 
 /// Units of work of one slice: a subtask costs one unit, and each of its keys one more. Measured with a million
@@ -26,6 +27,8 @@ pub struct Packed {
     keys: u64,
     /// Bytes of all these keys.
     key_bytes: u64,
+    /// All keys that were pushed, those of slices that were taken out included.
+    key_set: KeySet,
 }
 
 /// Records, one behind the other: number, attempts, number of keys; then each key's length and bytes. All numbers
@@ -78,7 +81,10 @@ impl Packed {
         let count_at = slice.bytes.len();
         slice.put(0);
         let (mut count, before) = (0_u32, slice.bytes.len());
+        let mut key_set = std::mem::take(&mut self.key_set);
+        let slice = self.slices.back_mut().expect("it was opened");
         for key in keys {
+            key_set.add(key);
             slice.put(u32::try_from(key.len()).expect("a key is shorter than 4 GiB"));
             slice.bytes.extend_from_slice(key);
             count += 1;
@@ -87,6 +93,7 @@ impl Packed {
         slice.units = slice.units.saturating_add(1 + count);
         slice.run_at = None;
         let written = slice.bytes.len() - before;
+        self.key_set = key_set;
         self.keys += u64::from(count);
         self.key_bytes += written as u64 - 4 * u64::from(count);
     }
@@ -132,7 +139,7 @@ impl Packed {
     #[must_use]
     pub fn memory(&self) -> u64 {
         let slices = self.slices.iter().map(|slice| slice.bytes.capacity() + size_of::<Slice>());
-        slices.sum::<usize>() as u64
+        (slices.sum::<usize>() + self.key_set.memory()) as u64
     }
 
     /// Takes the first slice out; `None` if there is none.
@@ -150,6 +157,26 @@ impl Packed {
         Some(Popped(slice))
     }
 
+    /// All keys that were pushed. They are forgotten here.
+    pub(super) fn take_key_set(&mut self) -> KeySet {
+        std::mem::take(&mut self.key_set)
+    }
+
+    /// All keys that it has and will have, in place of those that were pushed.
+    pub(super) fn set_key_set(&mut self, keys: KeySet) {
+        self.key_set = keys;
+    }
+
+    /// Keys of the first slice.
+    pub(super) fn first_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let records = self.slices.front().into_iter().flat_map(Slice::records);
+        let keys = records.filter_map(|record| match record {
+            Record::Run { .. } => None,
+            Record::Keyed(subtask) => Some(subtask.keys),
+        });
+        keys.flatten()
+    }
+
     /// Whether a subtask is left. Costs O(slices), and one slice.
     pub(super) fn has(&self, number: SubtaskNumber) -> bool {
         let may_have = |slice: &&Slice| (slice.numbers.0..=slice.numbers.1).contains(&number);
@@ -160,9 +187,9 @@ impl Packed {
         self.slices.iter().filter(may_have).any(|slice| slice.records().any(is_it))
     }
 
-    /// Appends all of another behind all of this.
+    /// Appends all of another behind all of this, but for the set of keys.
     pub(super) fn append(&mut self, other: Packed) {
-        let Packed { mut slices, count, keys, key_bytes } = other;
+        let Packed { mut slices, count, keys, key_bytes, .. } = other;
         self.slices.append(&mut slices);
         self.count += count;
         self.keys += keys;

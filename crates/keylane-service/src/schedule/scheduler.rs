@@ -1,16 +1,17 @@
 //! The state of the scheduler, and how jobs come into it.
 
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane::allocate::{self, Allocator, Record, Rule, Supply};
 
-use super::entries::{Entry, Sweep};
+use super::entries::{Entry, Sweep, Work};
 use super::job::{Course, Job, Scheduled, StepState};
 use super::kinds::Kinds;
 use super::lanes::Lanes;
+use super::line_keys::LineKeys;
 use super::packed::Packed;
 use super::slab::Slab;
 use super::task::{Phase, Task, Tasks};
@@ -84,6 +85,12 @@ pub struct Scheduler {
     pub(super) line: BTreeMap<u64, Entry>,
     /// Sequence number of the next entry.
     pub(super) next_entry: u64,
+    /// The keys of all entries in `line`.
+    pub(super) line_keys: LineKeys,
+    /// Entries in `line` whose next slice shares no key with an entry before them.
+    pub(super) passing: BTreeSet<u64>,
+    /// Which kind of work had the last slice.
+    pub(super) last_work: Work,
     /// Tasks of jobs that were dropped, and have yet to leave their lanes.
     pub(super) sweeps: VecDeque<Sweep>,
     /// Units of work of one call, see [`Settings::slice`].
@@ -138,6 +145,9 @@ impl Scheduler {
             opened: Vec::new(),
             line: BTreeMap::new(),
             next_entry: 0,
+            line_keys: LineKeys::default(),
+            passing: BTreeSet::new(),
+            last_work: Work::Sweep,
             sweeps: VecDeque::new(),
             slice: settings.slice.max(1),
             trash: Vec::new(),

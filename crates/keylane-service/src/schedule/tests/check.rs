@@ -58,6 +58,8 @@ impl Scheduler {
         assert!(self.jobs.iter().all(|(slot, job)| job.is_swept == swept.contains(&slot)));
         let entries = self.by_number.values().map(|slot| self.jobs[*slot].entries.len());
         assert_eq!(entries.sum::<usize>(), self.line.len());
+        assert_eq!(self.line_keys.len(), self.line.len());
+        assert!(self.passing.iter().all(|number| self.line.contains_key(number)));
         assert_eq!(self.by_number.len(), self.jobs.len());
         for (&number, &slot) in &self.by_number {
             assert_eq!(self.jobs[slot].number.0, number);
