@@ -19,6 +19,7 @@ mod handler_worker;
 mod held_jobs;
 mod key_heads;
 mod keys_by_query;
+mod large_crash;
 mod late_crash;
 mod leases;
 mod leases_kept;
