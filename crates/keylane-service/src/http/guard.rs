@@ -5,8 +5,10 @@
 //! `Sec-Fetch-Site` and `Origin`; the token and its role; and the headers that keep browsers from doing
 //! with the dashboard what it does not do itself.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -14,7 +16,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Ve
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::audit;
 use super::auth::{Caller, Current, Role, Tokens};
+use super::guessing::{Consequence, Guesses};
 use super::places::OfConnection;
 use super::problem::Refusal;
 use crate::wire::Problem;
@@ -27,6 +31,7 @@ pub(super) struct Guard {
     pub(super) hosts: Vec<String>,
     /// Whether nothing may be changed.
     pub(super) read_only: bool,
+    guesses: Arc<Guesses>,
     requests: AtomicU64,
     /// So that two servers' requests, and those of one before and after a restart, differ in a log.
     prefix: u32,
@@ -38,7 +43,8 @@ impl Guard {
         // A number that only tells logs apart; zero does as well.
         let _ = getrandom::fill(&mut prefix);
         let prefix = u32::from_ne_bytes(prefix);
-        Guard { tokens, hosts, read_only, requests: AtomicU64::new(1), prefix }
+        let (guesses, requests) = (Arc::default(), AtomicU64::new(1));
+        Guard { tokens, hosts, read_only, guesses, requests, prefix }
     }
 
     fn number(&self) -> String {
@@ -147,8 +153,27 @@ pub(super) async fn admit(
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
+        // Who sends no token guesses none.
+        Err(refusal) if refusal.code == "unauthorized" && token(request.headers()).is_some() => {
+            let peer = audit::peer(request.extensions());
+            guard.refuse_guess(refusal, peer).await
+        }
         Err(refusal) => refusal.into_response(),
     }
+}
+
+/// The token of a request. A WebSocket's handshake cannot have the header in a browser, so there the token may come as a
+/// subprotocol `bearer.` and itself.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = bearer.and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    let protocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+    let protocols = protocols.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let offered = protocols.split(',').find_map(|protocol| protocol.trim().strip_prefix("bearer."));
+    bearer.or(offered)
 }
 
 impl Guard {
@@ -167,6 +192,27 @@ impl Guard {
         self.caller(headers)
     }
 
+    /// Answers a wrong token: slowly, if its address has sent many.
+    async fn refuse_guess(&self, refusal: Refusal, peer: Option<IpAddr>) -> Response {
+        let consequence = peer.map(|peer| self.guesses.wrong(peer, Instant::now()));
+        let mut response = match consequence {
+            None | Some(Consequence::None) => return refusal.into_response(),
+            Some(Consequence::Delay(delay, waiting)) => {
+                tokio::time::sleep(delay).await;
+                drop(waiting);
+                refusal.into_response()
+            }
+            Some(Consequence::Refuse) => {
+                let many = "too many requests with wrong tokens came from this address";
+                let refusal = Refusal::new("too-many-requests", many);
+                Refusal { retry_after: Some(5), ..refusal }.into_response()
+            }
+        };
+        // The next guess needs another connection.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+
     fn check_host(&self, host: Option<&str>) -> Result<(), Refusal> {
         // HTTP/1.0 has none, and no browser speaks that.
         let Some(host) = host else { return Ok(()) };
@@ -183,24 +229,12 @@ impl Guard {
         Err(Refusal::new("forbidden", detail))
     }
 
-    /// A WebSocket's handshake cannot have the header in a browser, so there the token may come as a
-    /// subprotocol `bearer.` and itself.
     fn caller(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
         let tokens = self.tokens.get();
         if tokens.is_empty() {
             return Ok(Caller::anyone());
         }
-        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let bearer = bearer.and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-        });
-        let protocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-        let protocols = protocols.and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let offered =
-            protocols.split(',').find_map(|protocol| protocol.trim().strip_prefix("bearer."));
-        let token = bearer.or(offered);
-        let Some(token) = token else {
+        let Some(token) = token(headers) else {
             return Err(Refusal::new("unauthorized", "this server wants a token"));
         };
         let caller = tokens.caller(token);

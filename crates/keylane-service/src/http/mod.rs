@@ -11,6 +11,7 @@ mod batch;
 mod events;
 mod extract;
 mod guard;
+mod guessing;
 mod handshake;
 mod jobs;
 mod keys;

@@ -207,18 +207,25 @@ fn routes() -> BTreeSet<&'static str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_role_may_do_what_it_is_for_and_nothing_else() {
-    let Scene { client, .. } = &with_tokens().await;
-    for (operation, needed) in NEEDED {
-        for (role, may) in ROLES {
-            let status = client.status(operation, Some(&token(role))).await;
-            let wanted = *needed == "open" || may.contains(needed);
-            assert!(status != 401 && status != 405, "{role}: {operation} gives {status}");
-            assert_eq!(status != 403, wanted, "{role}: {operation} gives {status}");
+    // Each server is sent few wrong tokens, for many are answered slowly.
+    for operations in NEEDED.chunks(5) {
+        let Scene { client, .. } = &with_tokens().await;
+        for (operation, needed) in operations {
+            each_role_may(client, operation, needed).await;
         }
-        for unknown in [None, Some("the-token-of-nobody-here"), Some("")] {
-            let status = client.status(operation, unknown).await;
-            assert_eq!(status == 401, *needed != "open", "{unknown:?}: {operation} gives {status}");
-        }
+    }
+}
+
+async fn each_role_may(client: &Client, operation: &str, needed: &str) {
+    for (role, may) in ROLES {
+        let status = client.status(operation, Some(&token(role))).await;
+        let wanted = needed == "open" || may.contains(&needed);
+        assert!(status != 401 && status != 405, "{role}: {operation} gives {status}");
+        assert_eq!(status != 403, wanted, "{role}: {operation} gives {status}");
+    }
+    for unknown in [None, Some("the-token-of-nobody-here"), Some("")] {
+        let status = client.status(operation, unknown).await;
+        assert_eq!(status == 401, needed != "open", "{unknown:?}: {operation} gives {status}");
     }
 }
 
@@ -394,4 +401,41 @@ async fn every_answer_tells_browsers_to_be_strict() {
         assert!(headers.contains_key("x-request-id"), "{path}");
     }
     drop(server);
+}
+
+/// Any number of tokens could be tried, and no log said so.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_are_slowed_and_right_ones_from_the_same_address_are_not() {
+    let Scene { client, .. } = &with_tokens().await;
+    let send = |token: String| {
+        let client = client.clone();
+        let authorization = format!("Bearer {token}");
+        async move {
+            let headers = [("authorization", authorization.as_str())];
+            client.send("GET", "/v1/jobs", &headers, "").await
+        }
+    };
+    // Without a token nothing is guessed.
+    for _ in 0..20 {
+        let asked = client.get("/v1/jobs").await.expect(401);
+        assert!(!asked.headers.contains_key("connection"));
+    }
+    for guess in 0..10 {
+        let wrong = send(format!("a-wrong-token-{guess:04}")).await.expect(401);
+        assert!(!wrong.headers.contains_key("connection"));
+    }
+    let mut guesses = tokio::task::JoinSet::new();
+    (0..60).for_each(|guess| drop(guesses.spawn(send(format!("a-wrong-token-{guess:04}")))));
+    let mut refused = 0;
+    while let Some(answer) = guesses.join_next().await {
+        let answer = answer.unwrap();
+        assert_eq!(answer.headers["connection"], "close");
+        assert!(matches!(answer.status, 401 | 429), "{}", answer.text);
+        refused += u32::from(answer.status == 429);
+        if refused == 1 {
+            // So many of its answers wait now that the next is refused.
+            send(token("read")).await.expect(200);
+        }
+    }
+    assert!(refused > 0);
 }
