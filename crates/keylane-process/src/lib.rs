@@ -4,7 +4,8 @@
 //! protocol and the proof.
 //!
 //! - [`Registry`]: a table of the process groups that run, in a file or in memory. A start finds what an earlier
-//!   process left there, and ends it before it returns.
+//!   process left there, and ends it before it returns. A process without a file of its own has one in a
+//!   [folder](Registry::in_folder).
 //! - The guard ([`Guard::ThisProgram`]): a small process that ends everything in the table once its parent is gone.
 //!   [`enter`] is its entrance, at the top of `main`.
 //! - [`enter_as_init`]: reaps orphans where the program is the first process of a container.
@@ -26,6 +27,7 @@ pub const DEFAULT_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 struct Readme;
 
 mod end;
+mod folder;
 mod guard;
 mod init;
 mod input;

@@ -1,7 +1,7 @@
 //! The parent's list of the process groups that run, in a table that outlives it.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::guard::{Guard, Guarding};
-use crate::scan;
 use crate::table::{self, Header, Slot, Unreadable};
-use crate::{GRACE, TAG, end, say};
+use crate::{GRACE, TAG, end, folder, say, scan};
 
 /// Says something to people: in a log, or on standard error.
 pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
@@ -64,6 +63,8 @@ pub struct Registry {
 struct Inner {
     /// The table. The lock on it is held as long as this process or its guard has it open.
     file: File,
+    /// Path of a table that no later process is to find, once it is empty.
+    own_path: Option<PathBuf>,
     header: Header,
     slots: Mutex<Slots>,
     guarding: Option<Guarding>,
@@ -101,6 +102,21 @@ pub enum OpenError {
     },
 }
 
+impl Unreadable {
+    /// The error that says which table it is.
+    pub(crate) fn of(self, path: &Path) -> OpenError {
+        let path = path.to_owned();
+        match self {
+            Unreadable::Format => OpenError::Unreadable { path },
+            Unreadable::Io(source) => OpenError::Io {
+                doing: "end the processes that are listed in",
+                path: Some(path),
+                source,
+            },
+        }
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -128,7 +144,41 @@ impl Registry {
     pub fn in_memory(options: &Options) -> Result<Self, OpenError> {
         let io = |doing| move |source| OpenError::Io { doing, path: None, source };
         let file = tempfile_in_memory().map_err(io("keep a list of child processes"))?;
-        Self::with_table(file, options).map_err(io("start the guard of child processes"))
+        Self::with_table(file, None, options).map_err(io("start the guard of child processes"))
+    }
+
+    /// Opens a registry whose table is a new file in this folder, which is made if it is not there.
+    ///
+    /// For processes that have no file of their own beside which a table can be: those of a user that have the same
+    /// folder end what any of them has left. Waits until the guards of those that were killed have ended their
+    /// children; where a guard was killed, too, ends them here: SIGTERM, [`GRACE`], SIGKILL. The children of processes
+    /// that run are left alone.
+    ///
+    /// Where no file can be made in the folder the table is in memory.
+    ///
+    /// # Errors
+    /// If a table there cannot be opened or is no table, or the guard cannot be started.
+    pub fn in_folder(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        match folder::prepare(path) {
+            Ok(true) => folder::end_abandoned(path, &options.tell)?,
+            Ok(false) => {
+                (options.tell)(&format!(
+                    "{} is not a folder that this user alone can use; remove it, so that the \
+                     next start finds the child processes of this one if it is killed together \
+                     with their guard",
+                    path.display()
+                ));
+                return Self::in_memory(options);
+            }
+            Err(_) => return Self::in_memory(options),
+        }
+        let Ok((file, own)) = folder::new_table(path) else { return Self::in_memory(options) };
+        let io = |source| OpenError::Io {
+            doing: "start the guard of child processes with",
+            path: Some(own.clone()),
+            source,
+        };
+        Self::with_table(file, Some(own.clone()), options).map_err(io)
     }
 
     /// Opens a registry whose table is this file, and makes it if there is none.
@@ -150,15 +200,12 @@ impl Registry {
             .open(path)
             .map_err(io("open"))?;
         lock(&file, &options.tell).map_err(io("lock"))?;
-        end_leftovers(&file, &options.tell).map_err(|error| match error {
-            Unreadable::Format => OpenError::Unreadable { path: path.to_owned() },
-            Unreadable::Io(source) => io("end the processes that are listed in")(source),
-        })?;
-        Self::with_table(file, options).map_err(io("start the guard of child processes with"))
+        end_leftovers(&file, &options.tell).map_err(|error| error.of(path))?;
+        Self::with_table(file, None, options).map_err(io("start the guard of child processes with"))
     }
 
     /// The table is locked by this process, and empty or out of date.
-    fn with_table(file: File, options: &Options) -> io::Result<Self> {
+    fn with_table(file: File, own_path: Option<PathBuf>, options: &Options) -> io::Result<Self> {
         let header = Header {
             machine: scan::here()?,
             file: table::identity(&file)?,
@@ -178,7 +225,7 @@ impl Registry {
                 Some(Guarding::start(file.try_clone()?, Arc::clone(&options.tell))?)
             }
         };
-        let inner = Inner { file, header, slots: Mutex::new(slots), guarding };
+        let inner = Inner { file, own_path, header, slots: Mutex::new(slots), guarding };
         Ok(Registry { inner: Some(Arc::new(inner)) })
     }
 
@@ -232,6 +279,10 @@ impl Inner {
             slots.dismissed = true;
             // A table that stays is looked through in vain at the next start.
             let _ = table::clear(&self.file);
+            if let Some(path) = &self.own_path {
+                // One that stays is removed by the next start.
+                let _ = fs::remove_file(path);
+            }
             *slots = Slots { dismissed: true, ..Slots::default() };
         }
         if let Some(guarding) = &self.guarding {
@@ -326,7 +377,7 @@ impl Drop for Taken {
 }
 
 /// Takes the lock of the table. The process that has it ends what an earlier one has left.
-fn lock(file: &File, tell: &Tell) -> io::Result<()> {
+pub(crate) fn lock(file: &File, tell: &Tell) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::Error(error)) => Err(error),
@@ -342,7 +393,7 @@ fn lock(file: &File, tell: &Tell) -> io::Result<()> {
 }
 
 /// Ends what the table lists, if its numbers mean anything here, and clears it.
-fn end_leftovers(file: &File, tell: &Tell) -> Result<(), Unreadable> {
+pub(crate) fn end_leftovers(file: &File, tell: &Tell) -> Result<(), Unreadable> {
     let Some((header, slots)) = table::read(file)? else { return Ok(()) };
     // Another start of the machine has none of its processes; those of another container are out of reach; those of a
     // copied table may be another server's.

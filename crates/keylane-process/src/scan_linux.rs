@@ -60,6 +60,12 @@ pub(crate) fn own_session() -> i32 {
     read_stat(rustix::process::getpid(), ticks).map_or(0, |stat| stat.session)
 }
 
+/// Whether a process runs: false if it has ended and was not reaped.
+pub(crate) fn runs(process: Pid) -> bool {
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    read_stat(process, ticks).is_some_and(|stat| stat.lives)
+}
+
 /// All living processes that belong to a registry: those of its groups, and those of its parent's session that have
 /// its tag.
 pub(crate) fn belonging(header: &Header, slots: &[Slot]) -> io::Result<Vec<Process>> {

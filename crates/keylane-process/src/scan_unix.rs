@@ -2,7 +2,9 @@
 
 use std::io;
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, test_kill_process_group, waitid};
+use rustix::process::{
+    Pid, WaitId, WaitIdOptions, test_kill_process, test_kill_process_group, waitid,
+};
 
 use crate::table::{Header, Slot};
 
@@ -32,6 +34,11 @@ pub(crate) fn now() -> u64 {
 /// The session of this process.
 pub(crate) fn own_session() -> i32 {
     rustix::process::getsid(None).map_or(0, |session| session.as_raw_nonzero().get())
+}
+
+/// Whether a process is there.
+pub(crate) fn runs(process: Pid) -> bool {
+    test_kill_process(process).is_ok()
 }
 
 /// The groups of the table that have a member, each as its leader.

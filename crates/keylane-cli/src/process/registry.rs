@@ -5,9 +5,12 @@ use std::path::Path;
 
 use keylane_process::{Guard, Options, Registry};
 
-/// A registry that is kept in memory.
+/// A registry in this user's folder of registries, for a process that has no file of its own. What an earlier process
+/// with that folder has left is ended before this returns.
 pub(crate) fn guarded() -> anyhow::Result<Registry> {
-    Ok(Registry::in_memory(&options())?)
+    let user = rustix::process::geteuid().as_raw();
+    let folder = std::env::temp_dir().join(format!("keylane-{user}"));
+    Ok(Registry::in_folder(&folder, &options())?)
 }
 
 /// A registry that is kept beside a file, so that the next start finds what this process leaves. What an earlier

@@ -1,7 +1,7 @@
 //! `keylane consume`.
 
 use std::fs;
-use std::io::BufReader;
+use std::io::{BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
@@ -60,6 +60,51 @@ fn the_next_consumer_ends_the_commands_itself_if_the_guard_was_killed_too() {
     family.assert_no_overlap();
     end_by(&mut second, Signal::KILL);
     family.wait_until_gone();
+}
+
+/// A consumer of a source whose progress is in no file, and the next one, after the first was killed with its guard.
+fn restart_without_a_file(mut consume: impl FnMut(&Family) -> Command) {
+    let mut family = Family::new();
+    let mut start = |family: &Family| {
+        let mut child = consume(family);
+        let mut child = child.env("TMPDIR", family.folder()).spawn().unwrap();
+        child.stdin.as_mut().map(|stdin| stdin.write_all(b"a\n").unwrap());
+        child
+    };
+    let mut first = start(&family);
+    assert_eq!(family.next(), "on");
+    kill_with_guard(first.id());
+    first.wait().unwrap();
+    let mut second = start(&family);
+    let mut said = BufReader::new(second.stderr.take().unwrap());
+    hears(&mut said, "child processes that process");
+    assert_eq!(family.next(), "on");
+    family.assert_no_overlap();
+    end_by(&mut second, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn commands_for_standard_input_are_ended_by_the_next_consumer_if_the_guard_was_killed_too() {
+    restart_without_a_file(|family| {
+        subcommand("consume", ["-", "--key", "1", "--", "sh", "-c", &family.deaf_script("on")])
+    });
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn commands_for_a_topic_are_ended_by_the_next_consumer_if_the_guard_was_killed_too() {
+    let auto_create = [("auto.create.topics.enable", "true")];
+    let broker = keylane_testkit::or_skip(keylane_testkit::Broker::start_with(&auto_create));
+    let Some(broker) = broker else { return };
+    let topic = format!("kafka://{}/orders", broker.address());
+    crate::common::feed(subcommand("produce", [&topic, "--key", "1"]), b"a\n").expect(0, &[]);
+    restart_without_a_file(|family| {
+        let words = [&*topic, "--group", "g", "--member", "one", "--", "sh", "-c"];
+        let mut consume = subcommand("consume", words);
+        consume.arg(family.deaf_script("on")).stdin(Stdio::null());
+        consume
+    });
 }
 
 #[test]

@@ -46,6 +46,11 @@ impl Family {
         Family { folder, begun: told, alive, kept: Some(kept) }
     }
 
+    /// The folder, which is a place for temporary files, too.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::family::{Family, end_by, guard_of};
+use super::family::{Family, end_by, guard_of, kill_with_guard};
 use crate::common::{feed, finish, hears, keylane};
 
 /// A run of two records whose commands have begun. Its input stays open.
@@ -92,6 +92,46 @@ fn a_guard_that_is_killed_gets_a_successor() {
     hears(&mut said, "another one was started");
     assert_ne!(guard_of(run.id()), first);
     end_by(&mut run, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn the_next_run_ends_the_commands_if_the_guard_was_killed_too() {
+    for worker in [false, true] {
+        let mut family = Family::new();
+        let words = ["-j1", "--key", "1", if worker { "--worker" } else { "--" }];
+        let start = |family: &Family| {
+            let mut command = keylane(words);
+            command.args(worker.then_some("--")).args(["sh", "-c", &family.deaf_script("on")]);
+            let mut run = command.env("TMPDIR", family.folder()).spawn().unwrap();
+            run.stdin.as_mut().unwrap().write_all(b"a\n").unwrap();
+            run
+        };
+        let mut first = start(&family);
+        assert_eq!(family.next(), "on");
+        kill_with_guard(first.id());
+        first.wait().unwrap();
+        let mut second = start(&family);
+        let mut said = BufReader::new(second.stderr.take().unwrap());
+        hears(&mut said, "child processes that process");
+        assert_eq!(family.next(), "on");
+        family.assert_no_overlap();
+        end_by(&mut second, Signal::KILL);
+        family.wait_until_gone();
+    }
+}
+
+#[test]
+fn a_run_beside_another_leaves_its_commands_alone() {
+    let mut family = Family::new();
+    let mut command = command();
+    command.env("TMPDIR", family.folder());
+    let mut first = start(&family, command, &family.script("", "on"));
+    let mut other = keylane(["--key", "1", "--", "echo"]);
+    other.env("TMPDIR", family.folder());
+    feed(other, b"a\n").expect(0, &[]);
+    assert!(first.try_wait().unwrap().is_none());
+    end_by(&mut first, Signal::KILL);
     family.wait_until_gone();
 }
 

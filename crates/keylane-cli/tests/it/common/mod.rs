@@ -9,6 +9,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+thread_local! {
+    /// Place for the temporary files of a test, which has a thread.
+    static TEMPORARY: tempfile::TempDir = tempfile::tempdir().unwrap();
+}
+
 /// What a run left behind.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -47,6 +52,8 @@ pub(crate) fn subcommand<A: AsRef<OsStr>>(
 ) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keylane"));
     command.arg(name).args(words);
+    // What one test kills is not to be waited for by what another starts.
+    TEMPORARY.with(|folder| command.env("TMPDIR", folder.path()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
