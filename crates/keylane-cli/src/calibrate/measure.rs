@@ -134,12 +134,17 @@ fn children_ticks(stat: &str) -> Option<u64> {
 mod tests {
     use std::ffi::OsString;
     use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use keylane_process::Registry;
 
     use super::*;
+    use crate::process::Children;
 
     fn shell(script: &str) -> Workload {
         let words = ["sh", "-c", script].map(OsString::from).to_vec();
-        Workload::Command { program: PathBuf::from("/bin/sh"), words }
+        let children = Arc::new(Children::new(Registry::default()).unwrap());
+        Workload::Command { program: PathBuf::from("/bin/sh"), words, children }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use anyhow::Context;
 
 use super::CalibrateArgs;
 use super::args::Choice;
-use crate::process::{describe, resolve};
+use crate::process::{Children, describe, guarded, resolve};
 
 /// Steps of arithmetic in a piece of work: about 0.1 ms, so that counting the pieces is not what is
 /// measured.
@@ -29,7 +30,7 @@ const WORD: usize = size_of::<u64>();
 pub(super) enum Workload {
     Cpu,
     Memory(Arc<[u64]>),
-    Command { program: PathBuf, words: Vec<OsString> },
+    Command { program: PathBuf, words: Vec<OsString>, children: Arc<Children> },
 }
 
 impl Workload {
@@ -37,7 +38,8 @@ impl Workload {
     pub(super) fn all(args: &CalibrateArgs) -> anyhow::Result<Vec<Workload>> {
         if !args.command.is_empty() {
             let program = resolve(&args.command[0])?;
-            return Ok(vec![Workload::Command { program, words: args.command.clone() }]);
+            let children = Arc::new(Children::new(guarded()?)?);
+            return Ok(vec![Workload::Command { program, words: args.command.clone(), children }]);
         }
         let memory = || Workload::Memory((0..(MEMORY_BYTES / WORD) as u64).collect());
         Ok(match args.workload {
@@ -63,7 +65,7 @@ impl Workload {
         match self {
             Workload::Cpu => *state = arithmetic(*state),
             Workload::Memory(memory) => *state = read_a_stretch(memory, *state),
-            Workload::Command { program, words } => run_once(program, words)?,
+            Workload::Command { program, words, children } => run_once(program, words, children)?,
         }
         Ok(())
     }
@@ -89,13 +91,13 @@ fn read_a_stretch(memory: &[u64], state: u64) -> u64 {
     next(state).wrapping_add(black_box(words.iter().fold(0, |sum, word| sum ^ word)))
 }
 
-fn run_once(program: &PathBuf, words: &[OsString]) -> anyhow::Result<()> {
-    let status = Command::new(program)
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
+fn run_once(program: &Path, words: &[OsString], children: &Children) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+    let mut child = children
+        .spawn(&mut command)
         .with_context(|| format!("cannot start {}", program.display()))?;
+    let status = children.reap(&mut child).context("cannot wait for the command")?;
     anyhow::ensure!(status.success(), "the command failed: {}", describe(status));
     Ok(())
 }

@@ -92,9 +92,18 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     for (name, kind) in kinds.all() {
         builder = builder.kind(&name, kind);
     }
-    let ending = runtime.block_on(async {
+    let mut grace = Duration::from_secs(1);
+    let ended = runtime.block_on(async {
         let mut stops = Stops::watch()?;
-        let service = builder.start().await.context("cannot start the service")?;
+        let service = tokio::select! {
+            started = builder.start() => started.context("cannot start the service")?,
+            // The start may be waiting for the commands of an earlier server, which its guard goes on to end.
+            signal = stops.end() => {
+                eprintln!("keylane: stopped before the start was complete");
+                grace = Duration::ZERO;
+                return Ok(ending(signal));
+            }
+        };
         let server = Server::start(&service, serving.clone()).await?;
         announce(&server, &serving);
         let mut reloads = reload::Reloads { config: args.config.clone(), server: config, kinds };
@@ -111,16 +120,21 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
             () = stop(server, service, args.stop_within.0) => {}
             () = stops.again() => say("stopped at once; what ran is tried again"),
         }
-        Ok::<_, anyhow::Error>(match signal {
-            // Asked to stop, it has.
-            SIGTERM => Ending::Finished { failed: 0 },
-            signal => Ending::Signalled { signal },
-        })
+        Ok::<_, anyhow::Error>(ending(signal))
     });
     // What runs is dropped here, and its processes end with it: left to the end of our own, some would go on
     // beside their next attempt. What blocks in a thread is not waited for any longer.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    ending
+    runtime.shutdown_timeout(grace);
+    ended
+}
+
+/// How a server ends that was asked to by this signal.
+fn ending(signal: i32) -> Ending {
+    match signal {
+        // Asked to stop, it has.
+        SIGTERM => Ending::Finished { failed: 0 },
+        signal => Ending::Signalled { signal },
+    }
 }
 
 /// How long the server's connections have in any case to be answered, when all that runs has had its time.
@@ -190,6 +204,16 @@ impl Stops {
             _ = self.interrupts.recv() => SIGINT,
             _ = self.terminations.recv() => SIGTERM,
             _ = self.hangups.recv() => SIGHUP,
+        }
+    }
+
+    /// The next one that asks for an end.
+    async fn end(&mut self) -> i32 {
+        loop {
+            match self.next().await {
+                SIGHUP if !self.hangup_stops => {}
+                signal => return signal,
+            }
         }
     }
 

@@ -3,19 +3,29 @@
 use std::io::{BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
+use keylane_testkit::{Missing, or_skip};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::family::Family;
 use crate::common::finish;
 
+/// Words by which `unshare` makes a namespace of processes here: as root, or as one that is root in a namespace of users.
+fn unshare() -> Result<Vec<&'static str>, Missing> {
+    let words = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let users = ["--user", "--map-root-user"];
+    let ways = [words.to_vec(), [&users[..], &words[..]].concat()];
+    let is_allowed = |way: &Vec<&str>| {
+        let tried = Command::new("unshare").args(way).arg("true").output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    let why = "this system allows no namespaces of processes here, neither to root nor by a namespace of users; \
+               run it as root, or allow these with `sysctl kernel.unprivileged_userns_clone=1`";
+    ways.into_iter().find(is_allowed).ok_or_else(|| Missing::new(why))
+}
+
 /// `keylane run` as process 1 of a namespace of its own; none where the system forbids such namespaces.
 fn first_process(words: &[&str]) -> Option<Child> {
-    let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc"];
-    let allowed = Command::new("unshare").args(unshare).arg("true").output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: this system allows no namespaces of processes here");
-        return None;
-    }
+    let unshare = or_skip(unshare())?;
     let mut command = Command::new("unshare");
     command.args(unshare).args([env!("CARGO_BIN_EXE_keylane"), "run", "--key", "1"]).args(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::family::{Family, end_by, guard_of, kill_with_guard};
-use crate::common::{feed, finish, hears, keylane};
+use crate::common::{feed, finish, hears, keylane, subcommand};
 
 /// A run of two records whose commands have begun. Its input stays open.
 fn start(family: &Family, mut command: Command, script: &str) -> Child {
@@ -132,6 +132,17 @@ fn a_run_beside_another_leaves_its_commands_alone() {
     feed(other, b"a\n").expect(0, &[]);
     assert!(first.try_wait().unwrap().is_none());
     end_by(&mut first, Signal::KILL);
+    family.wait_until_gone();
+}
+
+#[test]
+fn commands_of_a_calibration_end_with_it() {
+    let mut family = Family::new();
+    let words = ["--max", "1", "--", "sh", "-c", &family.script("", "on")];
+    let mut calibration = subcommand("calibrate", words);
+    let mut calibration = calibration.stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(family.next(), "on");
+    end_by(&mut calibration, Signal::KILL);
     family.wait_until_gone();
 }
 

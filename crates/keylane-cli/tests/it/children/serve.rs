@@ -1,9 +1,13 @@
 //! `keylane serve`.
 
 use std::fs;
+use std::io::BufReader;
 
-use super::family::{Family, kill_with_guard};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::family::{Family, guard_of, kill_with_guard};
 use crate::common::served::Served;
+use crate::common::{hears, subcommand};
 
 /// A server with a kind whose command, or worker, does not listen to SIGTERM.
 fn start(family: &Family) -> Served {
@@ -47,6 +51,29 @@ fn the_next_start_ends_the_commands_itself_if_the_guard_was_killed_too() {
     assert_eq!(family.next(), "2");
     family.assert_no_overlap();
     server.kill();
+    family.wait_until_gone();
+}
+
+#[test]
+fn a_server_that_waits_for_the_commands_of_an_earlier_one_ends_when_it_is_asked_to() {
+    let mut family = Family::new();
+    let server = start(&family);
+    server.submit(&["command", "--key", "ann"]);
+    assert_eq!(family.next(), "1");
+    // It has the lock until it goes on.
+    let guard = guard_of(server.pid());
+    kill_process(guard, Signal::STOP).unwrap();
+    server.kill();
+    for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 130)] {
+        let config = family.path("config.toml");
+        let mut next = subcommand("serve", ["--config", config.to_str().unwrap()]).spawn().unwrap();
+        let mut said = BufReader::new(next.stderr.take().unwrap());
+        hears(&mut said, "waiting until the child processes");
+        kill_process(Pid::from_child(&next), signal).unwrap();
+        hears(&mut said, "stopped before the start was complete");
+        assert_eq!(next.wait().unwrap().code(), Some(code));
+    }
+    kill_process(guard, Signal::CONT).unwrap();
     family.wait_until_gone();
 }
 
