@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
+use std::os::fd::AsFd;
 
 /// A file without a name that has these bytes, to be a child's standard input.
 ///
@@ -18,6 +19,29 @@ pub fn whole_input(bytes: &[u8]) -> io::Result<File> {
     seal(&file)?;
     Ok(file)
 }
+
+/// Makes a pipe large enough for this many bytes, if the system allows it: one write of them into the empty pipe does
+/// not wait then, and a writer that is killed has made all of it or nothing. On Linux that is up to 1 MiB mostly;
+/// elsewhere the pipe stays as it is.
+pub fn widen_pipe(pipe: impl AsFd, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        // The last page of what was written before may be in use.
+        let wanted = bytes + rustix::param::page_size();
+        // Most lines are short, and cost no call.
+        if wanted > DEFAULT_PIPE
+            && rustix::pipe::fcntl_getpipe_size(&pipe).is_ok_and(|size| size < wanted)
+        {
+            let _ = rustix::pipe::fcntl_setpipe_size(&pipe, wanted);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (pipe, bytes);
+}
+
+/// Bytes of a pipe as it is made. One is smaller only where a user has too many, which can enlarge none either.
+#[cfg(target_os = "linux")]
+const DEFAULT_PIPE: usize = 64 << 10;
 
 #[cfg(target_os = "linux")]
 fn unnamed() -> io::Result<File> {
@@ -64,6 +88,16 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_line_is_written_into_a_widened_pipe_at_once() {
+        use rustix::fs::{OFlags, fcntl_setfl};
+        let (_reader, mut writer) = io::pipe().unwrap();
+        fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        widen_pipe(&writer, 900_000);
+        assert_eq!(writer.write(&vec![b'x'; 900_000]).unwrap(), 900_000);
+    }
 
     #[test]
     fn a_child_reads_all_of_it_and_cannot_change_it() {

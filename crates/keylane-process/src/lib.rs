@@ -10,7 +10,8 @@
 //!   [`enter`] is its entrance, at the top of `main`.
 //! - [`enter_as_init`]: reaps orphans where the program is the first process of a container.
 //!
-//! [`whole_input`] is an input that a child gets whole or not at all.
+//! [`whole_input`] is an input that a child gets whole or not at all, and [`widen_pipe`] does that for lines to a child
+//! that runs.
 //!
 //! Process groups are a Unix matter. Only Linux lets a start tell a reused process number from the old process, and
 //! find children whose parent died before it could register them: elsewhere those two cases are not covered.
@@ -42,7 +43,7 @@ mod table;
 
 pub use guard::{Guard, enter};
 pub use init::enter_as_init;
-pub use input::whole_input;
+pub use input::{whole_input, widen_pipe};
 pub use registry::{OpenError, Options, Place, Registry};
 pub use scan::has_ended;
 

@@ -147,6 +147,8 @@ impl<E: Employer> Crew<E> {
     ) {
         while let Some((pipe, lines)) = table.slots[index].begin_write(Instant::now()) {
             drop(table);
+            // So that the child gets all of these lines or none, even if this process is killed.
+            keylane_process::widen_pipe(&*pipe, lines.len());
             // A child that has closed its input is about to end; its attendant
             // sees that and reports the records it had.
             let _ = (&*pipe).write_all(&lines);

@@ -283,6 +283,8 @@ impl Worker {
         // JSON may contain line ends between its parts, and nowhere else.
         line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
         line.push(b'\n');
+        // So that the worker gets all of it or nothing, even if this process is killed.
+        keylane_process::widen_pipe(&self.stdin, line.len());
         let said = self.stdin.write_all(&line).await;
         said.map_err(|_| "the worker has ended".to_owned())
     }

@@ -1,5 +1,7 @@
 //! Long-lived workers: each task is answered by a worker that is well, and one that is not is replaced.
 
+use std::io::Write;
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::common::attempts::{
@@ -88,6 +90,21 @@ async fn the_worker_in_the_documentation_works() {
     assert_eq!(length("{\"text\":\"a\\nb\"}").await, r#"{"length": 3, "attempt": 2}"#);
     assert_eq!(length(r#"{"text":""}"#).await, r#"{"length": 0, "attempt": 2}"#);
     workers.close().await;
+}
+
+#[test]
+fn the_worker_in_the_documentation_does_not_take_the_beginning_of_a_line_for_a_task() {
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", &documented()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut worker = command.spawn().unwrap();
+    let task = |id| format!(r#"{{"op":"task","id":"{id}","attempt":1,"payload":{{"text":"x"}}}}"#);
+    // The second one would be whole, but for its end.
+    let input = format!("{{\"op\":\"hello\",\"v\":1}}\n{}\n{}", task("a"), task("b"));
+    worker.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = worker.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(r#""id": "a""#) && !said.contains(r#""id": "b""#), "{said}");
 }
 
 #[tokio::test]

@@ -122,6 +122,25 @@ fn the_next_run_ends_the_commands_if_the_guard_was_killed_too() {
 }
 
 #[test]
+fn a_worker_gets_all_of_a_line_or_nothing_if_the_run_is_killed() {
+    let family = Family::new();
+    let line = "x".repeat(900_000);
+    // It has seen that the line began when the run is killed with its guard, which would end it.
+    let script =
+        "head -c 1 >/dev/null; echo on > DIR/begun; read word < DIR/gate; wc -c > DIR/begun";
+    let script = script.replace("DIR", family.folder().to_str().unwrap());
+    let mut command = keylane(["-j1", "--key", "1", "--worker", "--"]);
+    command.env("TMPDIR", family.folder()).args(["sh", "-c", &script]);
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    run.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    assert_eq!(family.next(), "on");
+    kill_with_guard(run.id());
+    run.wait().unwrap();
+    std::fs::write(family.path("gate"), "go\n").unwrap();
+    assert_eq!(family.next().trim(), "900000");
+}
+
+#[test]
 fn a_run_beside_another_leaves_its_commands_alone() {
     let mut family = Family::new();
     let mut command = command();
