@@ -165,6 +165,7 @@ stop-within = "30s"
 
 # /healthz, /readyz, /metrics and /lag.
 # listen = "127.0.0.1:9100"
+listen-insecure = false  # true, if it is another address than loopback
 stalled-after = "1m"     # without progress for so long a partition is unhealthy
 "#;
 

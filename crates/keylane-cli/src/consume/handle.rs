@@ -1,6 +1,7 @@
 //! What handles a record: a command, or a service that answers.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
@@ -21,7 +22,7 @@ use super::plan::Class;
 use super::settings::PayloadAs;
 use crate::input::Layout;
 use crate::output::{NotWritten, Output};
-use crate::process::{self, Children};
+use crate::process::{self, Children, Ended};
 use crate::template::{NoField, Template};
 
 /// The exit status of a command that refuses a record for good: `EX_DATAERR` of BSD's sysexits.
@@ -36,8 +37,13 @@ const QUOTED: usize = 200;
 /// Why a record was not handled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotHandled {
-    #[error("{what}")]
-    Exit { what: String, refused: bool },
+    #[error(fmt = exit)]
+    Exit {
+        what: String,
+        /// The end of what it complained of.
+        said: String,
+        refused: bool,
+    },
     #[error("the command was not run: {0}")]
     NotRun(#[source] io::Error),
     #[error(transparent)]
@@ -65,6 +71,15 @@ pub(super) enum NotHandled {
     LongAnswer,
     #[error("no answer")]
     NoAnswer(#[source] reqwest::Error),
+}
+
+/// What a command complained of is written to standard error as it is; a dead letter has its end, too.
+fn exit(what: &str, said: &str, _: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(what)?;
+    match said.trim() {
+        said if f.alternate() && !said.is_empty() => write!(f, ": {said}"),
+        _ => Ok(()),
+    }
 }
 
 /// What sort of failure it was.
@@ -168,18 +183,18 @@ impl Commands {
     /// The same with a command that is made already.
     pub(super) fn run(&self, command: &mut Command) -> Result<(), NotHandled> {
         let ended = process::run_once(&self.children, command, &self.output);
-        let (status, written) = ended.map_err(NotHandled::NotRun)?;
+        let Ended { status, said, written } = ended.map_err(NotHandled::NotRun)?;
         // However it ended: the policy for that could have the record done.
         written?;
-        succeeded(status)
+        succeeded(status, said)
     }
 
     /// Runs the command, and returns what it prints.
     pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
         let mut command = self.with_payload(attempt)?;
         let ended = process::ask_once(&self.children, &mut command, &self.output);
-        let (status, answer) = ended.map_err(NotHandled::NotRun)?;
-        succeeded(status).map(|()| answer)
+        let Ended { status, said, written: answer } = ended.map_err(NotHandled::NotRun)?;
+        succeeded(status, said).map(|()| answer)
     }
 
     /// The command for a record, with its payload where that is wanted.
@@ -243,11 +258,12 @@ pub(super) fn line_of(
     Ok([payload, b"\n"].concat())
 }
 
-fn succeeded(status: ExitStatus) -> Result<(), NotHandled> {
+fn succeeded(status: ExitStatus, said: Vec<u8>) -> Result<(), NotHandled> {
     match status.success() {
         true => Ok(()),
         false => Err(NotHandled::Exit {
             what: process::describe(status),
+            said: String::from_utf8_lossy(&said).into_owned(),
             refused: status.code() == Some(REFUSED),
         }),
     }

@@ -109,6 +109,7 @@ pub(super) fn lags(address: &str, settings: &[String], group: &str) -> anyhow::R
         let above = lag.end.get().saturating_sub(highest_done);
         Lag {
             partition: lag.partition.to_string(),
+            topic: lag.partition.stream().to_owned(),
             group: Some(group.to_owned()),
             committed,
             highest_done,

@@ -65,6 +65,7 @@ fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<Lag>> {
         let above = progress.end() > progress.watermark();
         Lag {
             partition: path.to_owned(),
+            topic: path.to_owned(),
             group: Some(name),
             committed: progress.watermark().get(),
             highest_done: progress.end().get(),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -177,6 +178,7 @@ impl Plan {
         let batch = batch(&settings)?;
         let payload = payload(&settings)?;
         let source = source(&settings)?;
+        listen(&settings)?;
         if matches!(source, Source::File { .. } | Source::Stdin)
             && order == Order::Key
             && settings.key.is_none()
@@ -306,6 +308,21 @@ fn handler(settings: &Settings) -> Result<Handler, Wrong> {
         }
         (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
     }
+}
+
+/// Nothing that listens asks for a password, and what it says has keys.
+fn listen(settings: &Settings) -> Result<(), Wrong> {
+    let Some(address) = settings.listen.as_deref() else { return Ok(()) };
+    // One that means nothing is refused when it is listened at.
+    let resolved: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
+    if settings.listen_insecure == Some(true) || resolved.iter().all(|at| at.ip().is_loopback()) {
+        return Ok(());
+    }
+    let what = format!(
+        "{address} is not loopback, and what listens there shows keys to all that reach it; listen at \
+         127.0.0.1, or add listen-insecure"
+    );
+    wrong("listen", what)
 }
 
 fn payload(settings: &Settings) -> Result<PayloadAs, Wrong> {

@@ -198,6 +198,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
 
+    /// Listen at an address that is not loopback, too. Whoever reaches it sees
+    /// keys and positions.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) listen_insecure: Option<bool>,
+
     /// After how long without progress a partition is unhealthy: 1m by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) stalled_after: Option<Span>,
@@ -367,6 +372,7 @@ impl Settings {
             most_bytes,
             stop_within,
             listen,
+            listen_insecure,
             stalled_after,
             command,
         )

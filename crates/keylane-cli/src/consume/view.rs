@@ -19,6 +19,9 @@ pub(crate) struct Patience {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lag {
     pub(crate) partition: String,
+    /// Its topic, journal or file.
+    #[serde(default)]
+    pub(crate) topic: String,
     /// The group, where there can be several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) group: Option<String>,
@@ -69,6 +72,7 @@ impl Lag {
     pub(crate) fn new(held: &PartitionStatus, patience: Patience) -> Self {
         Lag {
             partition: held.partition.to_string(),
+            topic: held.partition.stream().to_owned(),
             group: None,
             committed: held.committed.get(),
             highest_done: held.highest_done.get(),
@@ -225,13 +229,17 @@ pub(crate) fn metrics(status: &ConsumerStatus, lags: &[Lag]) -> String {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
         for lag in lags {
             if let Some(value) = value(lag) {
-                let label =
-                    lag.partition.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-                let _ = writeln!(text, "{name}{{partition=\"{label}\"}} {value}");
+                let [label, topic] = [&lag.partition, &lag.topic].map(|text| escaped(text));
+                let _ = writeln!(text, "{name}{{topic=\"{topic}\",partition=\"{label}\"}} {value}");
             }
         }
     }
     text
+}
+
+/// The value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// What is true of the consumer as a whole.

@@ -2,7 +2,7 @@
 //! an unnamed temporary file beyond that.
 
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// Kept in memory per stream; with the default of one job per CPU this stays
 /// far below what the commands themselves need.
@@ -37,6 +37,20 @@ impl Capture {
         sink.write_all(&self.memory)
     }
 
+    /// The last bytes, at most so many.
+    pub(super) fn end(&mut self, most: usize) -> io::Result<Vec<u8>> {
+        let from_memory = &self.memory[self.memory.len().saturating_sub(most)..];
+        let mut end = Vec::new();
+        if let Some(file) = &mut self.spilled {
+            let before = (most - from_memory.len()) as u64;
+            let length = file.seek(SeekFrom::End(0))?;
+            file.seek(SeekFrom::Start(length.saturating_sub(before)))?;
+            file.read_to_end(&mut end)?;
+        }
+        end.extend_from_slice(from_memory);
+        Ok(end)
+    }
+
     fn spill(&mut self) -> io::Result<()> {
         let file = match &mut self.spilled {
             Some(file) => file,
@@ -65,5 +79,9 @@ mod tests {
         let mut written = Vec::new();
         capture.write_to(&mut written).unwrap();
         assert!(capture.spilled.is_some() && written == expected);
+        for most in [0, 2048, IN_MEMORY + 5, expected.len() + 1] {
+            let end = &expected[expected.len().saturating_sub(most)..];
+            assert!(capture.end(most).unwrap() == end, "{most}");
+        }
     }
 }

@@ -11,7 +11,7 @@ mod registry;
 mod task;
 
 pub(crate) use children::Children;
-pub(crate) use once::{ask_once, run_once};
+pub(crate) use once::{Ended, ask_once, run_once};
 pub(crate) use program::resolve;
 pub(crate) use refused::why_not_started;
 pub(crate) use registry::{guarded, guarded_beside};

@@ -1,6 +1,7 @@
 //! `--trace`: records what ran where, and writes it for a viewer when the run is over.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -22,7 +23,14 @@ pub(super) struct TraceFile {
 impl TraceFile {
     /// Creates the file, so that it is known before anything runs whether that can be done.
     pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
-        let file = File::create(path)
+        // It names keys.
+        let mut options = File::options();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
             .with_context(|| format!("cannot write the trace to {}", path.display()))?;
         Ok(TraceFile { path: path.to_owned(), file })
     }

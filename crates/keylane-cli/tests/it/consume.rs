@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -129,12 +130,18 @@ fn failures_are_tried_again_and_then_go_where_they_should() {
     assert!(lag.expect(0, &[]).stdout.contains(stored), "{lag:?}");
     // What is refused for good is not tried again.
     let letters = ["--on-refused", "dead-letter", "--dead-letters", "file:dead"];
-    let refuses = ["--", "sh", "-c", "test $KEYLANE_POSITION != 5 || exit 65"];
+    let said = "seq 100000 >&2; echo no such client >&2";
+    let script = format!("if test $KEYLANE_POSITION = 5; then {said}; exit 65; fi");
+    let refuses = ["--", "sh", "-c", &script];
     let outcome = run(&folder, "consume", &[&base[..], &letters, &refuses].concat(), "");
     outcome.expect(1, &["attempt 1: exit status 65; sent to dead letters", "3 handled"]);
     let dead = fs::read_to_string(folder.path().join("dead")).unwrap();
     let letter: serde_json::Value = serde_json::from_str(&dead).unwrap();
     assert_eq!((&letter["key"], &letter["position"]), (&"c1".into(), &5.into()));
+    // With the end of what the command complained of.
+    let failure = letter["failure"].as_str().unwrap();
+    assert!(failure.starts_with("exit status 65: ") && failure.len() < 2100, "{failure}");
+    assert!(failure.ends_with("\n100000\nno such client"), "{failure}");
 }
 
 #[test]
@@ -395,8 +402,11 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
             && why.contains("; the oldest is at ")
             && why.contains(", key c")
     });
+    let topic = fs::canonicalize(folder.path().join("j")).unwrap();
+    let topic = topic.display();
     let says = |metrics: &str, name: &str, value: u32| {
-        let begin = format!("keylane_partition_{name}{{");
+        let begin =
+            format!("keylane_partition_{name}{{topic=\"{topic}\",partition=\"{topic}[0]\"}}");
         let mut lines = metrics.lines().filter(|line| line.starts_with(&begin));
         let end = format!(" {value}");
         lines.next().is_some_and(|line| line.ends_with(&end)) && lines.next().is_none()
@@ -469,10 +479,67 @@ fn settings_without_sense_are_refused_before_anything_starts() {
     refused(&["kafka", "--", "true"], "is no source");
     refused(&["journal:j", "--group", "g", "--http", "x"], "does not begin with http");
     refused(&["journal:j", "--group", "g", "-j", "0", "--", "true"], "jobs is 1 at least");
+    let open = ["journal:j", "--group", "g", "--to-the-end", "--listen", "0.0.0.0:0"];
+    refused(&[&open[..], &["--", "true"]].concat(), "add listen-insecure");
+    let open = [&open[..], &["--listen-insecure", "--", "true"]].concat();
+    run(&folder, "consume", &open, "").expect(0, &["listening at http://0.0.0.0:"]);
     refused(
         &["journal:j", "--group", "g", "--", "no-such-program"],
         "no program `no-such-program`",
     );
+}
+
+#[test]
+fn files_are_for_their_owner_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in"), "a 1\n").unwrap();
+    let letters = ["--attempts", "1", "--on-fail", "dead-letter", "--dead-letters", "file:dead"];
+    let consume = [&["file:in", "--key", "1"][..], &letters, &["--", "false"]].concat();
+    run(&folder, "consume", &consume, "").expect(1, &[]);
+    run(&folder, "run", &["--key", "1", "--trace", "trace", "--", "true"], "a 1\n").expect(0, &[]);
+    run(&folder, "produce", &["journal:j"], "a 1\n").expect(0, &[]);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert!(name == "in" || mode == 0o600, "{name}: {mode:o}");
+        names.push(name);
+    }
+    for name in ["in.keylane", "in.keylane-children", "in.keylane-lock", "dead", "trace", "j"] {
+        assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
+    }
+}
+
+#[test]
+fn an_answer_without_end_is_a_failed_attempt() {
+    let folder = with_journal();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            request(&stream);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
+        }
+    });
+    let words = ["journal:j", "--group", "g", "--to-the-end", "--attempts", "1", "-j", "1"];
+    let outcome = run(&folder, "consume", &[&words[..], &["--http", &address]].concat(), "");
+    outcome.expect(255, &["the answer has more than 16 MiB"]);
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn settings_of_the_client_and_programs_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        let text = format!("source = \"kafka://127.0.0.1:1/x\"\ngroup = \"g\"\n{text}\n");
+        fs::write(folder.path().join("c.toml"), text).unwrap();
+        run(&folder, "config", &["check", "c.toml"], "")
+    };
+    check("command = [\"true\"]\nclient = [\"no.such=1\"]").expect(255, &["no.such"]);
+    check("command = [\"no-such-program\"]").expect(255, &["no program `no-such-program`"]);
+    check("command = [\"true\"]\nclient = [\"session.timeout.ms=60000\"]").expect(0, &[]);
 }
 
 #[test]

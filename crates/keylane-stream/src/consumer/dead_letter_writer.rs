@@ -248,7 +248,7 @@ fn write(
             position: context.delivered.position,
             written: context.delivered.written,
             record: context.delivered.record.clone(),
-            failure: request.failure.to_string(),
+            failure: format!("{:#}", request.failure),
             attempts: request.attempt,
             failed_at: request.failed_at,
         }

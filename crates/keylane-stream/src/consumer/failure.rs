@@ -38,6 +38,7 @@ impl Failure {
     }
 }
 
+/// With `{:#}`, as in a dead letter, errors say all that they can; else what fits a line of a log.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -51,10 +52,12 @@ impl fmt::Display for Failure {
 
 /// Writes an error and the chain of its causes.
 fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
-    write!(f, "{error}")?;
+    // Not by `write!`, which would forget that more is asked for.
+    fmt::Display::fmt(error, f)?;
     let mut cause = error.source();
     while let Some(next) = cause {
-        write!(f, ": {next}")?;
+        f.write_str(": ")?;
+        fmt::Display::fmt(next, f)?;
         cause = next.source();
     }
     Ok(())

@@ -1,5 +1,6 @@
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl StateFile {
 
     /// The same with a pause between two attempts.
     fn take_with(path: &Path, mut pause: impl FnMut()) -> io::Result<Self> {
-        let lock = File::options().create(true).append(true).open(beside(path, "-lock"))?;
+        let lock = private().append(true).open(beside(path, "-lock"))?;
         for _ in 0..LOCK_ATTEMPTS {
             match lock.try_lock() {
                 Ok(()) => return Ok(StateFile { path: path.to_owned(), _lock: lock }),
@@ -80,7 +81,7 @@ impl StateFile {
     /// Replaces it: whoever reads it finds the old one or the new one, whatever happens.
     pub(super) fn save(&self, state: &FileState) -> io::Result<()> {
         let new = beside(&self.path, "-new");
-        let mut file = File::create(&new)?;
+        let mut file = private().write(true).truncate(true).open(&new)?;
         file.write_all(state.as_json().to_string().as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
@@ -88,6 +89,13 @@ impl StateFile {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
+}
+
+/// How files are made that only their owner may read: they say what was consumed.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).mode(0o600);
+    options
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
