@@ -107,7 +107,7 @@ function top(app) {
     refill(vitals, JSON.stringify([summary.busy, summary.slots, rate, summary.ready, summary.waiting]), () => [
       h("span", null, h("b", null, `${count(summary.busy)} of ${count(summary.slots)}`), " slots"),
       h("span", null, h("b", null, rate === null ? "–" : short(rate)), " a second"),
-      h("span", null, h("b", null, short(summary.ready + summary.waiting + summary.backing_off)), " to do"),
+      h("span", null, h("b", null, short(summary.ready + summary.waiting + summary.backing_off)), " pending"),
     ]);
     refill(
       environment,
@@ -227,7 +227,7 @@ function spoken(app) {
     const left = summary.ready + summary.waiting + summary.backing_off;
     setText(
       region,
-      `${summary.busy} of ${summary.slots} slots busy, about ${short(left)} subtasks to do, ${count(summary.failed_total)} failed.`,
+      `${summary.busy} of ${summary.slots} slots busy, about ${short(left)} subtasks pending, ${count(summary.failed_total)} failed.`,
     );
   };
   app.live.on("summary", say);

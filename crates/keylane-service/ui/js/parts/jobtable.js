@@ -18,9 +18,9 @@ export function jobTable(label, { isShort = false } = {}) {
     "Job",
     "State",
     "Progress",
-    ...(isShort ? [] : [">Runs"]),
+    ...(isShort ? [] : [">Running"]),
     ">Failed",
-    ">Left",
+    ">Remaining",
     ...(isShort ? [] : [">Submitted"]),
   ];
   const { element, body } = table(label, columns, "is-cards");
@@ -42,9 +42,9 @@ function jobRow(first, isShort) {
   const state = stateBadge();
   const progress = progressBar();
   const words = h("small");
-  const runs = h("td", { class: "number", "data-label": "Runs" });
+  const runs = h("td", { class: "number", "data-label": "Running" });
   const failed = h("td", { class: "number", "data-label": "Failed" });
-  const left = h("td", { class: "number", "data-label": "Left" });
+  const left = h("td", { class: "number", "data-label": "Remaining" });
   const submitted = ago(first.created_at);
   const row = h(
     "tr",

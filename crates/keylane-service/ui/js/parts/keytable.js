@@ -15,8 +15,8 @@ import { ago, cell, keyLink, setAgo, stateBadge, swatch, table } from "./small.j
  */
 export function keyTable(label, { app, changed, isShort = false }) {
   const columns = isShort
-    ? ["Key", "State", ">Waiting", ">Head for"]
-    : ["Key", "State", ">Waiting behind", "Head", ">Head for", ">Attempts", ">Actions"];
+    ? ["Key", "State", ">Waiting", ">Head age"]
+    : ["Key", "State", ">Waiting behind", "Head", ">Head age", ">Attempts", ">Actions"];
   const { element, body } = table(label, columns, isShort ? "" : "is-cards");
   const list = new KeyedList(body, (/** @type {KeyView} */ view) => view.key, makeRow);
 
@@ -39,7 +39,7 @@ export function keyTable(label, { app, changed, isShort = false }) {
       cell("State", "", state.element),
       behind,
       !isShort && head,
-      cell("Head for", "number", since),
+      cell("Head age", "number", since),
       !isShort && attempts,
       !isShort && h("td", null, actions.element),
     );

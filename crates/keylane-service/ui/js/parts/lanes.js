@@ -129,7 +129,7 @@ function laneTable(app, chart) {
     "Subtask",
     "Key",
     ">Began",
-    ">Took",
+    ">Duration",
     "Outcome",
     "Rule",
   ]);

@@ -71,7 +71,7 @@ function orderChoice(changed) {
 function resultTable(job, items) {
   const { element, body } = table(
     "Results",
-    ["Subtask", "Key", "Outcome", ">Attempt", ">Took", "Ended", "Result"],
+    ["Subtask", "Key", "Outcome", ">Attempt", ">Duration", "Ended", "Result"],
     "is-cards",
   );
   body.append(...items.map((item) => resultRow(job, item)));
@@ -101,7 +101,7 @@ function resultRow(job, { number, keys = [], outcome, attempt, started_at, ended
     ),
     cell("Outcome", "", stateBadge(outcome).element),
     cell("Attempt", "number", attempt),
-    cell("Took", "number", took),
+    cell("Duration", "number", took),
     cell("Ended", "", ago(ended_at)),
     h(
       "td",

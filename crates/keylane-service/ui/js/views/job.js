@@ -207,10 +207,10 @@ function factRows(job, weight) {
     ],
     ["Weight", weight],
     ["Submitted", ago(job.created_at)],
-    ["Not before", job.run_at && new Date(job.run_at).toLocaleString()],
-    ["Began", job.started_at && ago(job.started_at)],
+    ["Start time", job.run_at && new Date(job.run_at).toLocaleString()],
+    ["Started", job.started_at && ago(job.started_at)],
     ["Ended", job.ended_at && ago(job.ended_at)],
-    ["Took", job.started_at && job.ended_at && duration(Date.parse(job.ended_at) - Date.parse(job.started_at))],
+    ["Duration", job.started_at && job.ended_at && duration(Date.parse(job.ended_at) - Date.parse(job.started_at))],
     ["Error", job.error && h("span", { class: "error-text" }, job.error)],
   ];
   return rows.filter((row) => row[1]).flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]);

@@ -92,7 +92,7 @@ function laneFacts(app, { key, length, head, state }) {
       h("a", { href: href(["jobs", head.job, "subtasks", head.number]) }, `${name} #${head.number}`),
       ` · ${stateWord(head.state)} · ${head.attempts === 0 ? "not tried yet" : `attempt ${head.attempts}`}`,
     ),
-    h("dt", null, "Head for"),
+    h("dt", null, "Head age"),
     h("dd", null, ago(head.since, "")),
     h("dt", null, "Subtasks of its job"),
     h("dd", null, h("a", { href: href(["jobs", head.job, "subtasks"], { key }) }, "Subtasks with this key")),
@@ -108,7 +108,7 @@ function ranLately(app, key) {
   const { element, body } = table("Recent attempts of this key, newest first", [
     "Subtask",
     ">Began",
-    ">Took",
+    ">Duration",
     ">Idle before",
     "Outcome",
   ]);

@@ -97,7 +97,7 @@ function numberRows({ model, version, live }) {
     ["Version", version ? version.version : "–"],
     ["Environment", version?.environment ?? "none given"],
     ["Changes", version?.read_only ? "read only" : "allowed"],
-    ["Runs for", duration(model.now() - Date.parse(summary.started_at))],
+    ["Uptime", duration(model.now() - Date.parse(summary.started_at))],
     ["Store", `${summary.store}, ${bytes(summary.store_bytes)}`],
     ["Succeeded", count(summary.succeeded_total)],
     ["Failed for good", count(summary.failed_total)],
@@ -126,7 +126,7 @@ async function showKinds(place, signal) {
       );
     const { element, body } = table(
       "Kinds of jobs",
-      ["Kind", "Handled by", "Concurrency", "Per second", "Attempts", "Timeout", "Steps"],
+      ["Kind", "Handler", "Concurrency", "Per second", "Attempts", "Timeout", "Steps"],
       "is-cards",
     );
     body.append(...kinds.map(kindRow));
@@ -148,7 +148,7 @@ function kindRow({ name, handler, concurrency, per_second, attempts, timeout_ms,
     "tr",
     null,
     h("td", null, h("a", { href: href(["jobs"], { kind: name }) }, name)),
-    cell("Handled by", "", handler),
+    cell("Handler", "", handler),
     cell("Concurrency", "", limit(concurrency)),
     cell("Per second", "", per_second === undefined ? "no limit" : String(per_second)),
     cell("Attempts", "", attempts),

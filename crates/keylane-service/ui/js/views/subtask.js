@@ -66,9 +66,9 @@ function parts(app, { keys, attempts, payload: given, outcome, waiting_because: 
   const rows = [
     [keys.length === 1 ? "Key" : "Keys", keys.length === 0 ? "none" : keys.flatMap((key) => [keyLink(key), " "])],
     ["Attempts", attempts],
-    ["Began", outcome?.started_at && ago(outcome.started_at)],
+    ["Started", outcome?.started_at && ago(outcome.started_at)],
     ["Ended", outcome && ago(outcome.ended_at)],
-    ["Took", took],
+    ["Duration", took],
     ["Error", outcome?.error && h("span", { class: "error-text" }, outcome.error)],
   ];
   const facts = rows
