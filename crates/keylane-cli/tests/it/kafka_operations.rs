@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::common::{feed, finish, hears, subcommand};
 use keylane_stream::Record;
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSink, KafkaSource};
-use keylane_stream::source::{Commit, Event, Source};
+use keylane_stream::source::{Commit, Source, SourceEvent};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Partition, Position};
 use keylane_testkit::{Broker, or_skip};
@@ -228,7 +228,7 @@ fn read(client: &ClientSettings, topic: &str, count: usize) -> Vec<Record> {
         let mut events = Vec::new();
         source.poll(Duration::from_millis(50), 100, &mut events).unwrap();
         for event in events {
-            if let Event::Records { records, .. } = event {
+            if let SourceEvent::Records { records, .. } = event {
                 found.extend(records.into_iter().map(|delivered| delivered.record));
             }
         }
@@ -275,12 +275,12 @@ fn a_group_beyond_the_end_stops_with_the_remedy_which_works() {
         source.poll(Duration::from_millis(50), 100, &mut events).unwrap();
         for event in events {
             match event {
-                Event::Assigned(_) if !is_sent => {
+                SourceEvent::Assigned(_) if !is_sent => {
                     is_sent = true;
                     let progress = Progress::up_to(Position::new(900));
                     source.commit(vec![Commit { partition: partition.clone(), progress }]);
                 }
-                Event::Committed { result, .. } => stored = result.is_ok(),
+                SourceEvent::Committed { result, .. } => stored = result.is_ok(),
                 _ => {}
             }
         }

@@ -5,4 +5,5 @@ mod consume;
 mod family;
 mod first_process;
 mod run;
+mod run_kills;
 mod serve;
