@@ -290,7 +290,7 @@ fn a_group_beyond_the_end_stops_with_the_remedy_which_works() {
 
     let refused = subcommand("consume", [&topic, "--group", "g", "--", "echo"]);
     let outcome = feed(refused, b"");
-    outcome.expect(255, &["beyond[0] was cut to 3", "--out-of-range", " ERROR "]);
+    outcome.expect(255, &["beyond[0] was truncated to 3", "--out-of-range", " ERROR "]);
     let mut child = consume(&[&topic, "--group", "g", "--out-of-range", "first", "--", "echo"]);
     let mut said = BufReader::new(child.stderr.take().unwrap());
     hears(&mut said, "it continues at 3");

@@ -236,7 +236,7 @@ impl StartPolicy {
     ) -> Result<Decision<Continuation>, SourceError> {
         let next = place.next;
         let what = format!(
-            "{partition} was truncated_at to {truncated_at}, and {next} would have been next: brokers have lost records, or the \
+            "{partition} was truncated to {truncated_at}, and {next} would have been next: brokers have lost records, or the \
              group was set beyond the end"
         );
         // What was not committed is done again.
