@@ -59,10 +59,14 @@ pub enum Guard {
 /// }
 /// ```
 ///
-/// Returns nothing in a process that is no guard. A guard returns from it once its work is done.
+/// Returns nothing in a process that is no guard. A guard returns from it once its work is done. A process that is
+/// to limit itself ([`within_limits`](crate::within_limits)) becomes its command here.
 #[must_use]
 pub fn enter() -> Option<ExitCode> {
     HAS_ENTRANCE.store(true, Relaxed);
+    if let Some(code) = crate::limits::enter() {
+        return Some(code);
+    }
     if std::env::args_os().nth(1).is_none_or(|word| word != WORD) {
         return None;
     }
@@ -73,6 +77,11 @@ pub fn enter() -> Option<ExitCode> {
             Some(ExitCode::FAILURE)
         }
     }
+}
+
+/// Whether this program's `main` begins with [`enter`].
+pub(crate) fn has_entrance() -> bool {
+    HAS_ENTRANCE.load(Relaxed)
 }
 
 /// The path by which this program is started again, whatever lies at its own path by now.
@@ -162,7 +171,7 @@ struct Watch {
 impl Guarding {
     /// Starts a guard of this table.
     pub(crate) fn start(file: File, tell: Tell) -> io::Result<Self> {
-        if !HAS_ENTRANCE.load(Relaxed) {
+        if !has_entrance() {
             let why = "a guard is this program started again, so its main must begin with \
                        keylane_process::enter; call it there, or choose Guard::None";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));

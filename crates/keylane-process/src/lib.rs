@@ -32,6 +32,7 @@ mod folder;
 mod guard;
 mod init;
 mod input;
+mod limits;
 mod registry;
 #[cfg(target_os = "linux")]
 #[path = "scan_linux.rs"]
@@ -44,6 +45,7 @@ mod table;
 pub use guard::{Guard, enter};
 pub use init::enter_as_init;
 pub use input::{whole_input, widen_pipe};
+pub use limits::within_limits;
 pub use registry::{OpenError, Options, Place, Registry};
 pub use scan::has_ended;
 

@@ -32,6 +32,7 @@ mod ops;
 mod order_per_key;
 mod output_whole;
 mod python_client;
+mod serve_limits;
 mod serve_refuses;
 mod serve_stops;
 #[cfg(target_os = "linux")]

@@ -1,12 +1,15 @@
 //! Attempts as processes: a command for each.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use keylane_process::whole_input;
+use keylane_process::{whole_input, within_limits};
 use rustix::process::{Resource, Rlimit, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -113,7 +116,20 @@ impl Command {
             None => self.words.clone(),
         };
         let (program, arguments) = words.split_first().expect("a command has a program");
-        let mut command = tokio::process::Command::new(program);
+        let limits = self.limits.set();
+        let mut command = match within_limits(&limits) {
+            Some((own, words)) => {
+                let mut command = tokio::process::Command::new(own);
+                command.arg0("keylane").args(words).arg(program);
+                command
+            }
+            None => {
+                let mut command = tokio::process::Command::new(self.path_of(program));
+                command.arg0(program);
+                limit(&mut command, limits);
+                command
+            }
+        };
         command.args(arguments);
         self.environment.give(&mut command);
         command
@@ -122,26 +138,46 @@ impl Command {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        limit(&mut command, self.limits);
         Ok(command)
+    }
+
+    /// The path of a program that is named without one. Looked for while it starts, Rust's `Command` would fork, which takes
+    /// long in a large process.
+    fn path_of(&self, program: &OsStr) -> PathBuf {
+        let is_name = !program.as_bytes().contains(&b'/');
+        let is_there = |path: &PathBuf| {
+            let file = path.metadata();
+            file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        };
+        let folders = self.environment.path();
+        let mut found = std::env::split_paths(&folders).map(|folder| folder.join(program));
+        // One that is not found is so when it is started.
+        found.find(is_there).filter(|_| is_name).unwrap_or_else(|| program.into())
     }
 }
 
-fn limit(command: &mut tokio::process::Command, limits: Limits) {
-    let wanted = [
-        (Resource::As, limits.memory_bytes),
-        (Resource::Cpu, limits.cpu_seconds),
-        (Resource::Nofile, limits.open_files),
-        (Resource::Fsize, limits.file_bytes),
-    ];
-    if wanted.iter().all(|(_, most)| most.is_none()) {
+impl Limits {
+    /// Those that are set.
+    fn set(self) -> Vec<(Resource, u64)> {
+        let all = [
+            (Resource::As, self.memory_bytes),
+            (Resource::Cpu, self.cpu_seconds),
+            (Resource::Nofile, self.open_files),
+            (Resource::Fsize, self.file_bytes),
+        ];
+        all.into_iter().filter_map(|(resource, most)| Some((resource, most?))).collect()
+    }
+}
+
+/// For programs that embed the service without an entrance for [`within_limits`].
+fn limit(command: &mut tokio::process::Command, limits: Vec<(Resource, u64)>) {
+    if limits.is_empty() {
         return;
     }
     let set = move || {
-        for (resource, most) in wanted {
-            if most.is_some() {
-                rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most })?;
-            }
+        for (resource, most) in &limits {
+            let limit = Rlimit { current: Some(*most), maximum: Some(*most) };
+            rustix::process::setrlimit(*resource, limit)?;
         }
         Ok(())
     };

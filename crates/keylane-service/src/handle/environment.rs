@@ -20,6 +20,16 @@ impl Default for Environment {
 }
 
 impl Environment {
+    /// Where a command's program is looked for.
+    pub(super) fn path(&self) -> OsString {
+        let passes = match self {
+            Environment::Named(names) => names.iter().any(|name| name == "PATH"),
+            Environment::Whole => true,
+        };
+        let path = passes.then(|| std::env::var_os("PATH")).flatten();
+        path.unwrap_or_else(|| "/bin:/usr/bin".into())
+    }
+
     pub(super) fn give(&self, command: &mut tokio::process::Command) {
         let Environment::Named(names) = self else { return };
         command.env_clear();
