@@ -22,6 +22,33 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Options of the client commands that may also stand before the subcommand. Each has a value.
+const BEFORE_SUBCOMMAND: [&str; 2] = ["--server", "--token-file"];
+
+/// Returns the words with those options behind the subcommand, where each client command has them.
+pub(crate) fn with_server_behind(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = words.collect();
+    let mut next = 1;
+    while let Some(word) = words.get(next).and_then(|word| word.to_str()) {
+        let has_value =
+            |name: &str| word.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+        if BEFORE_SUBCOMMAND.contains(&word) {
+            next += 2;
+        } else if BEFORE_SUBCOMMAND.into_iter().any(has_value) {
+            next += 1;
+        } else {
+            break;
+        }
+    }
+    if next == 1 || next >= words.len() {
+        return words;
+    }
+    let moved: Vec<_> = words.drain(1..next).collect();
+    let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words.splice(at..at, moved);
+    words
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
@@ -195,5 +222,23 @@ mod tests {
         assert!(jobs("1%").unwrap() >= 1);
         assert!(jobs("200%").unwrap() >= 2);
         assert!(["0", "0%", "-1", "x", "", "1.5", "10001"].iter().all(|text| jobs(text).is_err()));
+    }
+
+    #[test]
+    fn options_of_clients_may_stand_before_the_subcommand() {
+        let moved = |words: &str| {
+            let words = words.split(' ').map(OsString::from);
+            let all = with_server_behind(words).into_iter().map(|word| word.into_string().unwrap());
+            all.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(moved("k --server u keys pause a"), "k keys pause a --server u");
+        assert_eq!(
+            moved("k --server=u --token-file f status -- x"),
+            "k status --server=u --token-file f -- x"
+        );
+        for same in ["k keys --server u", "k --servers u keys", "k --server", "k run -- --server u"]
+        {
+            assert_eq!(moved(same), same);
+        }
     }
 }

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<ExitCode> {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(cli::with_server_behind(std::env::args_os())) {
         Ok(cli) => cli,
         Err(refusal) => return usage(&refusal),
     };

@@ -25,6 +25,7 @@ mod status;
 mod steer;
 mod submit;
 mod subtasks;
+mod tls;
 mod top;
 mod upload;
 mod watch;

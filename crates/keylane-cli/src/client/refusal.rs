@@ -16,16 +16,23 @@ pub(super) enum Failed {
     /// The server was asked, and said no.
     #[error("{0}")]
     Refused(Refusal),
-    /// It was not reached, or the connection broke.
+    /// There was no connection, so nothing was asked.
     #[error("{server} was not reached: {why}; is `keylane serve` running there?")]
+    NotConnected { server: String, why: String },
+    /// The connection broke, or there was no answer in time.
+    #[error("{server} gave no answer: {why}; is `keylane serve` running there?")]
     Unreachable { server: String, why: String },
+    /// Encryption with the server did not come about, so nothing was asked.
+    #[error("{server} was reached and not believed: {why}")]
+    Untrusted { server: String, why: String },
 }
 
 impl Failed {
     /// Whether it may be different in a moment, without anybody doing something about it.
     pub(super) fn may_pass(&self) -> bool {
         match self {
-            Failed::Unreachable { .. } => true,
+            Failed::Unreachable { .. } | Failed::NotConnected { .. } => true,
+            Failed::Untrusted { .. } => false,
             Failed::Refused(refusal) => {
                 matches!(refusal.status.as_u16(), 408 | 425 | 429 | 502..=504)
             }
@@ -119,7 +126,9 @@ pub(super) fn settle(result: anyhow::Result<Ending>) -> anyhow::Result<Ending> {
     };
     let ending = match error.downcast_ref::<Failed>() {
         Some(Failed::Refused(_)) => Ending::Refused,
-        Some(Failed::Unreachable { .. }) => Ending::Unreachable,
+        Some(
+            Failed::Unreachable { .. } | Failed::NotConnected { .. } | Failed::Untrusted { .. },
+        ) => Ending::Unreachable,
         None if is_closed_pipe(&error) => {
             return Ok(Ending::Signalled { signal: signal_hook::consts::SIGPIPE });
         }

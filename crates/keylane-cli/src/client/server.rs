@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::options::ServerArgs;
 use super::refusal::{Failed, Refusal};
+use super::tls;
 
 /// How long a connection may take to come about.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -146,13 +147,20 @@ impl Server {
 
     /// The server is not there, or not any more.
     pub(super) fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Failed {
+        let server = self.base.origin().ascii_serialization();
         // The innermost reason is the one that helps; those around it say that something failed.
         let mut cause = error;
         while let Some(inner) = cause.source() {
+            if let Some(why) = tls::explained(inner) {
+                return Failed::Untrusted { server, why };
+            }
             cause = inner;
         }
         let why = cause.to_string();
-        Failed::Unreachable { server: self.base.origin().ascii_serialization(), why }
+        match error.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect) {
+            true => Failed::NotConnected { server, why },
+            false => Failed::Unreachable { server, why },
+        }
     }
 }
 

@@ -134,7 +134,9 @@ pub(super) fn ending_of(job: &Job) -> Ending {
 fn ending_of_error(error: &anyhow::Error) -> Ending {
     match error.downcast_ref::<Failed>() {
         Some(Failed::Refused(_)) => Ending::Refused,
-        Some(Failed::Unreachable { .. }) => Ending::Unreachable,
+        Some(
+            Failed::Unreachable { .. } | Failed::NotConnected { .. } | Failed::Untrusted { .. },
+        ) => Ending::Unreachable,
         None => Ending::Error,
     }
 }

@@ -18,6 +18,8 @@ use serde::Deserialize;
 
 use crate::span::Span;
 
+use super::check::Words;
+
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -307,6 +309,23 @@ impl Config {
         self.kinds.iter().map(kind).collect()
     }
 
+    /// All commands and workers.
+    pub(super) fn commands(&self) -> Vec<Words<'_>> {
+        let mut all = Vec::new();
+        for (name, table) in &self.kinds {
+            let place = format!("kinds.{name}");
+            all.extend(words_of(place.clone(), table.command.as_deref(), false));
+            all.extend(words_of(place.clone(), table.worker.as_deref(), true));
+            for (step, doing) in [("split", &table.split), ("fan_in", &table.fan_in)] {
+                let Some(doing) = doing else { continue };
+                let place = format!("{place}.{step}");
+                all.extend(words_of(place.clone(), doing.command.as_deref(), false));
+                all.extend(words_of(place, doing.worker.as_deref(), true));
+            }
+        }
+        all
+    }
+
     /// The settings in `[server]` in which another configuration differs and that a running server cannot change.
     pub(super) fn other_settings(&self, other: &Config) -> Vec<&'static str> {
         let (one, other) = (&self.server, &other.server);
@@ -332,6 +351,10 @@ impl Config {
         ];
         all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
+}
+
+fn words_of(place: String, words: Option<&[String]>, is_worker: bool) -> Option<Words<'_>> {
+    words.map(|words| Words { place, words, is_worker })
 }
 
 impl KindTable {

@@ -1,5 +1,6 @@
 //! `keylane serve`: the task service as a process. It starts, says where it listens, and stops well.
 
+mod check;
 mod config;
 mod reload;
 mod store;
@@ -48,7 +49,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", default_value = "keylane.db")]
     store: PathBuf,
 
-    /// Only read the configuration, and say what is wrong with it.
+    /// Only read the configuration, and say what is wrong with it and with the programs that it names.
     #[arg(long)]
     check: bool,
 
@@ -78,6 +79,9 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     let serving = config.serving()?;
     config.kinds()?;
     if args.check {
+        for note in check::check(&config.commands())? {
+            println!("{}: note: {note}", args.config.display());
+        }
         println!("{}: all is well", args.config.display());
         return Ok(Ending::Finished { failed: 0 });
     }

@@ -41,6 +41,28 @@ impl File {
     }
 }
 
+/// A start would find it with the first job.
+#[test]
+fn a_check_looks_at_programs_and_placeholders() {
+    let check = |text: &str| refused(&File::new(text).path("keylane.toml"), &["--check"]);
+    for (text, place) in [
+        ("[kinds.a]\ncommand = [\"./no-such-program\"]\n", "kinds.a: `./no-such-program`"),
+        (
+            "[kinds.a]\nlease = \"30s\"\nsplit = { worker = [\"no-such-one\"] }\n",
+            "kinds.a.split: `no-such-one`",
+        ),
+    ] {
+        check(text).expect(255, &[place, "cannot be run"]);
+    }
+    let noted = check("[kinds.a]\ncommand = [\"cat\", \"{key}\", \"{foo}\"]\n");
+    let said = &noted.expect(0, &[]).stdout;
+    assert!(
+        said.contains("note: kinds.a: `{foo}` is no placeholder") && said.contains("all is well"),
+        "{said}"
+    );
+    assert!(!said.contains("`{key}` is no"), "{said}");
+}
+
 #[test]
 fn a_file_that_is_not_right_is_told_with_its_line() {
     let path = "keylane.toml is not right";

@@ -76,6 +76,16 @@ pub enum OpenError {
         /// Why it failed.
         source: io::Error,
     },
+    /// It could not be locked.
+    #[error("cannot {doing} of the store {}", path.display())]
+    Lock {
+        /// The store.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// SQLite could not.
     #[error("cannot open {}: {why}", path.display())]
     Sqlite {
@@ -535,7 +545,9 @@ impl OpenError {
     pub(super) fn locked(path: &std::path::Path) -> impl FnOnce(LockError) -> OpenError {
         move |error| match error {
             LockError::InUse(by) => OpenError::InUse { path: path.to_owned(), by },
-            LockError::Io { doing, source } => OpenError::Io { doing, source },
+            LockError::Io { doing, source } => {
+                OpenError::Lock { path: path.to_owned(), doing, source }
+            }
         }
     }
 

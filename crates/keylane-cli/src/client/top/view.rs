@@ -38,11 +38,74 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Line::styled(state.prompt(), Modifier::REVERSED), foot);
 }
 
+/// A column of a table, and how it gives way.
+struct Column {
+    name: &'static str,
+    width: u16,
+    /// Takes the width that is left.
+    grows: bool,
+    /// Columns without a rank stay; of the others the one with the lowest goes first where there is no room.
+    rank: Option<u8>,
+}
+
+const fn column(name: &'static str, width: u16, rank: Option<u8>) -> Column {
+    Column { name, width, grows: false, rank }
+}
+
+const fn growing(name: &'static str, width: u16) -> Column {
+    Column { name, width, grows: true, rank: None }
+}
+
+/// Which of the columns fit beside each other.
+fn fitting(columns: &[Column], width: u16) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..columns.len()).collect();
+    loop {
+        let widths: u16 = kept.iter().map(|at| columns[*at].width + 1).sum();
+        let ranked = kept.iter().filter_map(|at| columns[*at].rank.map(|rank| (rank, *at)));
+        match ranked.min() {
+            Some((_, least)) if widths > width + 1 => kept.retain(|at| *at != least),
+            _ => return kept,
+        }
+    }
+}
+
+/// A table of the columns that fit.
+fn table(
+    columns: &[Column],
+    rows: impl Iterator<Item = Vec<String>>,
+    width: u16,
+    title: String,
+) -> Table<'static> {
+    let kept = fitting(columns, width);
+    let rows = rows.map(|row| {
+        let cells: Vec<_> = kept.iter().map(|at| row[*at].clone()).collect();
+        Row::new(cells)
+    });
+    let widths = kept.iter().map(|at| match columns[*at].grows {
+        true => Constraint::Min(columns[*at].width),
+        false => Constraint::Length(columns[*at].width),
+    });
+    let header = Row::new(kept.iter().map(|at| columns[*at].name)).style(Modifier::BOLD);
+    let block = Block::new().borders(Borders::TOP).title(title);
+    Table::new(rows, widths).header(header).block(block)
+}
+
+const JOB_COLUMNS: [Column; 8] = [
+    column("PROGRESS", BAR as u16 + 5, None),
+    growing("JOB", 12),
+    column("KIND", 14, Some(1)),
+    column("STATE", 10, None),
+    column("DONE", 16, Some(4)),
+    column("FAILED", 6, Some(3)),
+    column("RUNNING", 7, Some(2)),
+    column("LEFT", 14, Some(5)),
+];
+
 fn draw_jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let jobs = state.jobs();
     let rows = jobs.iter().map(|job| {
         let counts = &job.counts;
-        let mut cells = vec![
+        vec![
             bar(job.progress),
             job.name.as_deref().map_or_else(|| plain(&job.id), plain).into_owned(),
             plain(&job.kind).into_owned(),
@@ -50,59 +113,44 @@ fn draw_jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
             format!("{}/{}", counts.ended(), counts.total),
             counts.failed.to_string(),
             counts.running.to_string(),
-        ];
-        cells.push(left(job).unwrap_or_default());
-        Row::new(cells)
+            left(job).unwrap_or_default(),
+        ]
     });
-    let widths = [
-        Constraint::Length(BAR as u16 + 5),
-        Constraint::Fill(1),
-        Constraint::Max(14),
-        Constraint::Length(10),
-        Constraint::Length(16),
-        Constraint::Length(6),
-        Constraint::Length(7),
-        Constraint::Length(16),
-    ];
-    let names = ["PROGRESS", "JOB", "KIND", "STATE", "DONE", "FAILED", "RUNNING", ""];
-    let table = titled(Table::new(rows, widths), &names, format!("jobs ({})", jobs.len()));
+    let title = format!("jobs ({})", jobs.len());
+    let table = table(&JOB_COLUMNS, rows, area.width, title);
     let table = table.row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut place = TableState::default().with_selected(state.selected());
     frame.render_stateful_widget(table, area, &mut place);
 }
 
+const SLOTS: [Column; 5] = [
+    column(SLOT_COLUMNS[0], 4, None),
+    growing(SLOT_COLUMNS[1], 20),
+    column(SLOT_COLUMNS[2], 12, None),
+    column(SLOT_COLUMNS[3], 10, Some(2)),
+    column(SLOT_COLUMNS[4], 12, Some(1)),
+];
+
 fn draw_slots(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let rows = state.picture.as_ref().map(slots).unwrap_or_default();
-    let count = rows.len();
-    let widths = [
-        Constraint::Length(4),
-        Constraint::Fill(2),
-        Constraint::Fill(1),
-        Constraint::Length(12),
-        Constraint::Max(14),
-    ];
-    let table = Table::new(rows.into_iter().map(Row::new), widths);
-    frame.render_widget(titled(table, &SLOT_COLUMNS, format!("running ({count})")), area);
+    let title = format!("running ({})", rows.len());
+    frame.render_widget(table(&SLOTS, rows.into_iter(), area.width, title), area);
 }
+
+const KEYS: [Column; 6] = [
+    growing(keys::COLUMNS[0], 14),
+    column(keys::COLUMNS[1], 7, Some(3)),
+    column(keys::COLUMNS[2], 10, Some(2)),
+    column(keys::COLUMNS[3], 12, Some(4)),
+    growing(keys::COLUMNS[4], 12),
+    column(keys::COLUMNS[5], 22, Some(1)),
+];
 
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let keys = state.picture.iter().flat_map(|picture| &picture.keys);
-    let rows: Vec<_> = keys.map(|key| Row::new(keys::row(key))).collect();
-    let widths = [
-        Constraint::Fill(1),
-        Constraint::Length(7),
-        Constraint::Length(10),
-        Constraint::Length(12),
-        Constraint::Fill(1),
-        Constraint::Max(22),
-    ];
-    let title = "keys, by how long their heads are that";
-    frame.render_widget(titled(Table::new(rows, widths), &keys::COLUMNS, title.to_owned()), area);
-}
-
-fn titled<'a>(table: Table<'a>, names: &[&'a str], title: String) -> Table<'a> {
-    let header = Row::new(names.to_vec()).style(Modifier::BOLD);
-    table.header(header).block(Block::new().borders(Borders::TOP).title(title))
+    let rows = keys.map(keys::row);
+    let title = "keys, by how long their heads are that".to_owned();
+    frame.render_widget(table(&KEYS, rows, area.width, title), area);
 }
 
 fn bar(progress: f64) -> String {
@@ -143,6 +191,27 @@ mod tests {
             "q quit",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    /// What a row is about is legible at any usual width.
+    #[test]
+    fn names_keep_their_width() {
+        for (width, height) in [(60, 40), (80, 24), (120, 36), (160, 40)] {
+            let text = drawn(&state(), width, height);
+            let has_line = |names: &[&str]| {
+                text.lines().any(|line| names.iter().all(|name| line.contains(name)))
+            };
+            assert!(has_line(&["PROGRESS", " JOB", "STATE"]), "{width}\n{text}");
+            assert!(has_line(&["KEY", "HEAD SINCE", "HEAD "]), "{width}\n{text}");
+        }
+        assert!(drawn(&state(), 120, 36).contains(" LEFT"));
+        for columns in [&JOB_COLUMNS[..], &SLOTS, &KEYS] {
+            for width in 60..200 {
+                let kept = fitting(columns, width);
+                let sum: u16 = kept.iter().map(|at| columns[*at].width + 1).sum();
+                assert!(sum <= width + 1, "{width}");
+            }
         }
     }
 

@@ -1,0 +1,62 @@
+//! Why encryption with a server did not come about, in words that say what to do.
+
+use std::error::Error;
+use std::io;
+
+use rustls::CertificateError;
+
+/// What an error of TLS says, if it is one.
+pub(super) fn explained(error: &(dyn Error + 'static)) -> Option<String> {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let inside = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let error = error.downcast_ref::<rustls::Error>().or(inside)?;
+    Some(match error {
+        rustls::Error::InvalidCertificate(why) => of_certificate(why),
+        rustls::Error::InvalidMessage(_) => {
+            "it does not speak TLS there; is its address http:// instead of https://?".to_owned()
+        }
+        other => format!("there is no encryption that both sides know ({other})"),
+    })
+}
+
+fn of_certificate(why: &CertificateError) -> String {
+    let trust = "name a file with the certificate of its authority in SSL_CERT_FILE";
+    match why {
+        CertificateError::UnknownIssuer => {
+            format!("no authority that this machine trusts has signed its certificate; {trust}")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired, or the clock of this machine is wrong".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet, or the clock of this machine is wrong".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "its certificate is for another name; ask it by the name in the certificate".to_owned()
+        }
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => format!(
+            "its certificate is that of an authority, and no server may have one (`CA:TRUE`); make one for the server, \
+             signed by that authority, and {trust}"
+        ),
+        other => format!("its certificate is refused ({other}); {trust}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
+        let said = |why: CertificateError| {
+            let error = io::Error::other(rustls::Error::InvalidCertificate(why));
+            explained(&error).unwrap()
+        };
+        assert!(said(CertificateError::UnknownIssuer).contains("SSL_CERT_FILE"));
+        assert!(said(CertificateError::NotValidForName).contains("another name"));
+        assert!(said(CertificateError::Expired).contains("clock"));
+        let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        assert!(explained(&plain).unwrap().contains("http://"));
+        assert_eq!(explained(&io::Error::other("else")), None);
+    }
+}
