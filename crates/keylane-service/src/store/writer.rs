@@ -209,7 +209,8 @@ impl GroupCommit for Writer {
     }
 
     fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
-        let _pause = (mode == Checkpoint::Reset).then(|| self.readers.pause());
+        let is_reset = matches!(mode, Checkpoint::Reset | Checkpoint::LongReset);
+        let _pause = is_reset.then(|| self.readers.pause());
         self.is_log_stale &= mode == Checkpoint::Passive;
         Ok(sqlite::checkpoint(&self.connection, mode)?)
     }

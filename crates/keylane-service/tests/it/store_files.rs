@@ -98,9 +98,8 @@ fn readers_do_not_keep_the_log_from_its_bound() {
     for purged in purges {
         let _ = purged.wait().unwrap();
     }
-    // Twice 120 MiB were written. On a machine with more to do than it can, a reader may be away for longer than it is
-    // waited for.
-    assert!(most < 128 * MIB, "{most}");
+    // Twice 120 MiB were written. On a busy machine a reader takes longer than a moment, and then is waited for.
+    assert!(most < 72 * MIB, "{most}");
 }
 
 #[test]

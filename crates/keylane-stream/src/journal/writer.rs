@@ -225,7 +225,8 @@ impl GroupCommit for JournalWriter {
     }
 
     fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
-        let _pause = (mode == Checkpoint::Reset).then(|| self.readers.pause());
+        let is_reset = matches!(mode, Checkpoint::Reset | Checkpoint::LongReset);
+        let _pause = is_reset.then(|| self.readers.pause());
         self.store.checkpoint(mode)
     }
 

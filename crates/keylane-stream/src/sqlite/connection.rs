@@ -120,6 +120,8 @@ pub enum Checkpoint {
     Passive,
     /// Copies all and truncates the log, if readers leave it within a moment.
     Reset,
+    /// Copies all and truncates the log, if readers leave it within 5 seconds.
+    LongReset,
     /// Copies all and truncates the log. For a store without readers.
     Full,
 }
@@ -131,7 +133,9 @@ pub enum Checkpoint {
 pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result<()> {
     let sql = match mode {
         Checkpoint::Passive => "PRAGMA wal_checkpoint(PASSIVE)",
-        Checkpoint::Reset | Checkpoint::Full => "PRAGMA wal_checkpoint(TRUNCATE)",
+        Checkpoint::Reset | Checkpoint::LongReset | Checkpoint::Full => {
+            "PRAGMA wal_checkpoint(TRUNCATE)"
+        }
     };
     if mode == Checkpoint::Reset {
         connection.busy_timeout(RESET_TIMEOUT)?;

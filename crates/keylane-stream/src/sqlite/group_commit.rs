@@ -16,6 +16,10 @@ const CHECKPOINT_BYTES: u64 = 16 * 1024 * 1024;
 /// readers prevents the restart, so the writer pauses them for a moment.
 const RESET_BYTES: u64 = 2 * CHECKPOINT_BYTES;
 
+/// Size of the log from which a reset waits for slow readers. Writes wait meanwhile, so this is
+/// beyond what short readers reach.
+const LONG_RESET_BYTES: u64 = 4 * CHECKPOINT_BYTES;
+
 /// Error of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteRefused {
@@ -121,6 +125,9 @@ fn write<L: GroupCommit>(target: &mut L, requests: Vec<L::Request>) {
 /// next transaction restarts the log. At 32 MiB, a reset: new readers wait, and active readers are
 /// awaited for a moment. If one takes longer, the reset is retried after each further 16 MiB. So
 /// while no reader takes longer than that moment, the log has at most 32 MiB and one transaction.
+/// From 64 MiB on, the reset waits 5 seconds for readers, so that also slow readers leave the log
+/// at most 64 MiB and one transaction. A reader that takes longer, such as a backup of a large
+/// store in use, lets the log grow until it ends.
 #[derive(Debug, Default)]
 struct CheckpointSchedule {
     /// Size of the log after the previous transaction, in bytes.
@@ -143,8 +150,15 @@ impl CheckpointSchedule {
             return;
         }
         self.tried_at = bytes;
-        let resets = bytes >= RESET_BYTES || target.is_log_stale();
-        checkpoint(target, if resets { Checkpoint::Reset } else { Checkpoint::Passive });
+        checkpoint(
+            target,
+            match bytes {
+                LONG_RESET_BYTES.. => Checkpoint::LongReset,
+                RESET_BYTES.. => Checkpoint::Reset,
+                _ if target.is_log_stale() => Checkpoint::Reset,
+                _ => Checkpoint::Passive,
+            },
+        );
     }
 }
 
@@ -165,4 +179,68 @@ fn transaction_length<L: GroupCommit>(requests: &[L::Request]) -> usize {
         begins_in_time
     });
     fit.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A target of which only the log matters.
+    #[derive(Default)]
+    struct Log {
+        bytes: u64,
+        checkpoints: Vec<(u64, Checkpoint)>,
+    }
+
+    impl GroupCommit for Log {
+        type Request = ();
+        type Answers = ();
+
+        fn next(&mut self) -> Option<Vec<()>> {
+            None
+        }
+
+        fn bytes((): &()) -> usize {
+            0
+        }
+
+        fn write(&mut self, _: &[()]) -> Result<(), SqliteError> {
+            Ok(())
+        }
+
+        fn acknowledge(&mut self, _: Vec<()>, (): ()) {}
+
+        fn refuse(&mut self, _: Vec<()>, _: &WriteRefused) {}
+
+        fn failure(&self) -> Option<Arc<str>> {
+            None
+        }
+
+        fn fail(&mut self, _: Arc<str>) {}
+
+        fn log_bytes(&self) -> u64 {
+            self.bytes
+        }
+
+        fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
+            self.checkpoints.push((self.bytes / CHECKPOINT_BYTES, mode));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_log_that_readers_keep_is_waited_for_longer_the_larger_it_is() {
+        let (mut log, mut schedule) = (Log::default(), CheckpointSchedule::default());
+        for bytes in (0..6 * CHECKPOINT_BYTES).step_by(1 << 20) {
+            log.bytes = bytes;
+            schedule.after_write(&mut log);
+        }
+        use Checkpoint::{LongReset, Passive, Reset};
+        let wanted = [(1, Passive), (2, Reset), (3, Reset), (4, LongReset), (5, LongReset)];
+        assert_eq!(log.checkpoints, wanted);
+        // It has restarted.
+        log.bytes = CHECKPOINT_BYTES;
+        schedule.after_write(&mut log);
+        assert_eq!(log.checkpoints.last(), Some(&(1, Passive)));
+    }
 }

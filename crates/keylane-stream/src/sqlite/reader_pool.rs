@@ -13,7 +13,7 @@ const MAX_IDLE: usize = 8;
 
 /// Maximum time that a reader waits for a pause. Pauses are shorter, so this matters only if the
 /// writer is gone.
-const MAX_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Pool of reading connections of one database. Each reader has its own connection, so readers do
 /// not wait for each other.
