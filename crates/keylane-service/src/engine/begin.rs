@@ -18,7 +18,7 @@ use crate::schedule::{
 };
 use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob, Stage};
 use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
-use crate::{JobNumber, Key, SubtaskNumber};
+use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
 /// How many jobs that were put off get a place in the order in one batch. For each a row is written anew.
 const MOST_ENTERING: usize = 512;
@@ -225,7 +225,11 @@ impl Core {
             }
         }
         for (subtask, keys, attempt) in waiting.subtasks {
-            match waiting.stages.remove(&subtask) {
+            let stage = waiting.stages.remove(&subtask);
+            if let Some(Stage::BackingOff { .. } | Stage::Stopped { .. }) = stage {
+                books.order.restored(SubtaskId { job, number: subtask }, &keys);
+            }
+            match stage {
                 None | Some(Stage::Started) => {}
                 // Without its kind the job is held, and that is what it waits for.
                 Some(Stage::BackingOff { .. }) if kind.is_none() => {}

@@ -12,6 +12,10 @@
 //! What is dropped with its job has no end of its own: whether an open subtask's job still holds it is asked when it
 //! matters. A job that is taken up again enters anew, and holds nothing that was open before.
 //!
+//! After a restart, what waits for its next attempt, has stopped its keys or has a lease that goes on is open again. Not
+//! known are attempts that the end of the process cut off, for their marks do not tell them from attempts of an earlier
+//! round of their job, and the places at which keys began before: an overtaking is found if both begins are of one process.
+//!
 //! Keys are kept as 128 bits of hash. Places of keys are kept for the last [`GENERATION`] keys at least, in two
 //! generations; all else goes with the subtasks that are open.
 
@@ -114,6 +118,12 @@ impl OrderCheck {
         open.is_some_and(|open| open.entry == self.entries.get(&subtask.job).copied())
     }
 
+    /// A subtask had begun before the restart, and waits for its next attempt or an operator.
+    pub(super) fn restored(&mut self, subtask: SubtaskId, keys: &[Key]) {
+        self.begun(subtask, keys, |_| false);
+        self.attempt_ended(subtask);
+    }
+
     /// An attempt has ended, and another follows or an operator decides.
     pub(super) fn attempt_ended(&mut self, subtask: SubtaskId) {
         if let Some(open) = self.open.get_mut(&subtask) {
@@ -199,6 +209,18 @@ mod tests {
         // And the earlier one was overtaken.
         check.ended(of(2, 0));
         assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), Some(Violation::Overtaken));
+    }
+
+    #[test]
+    fn what_waits_since_before_a_restart_holds_its_keys() {
+        let mut check = check(&[1, 2]);
+        check.restored(of(1, 3), &keys(&["a", "b"]));
+        let beside = Some(Violation::Beside(of(1, 3)));
+        assert_eq!(check.begun(of(2, 0), &keys(&["b"]), |_| true), beside);
+        check.ended(of(2, 0));
+        assert_eq!(check.begun(of(1, 3), &keys(&["a"]), |_| true), None);
+        check.ended(of(1, 3));
+        assert_eq!(check.begun(of(2, 1), &keys(&["a"]), |_| true), None);
     }
 
     #[test]
