@@ -22,6 +22,7 @@ mod clock;
 mod command;
 mod dispatch;
 mod embedded;
+mod ends;
 pub(crate) mod events;
 mod failures;
 mod feeds;
@@ -165,6 +166,8 @@ pub(crate) struct Core {
     pub(crate) schedules: schedules::Schedules,
     /// What operators have done, in numbers.
     audit: audit::Audit,
+    /// When jobs that are over ended.
+    ends: ends::Ends,
     pub(crate) events: Arc<events::Events>,
     pub(crate) timeline: timeline::Recorder,
     pub(crate) runtime: tokio::runtime::Handle,

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::Core;
 use super::books::{Batch, Books, Effect, Recorded};
+use super::ends::Block;
 use super::isolate::is_logical;
 use crate::JobNumber;
 use crate::refused::Refused;
@@ -224,6 +225,7 @@ impl Core {
     fn show_over(&self, books: &mut Books, job: JobNumber, state: JobState, now: Timestamp) {
         let Some(mut live) = books.live.remove(&job) else { return };
         books.order.left(job);
+        self.ends.note(Block::of(job), now.0);
         books.key_bytes -= live.key_bytes;
         books.changed.remove(&job);
         books.holds.forget(job);

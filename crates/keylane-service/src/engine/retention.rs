@@ -8,13 +8,14 @@ use futures_util::future::join_all;
 
 use super::Core;
 use super::dispatch::millis;
+use super::ends::Block;
 use crate::JobNumber;
 use crate::store::{Changes, JobFilter, ReadError, WriteError};
 
 /// How long nothing is looked for at least, when all was looked at.
 const REST: Duration = Duration::from_secs(30);
 
-/// How much longer the rest is than the look: all jobs are looked at, and there may be millions.
+/// How much longer the rest is than the look: the first one is at all jobs, and there may be millions.
 const REST_SHARE: u32 = 20;
 
 /// How many milliseconds a clock is ahead of the newest job that may be wrong.
@@ -36,9 +37,10 @@ impl Core {
     /// Removes what is too old, from the start until the service stops.
     pub(super) async fn retain(self: Arc<Self>) {
         self.doubt_clock().await;
+        let mut unread = Some(JobNumber(0));
         loop {
             let began = Instant::now();
-            if let Err(error) = self.remove_old().await {
+            if let Err(error) = self.remove_old(&mut unread).await {
                 tracing::warn!(%error, "what is too old was not removed");
             }
             let rest = REST.max(began.elapsed() * REST_SHARE);
@@ -59,7 +61,8 @@ impl Core {
         }
     }
 
-    async fn remove_old(self: &Arc<Self>) -> Result<(), Kept> {
+    /// `unread` is whence jobs were not looked at since the start.
+    async fn remove_old(self: &Arc<Self>, unread: &mut Option<JobNumber>) -> Result<(), Kept> {
         if let Some(left) = self.clock.doubted_for() {
             tracing::debug!(?left, "the clock was set forward; nothing is removed for its age");
             return Ok(());
@@ -89,22 +92,63 @@ impl Core {
         }
         let Some(keep) = self.settings.keep else { return Ok(()) };
         let before = now.saturating_sub(millis(keep));
-        let mut after = None;
+        if let Some(from) = *unread {
+            self.learn_ends(before, from, unread).await?;
+        }
+        while let Some(block) = self.ends.take_old(before).filter(|_| !self.stopped.is_cancelled())
+        {
+            self.remove_old_of(block, before).await?;
+        }
+        Ok(())
+    }
+
+    /// The first look since the start: at all jobs.
+    async fn learn_ends(
+        self: &Arc<Self>,
+        before: u64,
+        from: JobNumber,
+        unread: &mut Option<JobNumber>,
+    ) -> Result<(), Kept> {
+        let mut from = from;
         while !self.stopped.is_cancelled() {
-            let look = move |core: &Core| core.store.ended_before(before, after, AT_ONCE);
-            let (old, next) = self.read(look).await?;
-            // Each by itself, for somebody may have removed one of them, or taken it up again.
-            let removed = old.iter().map(|job| self.store.submit(removal(job.number)));
+            *unread = Some(from);
+            let Some(next) = self.read(move |core| core.store.first_job_from(from)).await? else {
+                *unread = None;
+                break;
+            };
+            let block = Block::of(next);
+            self.remove_old_of(block, before).await?;
+            from = JobNumber(block.numbers().end);
+        }
+        Ok(())
+    }
+
+    /// Removes the jobs of a block that are too old, and notes when the others ended.
+    async fn remove_old_of(self: &Arc<Self>, block: Block, before: u64) -> Result<(), Kept> {
+        let ends = self.read(move |core| core.store.ends(block.numbers())).await;
+        let (old, kept): (Vec<_>, Vec<_>) = match ends {
+            Ok(ends) => ends.into_iter().partition(|(_, ended)| *ended < before),
+            Err(error) => {
+                // It is looked at again.
+                self.ends.note(block, 0);
+                return Err(error.into());
+            }
+        };
+        if let Some(earliest) = kept.iter().map(|(_, ended)| *ended).min() {
+            self.ends.note(block, earliest);
+        }
+        for some in old.chunks(AT_ONCE) {
+            // Each by itself, for another request may have removed one of them, or taken it up again.
+            let removed = some.iter().map(|(job, _)| self.store.submit(removal(*job)));
             for removed in join_all(removed).await {
                 match removed {
                     Ok(_) => self.found_room(),
                     Err(WriteError::NoSuchJob { .. } | WriteError::NotEnded { .. }) => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        self.ends.note(block, 0);
+                        return Err(error.into());
+                    }
                 }
-            }
-            after = next;
-            if after.is_none() {
-                break;
             }
         }
         Ok(())
@@ -125,4 +169,46 @@ fn removal(job: JobNumber) -> Changes {
     let mut changes = Changes::new();
     changes.purge(job);
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::ManualClock;
+    use crate::handle::{Attempt, Function};
+    use crate::{Kind, Service, Settings};
+
+    /// The first look learns when jobs ended, and later ones find those that are too old by then.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn jobs_go_when_they_become_too_old_also_after_the_first_look() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at(1_000_000_000_000);
+        let settings = Settings {
+            keep: Some(Duration::from_secs(30)),
+            clock: Some(clock.clone()),
+            ..Settings::new(folder.path().join("store"))
+        };
+        let echo = Function::new(|_: Attempt| async { Ok(None) });
+        let service = Service::builder(settings).kind("echo", Kind::new(echo)).start();
+        let service = service.await.unwrap();
+        let core = &service.core;
+        let mut unread = Some(JobNumber(0));
+        let first = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
+        service.wait(first).await.unwrap();
+        core.remove_old(&mut unread).await.unwrap();
+        assert_eq!(unread, None);
+        clock.set(1_000_000_020_000);
+        core.follow_clock(&mut core.books());
+        let second = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
+        service.wait(second).await.unwrap();
+        for (now, left) in [(40_000, 1), (60_000, 0)] {
+            assert!(core.store.job(second.number()).unwrap().is_some());
+            clock.set(1_000_000_000_000 + now);
+            core.follow_clock(&mut core.books());
+            core.remove_old(&mut unread).await.unwrap();
+            let page = core.store.jobs(&JobFilter::default(), None, 9).unwrap();
+            assert_eq!(page.jobs.len(), left, "at {now}");
+        }
+        service.stop(Duration::ZERO).await;
+    }
 }

@@ -140,6 +140,7 @@ impl Service {
             calendar,
             schedules: Schedules::default(),
             audit: Audit::default(),
+            ends: super::ends::Ends::default(),
             settings,
             kinds,
             store,

@@ -104,19 +104,25 @@ impl Store {
         }
     }
 
-    /// Jobs that ended before a time, from `after` on in the order of their numbers, for whoever decides
-    /// what goes; and where to go on, if there may be more. Those that are not what was written are left
-    /// out.
+    /// The jobs with these numbers that are over, and when they ended. Those that are not what was written are left out.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn ended_before(
-        &self,
-        time_ms: u64,
-        after: Option<JobNumber>,
-        most: usize,
-    ) -> Result<(Vec<StoredJob>, Option<JobNumber>), ReadError> {
-        self.with_reader(|reader| ended_before(reader, time_ms, after, most))
+    pub fn ends(&self, numbers: Range<u64>) -> Result<Vec<(JobNumber, u64)>, ReadError> {
+        self.with_reader(|reader| ends(reader, numbers))
+    }
+
+    /// The first job with this number or a higher one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn first_job_from(&self, from: JobNumber) -> Result<Option<JobNumber>, ReadError> {
+        self.with_reader(|reader| {
+            let sql = "SELECT min(number) FROM job WHERE number >= ?1";
+            let mut first = reader.prepare_cached(sql)?;
+            let first: Option<i64> = first.query_row([from.0.cast_signed()], |row| row.get(0))?;
+            Ok(first.map(|number| JobNumber(number.cast_unsigned())))
+        })
     }
 
     /// Whether there are idempotency keys that expired at this time or before.
@@ -371,33 +377,25 @@ impl fmt::Debug for JobFilter {
     }
 }
 
-fn ended_before(
-    connection: &Connection,
-    time_ms: u64,
-    after: Option<JobNumber>,
-    most: usize,
-) -> Result<(Vec<StoredJob>, Option<JobNumber>), ReadError> {
-    let after = after.map_or(-1, |job| job.0.cast_signed());
-    let sql = format!("SELECT {JOB} FROM job WHERE number > ?1 ORDER BY number LIMIT ?2");
-    let mut oldest = connection.prepare_cached(&sql)?;
-    let mut rows = oldest.query(params![after, MOST_LOOKED_AT as i64])?;
-    let (mut ended, mut looked_at, mut last) = (Vec::new(), 0, None);
+fn ends(connection: &Connection, numbers: Range<u64>) -> Result<Vec<(JobNumber, u64)>, ReadError> {
+    let sql = format!("SELECT {JOB} FROM job WHERE number >= ?1 AND number < ?2");
+    let mut find = connection.prepare_cached(&sql)?;
+    let mut rows = find.query([numbers.start.cast_signed(), numbers.end.cast_signed()])?;
+    let mut ends = Vec::new();
     while let Some(row) = rows.next()? {
-        looked_at += 1;
-        last = Some(number(row)?);
-        let job = match stored(row) {
-            Ok((job, _)) => job,
+        let (job, _) = match stored(row) {
+            Ok(job) => job,
             Err(ReadError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        if job.status.state.is_final() && job.status.ended_ms.is_some_and(|end| end < time_ms) {
-            ended.push(job);
-        }
-        if ended.len() == most {
-            return Ok((ended, last));
-        }
+        ends.extend(
+            job.status
+                .ended_ms
+                .filter(|_| job.status.state.is_final())
+                .map(|ended| (job.number, ended)),
+        );
     }
-    Ok((ended, last.filter(|_| looked_at == MOST_LOOKED_AT)))
+    Ok(ends)
 }
 
 /// The chunk with a subtask.

@@ -394,6 +394,19 @@ async fn starts_on_a_full_disk() {
     assert_eq!(job["counts"]["running"], 0, "{job}");
     stage.expect_nobody();
 
+    stop(server, service).await;
+    // The files of a store that was closed in order.
+    let service = start(&first, None, &actors).await;
+    let (server, client) = serve(&service).await;
+    assert_eq!(jobs(&client).await, [id.as_str()]);
+    client.get("/readyz").await.expect(503);
+    client.get(&format!("/v1/jobs/{id}")).await.expect(200);
+    stop(server, service).await;
+    let service = start(&second, None, &actors).await;
+    let (server, client) = serve(&service).await;
+    assert_eq!(jobs(&client).await, [id.as_str()]);
+    stage.expect_nobody();
+
     std::fs::remove_file(ballast).unwrap();
     assert_eq!(stage.next().await, "one");
     client.get("/readyz").await.expect(200);

@@ -245,12 +245,14 @@ fn jobs_are_listed_by_state_kind_and_what_the_caller_says() {
     let filter = JobFilter { matches: Some(ends_in_5), ..JobFilter::default() };
     assert_eq!(list(&filter, 1), which(&|i| jobs[i].0 % 10 == 5));
 
-    let (ended, next) = store.ended_before(NOW + 100, None, 5).unwrap();
-    assert_eq!(ended.len(), 5);
-    assert!(ended.iter().all(|job| job.status.state.is_final()));
-    let (rest, next) = store.ended_before(NOW + 100, next, 50).unwrap();
-    assert_eq!((rest.len(), next), (10, None));
-    assert_eq!(store.ended_before(NOW + 99, None, 50).unwrap().0, []);
+    let ends = store.ends(0..u64::MAX / 2).unwrap();
+    assert_eq!(ends.len(), 15);
+    assert!(ends.iter().all(|(_, ended)| *ended == NOW + 99));
+    let [first, last] = [ends[4].0, ends[9].0];
+    assert_eq!(store.ends(first.0..last.0).unwrap(), ends[4..9]);
+    assert_eq!(store.first_job_from(jobs[3]).unwrap(), Some(jobs[3]));
+    let beyond = JobNumber(jobs[29].0 + 1);
+    assert_eq!(store.first_job_from(beyond).unwrap(), None);
 }
 
 #[test]

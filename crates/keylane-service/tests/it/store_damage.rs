@@ -111,7 +111,7 @@ fn others_are_listed_and_it_can_go(path: &Path, damaged: JobNumber, jobs: &[JobN
     listed.sort_unstable();
     assert_eq!(listed, jobs);
     assert!(page.damaged.iter().all(|job| *job == damaged));
-    assert!(store.ended_before(u64::MAX, None, 9).is_ok());
+    assert!(store.ends(0..u64::MAX / 2).is_ok());
     let mut changes = Changes::new();
     changes.purge(damaged);
     store.submit(changes).wait().unwrap();

@@ -1,0 +1,78 @@
+//! When the jobs that are over ended, by blocks of their numbers: so that a look for old ones reads no others.
+//!
+//! For each block with such jobs, a time is kept that is not later than the earliest of their ends. The first look after a
+//! start reads all jobs and learns these times. From then on a look reads a block only if its time is too old, and learns
+//! it anew from the jobs that stay; a job that ends lowers the time of its block.
+//!
+//! A block that is read is taken out before and put back behind that, and the earlier time counts where there are two: so
+//! a job that ends meanwhile is not forgotten, whether the read has seen it or not.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use parking_lot::Mutex;
+
+use crate::JobNumber;
+
+/// Numbers of jobs in a block. A look at one reads at most as many rows.
+const BLOCK: u64 = 4096;
+
+/// A block of numbers of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Block(u64);
+
+impl Block {
+    pub(super) fn of(job: JobNumber) -> Self {
+        Block(job.0 / BLOCK)
+    }
+
+    pub(super) fn numbers(self) -> Range<u64> {
+        self.0 * BLOCK..(self.0 + 1) * BLOCK
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Ends(Mutex<BTreeMap<Block, u64>>);
+
+impl Ends {
+    /// A job of the block ended then, and stays.
+    pub(super) fn note(&self, block: Block, ended_ms: u64) {
+        let mut blocks = self.0.lock();
+        let earliest = blocks.entry(block).or_insert(ended_ms);
+        *earliest = ended_ms.min(*earliest);
+    }
+
+    /// Takes out a block with a job that may have ended before this time.
+    pub(super) fn take_old(&self, before_ms: u64) -> Option<Block> {
+        let mut blocks = self.0.lock();
+        let old = blocks.iter().find(|(_, earliest)| **earliest < before_ms)?;
+        let block = *old.0;
+        blocks.remove(&block);
+        Some(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_blocks_with_old_jobs_are_looked_at() {
+        let ends = Ends::default();
+        let block = |number: u64| Block::of(JobNumber(number));
+        assert_eq!(block(5), block(BLOCK - 1));
+        for (number, ended) in [(5, 300), (7, 100), (BLOCK, 200), (9 * BLOCK + 1, 50)] {
+            ends.note(block(number), ended);
+        }
+        assert_eq!(ends.take_old(50), None);
+        assert_eq!(ends.take_old(101), Some(block(5)));
+        // A job has ended while it was read, and another stays that ended before.
+        ends.note(block(6), 400);
+        ends.note(block(6), 300);
+        assert_eq!(ends.take_old(101), Some(block(9 * BLOCK)));
+        assert_eq!(ends.take_old(101), None);
+        assert_eq!(ends.take_old(301), Some(block(5)));
+        assert_eq!(block(9 * BLOCK + 1).numbers(), 9 * BLOCK..10 * BLOCK);
+    }
+}
