@@ -1,12 +1,12 @@
-//! Numbers below 2⁶³ in as few bytes as they need: seven bits each, the least first.
+//! Variable-length integers below 2⁶³ (LEB128): seven bits per byte, least significant first.
 
-/// How many bytes a number takes.
+/// Returns the encoded length of a number, in bytes.
 #[must_use]
 pub fn length(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()).div_ceil(7).max(1) as usize
 }
 
-/// Puts a number at the end.
+/// Appends a number.
 pub fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -15,7 +15,7 @@ pub fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Takes a number from the front. None if the bytes end before it does, or it is too large.
+/// Reads a number from the front. `None` if the bytes end early, or the number is too large.
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..63).step_by(7) {

@@ -1,21 +1,21 @@
-//! Ordered parallel consumers of durable streams, and what they are built from.
+//! Ordered parallel consumers of durable streams, and their parts.
 //!
-//! - [`tracker`]: what may be committed while records end out of order, and a compact note of what is
-//!   done beyond that, so that a restart repeats nothing that is finished.
-//! - [`retry`]: what happens after a failed attempt, by the class of the error.
-//! - [`consumer`]: joins a source to a pool of workers: in parallel across keys, in order within one,
-//!   none lost.
-//! - [`dead_letters`]: where records go whose last attempt has failed.
-//! - [`sink`]: where records go that handlers make of others.
-//! - [`lines`]: lines of files, where a later process goes on, and of pipes.
-//! - [`memory`]: a source in memory, for tests of handlers.
-//! - [`source`]: what a consumer needs of the place where records come from.
-//! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one process.
-//! - [`sqlite`]: what the journal is written with, for other stores of that kind.
+//! - [`tracker`]: watermark to commit while records complete out of order, and a compact map of
+//!   completed positions above it, so that a restart repeats no completed record.
+//! - [`retry`]: decision after a failed attempt, by the class of the error.
+//! - [`consumer`]: joins a source to a pool of workers: in parallel across keys, in order within a
+//!   key, without loss.
+//! - [`dead_letters`]: destinations of records whose last attempt has failed.
+//! - [`sink`]: destinations of the output of handlers.
+//! - [`lines`]: lines of files, with progress across restarts, and of pipes.
+//! - [`memory`]: an in-memory source, for tests of handlers.
+//! - [`source`]: requirements on a source.
+//! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one
+//!   process.
+//! - [`sqlite`]: storage under the journal, for other stores in one SQLite file.
 //! - `kafka`: a member of a Kafka group as a source (feature `kafka`).
 //!
-//! Each is usable alone. What they promise, and how a source and a consumer fit around them, is in this
-//! crate's README.
+//! Each part is usable alone. The crate's README has their guarantees, and how they fit together.
 
 pub mod consumer;
 pub mod dead_letters;
@@ -38,7 +38,7 @@ pub use position::Position;
 pub use record::{Delivered, Header, Record};
 pub use source::Partition;
 
-/// The examples of the README are tests.
+/// Runs the README's examples as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,7 @@
-//! A source in memory, to test handlers with, and consumers.
+//! In-memory stream, for tests of handlers and consumers.
 //!
-//! [`MemoryStream`] is what a broker would be: it has partitions, keeps what is committed, and moves
-//! partitions from one member of its group to another. [`MemorySource`] is a member.
+//! [`MemoryStream`] plays the broker: it has partitions, stores commits, and moves partitions
+//! between the members of its group. [`MemorySource`] is a member.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEv
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 
-/// A stream in memory, with one group of consumers. A clone is the same stream.
+/// A stream in memory, with one consumer group. A clone is the same stream.
 ///
 /// # Examples
 /// ```
@@ -29,23 +29,24 @@ pub struct MemoryStream {
     shared: Arc<MemoryShared>,
 }
 
-/// A member of the group of a [`MemoryStream`]. It takes every partition that nobody has.
+/// A group member of a [`MemoryStream`]. It takes every partition without an owner.
 #[derive(Debug)]
 pub struct MemorySource {
     stream: MemoryStream,
-    /// Its number among the members.
+    /// Number of the member.
     member: usize,
-    /// The partitions that it has been told to be its own.
+    /// Partitions that were reported as assigned.
     assigned: BTreeMap<u32, MemoryCursor>,
-    /// What it will be told.
+    /// Events for the next poll.
     events: Vec<SourceEvent>,
 }
 
+/// Read position of a partition.
 #[derive(Debug)]
 struct MemoryCursor {
     next: Position,
     paused: bool,
-    /// It was told that nothing follows.
+    /// `Exhausted` was reported.
     ended: bool,
 }
 
@@ -59,9 +60,9 @@ struct MemoryState {
     name: Arc<str>,
     partitions: Vec<MemoryPartition>,
     limit: MapLimit,
-    /// What commits are answered with, if not well.
+    /// Answer to commits, if they are to fail.
     refusal: Option<CommitError>,
-    /// Nothing will follow.
+    /// No record will follow.
     exhausted: bool,
     /// For each member, whether its wait is to end.
     notified: Vec<bool>,
@@ -73,14 +74,14 @@ struct MemoryPartition {
     next: Position,
     committed: Progress,
     owner: Option<usize>,
-    /// Whose it is to be, if that is not all the same.
+    /// Member that is to own the partition, if one was chosen.
     target: Option<usize>,
-    /// Its owner was told to give it back.
+    /// The owner was told to release the partition.
     revoked: bool,
 }
 
 impl MemoryStream {
-    /// A stream with so many partitions, and nothing in them.
+    /// Creates an empty stream with this number of partitions.
     pub fn new(name: impl Into<Arc<str>>, partitions: u32) -> Self {
         let log = |_| MemoryPartition {
             records: Vec::new(),
@@ -103,7 +104,7 @@ impl MemoryStream {
         }
     }
 
-    /// No section unwinds, but for a partition that is not there.
+    /// Code that holds this lock unwinds only for a missing partition, before any change.
     fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +115,7 @@ impl MemoryStream {
         result
     }
 
-    /// Appends a record.
+    /// Appends a record and returns its position.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -136,23 +137,23 @@ impl MemoryStream {
         });
     }
 
-    /// Leaves so many positions without a record.
+    /// Leaves this number of positions without a record.
     ///
     /// # Panics
-    /// If there is no such partition, or not so many positions.
+    /// If there is no such partition, or the positions are exhausted.
     pub fn skip(&self, partition: u32, positions: u64) {
         self.change(|state| {
             let log = &mut state.partitions[partition as usize];
-            log.next = log.next.after(positions).expect("there are not so many positions");
+            log.next = log.next.after(positions).expect("positions within range");
         });
     }
 
-    /// Nothing more is appended: consumers end when they have done all.
+    /// Ends the stream: consumers end when they have handled all records.
     pub fn exhaust(&self) {
         self.change(|state| state.exhausted = true);
     }
 
-    /// A new member of the group; the first is number 0.
+    /// Adds a member to the group; the first has number 0.
     pub fn source(&self) -> MemorySource {
         let member = self.change(|state| {
             state.notified.push(false);
@@ -161,7 +162,7 @@ impl MemoryStream {
         MemorySource { stream: self.clone(), member, assigned: BTreeMap::new(), events: Vec::new() }
     }
 
-    /// Wants a partition to be a certain member's: who has it is asked to give it back.
+    /// Assigns a partition to a member; the current owner is asked to release it.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -169,7 +170,7 @@ impl MemoryStream {
         self.change(|state| state.partitions[partition as usize].target = Some(member));
     }
 
-    /// Makes a partition a certain member's at once: who has it learns that it is lost.
+    /// Assigns a partition to a member at once; the current owner loses it.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -182,7 +183,7 @@ impl MemoryStream {
         });
     }
 
-    /// What is committed.
+    /// Returns the committed progress.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -191,7 +192,7 @@ impl MemoryStream {
         self.state().partitions[partition as usize].committed.clone()
     }
 
-    /// Which member has a partition.
+    /// Returns the member that owns a partition.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -200,13 +201,12 @@ impl MemoryStream {
         self.state().partitions[partition as usize].owner
     }
 
-    /// Refuses commits from now on, or takes them again.
+    /// Makes commits fail with this error from now on, or succeed again.
     pub fn refuse_commits(&self, refusal: Option<CommitError>) {
         self.change(|state| state.refusal = refusal);
     }
 
-    /// How much can be committed beside a watermark, for partitions that are assigned from now on: by
-    /// default what a Kafka broker takes.
+    /// Sets the maximum length of maps, for later assignments. Default: that of a Kafka broker.
     pub fn set_limit(&self, limit: MapLimit) {
         self.change(|state| state.limit = limit);
     }
@@ -220,7 +220,7 @@ impl MemoryPartition {
         position
     }
 
-    /// Up to `most` from a position on.
+    /// Returns at most `max` records from a position on.
     fn from(&self, next: Position, max: usize) -> &[Delivered] {
         let begin = self.records.partition_point(|record| record.position < next);
         let end = self.records.len().min(begin.saturating_add(max));
@@ -229,13 +229,13 @@ impl MemoryPartition {
 }
 
 impl MemorySource {
-    /// Its number in the group.
+    /// Returns the number of the member.
     #[must_use]
     pub fn member(&self) -> usize {
         self.member
     }
 
-    /// What has happened since the last time.
+    /// Collects new events.
     fn collect(&mut self, state: &mut MemoryState, mut max: usize, events: &mut Vec<SourceEvent>) {
         events.append(&mut self.events);
         for (number, log) in (0..).zip(&mut state.partitions) {
@@ -266,7 +266,7 @@ impl MemorySource {
 }
 
 impl MemoryCursor {
-    /// How many records it has delivered.
+    /// Delivers records and returns their number.
     fn deliver(
         &mut self,
         partition: Partition,

@@ -1,10 +1,13 @@
+//! Position of a record in its stream.
+
 use std::fmt;
 
-/// The place of a record in its stream: Kafka's offset, the journal's number, a file's line.
+/// Position of a record in its stream: Kafka's offset, the journal's number, a file's line.
 ///
-/// - Positions of a stream rise, and a record keeps its own for ever.
-/// - There may be gaps: not every position need have a record.
-/// - They go up to 2⁶³ − 2, so that the place after any of them fits what brokers and SQLite store.
+/// - Positions of a stream ascend, and a record keeps its position.
+/// - There may be gaps: a position need not have a record.
+/// - The maximum is 2⁶³ − 2, so that the position after it still fits the signed integers of
+///   brokers and SQLite.
 ///
 /// # Examples
 /// ```
@@ -18,51 +21,52 @@ use std::fmt;
 pub struct Position(u64);
 
 impl Position {
-    /// The first place of a stream.
+    /// First position of a stream.
     pub const ZERO: Position = Position(0);
 
-    /// One past the last place of which a record can be. It is itself only ever a place to go on from.
+    /// One past the last possible position. No record has it; it can only be a watermark.
     pub const END: Position = Position(i64::MAX as u64);
 
-    /// The place `number`.
+    /// Creates a position from a trusted number.
     ///
     /// # Panics
-    /// If it is beyond [`END`](Self::END). [`checked`](Self::checked) is for numbers from outside.
+    /// If `number` is beyond [`END`](Self::END). Use [`checked`](Self::checked) for numbers from
+    /// outside.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         assert!(number <= Self::END.0, "positions end at 2^63 - 1");
         Position(number)
     }
 
-    /// The place `number` of a client that counts with a sign, as Kafka's and SQLite's do; none for
-    /// what is below zero.
+    /// Creates a position from a signed number, as Kafka and SQLite have it; `None` if it is
+    /// negative.
     #[must_use]
     pub const fn checked(number: i64) -> Option<Self> {
         if number < 0 { None } else { Some(Position(number as u64)) }
     }
 
-    /// Its number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// As the signed number that SQLite and Kafka store.
+    /// Returns the signed number that SQLite and Kafka store.
     #[must_use]
     pub const fn signed(self) -> i64 {
         self.0 as i64
     }
 
-    /// The place after it.
+    /// Returns the next position.
     ///
     /// # Panics
-    /// At [`END`](Self::END), of which no record can be.
+    /// At [`END`](Self::END), which no record has.
     #[must_use]
     pub const fn next(self) -> Self {
         Self::new(self.0 + 1)
     }
 
-    /// The place `steps` after it, if there is one.
+    /// Returns the position `steps` later, if there is one.
     #[must_use]
     pub const fn after(self, steps: u64) -> Option<Self> {
         match self.0.checked_add(steps) {

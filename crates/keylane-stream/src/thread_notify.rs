@@ -1,8 +1,10 @@
+//! Wake-up of one waiting thread.
+
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::time::Duration;
 
-/// Ends the wait of one thread. A notify that comes while nobody waits ends the next wait.
+/// Wakes one waiting thread. A notification without a waiter ends the next wait.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadNotify {
     notified: Mutex<bool>,
@@ -10,7 +12,7 @@ pub(crate) struct ThreadNotify {
 }
 
 impl ThreadNotify {
-    /// No section unwinds.
+    /// No code that holds this lock unwinds.
     fn notified(&self) -> MutexGuard<'_, bool> {
         self.notified.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -20,7 +22,7 @@ impl ThreadNotify {
         self.changed.notify_one();
     }
 
-    /// Waits for a notify, and takes it.
+    /// Waits for a notification and consumes it.
     pub(crate) fn wait(&self, timeout: Duration) {
         let waited =
             self.changed.wait_timeout_while(self.notified(), timeout, |notified| !*notified);

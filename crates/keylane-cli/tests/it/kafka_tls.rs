@@ -120,7 +120,7 @@ fn records_go_and_come_by_tls_with_a_name_and_a_password_and_no_other_way() {
     // What is wrong ends it, and is said.
     let refused = |client: &[String], why: &str| {
         let outcome = feed(subcommand("consume", words(&consume, client)), b"");
-        outcome.expect(255, &["the brokers refuse us", why]);
+        outcome.expect(255, &["the brokers refuse this client", why]);
         assert!(!outcome.stderr.contains("sesame"), "a password was shown: {outcome:?}");
     };
     refused(&trusting("sesame"), "uthentication");

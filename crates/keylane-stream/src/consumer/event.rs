@@ -72,7 +72,8 @@ impl fmt::Display for ConsumerEvent {
             }
             ConsumerEvent::Released { partition, running } => write!(
                 f,
-                "{partition} released while {running} attempts are running; their records are handled again"
+                "{partition} released while {running} attempts are running; their records \
+                 are handled again"
             ),
             ConsumerEvent::Failed { partition, position, attempt, failure, then } => {
                 write!(f, "{partition} at {position}, attempt {attempt}: {failure}; {then}")

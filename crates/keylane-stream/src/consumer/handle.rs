@@ -83,7 +83,8 @@ pub enum StopReason {
 pub enum StartError {
     /// A rule uses dead letters, and no destination is set.
     #[error(
-        "a rule sends records to dead letters, and no dead-letter sink is set; add one with `Builder::dead_letters`"
+        "a rule sends records to dead letters, and no dead-letter sink is set; add one with \
+         `Builder::dead_letters`"
     )]
     NoDeadLetters,
     /// The pool has refused its settings.

@@ -69,7 +69,8 @@ pub enum WriteError {
     /// The disk is full, or the journal has its maximum size. Writes succeed again once there is
     /// room.
     #[error(
-        "the disk is full, or the journal has its maximum size; free space, or raise the journal's `max_bytes`"
+        "the disk is full, or the journal has its maximum size; free space, or raise \
+         the journal's `max_bytes`"
     )]
     Full,
     /// The records of one call exceed [`Journal::MAX_BYTES`](super::Journal::MAX_BYTES).

@@ -171,7 +171,8 @@ impl FollowedJournal {
             Ok(records) => records,
             Err(ReadError::Gone { head }) => {
                 let gone = format!(
-                    "{} begins at position {head}: the records from {} on were removed before they were read",
+                    "{} begins at position {head}: the records from {} on were \
+                     removed before they were read",
                     self.partition, self.next
                 );
                 events.push(SourceEvent::Notice(gone));

@@ -1,7 +1,9 @@
+//! Addresses of topics: `kafka://BROKERS/TOPIC`.
+
 use std::fmt;
 use std::str::FromStr;
 
-/// A topic and where its cluster is: `kafka://broker-1:9092,broker-2:9092/orders`.
+/// A topic and its cluster: `kafka://broker-1:9092,broker-2:9092/orders`.
 ///
 /// # Examples
 /// ```
@@ -14,31 +16,31 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Some of the cluster's brokers, `host:port`, with commas between.
+    /// Bootstrap brokers, as `host:port`, separated by commas.
     pub brokers: String,
     /// The topic.
     pub topic: String,
 }
 
-/// Why something is not the address of a topic.
+/// Error of parsing an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// It begins otherwise.
-    #[error("an address of a topic begins with kafka://")]
+    /// The scheme is not `kafka://`.
+    #[error("the address does not begin with kafka://; write kafka://HOST:PORT/TOPIC")]
     Scheme,
-    /// There is no broker, or one without a port.
-    #[error("kafka:// is followed by brokers, each as host:port, with commas between")]
+    /// No broker, or one without a port.
+    #[error("the brokers are not HOST:PORT, separated by commas; write kafka://HOST:PORT/TOPIC")]
     Brokers,
-    /// There is no topic, or a name that no topic can have.
-    #[error("the brokers are followed by / and the name of a topic")]
+    /// No topic, or an invalid name.
+    #[error("the address has no valid topic; write kafka://HOST:PORT/TOPIC")]
     Topic,
 }
 
-/// What comes before the brokers.
+/// Scheme of an address.
 const SCHEME: &str = "kafka://";
 
-/// How long the name of a topic may be.
+/// Maximum length of a topic's name.
 const MAX_TOPIC_LENGTH: usize = 249;
 
 impl FromStr for Address {
@@ -57,7 +59,7 @@ impl FromStr for Address {
     }
 }
 
-/// Whether this is `host:port`, where the host may be an IPv6 address in brackets.
+/// Returns whether this is `host:port`; the host may be an IPv6 address in brackets.
 fn is_broker(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let bracketed = host.starts_with('[') && host.ends_with(']');
@@ -65,7 +67,7 @@ fn is_broker(text: &str) -> bool {
     !host.is_empty() && (bracketed || plain) && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Whether a topic can have this name, by the broker's own rules.
+/// Returns whether a topic can have this name, by the broker's rules.
 fn is_topic(name: &str) -> bool {
     let allowed =
         |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');

@@ -1,3 +1,5 @@
+//! Callbacks of the Kafka client: recorded for the source, which acts on them after its poll.
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,45 +16,47 @@ use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use super::topic_partition::{TopicPartition, list, partitions_of};
 use crate::thread_notify::ThreadNotify;
 
-/// How many notices wait to be fetched at most: somebody who does not fetch them shall not run out of
-/// memory, and the first of a row say most.
+/// Maximum number of stored notices. It bounds the memory if they are not fetched; the first of a
+/// series say most.
 const MAX_NOTICES: usize = 64;
 
-/// What the client calls back. It decides nothing: it writes down what events, for the thread that
-/// polls, which count_call the client that calls this.
+/// Callbacks of the client. They only record events for the polling thread, which is inside the
+/// client when they are called.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    /// What events since the source looked last. Written during a poll, taken after it.
+    /// Events since the last poll. Written during a poll, taken after it.
     events: Mutex<VecDeque<ClientEvent>>,
-    /// What the client wrote into its log that a person may want to know. Written during a poll.
+    /// Warnings and errors from the client's log. Written during a poll.
     notices: Mutex<VecDeque<String>>,
-    /// The client's own words about its last error. Written just before a poll returns that error.
+    /// The client's text about its last error. Written just before a poll returns that error.
     reason: Mutex<String>,
-    /// Since when no broker has been connected, if none is. Written about once a second, by the client's statistics.
+    /// Time since when no broker has been connected, if none is. Updated about once a second, by
+    /// the client's statistics.
     unreachable_since: Mutex<Option<Instant>>,
-    /// Where each partition ends. Written about once a second, by the client's statistics.
+    /// Ends of the partitions. Updated about once a second, by the client's statistics.
     ends: Mutex<HashMap<TopicPartition, i64>>,
-    /// How often the client has count_call back: a poll that returns nothing, and after which this has changed,
-    /// may have left something in the client's queue.
+    /// Number of callbacks. If it changes during a poll without a result, the client's queue may
+    /// have more.
     calls: AtomicU64,
-    /// Whether the consumer is being closed: then nobody is left to give partitions back in good order.
+    /// Whether the consumer is closing: then no release is awaited.
     closing: AtomicBool,
-    /// Called by the client's threads when its queue is no longer empty, and by the source's waker.
+    /// Notified by the client's threads when its queue is no longer empty, and by the source's
+    /// waker.
     pub(super) wakeup: Arc<ThreadNotify>,
 }
 
-/// What the client wants to be answered.
+/// An event that the client expects an answer to, or the result of a commit.
 #[derive(Debug)]
 pub(super) enum ClientEvent {
-    /// Partitions may be taken; the client waits until it is told that they are.
+    /// Partitions are offered; the client waits for their assignment.
     Assign(Vec<TopicPartition>),
-    /// Partitions are to be given up; the client waits until it is told that they are.
+    /// Partitions are revoked; the client waits for their release.
     Revoke {
         partitions: Vec<TopicPartition>,
-        /// Whether somebody else may have them already.
+        /// Whether other members may have them already.
         lost: bool,
     },
-    /// What came of a commit: the place that was to be stored, and whether it was.
+    /// Results of a commit, with the committed offsets.
     Committed(Vec<(TopicPartition, Option<i64>, Result<(), RDKafkaErrorCode>)>),
 }
 
@@ -67,13 +71,13 @@ impl Context {
 
     pub(super) fn add_notice(&self, notice: String) {
         let mut notices = lock(&self.notices);
-        // The same again says nothing new.
+        // A repetition adds nothing.
         if notices.len() < MAX_NOTICES && notices.back() != Some(&notice) {
             notices.push_back(notice);
         }
     }
 
-    /// The client's words about the error that a poll has just returned.
+    /// Returns the client's text about the error that a poll has just returned.
     pub(super) fn reason(&self) -> String {
         lock(&self.reason).clone()
     }
@@ -90,7 +94,7 @@ impl Context {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// From now on partitions are given up as soon as they are asked for.
+    /// From now on partitions are released as soon as they are revoked.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
@@ -104,7 +108,7 @@ impl Context {
     }
 }
 
-/// Each holds a plain value that is whole after any statement.
+/// Each mutex holds a plain value that is whole after any statement, so poisoning is ignored.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -112,7 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.count_call();
-        // The same settings go to consumers and producers, and each ignores those of the other.
+        // Consumers and producers share their settings, and each ignores those of the other.
         if facility == "CONFWARN" && message.contains(" property and will be ignored by ") {
             return;
         }
@@ -165,7 +169,7 @@ impl ConsumerContext for Context {
         self.count_call();
         let assign = what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         if self.closing.load(Ordering::Relaxed) {
-            // Nothing is taken any more; what is refused here is noticed when the client closes.
+            // Errors here show when the client closes.
             let _ = if assign {
                 take(consumer, &TopicPartitionList::new())
             } else {
@@ -198,7 +202,7 @@ fn code(error: &KafkaError) -> RDKafkaErrorCode {
     error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown)
 }
 
-/// Tells the client that partitions are taken, each from the place that is beside it.
+/// Accepts partitions, each from the offset in the list.
 pub(super) fn take(
     consumer: &BaseConsumer<Context>,
     partitions: &TopicPartitionList,
@@ -210,7 +214,7 @@ pub(super) fn take(
     }
 }
 
-/// Tells the client that partitions are given up; in a group that is not cooperative, all are.
+/// Releases partitions; all of them if the group does not rebalance cooperatively.
 pub(super) fn give_up(
     consumer: &BaseConsumer<Context>,
     partitions: &[TopicPartition],

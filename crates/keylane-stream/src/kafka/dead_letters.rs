@@ -1,13 +1,15 @@
+//! Dead letters in a Kafka topic.
+
 use super::sink::KafkaSink;
 use crate::Record;
 use crate::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 
 /// Dead letters as records of a topic, acknowledged when the brokers have them.
 ///
-/// Each keeps its key, payload and headers; behind those it has the headers that
-/// [`JournalDeadLetters`](crate::dead_letters::JournalDeadLetters) lists. One that is too large with them is not
-/// dropped: the record stays where it is, and its key waits. A client that has given up is replaced by another one
-/// with the same settings before the next letters, so those that it did not write are written by that one.
+/// Each keeps its key, payload and headers, followed by the headers of
+/// [`JournalDeadLetters`](crate::dead_letters::JournalDeadLetters). A letter that is too large is
+/// not dropped: its record stays incomplete, and its key waits. A client with a fatal error is
+/// replaced before the next letters, which include those that it did not write.
 #[derive(Clone, Debug)]
 pub struct KafkaDeadLetters {
     sink: KafkaSink,

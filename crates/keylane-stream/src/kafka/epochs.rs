@@ -1,30 +1,32 @@
-//! Leader epochs of what was delivered of a partition (KIP-320).
+//! Leader epochs of a partition's delivered records (KIP-320).
 //!
-//! Each leader of a partition appends records under an epoch of its own, which is higher than those before. So the
-//! epochs of a log ascend with its positions, and a log that lost its tail and grew again has a higher epoch from
-//! the cut on than it ever had there. Two things follow:
+//! Each leader of a partition appends records under an epoch that is higher than all before. So the
+//! epochs of a log ascend with its positions, and a log that was truncated and grew again has
+//! higher epochs from the truncation on. Two things follow:
 //!
-//! - The broker can say whether a log still is the one that a position was read from, given the epoch of the
-//!   record before that position. It goes into each commit, and into each seek.
-//! - A record below the end of a map whose epoch is above the highest one of the map is not the record that the
-//!   map has as done. The first such record is where the log was cut.
+//! - Given the epoch of the record before a position, the broker can tell whether the log is still
+//!   the one that was read. That epoch goes into each commit and each seek.
+//! - A record below the end of a map with an epoch above the map's highest one is not the record
+//!   that the map has as completed. The first such record is where the log was truncated.
 
 use std::collections::VecDeque;
 
 use crate::Position;
 
-/// Leader epochs of one partition, since it was assigned.
+/// Leader epochs of one assigned partition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Epochs {
-    /// Where each known epoch begins; positions and epochs ascend. The first one begins where reading did.
+    /// First known position of each epoch; positions and epochs ascend. The first entry is where
+    /// reading began.
     runs: VecDeque<(Position, u32)>,
-    /// The end of the map that was read at the assignment, and the highest epoch below that end.
+    /// End of the map at the assignment, and the highest epoch below it.
     map: Option<(Position, u32)>,
 }
 
 impl Epochs {
-    /// Epochs of a partition that begins at `watermark` and has a map up to `end`: `committed` is that of the
-    /// record before the watermark, `map` the highest below the end.
+    /// Creates the epochs of a partition that begins at `watermark` and has a map up to `end`.
+    /// `committed` is the epoch of the record before the watermark, `map` the highest one below the
+    /// end.
     pub(super) fn new(
         (watermark, committed): (Position, Option<u32>),
         (end, map): (Position, Option<u32>),
@@ -35,7 +37,8 @@ impl Epochs {
         Epochs { runs: run.into_iter().collect(), map }
     }
 
-    /// Notes the epoch of a delivered record. False if that record is not the one that the map speaks of.
+    /// Records the epoch of a delivered record. Returns `false` if the record is not the one that
+    /// the map has as completed.
     pub(super) fn deliver(&mut self, position: Position, epoch: Option<u32>) -> bool {
         let Some(epoch) = epoch else { return true };
         if self.map.is_some_and(|(end, highest)| position < end && epoch > highest) {
@@ -47,7 +50,7 @@ impl Epochs {
         true
     }
 
-    /// The epoch of the record before `position`, as far as it is known.
+    /// Returns the epoch of the record before `position`, if known.
     pub(super) fn below(&self, position: Position) -> Option<u32> {
         let run = self.runs.iter().rev().find(|(first, _)| *first < position);
         let delivered = run.map(|(_, epoch)| *epoch);
@@ -56,7 +59,8 @@ impl Epochs {
         delivered.max(map)
     }
 
-    /// Forgets what no later request is about: all but the last run that begins below `watermark`.
+    /// Removes epochs that no later request needs: all but the last one that begins below
+    /// `watermark`.
     pub(super) fn forget_below(&mut self, watermark: Position) {
         while self.runs.get(1).is_some_and(|(first, _)| *first < watermark) {
             self.runs.pop_front();
@@ -90,7 +94,7 @@ mod tests {
         assert_eq!((epochs.below(AT(10)), epochs.below(AT(20))), (Some(2), Some(3)));
         assert!(epochs.deliver(AT(10), Some(2)) && epochs.deliver(AT(14), Some(3)));
         assert!(!epochs.deliver(AT(15), Some(4)));
-        // From the end of the map on, a later leader is nothing special.
+        // Beyond the end of the map, a later leader is expected.
         assert!(epochs.deliver(AT(20), Some(4)));
         assert_eq!(epochs.below(AT(21)), Some(4));
     }

@@ -1,5 +1,5 @@
-//! A source whose progress is committed in transactions, with what was made of its records: how one begins, and how
-//! its partitions go on when a transaction was given up.
+//! A source that commits progress in transactions with the output of its records: how it joins, and
+//! how it restores its partitions after an abort.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -19,38 +19,40 @@ use super::transaction::{TransactionOutcome, TransactionalOutput, Transactions};
 use crate::source::{Assigned, Partition, Source as _, SourceError, SourceEvent};
 use crate::tracker::MapLimit;
 
-/// What is to be done about a transaction that was given up.
+/// State of the recovery from an aborted transaction.
 #[derive(Debug)]
 pub(super) enum AbortState {
-    /// There is none.
+    /// No transaction was aborted.
     None,
-    /// The partitions are lost; what is stored of these is being looked up.
+    /// The partitions were reported as lost; their stored progress is being fetched.
     Restoring(Vec<TopicPartition>),
-    /// They are assigned again; the next transaction is opened when that was read.
+    /// They were assigned again; the next transaction opens when these events were read.
     Reported,
-    /// There will be no other.
+    /// No transaction will follow.
     Hopeless,
 }
 
 impl KafkaSource {
-    /// Joins a group whose records are handled exactly once, as far as their output is concerned: what was made of a
-    /// record is in the topic `output`, as those see it who read what is committed, if and only if the
-    /// record is done, and once, whatever fails. The second value is the sink for the handler's output; the two
-    /// belong to one consumer.
+    /// Joins a group with exactly-once output: a record's output is in the topic `output`, visible
+    /// to readers of committed data, exactly once, if and only if the record is complete. The
+    /// second value is the sink for the handler's output; both belong to one consumer.
     ///
-    /// - Output and progress are committed in transactions: as often as the consumer
-    ///   [commits](crate::consumer::Builder::commit). Output is seen so much later. Handlers go on meanwhile.
-    /// - When one cannot be committed, its output is aborted, all partitions go back to what is stored, and their
-    ///   records are handled again; [`Attempt::epoch`](crate::consumer::Attempt::epoch) is another one then. What
-    ///   handlers do beside their output happens at least once, and dead letters are written at least once.
-    /// - A process that dies, is stopped for long, or has lost its partitions leaves nothing behind that counts. Whoever
-    ///   takes a partition over waits until the transaction is decided, at most for the client's
-    ///   `transaction.timeout.ms` (10 s); it is also the longest time between two commits.
-    /// - A record of a topic that is written by transactions is handled when its own was committed.
-    /// - Output that brokers refuse for good, which the client did not know, ends the consumer.
+    /// - Output and progress are committed in transactions, at the consumer's [commit
+    ///   interval](crate::consumer::Builder::commit), which delays the output. Handlers continue
+    ///   during a commit.
+    /// - If a commit fails, its output is aborted, all partitions return to the stored progress,
+    ///   and their records are handled again, with another
+    ///   [`Attempt::epoch`](crate::consumer::Attempt::epoch). Other effects of handlers happen at
+    ///   least once, and dead letters are written at least once.
+    /// - A process that dies, is suspended for long, or has lost its partitions leaves no visible
+    ///   output behind. The member that takes over a partition waits until the transaction is
+    ///   decided, at most for the client's `transaction.timeout.ms` (10 s), which also limits the
+    ///   time between two commits.
+    /// - Records of transactional topics are handled once they are committed.
+    /// - Output that the brokers refuse permanently stops the consumer.
     ///
     /// # Errors
-    /// If a setting is unknown, wrong, or one that Keylane relies on.
+    /// If a client setting is unknown, invalid, or reserved by Keylane.
     ///
     /// # Examples
     /// ```no_run
@@ -73,10 +75,11 @@ impl KafkaSource {
     ) -> Result<(Self, TransactionalOutput), SourceError> {
         let client = settings.client.clone();
         if client.get("isolation.level").is_some_and(|level| level != "read_committed") {
-            let what = "exactly once is for records that are committed; leave out isolation.level";
+            let what = "exactly-once delivery requires isolation.level=read_committed; leave out \
+                        the setting";
             return Err(SourceError::new(what));
         }
-        // Another producer of this name would be told that this one is the past, so no other process may have it.
+        // A second producer with this name would fence this one, so the name must be unique.
         let random = RandomState::new().build_hasher().finish();
         let name = format!("keylane-{}-{random:016x}", settings.group);
         let mut source = KafkaSource::join(settings)?;
@@ -86,7 +89,7 @@ impl KafkaSource {
         Ok((source, output))
     }
 
-    /// Commits these offsets and the output that goes with them, all of it or nothing.
+    /// Commits these offsets together with the output in the transaction, or aborts both.
     pub(super) fn commit_with_outputs(&mut self, offsets: TopicPartitionList, whose: &[Partition]) {
         let Some(transactions) = &self.transactions else { return };
         let names: Vec<_> = whose.iter().map(TopicPartition::of).collect();
@@ -95,7 +98,8 @@ impl KafkaSource {
         let is_member = ffi::is_member(self.consumer.client());
         let is_whole = watermarks.len() == offsets.count() && self.pending.is_empty();
         match self.consumer.group_metadata() {
-            // The broker would take a client without a name for one that is in no group.
+            // The broker would take a client without a member id for one without a group, and not
+            // check it.
             Some(member) if is_whole && (is_member || watermarks.is_empty()) => {
                 transactions.commit(offsets, member, watermarks);
             }
@@ -103,7 +107,7 @@ impl KafkaSource {
         }
     }
 
-    /// What came of transactions.
+    /// Processes the results of transactions.
     pub(super) fn take_transaction_outcomes(
         &mut self,
         events: &mut Vec<SourceEvent>,
@@ -138,12 +142,12 @@ impl KafkaSource {
         Ok(())
     }
 
-    /// Gives everything up, and looks where it goes on.
+    /// Reports all partitions as lost, and fetches their stored progress.
     fn restore(&mut self, events: &mut Vec<SourceEvent>) {
         self.pending.retain(|event| !matches!(event, SourceEvent::Committed { .. }));
         let ours = self.owned.values().map(|owned| owned.partition.clone());
         events.push(SourceEvent::Lost(ours.collect()));
-        // What was to be given back is given back as it is stored.
+        // Revoked partitions are released with their stored progress.
         for names in std::mem::take(&mut self.revoked) {
             names.iter().for_each(|name| drop(self.owned.remove(name)));
             self.confirm_revoked(&names);
@@ -165,7 +169,7 @@ impl KafkaSource {
         matches!(&self.aborted, AbortState::Restoring(asked) if asked == names)
     }
 
-    /// What is stored of partitions that are still ours: they go on there.
+    /// Assigns the partitions again, from their stored progress.
     pub(super) fn restored(
         &mut self,
         found: &[CommittedOffset],
@@ -177,10 +181,10 @@ impl KafkaSource {
             let Some(owned) = self.owned.get_mut(name) else { continue };
             let (progress, epochs) = match decided.what {
                 StartAt::At(progress) => (progress, epochs_of(committed)),
-                // Nothing was ever stored, so it goes on where it began.
+                // No progress was ever stored, so the partition continues where it began.
                 StartAt::First | StartAt::Last => (owned.begun.clone(), (None, None)),
             };
-            // Where the client was told to fetch nothing it has to be told to go on.
+            // If the client was told to stop fetching, it must be told to resume.
             let was_stopped = owned.pause_buffer.stopped;
             *owned = OwnedPartition::new(name, owned.id, &progress, epochs);
             owned.pause_buffer.stopped = was_stopped;
@@ -203,7 +207,8 @@ impl KafkaSource {
         self.aborted = AbortState::Reported;
     }
 
-    /// Opens the next transaction, if the one before was given up and that was read: this is called by the poll after.
+    /// Opens the next transaction after an abort, once the events were read: called by the
+    /// following poll.
     pub(super) fn reopen_if_read(&mut self, events: &[SourceEvent]) {
         if matches!(self.aborted, AbortState::Reported) && events.is_empty() {
             self.aborted = AbortState::None;

@@ -1,4 +1,4 @@
-//! Records from the client to the consumer, and what is kept of those that are held back.
+//! Records from the client to the consumer, including those of paused partitions.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,10 +18,10 @@ use super::{context, ffi};
 use crate::source::{Partition, SourceError, SourceEvent};
 use crate::{Delivered, Position, Record};
 
-/// How much a poll adds at most, in bytes, beside the record that goes beyond it.
+/// Maximum size of the records of a poll, in bytes. The last record may exceed it.
 const MAX_POLL_BYTES: usize = 4 * 1024 * 1024;
 
-/// Records that are collected for an event, and how many more may be.
+/// Records for the next event, and the remaining limits of the poll.
 #[derive(Debug)]
 struct FetchedBatch {
     current: Option<(Partition, Vec<Delivered>)>,
@@ -73,10 +73,11 @@ impl FetchedBatch {
 }
 
 impl KafkaSource {
-    /// What is kept and may go on, then what the client has, in the order of each partition.
+    /// Delivers buffered records of resumed partitions, then records of the client, in the order of
+    /// each partition.
     ///
-    /// If no records are wanted the client is asked all the same, for it also says what came of commits; what
-    /// it has is kept.
+    /// If no records are wanted, the client is polled all the same, because it also delivers
+    /// results of commits; its records are buffered.
     pub(super) fn fetch(
         &mut self,
         max_records: usize,
@@ -90,7 +91,7 @@ impl KafkaSource {
             match consumer.poll(Duration::ZERO) {
                 Some(Ok(message)) => self.deliver(&message, &mut batch, events),
                 Some(Err(error)) => self.failed(&error, &mut batch, events)?,
-                // Nothing, and nothing was called back: then there is nothing.
+                // No result and no callback: the client's queue is empty.
                 None if self.context().calls() == calls => break,
                 None => {
                     batch.flush(events);
@@ -107,7 +108,7 @@ impl KafkaSource {
             let Some(name) = self.ready.pop_front() else { return };
             let Some(owned) = self.owned.get_mut(&name) else { continue };
             while batch.has_room() && owned.pause_buffer.is_ready() {
-                let item = owned.pause_buffer.pop().expect("something is ready");
+                let item = owned.pause_buffer.pop().expect("the buffer is ready");
                 batch.add(&owned.partition, item, events);
             }
             if owned.pause_buffer.is_ready() {
@@ -118,7 +119,7 @@ impl KafkaSource {
         }
     }
 
-    /// Has the client fetch a partition again, if it was told not to.
+    /// Makes the client fetch a partition again, if it was told to stop.
     pub(super) fn resume_fetch(&mut self, name: &TopicPartition) {
         let Some(owned) = self.owned.get_mut(name) else { return };
         if std::mem::take(&mut owned.pause_buffer.stopped)
@@ -138,7 +139,7 @@ impl KafkaSource {
             message.topic().clone_into(&mut self.name.topic);
         }
         self.name.number = message.partition();
-        // Of a partition that was lost, or has to be looked at, what was on its way is dropped.
+        // Records of a lost partition, or of one whose offset is being resolved, are dropped.
         let Some(owned) = self.owned.get_mut(&self.name).filter(|owned| !owned.resolving) else {
             return;
         };
@@ -159,14 +160,14 @@ impl KafkaSource {
         self.queue_or_add(item, batch, events);
     }
 
-    /// Passes something of the partition `self.name` on, or keeps it while that is held back.
+    /// Delivers an item of the partition `self.name`, or buffers it while the partition is paused.
     fn queue_or_add(
         &mut self,
         item: FetchedItem,
         batch: &mut FetchedBatch,
         events: &mut Vec<SourceEvent>,
     ) {
-        let owned = self.owned.get_mut(&self.name).expect("it was looked up by who calls this");
+        let owned = self.owned.get_mut(&self.name).expect("the caller has looked it up");
         if !owned.pause_buffer.must_queue() {
             if batch.has_room() {
                 batch.add(&owned.partition, item, events);
@@ -180,7 +181,7 @@ impl KafkaSource {
             let stopped = self.consumer.pause(&list(std::slice::from_ref(&self.name)));
             if let Err(error) = stopped {
                 let partition = self.name.partition();
-                self.notice(format!("{partition} cannot be held back: {error}"));
+                self.notice(format!("{partition} cannot be paused: {error}"));
             }
         }
     }
@@ -198,7 +199,10 @@ impl KafkaSource {
         }
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
-            return Err(SourceError::because("the Kafka client has given up", reason));
+            return Err(SourceError::because(
+                "the Kafka client has failed for good; restart the consumer",
+                reason,
+            ));
         }
         if is_out_of_range(code) {
             self.resolve_all(&reason);
@@ -207,21 +211,24 @@ impl KafkaSource {
         self.report_error(code, &reason)
     }
 
-    /// Something that may pass is told. Before anything has worked, what will not is an error.
+    /// Reports a temporary error. Before the first success, a persistent one is returned.
     pub(super) fn report_error(
         &self,
         code: RDKafkaErrorCode,
         reason: &str,
     ) -> Result<(), SourceError> {
         if is_lasting(code) && !self.has_worked {
-            return Err(SourceError::because("the brokers refuse us", reason));
+            return Err(SourceError::because(
+                "the brokers refuse this client; check its credentials and permissions",
+                reason,
+            ));
         }
         self.notice(reason);
         Ok(())
     }
 
-    /// A partition with this number was read to where it ends for now. The client does not say of which
-    /// topic, so it counts only if there is but one.
+    /// Handles the current end of a partition. The client gives only its number, so this works only
+    /// if a single topic has this number.
     fn reached(
         &mut self,
         number: i32,
@@ -240,13 +247,13 @@ impl KafkaSource {
         self.queue_or_add(FetchedItem::Reached(position), batch, events);
     }
 
-    /// A place does not exist, and the client does not say which: each is looked at.
+    /// Some offset does not exist, and the client does not say which, so all of them are checked.
     fn resolve_all(&mut self, reason: &str) {
         let truncated_at = truncation_in(reason);
         let mut names = Vec::new();
         for (name, owned) in &mut self.owned {
-            // Several partitions may be at the same position, and are then taken to be truncated_at as well: that repeats
-            // records, where the contrary would miss some.
+            // Several partitions may be at this position, and then all of them count as truncated.
+            // That repeats records, where the contrary would miss some.
             if let Some((_, truncated_at)) = truncated_at.filter(|(at, _)| *at == owned.next) {
                 owned.truncated_at = Some(truncated_at);
             }
@@ -259,15 +266,16 @@ impl KafkaSource {
         }
     }
 
-    /// Has the client continue at the partition's next position, and the broker check that the log still is the one
-    /// that was read up to there. What is polled from now on comes from that position.
+    /// Makes the client continue at the partition's next position, and the broker check that its
+    /// log is the one that was read. Records polled from now on come from that position.
     pub(super) fn seek(&mut self, name: &TopicPartition) {
         let Some(owned) = self.owned.get_mut(name) else { return };
         owned.resolving = true;
         let epoch = owned.epochs.below(owned.next);
         let again_after = match ffi::seek(&self.consumer, name, owned.next, epoch) {
             Ok(()) => return owned.resolving = false,
-            // The client does not fetch the partition at all, as after an error that ended its fetching.
+            // The client does not fetch the partition at all, as after an error that stopped its
+            // fetching.
             Err(RDKafkaErrorCode::State) => {
                 self.restart_fetch(name);
                 SEEK_RETRY_INTERVAL
@@ -281,13 +289,13 @@ impl KafkaSource {
         self.retries.push((Instant::now() + again_after, again));
     }
 
-    /// Takes a partition again that the client has stopped fetching: it forgets one that is out of range, and has
-    /// no other way to begin again. It fetches at the next position then.
+    /// Assigns a partition to the client again that it has stopped fetching: it drops one that is
+    /// out of range, and cannot restart it otherwise. It then fetches from the next position.
     ///
-    /// While the client waits for an answer about partitions that come or go, it would take this for the answer. So
-    /// this is left for later if there is something to be answered. A request of which the client has not told yet
-    /// may be answered too early by this all the same, in the moment since the last poll: then the group may give
-    /// those partitions away before their records have ended, as after a session that is over.
+    /// While the client waits for an answer to a rebalance, it would take this call for the answer.
+    /// So this is postponed while an answer is pending. A rebalance that started since the last
+    /// poll, and is not reported yet, may still be answered too early by this: then the group may
+    /// reassign those partitions before their records have completed, as after an expired session.
     fn restart_fetch(&mut self, name: &TopicPartition) {
         let is_asked = !self.pending_assignments.is_empty() || !self.revoked.is_empty();
         let begun = if is_asked { Ok(()) } else { self.reassign_to_client(name) };
@@ -301,7 +309,7 @@ impl KafkaSource {
         if context::is_cooperative(&self.consumer) {
             context::give_up(&self.consumer, &names)?;
         } else {
-            // In this protocol a member says what it has as a whole.
+            // The eager protocol assigns a member's partitions as a whole.
             names = self.owned.keys().cloned().collect();
         }
         let mut places = list(&names);
@@ -316,16 +324,18 @@ impl KafkaSource {
     }
 }
 
-/// The place in the client's words about the end of a partition: "... end of partition at offset 17 (...".
+/// Returns the offset in the client's text about the end of a partition: "... end of partition at
+/// offset 17 (...".
 fn end_in(reason: &str) -> Option<Position> {
     let (_, rest) = reason.split_once("partition at offset ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     Position::checked(digits.parse().ok()?)
 }
 
-/// Where a log was truncated_at, in the client's words about one that was: the position that it was read to, and how far the
-/// broker has the same log. "... truncation detected at offset 25 (leader epoch 1): broker end offset is 20 (...", or
-/// "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1 (...".
+/// Returns, from the client's text about a truncated log, the position that was read and the end of
+/// the common log: "... truncation detected at offset 25 (leader epoch 1): broker end offset is 20
+/// (...", or "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1
+/// (...".
 fn truncation_in(reason: &str) -> Option<(Position, Position)> {
     let number = |text: &str| {
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -333,7 +343,7 @@ fn truncation_in(reason: &str) -> Option<(Position, Position)> {
     };
     let (before, after) = reason.split_once("broker end offset is ")?;
     let (_, at) = before.rsplit_once("offset ")?;
-    // None of it is left.
+    // No record of the old log is left.
     let nothing = after.starts_with('-');
     Some((number(at)?, if nothing { Position::ZERO } else { number(after)? }))
 }

@@ -1,7 +1,6 @@
-//! What the client's safe interface has no word for, so that this speaks to the C library: the ids of
-//! topics, which a topic that is made again under the same name does not share with the one before;
-//! metadata that need not be UTF-8; leader epochs; commits that are answered, but not waited for; and whether the client is in
-//! its group. All that is unsafe about Kafka is in this file.
+//! Calls to the C library that the client's safe interface lacks: topic ids, which tell a recreated
+//! topic from the one before; metadata that need not be UTF-8; leader epochs; asynchronous commits
+//! with a result; and whether the client is in its group. This file has all unsafe code for Kafka.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{self, NonNull};
@@ -16,7 +15,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::topic_partition::TopicPartition;
 use crate::Position;
 
-/// What tells a topic from all others that ever have its name.
+/// Id of a topic, different for each topic that ever has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TopicId([u8; 16]);
 
@@ -31,25 +30,25 @@ impl TopicId {
     }
 }
 
-/// What a broker says about a topic.
+/// Description of a topic by a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopicDescription {
     pub(super) topic: String,
-    /// None if the broker is too old to have ids. An error if there is no such topic, say.
+    /// `None` if the broker is too old for ids; an error if, for example, the topic does not exist.
     pub(super) id: Result<Option<TopicId>, RDKafkaErrorCode>,
 }
 
-/// A C object that is destroyed with this.
+/// A C object that is destroyed on drop.
 struct NativeObject<T> {
     object: NonNull<T>,
     destroy: unsafe extern "C" fn(*mut T),
 }
 
 impl<T> NativeObject<T> {
-    /// Takes over what a constructor of the C library has returned; none if that is null.
+    /// Takes ownership of an object of the C library; `None` if it is null.
     ///
     /// # Safety
-    /// `object` is null, or nobody else destroys it, and `destroy` is what does.
+    /// `object` is null, or the caller owns it, and `destroy` is its destructor.
     unsafe fn new(object: *mut T, destroy: unsafe extern "C" fn(*mut T)) -> Option<Self> {
         Some(NativeObject { object: NonNull::new(object)?, destroy })
     }
@@ -61,14 +60,15 @@ impl<T> NativeObject<T> {
 
 impl<T> Drop for NativeObject<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` was promised that this object is ours alone and is destroyed by this function.
+        // SAFETY: by the contract of `new`, this object is owned and this is its destructor.
         unsafe { (self.destroy)(self.object.as_ptr()) }
     }
 }
 
-/// Asks a broker for the ids of `topics`, and waits for the answer for at most `timeout`.
+/// Requests the ids of `topics` from a broker, with a timeout.
 ///
-/// Any broker knows them. Unless it is told one, the client looks for the controller, which may take longer.
+/// Any broker knows them. Without a broker id the client looks for the controller, which may take
+/// longer.
 pub(super) fn describe<C: rdkafka::ClientContext>(
     client: &rdkafka::client::Client<C>,
     broker: i32,
@@ -80,9 +80,8 @@ pub(super) fn describe<C: rdkafka::ClientContext>(
     let mut names: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     let kafka = client.native_ptr();
-    // SAFETY: the client lives for as long as it is borrowed here, which is longer than each of these
-    // objects, and they are destroyed by the functions that belong to their constructors. The names live to
-    // the end of this function, and the collection copies them.
+    // SAFETY: the borrowed client outlives these objects, and each is destroyed by its own
+    // destructor. The names live to the end of this function, and the collection copies them.
     let (queue, options, collection) = unsafe {
         (
             NativeObject::new(c::rd_kafka_queue_new(kafka), c::rd_kafka_queue_destroy),
@@ -102,9 +101,9 @@ pub(super) fn describe<C: rdkafka::ClientContext>(
     let no_memory = RDKafkaErrorCode::Fail;
     let queue = queue.ok_or(no_memory)?;
     let (options, collection) = (options.ok_or(no_memory)?, collection.ok_or(no_memory)?);
-    // SAFETY: all of them were made above for this client. No words are asked for if an option is refused,
-    // which then is as if it were not given. The request copies what it needs of options and
-    // collection; its answer goes to the queue, which we hold until it came or is dropped with the queue.
+    // SAFETY: all objects were created above for this client. A refused option is ignored, without
+    // an error text. The request copies options and collection; its answer goes to the queue, which
+    // lives until the answer is taken, or is dropped with it.
     let event = unsafe {
         c::rd_kafka_AdminOptions_set_request_timeout(options.get(), timeout_ms, ptr::null_mut(), 0);
         c::rd_kafka_AdminOptions_set_broker(options.get(), broker, ptr::null_mut(), 0);
@@ -115,17 +114,17 @@ pub(super) fn describe<C: rdkafka::ClientContext>(
         )
     };
     let event = event.ok_or(RDKafkaErrorCode::OperationTimedOut)?;
-    // SAFETY: the event is whole and ours, and what is read from it is copied before it is destroyed.
+    // SAFETY: the event is owned, and what is read from it is copied before it is destroyed.
     unsafe { read(event.get()) }
 }
 
-/// Copies what an event says.
+/// Copies the topic descriptions of an event.
 ///
 /// # Safety
-/// `event` points to an event of the C library's that nobody destroys meanwhile.
+/// `event` points to a live event of the C library.
 unsafe fn read(event: *mut c::rd_kafka_event_t) -> Result<Vec<TopicDescription>, RDKafkaErrorCode> {
-    // SAFETY: the caller promises a live event. The functions return null for one of another kind, and
-    // the array that they return has as many live entries as `count` then says, which belong to the event.
+    // SAFETY: the caller promises a live event. The functions return null for an event of another
+    // kind, and an array with `count` live entries, which belong to the event.
     unsafe {
         let error = c::rd_kafka_event_error(event);
         if error != c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
@@ -141,13 +140,13 @@ unsafe fn read(event: *mut c::rd_kafka_event_t) -> Result<Vec<TopicDescription>,
     }
 }
 
-/// Copies what is said about one topic.
+/// Copies the description of one topic.
 ///
 /// # Safety
 /// `topic` points to a live description.
 unsafe fn read_topic(topic: *const c::rd_kafka_TopicDescription_t) -> TopicDescription {
-    // SAFETY: the caller promises a live description, to which name, error and id belong. The functions that
-    // are given the error and the id check nothing but are given what is not null.
+    // SAFETY: the caller promises a live description, which owns name, error and id. The error and
+    // the id are checked for null before use.
     unsafe {
         let name = CStr::from_ptr(c::rd_kafka_TopicDescription_name(topic));
         let topic_name = name.to_string_lossy().into_owned();
@@ -165,16 +164,16 @@ unsafe fn read_topic(topic: *const c::rd_kafka_TopicDescription_t) -> TopicDescr
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&c::rd_kafka_Uuid_most_significant_bits(id).to_be_bytes());
         bytes[8..].copy_from_slice(&c::rd_kafka_Uuid_least_significant_bits(id).to_be_bytes());
-        // A broker without ids answers zeros.
+        // A broker without ids sends zeros.
         let id = Some(bytes).filter(|bytes| *bytes != [0; 16]).map(TopicId);
         TopicDescription { topic: topic_name, id: Ok(id) }
     }
 }
 
-/// What stands beside the offset of each element; what is no UTF-8 is replaced, and then read by nobody.
+/// Returns the metadata of each element. Invalid UTF-8 is replaced, which no reader accepts.
 pub(super) fn metadata(list: &TopicPartitionList) -> Vec<String> {
-    // SAFETY: the list lives for as long as it is borrowed here. It has `cnt` elements, and the metadata of
-    // each is null or that many bytes, which are copied.
+    // SAFETY: the borrowed list has `cnt` elements, and the metadata of each is null or has this
+    // size; it is copied.
     unsafe {
         let list = list.ptr();
         let count = usize::try_from((*list).cnt).unwrap_or(0);
@@ -191,9 +190,9 @@ pub(super) fn metadata(list: &TopicPartitionList) -> Vec<String> {
     }
 }
 
-/// The leader epoch of each element; none where none is known.
+/// Returns the leader epoch of each element, if known.
 pub(super) fn leader_epochs(list: &TopicPartitionList) -> Vec<Option<u32>> {
-    // SAFETY: the list lives for as long as it is borrowed here, and has `cnt` live elements.
+    // SAFETY: the borrowed list has `cnt` live elements.
     unsafe {
         let list = list.ptr();
         let count = usize::try_from((*list).cnt).unwrap_or(0);
@@ -202,10 +201,9 @@ pub(super) fn leader_epochs(list: &TopicPartitionList) -> Vec<Option<u32>> {
     }
 }
 
-/// Sets the leader epochs of the elements, in their order.
+/// Sets the leader epochs of the elements, in order.
 pub(super) fn set_leader_epochs(list: &mut TopicPartitionList, epochs: &[Option<u32>]) {
-    // SAFETY: the list lives for as long as it is borrowed here, nothing else uses it meanwhile, and it has `cnt`
-    // live elements.
+    // SAFETY: the list is borrowed mutably and has `cnt` live elements.
     unsafe {
         let list = list.ptr();
         let count = usize::try_from((*list).cnt).unwrap_or(0);
@@ -217,18 +215,19 @@ pub(super) fn set_leader_epochs(list: &mut TopicPartitionList, epochs: &[Option<
     }
 }
 
-/// The leader epoch under which a record was appended, if the broker has epochs.
+/// Returns the leader epoch of a record, if the broker has epochs.
 pub(super) fn leader_epoch(message: &BorrowedMessage<'_>) -> Option<u32> {
-    // SAFETY: the message lives for as long as it is borrowed here.
+    // SAFETY: the message is borrowed.
     let epoch = unsafe { c::rd_kafka_message_leader_epoch(message.ptr()) };
     u32::try_from(epoch).ok()
 }
 
-/// How long the client may take to say whether it can continue elsewhere. It asks no broker for that.
+/// Timeout of a seek, which the client answers without a broker.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Has the client continue to fetch a partition at a position. What a poll returns after this comes from there. With
-/// the leader epoch of the record before, the client has the broker check that it still has that record.
+/// Makes the client fetch a partition from a position; later polls return records from there. With
+/// the leader epoch of the record before it, the client makes the broker check that it has that
+/// record.
 pub(super) fn seek<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     name: &TopicPartition,
@@ -248,10 +247,10 @@ pub(super) fn seek<C: ConsumerContext>(
     })
 }
 
-/// Whether a consumer is in its group, as far as it knows.
+/// Returns whether a consumer is in its group, as far as it knows.
 pub(super) fn is_member<C: rdkafka::ClientContext>(client: &rdkafka::client::Client<C>) -> bool {
-    // SAFETY: the client lives for as long as it is borrowed here, and is a consumer's or has no such data, which is
-    // null. The data is ours, is read while we have it, and its member's id is null or a string in it.
+    // SAFETY: the client is borrowed. For a client that is no consumer the data is null. The data
+    // is owned until the end of this block, and its member id is null or a string in it.
     unsafe {
         let data = c::rd_kafka_consumer_group_metadata(client.native_ptr());
         let Some(data) = NativeObject::new(data, c::rd_kafka_consumer_group_metadata_destroy)
@@ -264,16 +263,16 @@ pub(super) fn is_member<C: rdkafka::ClientContext>(client: &rdkafka::client::Cli
     }
 }
 
-/// Begins to commit, and has the answer called back by a later poll of the consumer. The safe interface
-/// waits for it, or has none.
+/// Starts a commit, whose result a later poll of the consumer calls back. The safe interface
+/// blocks, or has no result.
 pub(super) fn commit<C: rdkafka::ClientContext>(
     client: &rdkafka::client::Client<C>,
     offsets: &TopicPartitionList,
 ) -> Result<(), RDKafkaErrorCode> {
     let kafka = client.native_ptr();
-    // SAFETY: the client lives for as long as it is borrowed here. The queue is a count of the consumer's own,
-    // which its destructor gives back; the request takes one for itself. Without a function to call, and
-    // with nothing to pass to it, the answer becomes an event in that queue. The offsets are copied.
+    // SAFETY: the client is borrowed. The queue is a counted reference, which its destructor
+    // releases; the request takes one of its own. Without a callback and an opaque pointer, the
+    // result becomes an event in that queue. The offsets are copied.
     let error = unsafe {
         let queue = c::rd_kafka_queue_get_consumer(kafka);
         let queue =

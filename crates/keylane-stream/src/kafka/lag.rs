@@ -1,3 +1,5 @@
+//! Lag of a consumer group, by its stored progress.
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -14,31 +16,32 @@ use crate::source::SourceError;
 use crate::tracker::{MapError, MapPolicy, decode};
 use crate::{Partition, Position};
 
-/// How far behind a group is with a partition.
+/// Lag of a group in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lag {
-    /// Which.
+    /// The partition.
     pub partition: Partition,
-    /// The first record that there is.
+    /// First available position.
     pub first: Position,
-    /// One past the last.
+    /// One past the last record.
     pub end: Position,
-    /// All below is done, as far as was stored. None if nothing was.
+    /// Watermark of the last commit: all positions below are complete. `None` without a commit.
     pub committed: Option<Position>,
-    /// One past the highest that is done.
+    /// One past the highest completed position.
     pub highest_done: Option<Position>,
-    /// How many positions are not done, up to the end. Among them are those that have no record.
+    /// Number of incomplete positions up to the end, including positions without a record.
     pub open: u64,
-    /// Why the map of what is done beyond the committed position says nothing, if that is so: then all of
-    /// that counts as open.
+    /// Error of the map, if it cannot be read: then all positions from the committed one on count
+    /// as incomplete.
     pub unreadable: Option<MapError>,
 }
 
-/// Asks how far behind a group is with a topic, by what is stored. It takes no part in the group.
+/// Returns the lag of a group in each partition of a topic, by its stored progress. Does not join
+/// the group.
 ///
 /// # Errors
-/// If a setting is wrong, there is no such topic, or the brokers do not answer.
+/// If a setting is invalid, the topic does not exist, or the brokers do not answer.
 pub fn lag(client: &ClientSettings, group: &str, topic: &str) -> Result<Vec<Lag>, SourceError> {
     let config = client.config(&[], &[("group.id", group), ("enable.auto.commit", "false")])?;
     let consumer: BaseConsumer<Context> = config
@@ -57,11 +60,11 @@ pub fn lag(client: &ClientSettings, group: &str, topic: &str) -> Result<Vec<Lag>
     Ok(lags.collect())
 }
 
-/// Whether a topic exists; none if the brokers do not say so within `timeout`. Brokers that make topics on demand make
-/// it.
+/// Returns whether a topic exists; `None` if the brokers do not answer within `timeout`. Brokers
+/// with automatic topic creation create it.
 ///
 /// # Errors
-/// If a setting is wrong.
+/// If a setting is invalid.
 pub fn topic_exists(
     client: &ClientSettings,
     topic: &str,
@@ -86,7 +89,7 @@ pub fn topic_exists(
             Err(_) => break,
         }
         if answer == Some(false) {
-            // One that is being made takes a moment.
+            // Creation of the topic takes a moment.
             std::thread::sleep(RETRY_INTERVAL.min(left));
         }
     }
@@ -98,10 +101,11 @@ fn partitions(
     topic: &str,
 ) -> Result<Vec<TopicPartition>, SourceError> {
     const METADATA_TIMEOUT: Duration = Duration::from_secs(10);
-    let failed = |error: KafkaError| SourceError::because("cannot ask about the topic", error);
+    let failed =
+        |error: KafkaError| SourceError::because("cannot fetch the topic's metadata", error);
     let metadata = consumer.fetch_metadata(Some(topic), METADATA_TIMEOUT).map_err(failed)?;
     let found = metadata.topics().first().filter(|topic| topic.error().is_none());
-    let found = found.ok_or_else(|| SourceError::new(format!("there is no topic {topic}")))?;
+    let found = found.ok_or_else(|| SourceError::new(format!("topic {topic} does not exist")))?;
     let mut numbers: Vec<i32> = found.partitions().iter().map(|partition| partition.id()).collect();
     numbers.sort_unstable();
     Ok(numbers
@@ -132,7 +136,7 @@ fn of_partition(committed: &CommittedOffset, (first, end): (i64, i64)) -> Lag {
             let progress = found.into_progress();
             lag.highest_done = Some(progress.end().max(progress.watermark()));
             let beyond = progress.end().get().saturating_sub(at.get());
-            // Of those from the watermark on, it and the incomplete ones are open.
+            // Of the positions in the map, the watermark and the incomplete ones are open.
             let open_there = progress.incomplete().len() as u64 + u64::from(beyond > 0);
             lag.open = lag.open.saturating_sub(beyond - open_there);
         }

@@ -1,4 +1,4 @@
-//! The client as its source has it: dropped, it leaves the group on a thread of its own, if it has not left yet.
+//! Group member: on drop it leaves the group, on a thread of its own, unless it has left already.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use rdkafka::consumer::BaseConsumer;
 
 use super::context::Context;
 
-/// A client that is a member of a group.
+/// A client that is a group member.
 pub(super) struct GroupMember {
-    /// None only while this is dropped.
+    /// `None` only during the drop.
     consumer: Option<Arc<BaseConsumer<Context>>>,
 }
 
@@ -19,9 +19,9 @@ impl GroupMember {
         GroupMember { consumer: Some(consumer) }
     }
 
-    /// The same client, for another user of it.
+    /// Returns the client for another owner.
     pub(super) fn share(&self) -> Arc<BaseConsumer<Context>> {
-        Arc::clone(self.consumer.as_ref().expect("it is there until this is dropped"))
+        Arc::clone(self.consumer.as_ref().expect("the client exists until the drop"))
     }
 }
 
@@ -29,7 +29,7 @@ impl Deref for GroupMember {
     type Target = BaseConsumer<Context>;
 
     fn deref(&self) -> &Self::Target {
-        self.consumer.as_deref().expect("it is there until this is dropped")
+        self.consumer.as_deref().expect("the client exists until the drop")
     }
 }
 
@@ -39,7 +39,7 @@ impl Drop for GroupMember {
         if consumer.closed() {
             return drop(consumer);
         }
-        // The client waits for the group's broker when it is dropped, for as long as that is away.
+        // Dropping the client blocks until the group's broker answers, however long that takes.
         let leave = thread::Builder::new().name("keylane-leave".to_owned());
         leave.spawn(move || drop(consumer)).expect("a thread can be started");
     }

@@ -1,3 +1,5 @@
+//! Thread for slow requests to the broker, so that the polling thread does not wait for them.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -13,21 +15,21 @@ use super::context::Context;
 use super::ffi::{self, TopicId};
 use super::topic_partition::{TopicPartition, list};
 
-/// How long one request waits for its reply, before it is received again.
+/// Timeout of a request; it is repeated afterwards.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a broker is received.
+/// A request to the broker.
 #[derive(Debug)]
 pub(super) enum MetadataRequest {
-    /// What a group has committed for partitions, and which topics they are of.
+    /// Committed offsets of a group, with topic ids.
     Committed(Vec<TopicPartition>),
-    /// Where partitions begin and close, and which topics they are of.
+    /// First and last offsets, with topic ids.
     Bounds(Vec<TopicPartition>),
-    /// Which ids topics have now.
+    /// Current ids of topics.
     Ids(Vec<String>),
 }
 
-/// What it replies, or why it does not.
+/// Reply to a request, or its error.
 #[derive(Debug)]
 pub(super) enum MetadataReply {
     Committed(Vec<TopicPartition>, KafkaResult<Vec<CommittedOffset>>),
@@ -35,34 +37,33 @@ pub(super) enum MetadataReply {
     Ids(KafkaResult<HashMap<String, TopicId>>),
 }
 
-/// What a group has committed for a partition.
+/// Committed offset of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CommittedOffset {
     pub(super) name: TopicPartition,
     pub(super) id: Option<TopicId>,
-    /// None if it has not committed anything.
+    /// `None` without a commit.
     pub(super) at: Option<i64>,
-    /// What stands beside it.
+    /// Metadata of the commit.
     pub(super) metadata: String,
-    /// The leader epoch of the record before it.
+    /// Leader epoch of the record before the offset.
     pub(super) epoch: Option<u32>,
 }
 
-/// Where a partition begins and ends.
+/// Offset range of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OffsetBounds {
     pub(super) name: TopicPartition,
     pub(super) id: Option<TopicId>,
     pub(super) first: i64,
-    /// One past the last.
+    /// One past the last record.
     pub(super) end: i64,
 }
 
-/// The thread that asks the broker what takes time to be answered, so that the one that polls need not
-/// wait for it.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct MetadataThread {
-    /// Dropped, it ends the thread.
+    /// Dropping it ends the thread.
     requests: Sender<MetadataRequest>,
     replies: Receiver<MetadataReply>,
     thread: JoinHandle<()>,
@@ -80,27 +81,27 @@ impl MetadataThread {
     }
 
     pub(super) fn ask(&self, request: MetadataRequest) {
-        // A thread that is gone has panicked, and `take` says so.
+        // If the thread has panicked, `take` reports it.
         let _ = self.requests.send(request);
     }
 
-    /// An reply that has come. The context's wakeup is rung for each.
+    /// Returns a reply, if there is one. The source is notified of each.
     ///
     /// # Panics
-    /// If the thread has.
+    /// If the thread has panicked.
     pub(super) fn take(&self) -> Option<MetadataReply> {
         match self.replies.try_recv() {
             Ok(reply) => Some(reply),
             Err(mpsc::TryRecvError::Empty) => None,
-            Err(mpsc::TryRecvError::Disconnected) => panic!("the thread that asks the broker died"),
+            Err(mpsc::TryRecvError::Disconnected) => panic!("the metadata thread has panicked"),
         }
     }
 
-    /// Lets it close after the request that it is at, for which it is not waited unless it has ended.
+    /// Ends the thread after its current request, without waiting for it.
     pub(super) fn close(self) {
         drop(self.requests);
         if self.thread.is_finished() {
-            // A panic of its own is no concern of who leaves.
+            // A panic of the thread no longer matters.
             let _ = self.thread.join();
         }
     }
@@ -162,7 +163,7 @@ pub(super) fn bounds(
         Ok(OffsetBounds { name: name.clone(), id: ids.get(&name.topic).copied(), first, end })
     });
     let bounds = bounds.collect::<KafkaResult<_>>()?;
-    // Made again in between, a topic would have the id of one and the bounds of the other.
+    // If the topic was recreated in between, its id and its offsets would not match.
     if ids_of(consumer, names)? != ids {
         return Err(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicId));
     }
@@ -179,8 +180,8 @@ fn ids_of(
     ids(consumer, topics)
 }
 
-/// The ids of those topics that have one: neither those that are gone, nor any of a broker that is too
-/// old for ids.
+/// Returns the ids of topics. Missing topics have none, nor have the topics of a broker that is too
+/// old.
 fn ids(
     consumer: &BaseConsumer<Context>,
     topics: Vec<String>,

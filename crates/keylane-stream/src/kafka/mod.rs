@@ -1,37 +1,37 @@
-//! Kafka as a [`Source`](crate::source::Source) of records, and as a place to write them to.
+//! Kafka as a [`Source`](crate::source::Source) of records, and as a destination.
 //!
-//! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and says when the brokers have
-//! them; [`KafkaOutput`] is a topic for what handlers make of records, [`KafkaDeadLetters`] one for dead letters. All speak through librdkafka, whose settings a
-//! [`ClientSettings`] passes on; TLS and SCRAM take the feature `kafka-tls`.
+//! [`KafkaSource`] is a member of a consumer group. [`KafkaSink`] writes records and reports when
+//! the brokers have them; [`KafkaOutput`] is a topic for the output of handlers,
+//! [`KafkaDeadLetters`] one for dead letters. All use librdkafka, with the settings of
+//! [`ClientSettings`]; TLS and SCRAM need the feature `kafka-tls`.
 //!
-//! # What the source promises
-//! - **Nothing is lost.** What is committed for a partition is what the consumer says is done. Nothing is
-//!   committed by itself, and nothing is skipped without a notice, except records that were never committed
-//!   by their producer.
-//! - **Little is repeated.** What is done beyond the committed offset stands in its metadata, so a restart,
-//!   a rebalance or a crash repeats only what was finished since the last commit.
-//! - **Handing over waits for what runs.** A partition that is to move stays ours until the consumer has
-//!   released it. Meanwhile the client is polled and the group goes on. One that was lost is reported at
-//!   once, and nothing of it is committed any more.
-//! - **Holding back fetches nothing twice**, unless it lasts: about a thousand records of a partition that is
-//!   held back are kept.
-//! - **A topic that was deleted and made again** is told by its id, which is looked at every five seconds and
-//!   stands in the map beside each offset. It is read from its first record, or is an error: [`RecreatedTopic`].
-//!   What was read of it before that is delivered again.
-//! - **A record that does not exist any more** before it was read ends the source with the remedy, unless
-//!   [`KafkaSettings::out_of_range`] says where to continue: retention has removed it, an administrator has, or brokers
-//!   have lost it. What is passed over is counted. A log that lost its tail and grew again is told by leader epochs
-//!   (KIP-320), which stand in each commit and in the map.
+//! # Guarantees of the source
+//! - **No loss.** Only the consumer's progress is committed. There are no automatic commits, and no
+//!   record is skipped without a notice, except those that their producer has aborted.
+//! - **Little repetition.** Completed records above the committed offset are in its metadata, so a
+//!   restart, a rebalance or a crash repeats only records completed since the last commit.
+//! - **Orderly rebalances.** A revoked partition stays assigned until the consumer has released it.
+//!   Meanwhile the client is polled and the group continues. A lost partition is reported at once,
+//!   and nothing is committed for it any more.
+//! - **Pauses fetch nothing twice**, unless they last: about a thousand records of a paused
+//!   partition are buffered.
+//! - **Recreated topics** are detected by their id, which is checked every five seconds and is part
+//!   of the map beside each offset. They are read from the first record, or are an error:
+//!   [`RecreatedTopic`]. Records read before the detection are delivered again.
+//! - **Missing records** stop the source with the remedy, unless [`KafkaSettings::out_of_range`]
+//!   sets where to continue: records removed by retention or an administrator, or lost by brokers,
+//!   before they were read. Skipped records are counted. A log that was truncated and grew again is
+//!   detected by leader epochs (KIP-320), which are in each commit and in the map.
+//! - **Exactly once from topic to topic**, on request: [`KafkaSource::join_exactly_once`] commits
+//!   output and progress in transactions. `kafka/transaction/mod.rs` has the protocol, and why it
+//!   is right. Without it, output is written at least once.
 //!
-//! - **Exactly once from topic to topic**, for the asking: [`KafkaSource::join_exactly_once`] commits what was made of
-//!   records in transactions with their progress. The protocol, and why it is right, is at the top of
-//!   `kafka/transaction/mod.rs`. Without it what is produced after processing is written at least once.
+//! # Not guaranteed
+//! Other effects of handlers happen at least once.
 //!
-//! # What it does not
-//! What handlers do beside that happens at least once.
-//!
-//! A group's session that is over, because its broker was away for longer than `session.timeout.ms`, loses the
-//! partitions: what was not committed by then is done again, by whoever gets them.
+//! When a group's session expires, because the broker was away for longer than
+//! `session.timeout.ms`, the partitions are lost: records that were not committed by then are
+//! handled again by their next owner.
 //!
 //! # Examples
 //! ```no_run

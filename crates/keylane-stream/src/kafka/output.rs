@@ -1,3 +1,5 @@
+//! A Kafka topic as the sink of handlers' output, at least once.
+
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -7,21 +9,21 @@ use crate::Record;
 use crate::sink::{HandlerOutput, Sink, SinkError};
 use crate::source::SourceError;
 
-/// A topic as the place for what handlers make of records: each of these is done when the brokers have what came
-/// of it.
+/// A topic for the output of handlers: a record is complete when the brokers have its output.
 ///
-/// - Many are on their way at a time; who is first written is first done. What waits here for the brokers is bounded
-///   by the client's queue (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`): when that is full, all
-///   wait.
-/// - Brokers that are away are waited for, without end: the records that wait for them keep their keys and have not
-///   failed, so the consumer takes on no more than it may have under way, and goes on when they are back. With
-///   the client's setting `delivery.timeout.ms` what takes longer has failed.
-/// - A client that has given up, for it no longer knows what the brokers have, is replaced by another one. What it had
-///   on its way has failed.
-/// - A record of a key is made only when what came of the one before is written, so the output of a key is in
-///   the order of its records, in the partition that Java's clients choose for it.
-/// - At least once: what is on its way when the process dies, or this is dropped, or the record's partition is given
-///   up, may be written or not, and is made again by whoever goes on. [`Attempt::origin`](crate::consumer::Attempt::origin) tells.
+/// - Many outputs are in flight, and complete in the order in which the brokers write them. The
+///   client's queue (`queue.buffering.max.messages`, `queue.buffering.max.kbytes`) bounds the
+///   waiting output; when it is full, all handlers' output waits.
+/// - Unreachable brokers are waited for without limit: waiting records keep their keys and have not
+///   failed, so the consumer admits records up to its limits, and continues when the brokers are
+///   back. With the client's setting `delivery.timeout.ms`, output that takes longer fails.
+/// - A client with a fatal error is replaced. Its output in flight fails.
+/// - The next record of a key is handled only when the output of the one before is written, so the
+///   output of a key has the order of its records, in the partition that Java clients choose for
+///   the key.
+/// - Delivery is at least once: output in flight when the process dies, the sink is dropped, or the
+///   partition is released, may be written or not, and is made again.
+///   [`Attempt::origin`](crate::consumer::Attempt::origin) identifies repetitions.
 ///
 /// # Examples
 /// ```no_run
@@ -44,23 +46,23 @@ pub struct KafkaOutput {
     topic: String,
 }
 
-/// What was made of one record, on its way.
+/// Output of one record, in flight.
 struct InFlightOutput {
-    /// How many of its records have not been reported.
+    /// Number of its records that were not reported yet.
     left: usize,
-    /// Why the first one that was refused was not written.
+    /// Error of the first record that was refused.
     refused: Option<SendError>,
     output: HandlerOutput,
 }
 
-/// SharedOutput by the reports of the records; the last of them takes it out, and answers.
+/// Shared by the reports of the records; the last report takes it out and answers.
 type SharedOutput = Arc<Mutex<Option<InFlightOutput>>>;
 
 impl KafkaOutput {
-    /// Writes to this topic. That the brokers can be reached turns out with the first record.
+    /// Writes to this topic. An unreachable broker shows only with the first record.
     ///
     /// # Errors
-    /// If a setting is unknown, wrong, or one that Keylane relies on.
+    /// If a client setting is unknown, invalid, or reserved by Keylane.
     pub fn new(client: &ClientSettings, topic: impl Into<String>) -> Result<Self, SourceError> {
         Ok(KafkaOutput { sink: KafkaSink::patient(client)?, topic: topic.into() })
     }
@@ -70,11 +72,11 @@ impl Sink for KafkaOutput {
     fn put(&mut self, records: &[Record]) -> Result<(), SinkError> {
         let (sender, answer) = mpsc::channel();
         let output = HandlerOutput::new(records.to_vec(), move |result| {
-            // Who waits for it is there until it comes.
+            // The receiver waits below until the answer is sent.
             let _ = sender.send(result);
         });
         self.put_each(vec![output]);
-        answer.recv().unwrap_or_else(|_| Err(SinkError::new("nobody said what became of it")))
+        answer.recv().unwrap_or_else(|_| Err(SinkError::new("the client gave no result")))
     }
 
     fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
@@ -98,7 +100,7 @@ impl Sink for KafkaOutput {
 }
 
 fn record_reported(shared: &SharedOutput, refused: Option<SendError>) {
-    // It holds a plain value that is whole after any statement.
+    // It holds a plain value that is whole after any statement, so poisoning is ignored.
     let mut in_flight = shared.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(InFlightOutput { left, refused: first, .. }) = &mut *in_flight else { return };
     *left -= 1;

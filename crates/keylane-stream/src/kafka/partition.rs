@@ -1,3 +1,5 @@
+//! State of an assigned Kafka partition.
+
 use super::epochs::Epochs;
 use super::ffi::TopicId;
 use super::pause_buffer::PauseBuffer;
@@ -8,35 +10,35 @@ use crate::tracker::Progress;
 
 use super::start_offset::identity;
 
-/// A partition that is ours, from when it was taken until it is given up: one stretch of owning it.
+/// An assigned partition, from its assignment to its release.
 #[derive(Debug)]
 pub(super) struct OwnedPartition {
     pub(super) partition: Partition,
-    /// None if the broker has no ids.
+    /// Topic id; `None` if the broker has no ids.
     pub(super) id: Option<TopicId>,
-    /// What its progress belongs to, in the map beside its offset.
+    /// Identity of the progress, for the map beside the offset.
     pub(super) identity: Vec<u8>,
-    /// What comes next of it. What is below was delivered, or is kept, or does not exist.
+    /// Next position. Records below were delivered, are buffered, or do not exist.
     pub(super) next: Position,
-    /// What was done when this stretch began.
+    /// Progress at the assignment.
     pub(super) begun: Progress,
-    /// The watermark that was stored last.
+    /// Watermark of the last commit.
     pub(super) stored: Position,
-    /// The watermark of the commit that is on its way.
+    /// Watermark of the commit in progress.
     pub(super) committing: Option<Position>,
-    /// Whether the broker is being asked where it goes on. Until the answer nothing of it is delivered or
-    /// committed.
+    /// Whether the next position is being resolved with the broker. Until then no record is
+    /// delivered, and nothing is committed.
     pub(super) resolving: bool,
-    /// Leader epochs of what was delivered.
+    /// Leader epochs of the delivered records.
     pub(super) epochs: Epochs,
-    /// Where the log was truncated_at, if its leader epochs show that it was.
+    /// Position where the log was truncated, if leader epochs show that.
     pub(super) truncated_at: Option<Position>,
     pub(super) pause_buffer: PauseBuffer,
 }
 
 impl OwnedPartition {
-    /// A partition that begins at `progress`; `committed` is the leader epoch of the record before its watermark,
-    /// `map` the highest one below its end.
+    /// Creates the state of a partition that begins at `progress`. `committed` is the leader epoch
+    /// of the record before its watermark, `map` the highest one below its end.
     pub(super) fn new(
         name: &TopicPartition,
         id: Option<TopicId>,

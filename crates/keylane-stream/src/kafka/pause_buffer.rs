@@ -1,24 +1,26 @@
+//! Buffer for fetched records of a paused partition.
+
 use std::collections::VecDeque;
 
 use crate::{Delivered, Position};
 
-/// How much of a partition that is held back is items for when it goes on. What is beyond is not fetched
-/// until then: to stop the client's fetching throws away what it has fetched, so that is for long halts.
+/// Maximum number of buffered records. Beyond it, or beyond `MAX_BYTES`, the client stops fetching.
+/// That discards the client's own buffer, so it is for long pauses only.
 const MAX_RECORDS: usize = 1_000;
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// What was fetched of a partition and may not be delivered yet.
+/// Fetched items of a partition that cannot be delivered yet.
 #[derive(Debug, Default)]
 pub(super) struct PauseBuffer {
-    /// Whether the consumer wants nothing of it now.
+    /// Whether the consumer has paused the partition.
     pub(super) paused: bool,
-    /// Whether the client was told to fetch nothing of it.
+    /// Whether the client was told to stop fetching.
     pub(super) stopped: bool,
     items: VecDeque<FetchedItem>,
     bytes: usize,
 }
 
-/// What a partition delivers.
+/// An item that a partition delivers.
 #[derive(Debug)]
 pub(super) enum FetchedItem {
     Record(Delivered),
@@ -26,12 +28,12 @@ pub(super) enum FetchedItem {
 }
 
 impl PauseBuffer {
-    /// Whether what comes now may not be delivered, or has to queue behind what is items.
+    /// Returns whether a new item must queue: the partition is paused, or older items are waiting.
     pub(super) fn must_queue(&self) -> bool {
         self.paused || !self.items.is_empty()
     }
 
-    /// Whether something can be delivered that is items.
+    /// Returns whether an item can be delivered.
     pub(super) fn is_ready(&self) -> bool {
         !self.paused && !self.items.is_empty()
     }
@@ -47,14 +49,14 @@ impl PauseBuffer {
         Some(item)
     }
 
-    /// Whether so much is items that no more should be fetched.
+    /// Returns whether the client should stop fetching.
     pub(super) fn is_full(&self) -> bool {
         self.items.len() >= MAX_RECORDS || self.bytes >= MAX_BYTES
     }
 }
 
 impl FetchedItem {
-    /// About how much memory it must_queue.
+    /// Returns the estimated memory of the item, in bytes.
     fn bytes(&self) -> usize {
         match self {
             FetchedItem::Record(delivered) => size_of::<FetchedItem>() + weight(delivered),
@@ -63,7 +65,7 @@ impl FetchedItem {
     }
 }
 
-/// The bytes of a record's parts.
+/// Returns the size of a record, in bytes.
 pub(super) fn weight(delivered: &Delivered) -> usize {
     delivered.record.weight()
 }

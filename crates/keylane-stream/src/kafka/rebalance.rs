@@ -1,4 +1,4 @@
-//! Partitions that come and go.
+//! Rebalances: decides where assigned partitions start, and answers assignments and revocations.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,22 +13,22 @@ use super::metadata_thread::{CommittedOffset, MetadataReply, MetadataRequest, Of
 use super::partition::OwnedPartition;
 use super::pause_buffer::FetchedItem;
 use super::source::{KafkaSource, RETRY_INTERVAL};
-use super::start_offset::{self, Continuation, Decision, ReadState, StartAt, epochs_of};
+use super::start_offset::{self, Continuation, ReadState, StartAt, StartDecision, epochs_of};
 use super::topic_partition::TopicPartition;
 use crate::Position;
 use crate::source::{Assigned, Partition, SourceError, SourceEvent};
 use crate::tracker::Progress;
 
-/// Partitions that the client pending_assignments, and what is known so far of where they begin.
+/// An assignment that the client has offered, with the start positions that are resolved so far.
 #[derive(Debug)]
 pub(super) struct PendingAssignment {
     names: Vec<TopicPartition>,
-    /// Of those that begin at one end of their stream, at which.
+    /// Partitions that start at an end of their log, whose offsets are not known yet.
     unknown: HashMap<TopicPartition, StartAt>,
     known: HashMap<TopicPartition, ResolvedStart>,
 }
 
-/// Where a partition begins that the client pending_assignments.
+/// Start of an offered partition.
 #[derive(Debug)]
 struct ResolvedStart {
     progress: Progress,
@@ -38,7 +38,7 @@ struct ResolvedStart {
 }
 
 impl KafkaSource {
-    /// What the client has called back about.
+    /// Processes the client's callbacks.
     pub(super) fn take_client_events(
         &mut self,
         events: &mut Vec<SourceEvent>,
@@ -60,7 +60,7 @@ impl KafkaSource {
         if self.pending_assignments.len() == 1 { self.resolve_front() } else { Ok(()) }
     }
 
-    /// Begins to look up the front of the pending_assignments; one of nothing needs none of that.
+    /// Starts to resolve the first pending assignment. An empty one is accepted at once.
     fn resolve_front(&mut self) -> Result<(), SourceError> {
         while let Some(pending) = self.pending_assignments.front() {
             if !pending.names.is_empty() {
@@ -75,11 +75,12 @@ impl KafkaSource {
 
     fn accept(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
         self.has_joined = true;
-        let cannot = |error| SourceError::because("cannot take what the group has assigned", error);
+        let cannot =
+            |error| SourceError::because("cannot accept the assignment of the group", error);
         context::take(&self.consumer, partitions).map_err(cannot)
     }
 
-    /// What the lookup has found.
+    /// Processes replies of the metadata thread.
     pub(super) fn take_metadata(
         &mut self,
         events: &mut Vec<SourceEvent>,
@@ -100,7 +101,7 @@ impl KafkaSource {
                 MetadataReply::Bounds(names, Err(error)) => {
                     self.on_request_failed(MetadataRequest::Bounds(names), &error)?;
                 }
-                // It is asked again soon anyway.
+                // Requested again at the next check anyway.
                 MetadataReply::Ids(Err(_)) => {}
             }
         }
@@ -140,7 +141,7 @@ impl KafkaSource {
         found: &[CommittedOffset],
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
-        // The pending may have been withdrawn meanwhile.
+        // The assignment may have been revoked meanwhile.
         let Some(pending) =
             self.pending_assignments.front_mut().filter(|pending| pending.names == names)
         else {
@@ -148,7 +149,8 @@ impl KafkaSource {
         };
         for committed in found {
             let known = self.ids.get(&committed.name.topic).copied();
-            let Decision { what, notice } = self.start_policy.start_again_at(known, committed)?;
+            let decision = self.start_policy.start_again_at(known, committed)?;
+            let StartDecision { what, notice } = decision;
             if let Some(notice) = notice {
                 self.consumer.context().add_notice(notice);
             }
@@ -191,7 +193,7 @@ impl KafkaSource {
         self.accept_if_resolved(events)
     }
 
-    /// Takes what is assignment_requested, once it is known where each of it begins.
+    /// Accepts the first pending assignment once all its start positions are resolved.
     fn accept_if_resolved(&mut self, events: &mut Vec<SourceEvent>) -> Result<(), SourceError> {
         let known = |pending: &mut PendingAssignment| pending.known.len() == pending.names.len();
         let Some(mut pending) = self.pending_assignments.pop_front_if(known) else { return Ok(()) };
@@ -220,12 +222,13 @@ impl KafkaSource {
         }
         self.has_worked = true;
         self.accept(&list)?;
-        // The broker says whether the log still is the one that was read: a seek asks, and an assignment does not.
+        // A seek makes the broker check that the log is the one that was read; an assignment does
+        // not.
         to_check.iter().for_each(|name| self.seek(name));
         self.resolve_front()
     }
 
-    /// A partition of ours goes on where the rules say.
+    /// Continues an assigned partition according to the start policy.
     fn go_on(
         &mut self,
         bounds: &OffsetBounds,
@@ -240,16 +243,16 @@ impl KafkaSource {
             .start_policy
             .continue_at(ReadState { id, next, stored, begun, truncated_at }, bounds);
         if self.revoked.iter().any(|names| names.contains(name)) {
-            // Another member is about to have it, and will notice the same. If what was done here still counts, it
-            // can be stored before that.
+            // Another member is about to have it, and will detect the same. If the progress here
+            // still counts, it can be committed before.
             let still_counts = matches!(
                 &decided,
-                Ok(Decision { what: Continuation::Seek(_) | Continuation::Skip(_), .. })
+                Ok(StartDecision { what: Continuation::Seek(_) | Continuation::Skip(_), .. })
             );
             owned.resolving = !still_counts;
             return Ok(());
         }
-        let Decision { what, notice } = match decided {
+        let StartDecision { what, notice } = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 self.refuse(name, bounds);
@@ -266,7 +269,7 @@ impl KafkaSource {
                 owned.next = to;
                 let partition = owned.partition.clone();
                 events.push(SourceEvent::Missed { partition: partition.clone(), positions });
-                // Behind what is kept, which comes before it.
+                // Behind the buffered items, which come before it.
                 if owned.pause_buffer.must_queue() {
                     owned.pause_buffer.push(FetchedItem::Reached(to));
                 } else {
@@ -284,8 +287,8 @@ impl KafkaSource {
         Ok(())
     }
 
-    /// A partition of which a person has to decide where it goes on. What is done of it can be stored if that still
-    /// is the same log.
+    /// Handles a partition that needs an operator's decision. Its progress can still be committed
+    /// if the log is the same one.
     fn refuse(&mut self, name: &TopicPartition, bounds: &OffsetBounds) {
         let is_same = |owned: &mut OwnedPartition| {
             let removed = Position::checked(bounds.first).is_some_and(|first| owned.next < first);
@@ -300,7 +303,7 @@ impl KafkaSource {
         }
     }
 
-    /// A partition of ours is lost and assigned again.
+    /// Reports an assigned partition as lost and assigns it again.
     fn reassign(
         &mut self,
         name: &TopicPartition,
@@ -309,7 +312,7 @@ impl KafkaSource {
         events: &mut Vec<SourceEvent>,
     ) {
         let Some(owned) = self.owned.get_mut(name) else { return };
-        // Where the client was told to fetch nothing it has to be told to go on.
+        // If the client was told to stop fetching, it must be told to resume.
         let was_stopped = owned.pause_buffer.stopped;
         *owned = OwnedPartition::new(name, id.or(owned.id), &progress, (None, None));
         owned.pause_buffer.stopped = was_stopped;
@@ -326,7 +329,7 @@ impl KafkaSource {
         crate::source::Source::resume(self, &partition);
     }
 
-    /// Topics whose id is not what it was are looked at.
+    /// Checks the topics whose id has changed.
     fn on_topic_ids(&mut self, ids: &HashMap<String, TopicId>) {
         let mut changed = Vec::new();
         for (name, owned) in &mut self.owned {
@@ -341,7 +344,7 @@ impl KafkaSource {
         }
     }
 
-    /// The group wants partitions back.
+    /// Handles a revocation by the group.
     fn wanted(&mut self, names: Vec<TopicPartition>, events: &mut Vec<SourceEvent>) {
         if self
             .pending_assignments
@@ -360,7 +363,7 @@ impl KafkaSource {
         }
     }
 
-    /// Partitions are somebody else's, and with them those that were about to be released.
+    /// Handles lost partitions, together with those that were about to be released.
     fn lost(&mut self, names: Vec<TopicPartition>, events: &mut Vec<SourceEvent>) {
         self.decline_assignments();
         let mut gone = Vec::new();
@@ -374,7 +377,7 @@ impl KafkaSource {
         }
     }
 
-    /// Gives up what the consumer has released.
+    /// Releases partitions for the consumer.
     pub(super) fn give_up(&mut self, partitions: &[Partition]) {
         let released = |names: &Vec<TopicPartition>| {
             let ours = names.iter().filter(|name| self.owned.contains_key(*name));
@@ -382,12 +385,12 @@ impl KafkaSource {
                 && ours.count() == partitions.len()
         };
         let Some(index) = self.revoked.iter().position(released) else { return };
-        let names = self.revoked.remove(index).expect("it was found there");
+        let names = self.revoked.remove(index).expect("the index was found above");
         names.iter().for_each(|name| drop(self.owned.remove(name)));
         self.confirm_revoked(&names);
     }
 
-    /// Answers all that the client waits for.
+    /// Answers everything that the client waits for.
     pub(super) fn revoke_all(&mut self) {
         self.decline_assignments();
         for names in std::mem::take(&mut self.revoked) {
@@ -396,20 +399,20 @@ impl KafkaSource {
         self.owned.clear();
     }
 
-    /// Answers pending_assignments that were not taken yet, and are worth nothing any more: the client waits for an
-    /// answer to each, and may then ask for them back.
+    /// Answers pending assignments that are obsolete: the client waits for an answer to each,
+    /// before it may revoke them.
     fn decline_assignments(&mut self) {
         for pending in std::mem::take(&mut self.pending_assignments) {
             let list = super::topic_partition::list(&pending.names);
             if let Err(error) = context::take(&self.consumer, &list) {
-                self.notice(format!("the group's assignment was refused: {error}"));
+                self.notice(format!("cannot answer an assignment of the group: {error}"));
             }
         }
     }
 
     pub(super) fn confirm_revoked(&self, names: &[TopicPartition]) {
         if let Err(error) = context::give_up(&self.consumer, names) {
-            self.notice(format!("partitions could not be given up: {error}"));
+            self.notice(format!("cannot release partitions: {error}"));
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Settings of Kafka clients and group members.
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -7,10 +9,10 @@ use rdkafka::config::RDKafkaLogLevel;
 use crate::source::SourceError;
 use crate::tracker::{MapLimit, MapPolicy};
 
-/// How to reach a cluster: its brokers, and whatever else librdkafka is to be told.
+/// Settings of a Kafka client: bootstrap brokers, and any settings of librdkafka.
 ///
-/// KafkaSettings have [librdkafka's names][names] and go to it untouched, so TLS and SASL work as they do
-/// elsewhere. What does not begin with a setting of the user's has a default that suits slow handlers.
+/// Settings have [librdkafka's names][names] and are passed on unchanged, so TLS and SASL work as
+/// elsewhere. Other settings have defaults that suit slow handlers.
 ///
 /// [names]: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md
 ///
@@ -30,127 +32,128 @@ pub struct ClientSettings {
     settings: BTreeMap<String, String>,
 }
 
-/// Which groups, topics and rules a [`KafkaSource`](super::KafkaSource) is a member under.
+/// Settings of a group member, a [`KafkaSource`](super::KafkaSource).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaSettings {
-    /// How to reach the cluster.
+    /// Client settings.
     pub client: ClientSettings,
-    /// The topics that the group consumes; a name that begins with `^` is a regular expression.
+    /// Topics to consume; a name that begins with `^` is a regular expression.
     pub topics: Vec<String>,
-    /// The group.
+    /// Consumer group.
     pub group: String,
-    /// How the group's members share the partitions. Default: [`Protocol::Cooperative`].
+    /// Rebalance protocol. Default: [`Protocol::Cooperative`].
     pub protocol: Protocol,
-    /// The member's own name, `group.instance.id`: a member that comes back under its name within the
-    /// session's timeout gets its partitions back, and nobody else is disturbed. Default: none.
+    /// Static member name, `group.instance.id`: a member that returns within the session timeout
+    /// gets its partitions back without a rebalance. Default: none.
     pub member: Option<String>,
-    /// Where a group begins that has not committed anything yet. Default: [`StartFrom::First`].
+    /// Start of a group without commits. Default: [`StartFrom::First`].
     pub start: StartFrom,
-    /// Where a partition continues whose next record does not exist: retention has removed it, brokers have lost
-    /// it, or an administrator has moved the group beyond the end. Default: [`StartFrom::Refuse`], an error that
-    /// names the remedy.
+    /// Continuation of a partition whose next record does not exist: removed by retention, lost by
+    /// brokers, or an offset that was set beyond the end. Default: [`StartFrom::Refuse`], an error
+    /// with the remedy.
     ///
-    /// - [`StartFrom::First`] continues at the first record that was not read: where the log begins now, or where a
-    ///   log was cut.
-    /// - [`StartFrom::Last`] continues behind the last record.
+    /// - [`StartFrom::First`] continues at the first record that was not read: at the beginning of
+    ///   the log, or where it was truncated.
+    /// - [`StartFrom::Last`] continues after the last record.
     ///
-    /// [`SourceEvent::Missed`](crate::source::SourceEvent::Missed) counts what is passed over.
+    /// [`SourceEvent::Missed`](crate::source::SourceEvent::Missed) counts the skipped positions.
     pub out_of_range: StartFrom,
-    /// What is done with progress that another product wrote, or that is damaged. Default: the parallel
-    /// consumer's is taken over, all else refused.
+    /// Policy for progress that is damaged, or another product's. Default: takes over maps of the
+    /// parallel consumer and refuses others.
     pub policy: MapPolicy,
-    /// What is done about a topic that was deleted and made again. Default: [`RecreatedTopic::FromFirst`].
+    /// Policy for topics that were deleted and recreated. Default: [`RecreatedTopic::FromFirst`].
     pub recreated_topic: RecreatedTopic,
-    /// How long the text beside a committed offset may be, in characters. Default: 4,096, which is the
-    /// broker's own unless its `offset.metadata.max.bytes` says otherwise.
+    /// Maximum length of the metadata beside an offset, in characters. Default: 4,096, the broker's
+    /// default of `offset.metadata.max.bytes`.
     pub map_limit: MapLimit,
-    /// In which version the map of what is done is written beside a committed offset. All are read. Default:
-    /// [`MapVersion::Two`].
+    /// Version in which maps are written. All versions are read. Default: [`MapVersion::Two`].
     pub map_version: MapVersion,
 }
 
-/// Versions of the map beside a committed offset.
+/// Version of the map beside a committed offset.
 ///
-/// A member that knows only an older version stops when it gets a partition with a newer one. To upgrade the members
-/// of a group one by one without that, start the new ones with the older version, and change that when no old one
-/// is left.
+/// A member that knows only an older version stops at a newer map. For a rolling upgrade, start the
+/// new members with the older version, and change it when all members are upgraded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapVersion {
-    /// `KL1`: what is done.
+    /// `KL1`: completed positions.
     One,
-    /// `KL2`: with the leader epoch up to which that is so, wherever brokers have epochs.
+    /// `KL2`: completed positions, and the leader epoch up to which they hold, if the brokers have
+    /// epochs.
     #[default]
     Two,
 }
 
-/// How the members of a group share its partitions.
+/// Rebalance protocol of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// The members agree on it, and hand over one by one what moves: `cooperative-sticky`. What a
-    /// setting `partition.assignment.strategy` says goes before it.
+    /// The members assign the partitions, with incremental rebalances: `cooperative-sticky`. The
+    /// client setting `partition.assignment.strategy` takes precedence.
     #[default]
     Cooperative,
-    /// The broker decides, as of Kafka 4.0 (KIP-848): `group.protocol=consumer`.
+    /// The broker assigns the partitions, from Kafka 4.0 on (KIP-848): `group.protocol=consumer`.
     Broker,
 }
 
-/// Where reading begins: of a group that has not committed anything yet ([`KafkaSettings::start`]), or of a partition
-/// whose next record does not exist ([`KafkaSettings::out_of_range`]).
+/// Start of reading, for a group without commits ([`KafkaSettings::start`]) or a partition whose
+/// next record does not exist ([`KafkaSettings::out_of_range`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartFrom {
-    /// At the first record that there is.
+    /// At the first record.
     #[default]
     First,
-    /// Behind the last record that there is.
+    /// After the last record.
     Last,
-    /// Nowhere: it is an error.
+    /// An error.
     Refuse,
 }
 
-/// What is done about a topic that was deleted and made again under its name.
+/// Policy for topics that were deleted and recreated with their name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecreatedTopic {
-    /// What was done of the old one says nothing about the new one, which is read from its first record.
+    /// Reads the new topic from its first record. Progress of the old one is discarded.
     #[default]
     FromFirst,
-    /// It is an error, and a person decides.
+    /// An error, so that an operator decides.
     Refuse,
 }
 
 impl ClientSettings {
-    /// The cluster that some of these brokers, `host:port` with commas between, belong to.
+    /// Creates settings with these bootstrap brokers, as `host:port`, separated by commas.
     pub fn new(brokers: impl Into<String>) -> Self {
         ClientSettings { settings: BTreeMap::new() }.set("bootstrap.servers", brokers)
     }
 
-    /// With a setting of librdkafka's; the last of a name counts.
+    /// Sets a setting of librdkafka, and replaces an earlier value.
     #[must_use]
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.insert(name.into(), value.into());
         self
     }
 
-    /// Its brokers.
+    /// Returns the bootstrap brokers.
     #[must_use]
     pub fn brokers(&self) -> &str {
         self.settings.get("bootstrap.servers").map_or("", String::as_str)
     }
 
-    /// librdkafka's form of it: `fixed` goes before what the user says, and that before `defaults`.
-    ///
-    /// # Errors
-    /// If the user says something about what is fixed.
+    /// Returns the value of a setting.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
 
+    /// Creates librdkafka's configuration. `fixed` settings take precedence over the user's, and
+    /// these over `defaults`.
+    ///
+    /// # Errors
+    /// If the user has set a fixed setting.
     pub(super) fn config(
         &self,
         defaults: &[(&str, &str)],
         fixed: &[(&str, &str)],
     ) -> Result<ClientConfig, SourceError> {
         let mut config = ClientConfig::new();
-        // What is said below warnings is for those who debug the client.
+        // Lower levels are for debugging the client.
         config.set_log_level(RDKafkaLogLevel::Warning);
         config.set("client.id", "keylane");
         for (name, value) in defaults {
@@ -158,7 +161,8 @@ impl ClientSettings {
         }
         for (name, value) in &self.settings {
             if fixed.iter().any(|(fixed, _)| fixed == name) {
-                let what = format!("the setting {name} cannot be changed: Keylane relies on it");
+                let what =
+                    format!("the client setting {name} is reserved by Keylane; leave it out");
                 return Err(SourceError::new(what));
             }
             config.set(name, value);
@@ -179,36 +183,38 @@ impl fmt::Debug for ClientSettings {
     }
 }
 
-/// Whether a setting's value is nobody's business, by its name.
+/// Returns whether a setting's value must not be shown, by its name.
 fn is_secret(name: &str) -> bool {
     ["password", "secret", ".key", ".pem", "oauthbearer.config", "jaas"]
         .iter()
         .any(|part| name.contains(part))
 }
 
-/// What suits handlers that are slower than the network: little is fetched ahead, for it waits in memory,
-/// and is fetched again if the partition moves; and a full buffer is looked at again soon.
+/// Defaults for handlers that are slower than the network: a short read-ahead, because fetched
+/// records occupy memory and are fetched again after a rebalance; and frequent checks for room in
+/// the buffer.
 const DEFAULTS: [(&str, &str); 4] = [
     ("queued.min.messages", "10000"),
     ("queued.max.messages.kbytes", "16384"),
     ("fetch.queue.backoff.ms", "5"),
-    // Where partitions end, for those who ask how far behind we are.
+    // Statistics have the ends of partitions, for the lag.
     ("statistics.interval.ms", "1000"),
 ];
 
-/// What the source relies on.
+/// Settings that the source relies on.
 const FIXED: [(&str, &str); 4] = [
-    // What is committed is what the consumer says is done, and nothing else.
+    // Only the consumer's progress is committed.
     ("enable.auto.commit", "false"),
     ("enable.auto.offset.store", "false"),
-    // So that the watermark also passes what ends a stream without being a record.
+    // Lets the watermark pass gaps at the end of a partition.
     ("enable.partition.eof", "true"),
-    // Each partition is begun at a place that was decided on; what is then out of range is looked into.
+    // Each partition starts at an explicit offset. If that is out of range, the start policy
+    // decides.
     ("auto.offset.reset", "error"),
 ];
 
 impl KafkaSettings {
-    /// The members of `group` share the partitions of `topics`.
+    /// Creates the settings of a member of `group` that consumes `topics`.
     pub fn new<T: Into<String>>(
         client: ClientSettings,
         topics: impl IntoIterator<Item = T>,
@@ -229,10 +235,10 @@ impl KafkaSettings {
         }
     }
 
-    /// Checks the client's settings without a connection.
+    /// Checks the client settings without a connection.
     ///
     /// # Errors
-    /// If one is unknown, wrong, or one that Keylane relies on.
+    /// If a setting is unknown, invalid, or reserved by Keylane.
     pub fn check(&self) -> Result<(), SourceError> {
         let config = self.config()?;
         let cannot = |error| SourceError::because("cannot start the Kafka client", error);
@@ -241,7 +247,7 @@ impl KafkaSettings {
 
     pub(super) fn config(&self) -> Result<ClientConfig, SourceError> {
         if self.topics.is_empty() {
-            return Err(SourceError::new("there is no topic to consume"));
+            return Err(SourceError::new("`topics` is empty; name at least one topic"));
         }
         let mut defaults = DEFAULTS.to_vec();
         let mut fixed = FIXED.to_vec();

@@ -1,3 +1,5 @@
+//! Kafka producer with a callback per record.
+
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -18,18 +20,18 @@ use super::topic_partition::TopicPartition;
 use crate::source::SourceError;
 use crate::{Partition, Position, Record};
 
-/// Writes records to topics, and says of each when the brokers have it.
+/// Writes records to topics, and reports when the brokers have each one.
 ///
-/// - A record is reported as written only when all replicas that are in step have it (`acks=all`), and each is
-///   written once, however often the client had to send it (`enable.idempotence`).
-/// - Records of one key go to one partition, the same that Java's clients choose, and stand there in the
-///   order in which they were handed over here.
-/// - Nothing is kept back in silence: whatever becomes of a record, its callback is called.
+/// - A record is reported as written only when all in-sync replicas have it (`acks=all`), and it is
+///   written once, however often the client sends it (`enable.idempotence`).
+/// - Records of one key go to one partition, the one that Java clients choose, in the order of the
+///   calls.
+/// - The callback of every record is called.
 ///
-/// To produce after processing, answer a consumer's [`Ack`](crate::consumer::Ack) from the callback: the record
-/// is then done when what came of it is written, at least once.
+/// To produce after processing, answer a consumer's [`Ack`](crate::consumer::Ack) from the
+/// callback: then the record is complete when its output is written, at least once.
 ///
-/// Cheap to clone. When the last clone is dropped, what is not written yet is given up.
+/// Cheap to clone. Dropping the last clone abandons records that are not written yet.
 ///
 /// # Examples
 /// ```no_run
@@ -50,42 +52,45 @@ use crate::{Partition, Position, Record};
 #[derive(Clone)]
 pub struct KafkaSink {
     producer: Arc<ThreadedProducer<DeliveryContext>>,
-    /// What that was made with, for another like it.
+    /// Configuration of the producer, for a replacement.
     config: Arc<ClientConfig>,
 }
 
-/// Why a record was not written, or perhaps not.
+/// Error of a record that was not written, or perhaps not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// It is larger than the brokers or the client take.
-    #[error("the record is too large for the brokers")]
+    /// The record exceeds the limit of the brokers or the client.
+    #[error(
+        "the record is too large for the brokers; raise their `message.max.bytes`, or \
+         shorten the record"
+    )]
     TooLarge,
-    /// It was not written for another reason, which may pass.
+    /// The record was not written, for a reason that may be temporary.
     #[error("the record was not written: {0}")]
     NotWritten(String),
-    /// Neither this nor any other record can be written by this sink any more.
-    #[error("the Kafka client has given up: {0}")]
+    /// This sink cannot write any record any more.
+    #[error("the Kafka client has failed for good; create a new sink: {0}")]
     Fatal(String),
 }
 
-/// Where a record was written.
+/// Partition and position of a written record.
 pub type Written = (Partition, Position);
 
 type DeliveryCallback = Box<dyn FnOnce(Result<Written, SendError>) + Send>;
 
-/// Passes on what became of records, on the thread that the producer polls with.
+/// Producer context that calls the callbacks of records, on the producer's polling thread.
 struct DeliveryContext;
 
 impl ClientContext for DeliveryContext {
-    // What concerns a record is call with it; the rest is the client's business.
+    // Errors of records are passed to their callbacks; other messages are not needed.
     fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
     fn error(&self, _error: KafkaError, _reason: &str) {}
     fn stats_raw(&self, _statistics: &[u8]) {}
 }
 
 impl ProducerContext for DeliveryContext {
-    /// A mutex only because the client asks for something that could be shared.
+    /// The mutex makes the callback `Sync`, which the client requires.
     type DeliveryOpaque = Box<Mutex<DeliveryCallback>>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, callback: Self::DeliveryOpaque) {
@@ -101,7 +106,7 @@ impl ProducerContext for DeliveryContext {
             }
             Err((error, _)) => Err(SendError::of(error)),
         };
-        // Unwinding would end the thread, and with it all reports.
+        // A panic in a callback would end the polling thread, and with it all reports.
         let _ = catch_unwind(AssertUnwindSafe(|| call(callback, result)));
     }
 }
@@ -122,15 +127,15 @@ impl SendError {
     }
 }
 
-/// Keys go where Java's clients send them; a record that nobody takes is given back after half a minute.
+/// Defaults: the partitioner of Java clients; undelivered records fail after half a minute.
 const SINK_DEFAULTS: [(&str, &str); 3] = [
     ("partitioner", "murmur2_random"),
     ("compression.type", "lz4"),
     ("delivery.timeout.ms", "30000"),
 ];
 
-/// The same, but a record that nobody takes is kept and tried until somebody does, and what waits is bounded more
-/// tightly, for it can wait for long.
+/// Defaults of a sink that waits for the brokers without limit. Its queue is smaller, because
+/// records can wait for long.
 const PATIENT_DEFAULTS: [(&str, &str); 4] = [
     ("partitioner", "murmur2_random"),
     ("compression.type", "lz4"),
@@ -138,22 +143,22 @@ const PATIENT_DEFAULTS: [(&str, &str); 4] = [
     ("queue.buffering.max.kbytes", "65536"),
 ];
 
-/// What the promises rest on.
+/// Settings that the guarantees rely on.
 const SINK_FIXED: [(&str, &str); 2] = [("enable.idempotence", "true"), ("acks", "all")];
 
-/// How long is waited between looks for room in the client's queue.
+/// Interval between attempts while the client's queue is full.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl KafkaSink {
-    /// Writes to this cluster. That the brokers can be reached turns out with the first record.
+    /// Creates a sink of this cluster. An unreachable broker shows only with the first record.
     ///
     /// # Errors
-    /// If a setting is unknown, wrong, or one that Keylane relies on.
+    /// If a client setting is unknown, invalid, or reserved by Keylane.
     pub fn new(client: &ClientSettings) -> Result<Self, SourceError> {
         Self::with(client, &SINK_DEFAULTS)
     }
 
-    /// The same, but brokers that are away are waited for without end.
+    /// Creates a sink that waits for unreachable brokers without limit.
     pub(super) fn patient(client: &ClientSettings) -> Result<Self, SourceError> {
         Self::with(client, &PATIENT_DEFAULTS)
     }
@@ -169,8 +174,8 @@ impl KafkaSink {
         Ok(KafkaSink { producer: Arc::new(producer), config })
     }
 
-    /// Puts another client in the place of one that has given up, for those who write to the same place for
-    /// ever. What that one had on its way has failed. If none can be had now, this is tried again the next time.
+    /// Replaces a client with a fatal error, for sinks that are used indefinitely. Its records in
+    /// flight fail. If the replacement fails, the next call tries again.
     pub(super) fn replace_if_fatal(&mut self) {
         if self.producer.client().fatal_error().is_some()
             && let Ok(sink) = Self::start(self.config.clone())
@@ -179,10 +184,10 @@ impl KafkaSink {
         }
     }
 
-    /// Hands a record over, and has `callback` called with what became of it, on another thread. It must not
-    /// take long; it may also be called before this returns.
+    /// Sends a record, and calls `callback` with the result on another thread, perhaps before this
+    /// returns. The callback must return quickly.
     ///
-    /// Waits while the client's queue is full (`queue.buffering.max.messages`, 100,000).
+    /// Blocks while the client's queue is full (`queue.buffering.max.messages`, 100,000).
     pub fn send(
         &self,
         topic: &str,
@@ -216,7 +221,7 @@ impl KafkaSink {
     /// Writes records, and waits until all are written.
     ///
     /// # Errors
-    /// If some were not written, or perhaps not: why the first of them was not.
+    /// If some were not written, or perhaps not: the error of the first of them.
     pub fn send_all<'a>(
         &self,
         topic: &str,
@@ -228,7 +233,7 @@ impl KafkaSink {
             let sender = sender.clone();
             count = index + 1;
             self.send(topic, record, move |result| {
-                // Who waits gets all of them.
+                // The receiver waits below for all results.
                 let _ = sender.send((index, result));
             });
         }
@@ -237,7 +242,7 @@ impl KafkaSink {
         results.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Waits until all that was handed over so far has been reported.
+    /// Waits until all records sent so far are reported.
     ///
     /// # Errors
     /// If that takes longer than `timeout`.

@@ -1,3 +1,5 @@
+//! A Kafka group member as a source.
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -26,19 +28,19 @@ use crate::Position;
 use crate::source::{Commit, CommitError, Partition, Source, SourceError, SourceEvent};
 use crate::tracker::{MapLimit, Progress};
 
-/// How often the ids of the topics are looked at.
+/// Interval between checks of the topic ids.
 const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long is waited before a request is asked again that was not answered.
+/// Pause before an unanswered request is repeated.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long after the client was told to fetch a partition again it is looked whether it does.
+/// Pause before a check whether the client fetches a restarted partition.
 pub(super) const SEEK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A member of a consumer group. See the [module](super) for what it promises.
+/// A member of a consumer group. The [module](super) documents the guarantees.
 ///
-/// Dropped without [`close`](Source::close), or after one that took too long, it leaves the group on another thread,
-/// which ends when the group's broker has been told.
+/// If it is dropped without [`close`](Source::close), or after a close that timed out, it leaves
+/// the group on another thread, which ends when the group's broker has answered.
 pub struct KafkaSource {
     pub(super) consumer: GroupMember,
     pub(super) metadata: Option<MetadataThread>,
@@ -46,37 +48,38 @@ pub struct KafkaSource {
     pub(super) map_limit: MapLimit,
     map_version: MapVersion,
     pub(super) owned: HashMap<TopicPartition, OwnedPartition, RandomState>,
-    /// What the client waits for us to take, oldest first. The front is being looked up.
+    /// Assignments that the client waits for, oldest first. The first one is being resolved.
     pub(super) pending_assignments: VecDeque<PendingAssignment>,
-    /// What the client waits for us to give up, oldest first, and the consumer to release.
+    /// Revocations that the client waits for, oldest first, until the consumer releases their
+    /// partitions.
     pub(super) revoked: VecDeque<Vec<TopicPartition>>,
-    /// Partitions that have something kept and may go on.
+    /// Resumed partitions with buffered items.
     pub(super) ready: VecDeque<TopicPartition>,
-    /// Questions that are to be asked again, and when.
+    /// Requests to repeat, and when.
     pub(super) retries: Vec<(Instant, MetadataRequest)>,
-    /// The id that each topic had when a partition of it was taken last.
+    /// Id of each topic at the last assignment of one of its partitions.
     pub(super) ids: HashMap<String, TopicId>,
-    /// When the ids of the topics are looked at next.
+    /// Time of the next check of the topic ids.
     next_check: Instant,
-    /// Whether the group has ever given its share to this member, which may be nothing.
+    /// Whether the group has ever assigned partitions to this member, perhaps none.
     pub(super) has_joined: bool,
-    /// Whether partitions were ever taken: then the settings are right.
+    /// Whether partitions were ever assigned: then the settings are valid.
     pub(super) has_worked: bool,
-    /// What is to be reported by the next poll.
+    /// Events for the next poll.
     pub(super) pending: Vec<SourceEvent>,
-    /// What carries what is made of records together with what is committed, if anything does.
+    /// Transactions of output and progress, for exactly-once sources.
     pub(super) transactions: Option<Transactions>,
-    /// What came of a transaction that was given up.
+    /// State of the recovery from an aborted transaction.
     pub(super) aborted: AbortState,
-    /// The name of the last record's partition, so that a record costs no new one.
+    /// Scratch name of the last record's partition, which saves an allocation per record.
     pub(super) name: TopicPartition,
 }
 
 impl KafkaSource {
-    /// Joins a group. That the brokers can be reached turns out while it is polled.
+    /// Joins a group. An unreachable broker shows while the source is polled.
     ///
     /// # Errors
-    /// If a setting is unknown, wrong, or one that Keylane relies on.
+    /// If a client setting is unknown, invalid, or reserved by Keylane.
     pub fn join(settings: KafkaSettings) -> Result<Self, SourceError> {
         let config = settings.config()?;
         let cannot = |error| SourceError::because("cannot start the Kafka client", error);
@@ -129,7 +132,7 @@ impl KafkaSource {
         self.context().add_notice(notice.into());
     }
 
-    /// One round: everything that has happened so far, in its order.
+    /// Processes all events so far, in order.
     fn poll_once(
         &mut self,
         max_records: usize,
@@ -164,7 +167,7 @@ impl KafkaSource {
         }
     }
 
-    /// Prepares one commit; or says why it is none.
+    /// Prepares the commit of a partition, or returns why there is none.
     fn commit_of(&mut self, commit: &Commit) -> Result<(TopicPartition, CommitEntry), CommitError> {
         let name = TopicPartition::of(&commit.partition);
         let owned = self.owned.get_mut(&name).ok_or(CommitError::NotOurs)?;
@@ -183,7 +186,8 @@ impl KafkaSource {
         Ok((name, CommitEntry { at: watermark, epoch, text }))
     }
 
-    /// What came of commits. Those of a stretch that is over, and of one before, concern nobody.
+    /// Processes results of commits. Results for earlier assignments, or for earlier commits, are
+    /// ignored.
     pub(super) fn committed(
         &mut self,
         outcomes: Vec<(TopicPartition, Option<i64>, Result<(), RDKafkaErrorCode>)>,
@@ -202,7 +206,7 @@ impl KafkaSource {
         }
     }
 
-    /// Answers whatever the client waits for, so that it can leave.
+    /// Answers everything that the client waits for, so that it can leave.
     fn abandon(&mut self) {
         self.context().close();
         if let Some(metadata) = self.metadata.take() {
@@ -212,16 +216,16 @@ impl KafkaSource {
     }
 }
 
-/// What is committed of a partition.
+/// Committed offset of a partition.
 struct CommitEntry {
     at: Position,
-    /// The leader epoch of the record before it.
+    /// Leader epoch of the record before the offset.
     epoch: Option<u32>,
-    /// The map.
+    /// Metadata with the map.
     text: String,
 }
 
-/// The text beside an offset, shortened if the broker takes less than it did when this was read.
+/// Encodes the map, shortened if it exceeds the limit.
 fn encode(
     progress: &Progress,
     identity: &[u8],
@@ -315,7 +319,7 @@ impl Source for KafkaSource {
         self.resume_fetch(&name);
         if is_ready {
             self.ready.push_back(name);
-            // What is kept may be had without the client's having anything new.
+            // Buffered items can be delivered without a new event of the client.
             self.context().wakeup.notify();
         }
     }
@@ -326,7 +330,7 @@ impl Source for KafkaSource {
 
     fn close(&mut self, timeout: Duration) -> Result<(), SourceError> {
         let deadline = Instant::now() + timeout;
-        // What is open is given up, before others can have the partitions.
+        // Abort the open transaction before other members get the partitions.
         if let Some(transactions) = self.transactions.take()
             && !dropped_within(transactions, timeout)
         {
@@ -339,7 +343,7 @@ impl Source for KafkaSource {
             if Instant::now() >= deadline {
                 return Err(SourceError::new("the group's broker did not answer in time"));
             }
-            // Serves what the client still wants to say; records are no longer delivered.
+            // Serves the client's last callbacks; it delivers no more records.
             drop(self.consumer.poll(Duration::from_millis(10)));
         }
         Ok(())
@@ -362,7 +366,7 @@ impl Source for KafkaSource {
     }
 }
 
-/// Drops something on another thread, and says whether that has ended within `timeout`.
+/// Drops a value on another thread, and returns whether that has ended within `timeout`.
 fn dropped_within(what: impl Send + 'static, timeout: Duration) -> bool {
     let (done, ended) = mpsc::channel();
     let dropping = thread::Builder::new().name("keylane-leave".to_owned()).spawn(move || {

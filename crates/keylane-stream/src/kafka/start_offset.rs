@@ -1,4 +1,4 @@
-//! Decides where a partition is begun, and where it goes on when its place turns out not to exist.
+//! Decides where a partition starts, and where it continues if its next record does not exist.
 
 use super::ffi::TopicId;
 use super::metadata_thread::{CommittedOffset, OffsetBounds};
@@ -10,7 +10,7 @@ use crate::tracker::{
     DecodedMap, MapError, MapPolicy, Progress, UnreadableMapPolicy, decode, highest_epoch,
 };
 
-/// What the user decided about beginnings.
+/// The user's settings for starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StartPolicy {
     pub(super) start: StartFrom,
@@ -19,73 +19,75 @@ pub(super) struct StartPolicy {
     pub(super) recreated_topic: RecreatedTopic,
 }
 
-/// Where a partition begins, as far as what is committed says it.
+/// Start of a partition, by the committed offset.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StartAt {
-    /// What is done.
+    /// At this progress.
     At(Progress),
-    /// Wherever the first record is.
+    /// At the first record.
     First,
-    /// Behind the last record.
+    /// After the last record.
     Last,
 }
 
-/// Where a partition continues whose next position has to be looked at.
+/// Continuation of a partition whose next record may not exist.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Continuation {
-    /// At this position, which exists: all that was delivered before still holds.
+    /// At this position, which exists. All records delivered before are valid.
     Seek(Position),
-    /// At this position, and the records before it that were not delivered are passed over.
+    /// At this position. The records before it that were not delivered are skipped.
     Skip(Position),
-    /// At the watermark of this progress, as if it were assigned for the first time. The number is that of the
-    /// positions that are passed over.
+    /// At the watermark of this progress, as a new assignment. The number counts the skipped
+    /// positions.
     Anew(Progress, u64),
 }
 
-/// What is known of a partition whose next position has to be looked at.
+/// State of a partition whose next record may not exist.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadState<'a> {
-    /// The id of its topic when it was assigned.
+    /// Topic id at the assignment.
     pub(super) id: Option<TopicId>,
-    /// The position that would be delivered next.
+    /// Next position to deliver.
     pub(super) next: Position,
-    /// The watermark that was committed last.
+    /// Watermark of the last commit.
     pub(super) stored: Position,
-    /// What was done when it was assigned.
+    /// Progress at the assignment.
     pub(super) begun: &'a Progress,
-    /// Where its log was truncated_at, if leader epochs show that it was: from there on it has other records.
+    /// Position where the log was truncated, if leader epochs show that: it has other records from
+    /// there on.
     pub(super) truncated_at: Option<Position>,
 }
 
-/// A decision, and what a person should know of it.
+/// A decision, with a notice for the operator.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Decision<T> {
+pub(super) struct StartDecision<T> {
     pub(super) what: T,
     pub(super) notice: Option<String>,
 }
 
-impl<T> Decision<T> {
+impl<T> StartDecision<T> {
     fn silent(what: T) -> Self {
-        Decision { what, notice: None }
+        StartDecision { what, notice: None }
     }
 
     fn with_notice(what: T, notice: String) -> Self {
-        Decision { what, notice: Some(notice) }
+        StartDecision { what, notice: Some(notice) }
     }
 }
 
-/// What to do about a partition whose next record does not exist.
+/// Remedy for a partition whose next record does not exist.
 const OUT_OF_RANGE_REMEDY: &str = "set out_of_range to first or last (--out-of-range), or choose the group's offsets with \
-                      kafka-consumer-groups --reset-offsets";
+     kafka-consumer-groups --reset-offsets";
 
-/// How many positions from `next` to `to` are not done.
+/// Returns the number of incomplete positions from `next` to `to`.
 pub(super) fn open(begun: &Progress, next: Position, to: Position) -> u64 {
     let below_end = begun.end().min(to);
     let in_map = (next.get()..below_end.get()).filter(|at| !begun.is_done(Position::new(*at)));
     in_map.count() as u64 + (to.get() - next.max(below_end).get())
 }
 
-/// What progress of a partition belongs to: its topic's id, or the name if the broker has no ids.
+/// Returns the identity of a partition's progress: by topic id, or by name if the broker has no
+/// ids.
 pub(super) fn identity(name: &TopicPartition, id: Option<TopicId>) -> Vec<u8> {
     match id {
         Some(id) => [&id.bytes()[..], &name.number.to_be_bytes()].concat(),
@@ -93,28 +95,29 @@ pub(super) fn identity(name: &TopicPartition, id: Option<TopicId>) -> Vec<u8> {
     }
 }
 
-/// Leader epochs of what is committed: of the record before the offset, and the highest one of the map. A `KL1` map
-/// has none.
+/// Returns the leader epochs of a commit: of the record before the offset, and the highest one of
+/// the map. A `KL1` map has none.
 pub(super) fn epochs_of(committed: &CommittedOffset) -> (Option<u32>, Option<u32>) {
     (committed.epoch, highest_epoch(&committed.metadata))
 }
 
 impl StartPolicy {
-    /// Where a partition begins of which this is committed.
+    /// Decides where a partition with this commit starts.
     ///
     /// # Errors
-    /// If the rules say that a person decides.
+    /// If the policy requires an operator's decision.
     pub(super) fn start_at(
         &self,
         committed: &CommittedOffset,
-    ) -> Result<Decision<StartAt>, SourceError> {
+    ) -> Result<StartDecision<StartAt>, SourceError> {
         let partition = committed.name.partition();
         let Some(at) = committed.at.and_then(Position::checked) else {
             return match self.start {
-                StartFrom::First => Ok(Decision::silent(StartAt::First)),
-                StartFrom::Last => Ok(Decision::silent(StartAt::Last)),
+                StartFrom::First => Ok(StartDecision::silent(StartAt::First)),
+                StartFrom::Last => Ok(StartDecision::silent(StartAt::Last)),
                 StartFrom::Refuse => Err(SourceError::new(format!(
-                    "the group has committed nothing for {partition}"
+                    "the group has no committed offset for {partition}, and the settings refuse \
+                     to choose a start"
                 ))),
             };
         };
@@ -123,7 +126,7 @@ impl StartPolicy {
         let by_id = identity(&committed.name, committed.id);
         let mut found = read_as(&by_id, refuse);
         if found == Err(MapError::OtherStream) && committed.id.is_some() {
-            // Written when the broker had no ids yet.
+            // Committed when the broker had no ids yet.
             found = read_as(&identity(&committed.name, None), refuse);
         }
         match found {
@@ -131,34 +134,35 @@ impl StartPolicy {
                 self.recreated_topic(&partition.to_string(), StartAt::First)
             }
             Err(error) => match read_as(&by_id, self.policy) {
-                Ok(found) => Ok(Decision::with_notice(
+                Ok(found) => Ok(StartDecision::with_notice(
                     StartAt::At(found.into_progress()),
                     format!("{partition} is repeated from {at} on: {error}"),
                 )),
                 Err(error) => Err(SourceError::because(
-                    format!("what is committed for {partition} cannot be used"),
+                    format!("the committed metadata of {partition} cannot be used"),
                     error,
                 )),
             },
             Ok(DecodedMap::TakenOver(progress)) => {
                 let notice =
-                    format!("{partition} goes on where the parallel consumer was, at {at}");
-                Ok(Decision::with_notice(StartAt::At(progress), notice))
+                    format!("{partition} continues at {at}, where the parallel consumer stopped");
+                Ok(StartDecision::with_notice(StartAt::At(progress), notice))
             }
-            Ok(found) => Ok(Decision::silent(StartAt::At(found.into_progress()))),
+            Ok(found) => Ok(StartDecision::silent(StartAt::At(found.into_progress()))),
         }
     }
 
-    /// Where a partition begins that this source may have had before, of the topic with the id `known`.
+    /// Decides where a partition starts that this source may have had before, when its topic had
+    /// the id `known`.
     ///
     /// # Errors
-    /// If the rules say that a person decides.
+    /// If the policy requires an operator's decision.
     pub(super) fn start_again_at(
         &self,
         known: Option<TopicId>,
         committed: &CommittedOffset,
-    ) -> Result<Decision<StartAt>, SourceError> {
-        // Brokers forget what was committed for a topic that is deleted.
+    ) -> Result<StartDecision<StartAt>, SourceError> {
+        // Brokers delete the commits of a deleted topic.
         if committed.at.is_none()
             && known.is_some()
             && committed.id.is_some()
@@ -169,21 +173,21 @@ impl StartPolicy {
         self.start_at(committed)
     }
 
-    /// Where a partition continues that is within these bounds now.
+    /// Decides where a partition with this offset range continues.
     ///
     /// # Errors
-    /// If the rules say that a person decides.
+    /// If the policy requires an operator's decision.
     pub(super) fn continue_at(
         &self,
         place: ReadState<'_>,
         bounds: &OffsetBounds,
-    ) -> Result<Decision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<Continuation>, SourceError> {
         let partition = bounds.name.partition();
         let checked = |offset| Position::checked(offset).unwrap_or_default();
         let (first, end) = (checked(bounds.first), checked(bounds.end));
         let ReadState { id, next, .. } = place;
         let other = id.is_some() && bounds.id.is_some() && id != bounds.id;
-        // Without ids a topic that was made again looks like one that was truncated_at.
+        // Without ids, a recreated topic looks like a truncated one.
         let may_be_other = bounds.id.is_none() && next > end;
         if other || may_be_other {
             let from_first = Continuation::Anew(Progress::up_to(first), 0);
@@ -197,23 +201,23 @@ impl StartPolicy {
         match truncated_at {
             Some(truncated_at) => self.truncated(place, truncated_at.max(first), end, &partition),
             None if next < first => self.removed(place, first, end, &partition),
-            None => Ok(Decision::silent(Continuation::Seek(next))),
+            None => Ok(StartDecision::silent(Continuation::Seek(next))),
         }
     }
 
-    /// The records from `next` to `first` were removed.
+    /// Handles records from `next` to `first` that were removed.
     fn removed(
         &self,
         place: ReadState<'_>,
         first: Position,
         end: Position,
         partition: &Partition,
-    ) -> Result<Decision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<Continuation>, SourceError> {
         let next = place.next;
         let gone = open(place.begun, next, first);
         let what = format!(
-            "{partition} begins at {first}, and {next} would have been next: at most {gone} records were removed \
-             before they were read"
+            "{partition} begins at {first}, and {next} would have been next: at most {gone} records were \
+             removed before they were read"
         );
         let to = match self.out_of_range {
             StartFrom::First => first,
@@ -223,23 +227,23 @@ impl StartPolicy {
             }
         };
         let notice = format!("{what}; it continues at {to}");
-        Ok(Decision::with_notice(Continuation::Skip(to), notice))
+        Ok(StartDecision::with_notice(Continuation::Skip(to), notice))
     }
 
-    /// From `truncated_at` on the log does not have the records any more that it had.
+    /// Handles a log that was truncated at `truncated_at`.
     fn truncated(
         &self,
         place: ReadState<'_>,
         truncated_at: Position,
         end: Position,
         partition: &Partition,
-    ) -> Result<Decision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<Continuation>, SourceError> {
         let next = place.next;
         let what = format!(
-            "{partition} was truncated to {truncated_at}, and {next} would have been next: brokers have lost records, or the \
-             group was set beyond the end"
+            "{partition} was truncated to {truncated_at}, and {next} would have been next: brokers \
+             have lost records, or the group was set beyond the end"
         );
-        // What was not committed is done again.
+        // Records that were not committed are handled again.
         let begin = place.stored.min(truncated_at);
         let to = match self.out_of_range {
             StartFrom::First => begin,
@@ -250,17 +254,17 @@ impl StartPolicy {
         };
         let notice = format!("{what}; it continues at {to}");
         let missed = to.get() - begin.get();
-        Ok(Decision::with_notice(Continuation::Anew(Progress::up_to(to), missed), notice))
+        Ok(StartDecision::with_notice(Continuation::Anew(Progress::up_to(to), missed), notice))
     }
 
     fn recreated_topic<T>(
         &self,
         partition: &str,
         from_first: T,
-    ) -> Result<Decision<T>, SourceError> {
-        let what = format!("the topic of {partition} was deleted and made again");
+    ) -> Result<StartDecision<T>, SourceError> {
+        let what = format!("the topic of {partition} was deleted and recreated");
         match self.recreated_topic {
-            RecreatedTopic::FromFirst => Ok(Decision::with_notice(
+            RecreatedTopic::FromFirst => Ok(StartDecision::with_notice(
                 from_first,
                 format!("{what}: it is read from its first record"),
             )),
@@ -316,7 +320,7 @@ mod tests {
         {
             let decided =
                 StartPolicy { start, ..rules() }.start_at(&committed(None, "", Some(1))).unwrap();
-            assert_eq!(decided, Decision::silent(begin));
+            assert_eq!(decided, StartDecision::silent(begin));
         }
         let refuse = StartPolicy { start: StartFrom::Refuse, ..rules() };
         refuse.start_at(&committed(None, "", Some(1))).unwrap_err();
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn a_map_is_believed_of_its_own_topic_only() {
         let own = rules().start_at(&committed(Some(10), &text(Some(1)), Some(1))).unwrap();
-        assert_eq!(own, Decision::silent(StartAt::At(progress())));
+        assert_eq!(own, StartDecision::silent(StartAt::At(progress())));
 
         let other = committed(Some(10), &text(Some(1)), Some(2));
         assert_eq!(rules().start_at(&other).unwrap().what, StartAt::First);
@@ -333,7 +337,7 @@ mod tests {
             .start_at(&other)
             .unwrap_err();
 
-        // To repeat what is unreadable is no reason to skip the beginning of another topic.
+        // Repeating unreadable progress is no reason to skip the beginning of another topic.
         let policy = MapPolicy { unreadable: UnreadableMapPolicy::Repeat, ..MapPolicy::default() };
         assert_eq!(
             StartPolicy { policy, ..rules() }.start_at(&other).unwrap().what,
@@ -344,7 +348,7 @@ mod tests {
     #[test]
     fn a_map_from_before_the_broker_had_ids_is_believed() {
         let decided = rules().start_at(&committed(Some(10), &text(None), Some(1))).unwrap();
-        assert_eq!(decided, Decision::silent(StartAt::At(progress())));
+        assert_eq!(decided, StartDecision::silent(StartAt::At(progress())));
     }
 
     #[test]
@@ -357,13 +361,13 @@ mod tests {
         assert!(decided.notice.is_some());
     }
 
-    /// A place of a partition that was begun at `stored`, without a map.
+    /// Continues a partition that was assigned at `stored`, without a map.
     fn go_on(
         start_policy: StartPolicy,
         id: Option<u8>,
         (next, stored, truncated_at): (u64, u64, Option<u64>),
         bounds: &OffsetBounds,
-    ) -> Result<Decision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<Continuation>, SourceError> {
         let begun = Progress::up_to(AT(stored));
         let (id, truncated_at) = (id.map(TopicId::of), truncated_at.map(AT));
         start_policy.continue_at(
@@ -380,7 +384,7 @@ mod tests {
     fn a_place_that_exists_is_gone_back_to() {
         for next in [5, 9, 20] {
             let decided = go_on(rules(), None, (next, 5, None), &bounds(5, 20, None)).unwrap();
-            assert_eq!(decided, Decision::silent(Continuation::Seek(AT(next))));
+            assert_eq!(decided, StartDecision::silent(Continuation::Seek(AT(next))));
         }
     }
 
@@ -439,7 +443,7 @@ mod tests {
             let refuse = StartPolicy { recreated_topic: RecreatedTopic::Refuse, ..rules() };
             go_on(refuse, Some(1), (25, 12, None), &bounds).unwrap_err();
         }
-        // An old broker does not say that it was; what would be lost is worse than what is repeated.
+        // An old broker has no ids; repeating records is better than losing them.
         let decided = go_on(rules(), None, (25, 12, None), &bounds(0, 3, None)).unwrap();
         assert_eq!(decided.what, anew);
     }

@@ -1,3 +1,5 @@
+//! Partition names of the Kafka client.
+
 use rdkafka::topic_partition_list::TopicPartitionList;
 
 use crate::source::Partition;
@@ -10,14 +12,14 @@ pub(super) struct TopicPartition {
 }
 
 impl TopicPartition {
-    /// The same as the consumer names it.
+    /// Converts to the consumer's name of the partition.
     pub(super) fn partition(&self) -> Partition {
-        let number = u32::try_from(self.number).expect("brokers count partitions from 0 on");
+        let number = u32::try_from(self.number).expect("partition numbers are not negative");
         Partition::new(self.topic.as_str(), number)
     }
 
     pub(super) fn of(partition: &Partition) -> Self {
-        let number = i32::try_from(partition.number()).expect("it came from a broker");
+        let number = i32::try_from(partition.number()).expect("the number came from a broker");
         TopicPartition { topic: partition.stream().to_owned(), number }
     }
 }

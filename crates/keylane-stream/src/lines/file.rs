@@ -1,3 +1,5 @@
+//! Lines of a file as a source, with the progress in a state file.
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Seek, SeekFrom};
@@ -13,11 +15,12 @@ use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 
-/// The lines of a file. What is done is kept in a file of its own, so that a later process goes on there.
+/// Lines of a file. The progress is kept in a state file, so that a later process continues there.
 ///
-/// - The file may grow. What was consumed of it must stay: before it goes on, a later process compares
-///   all that was looked at with a checksum (CRC32C), and refuses another file, or a changed one.
-/// - The last line counts without a line end, too, unless it [follows](Self::follow) the file.
+/// - The file may grow, but its consumed part must not change: a later process verifies it with a
+///   checksum (CRC32C), and refuses another file, or a changed one.
+/// - The last line counts without a line end, too, unless the source [follows](Self::follow) the
+///   file.
 ///
 /// # Examples
 /// ```
@@ -48,19 +51,19 @@ pub struct FileSource {
     partition: Partition,
     state_file: StateFile,
     input: BufReader<File>,
-    /// What is done, until it was said.
+    /// Progress so far, until it is reported.
     progress: Option<Progress>,
     next: Position,
-    /// Where the next line begins.
+    /// Beginning of the next line.
     read: CheckedOffset,
-    /// The ends of the lines that were delivered, from the one at `ends_from` on.
+    /// Ends of the delivered lines, from the one at `ends_from` on.
     ends: VecDeque<CheckedOffset>,
     ends_from: Position,
-    /// Where the line at `ends_from` begins.
+    /// Beginning of the line at `ends_from`.
     ends_begin: CheckedOffset,
-    /// Where the last line ends that an earlier process has done.
+    /// End of the last line that an earlier process has completed.
     resumed_end: CheckedOffset,
-    /// Of the line that is being written, when the file is followed.
+    /// Incomplete last line of a file that is followed.
     partial_line: Vec<u8>,
     follows: bool,
     paused: bool,
@@ -70,11 +73,12 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// The lines of the file at `path`, from where the one at `state` says on. That is made, if it is not
-    /// there; beside it is another one, which is locked while it is used.
+    /// Opens the file at `path`, and continues after the progress in the state file at `state`. The
+    /// state file is created if necessary; a lock file beside it excludes other processes.
     ///
     /// # Errors
-    /// If one cannot be read, somebody else uses the state, or the file is not the one that it is about.
+    /// If a file cannot be read, another process uses the state, or the file is not the one of the
+    /// state.
     pub fn open(path: impl AsRef<Path>, state: impl AsRef<Path>) -> Result<Self, SourceError> {
         let (path, state) = (path.as_ref(), state.as_ref());
         let cannot = |what: &str, path: &Path| format!("cannot {what} {}", path.display());
@@ -92,7 +96,7 @@ impl FileSource {
         };
         let begin = begin.map_err(|error| {
             let what = format!(
-                "cannot go on with {}; to begin anew, remove {}",
+                "cannot continue {}; to begin anew, remove {}",
                 path.display(),
                 state.display()
             );
@@ -122,7 +126,7 @@ impl FileSource {
         })
     }
 
-    /// Waits at the end for more, instead of ending there.
+    /// Waits at the end of the file for more lines, instead of ending there.
     #[must_use]
     pub fn follow(mut self) -> Self {
         self.follows = true;
@@ -177,8 +181,8 @@ impl FileSource {
         Ok(())
     }
 
-    /// Where a line begins that was delivered, or is next. One further on can only be the end of what
-    /// an earlier process has done.
+    /// Returns the beginning of a line that was delivered, or is next. A later line can only be the
+    /// end of an earlier process's progress.
     fn begin_of(&self, line: Position) -> CheckedOffset {
         if line > self.next {
             return self.resumed_end;
@@ -200,8 +204,8 @@ impl FileSource {
     }
 }
 
-/// Makes sure that the file is still what it was, and goes to the first line that is not done. Returns
-/// what was before that.
+/// Verifies that the consumed part of the file is unchanged, and seeks to the first incomplete
+/// line. Returns its beginning.
 fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<CheckedOffset> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
     let mut begin = CheckedOffset::default();
@@ -209,7 +213,7 @@ fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<Check
     let mut last = None;
     let mut buffer = vec![0; 256 * 1024];
     while checked.offset < known.end.offset {
-        // It stops where the first line begins that is not done, to know the checksum there.
+        // Stops at the first incomplete line to know the checksum there.
         let until = if checked.offset < known.offset { known.offset } else { known.end.offset };
         let max = buffer.len().min(usize::try_from(until - checked.offset).unwrap_or(usize::MAX));
         let read = input.read(&mut buffer[..max])?;
@@ -234,7 +238,7 @@ fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<Check
 }
 
 impl CheckedOffset {
-    /// Behind these bytes, and a line end.
+    /// Returns the offset after these bytes, and after a line end if there is one.
     fn after(self, bytes: &[u8], line_end: bool) -> Self {
         let mut checked = CheckedOffset {
             offset: self.offset + bytes.len() as u64,

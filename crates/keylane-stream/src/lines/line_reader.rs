@@ -1,19 +1,21 @@
+//! Reads lines with a bounded length.
+
 use std::io::{self, BufRead};
 
 use super::MAX_LINE_BYTES;
 
-/// What was read of a line.
+/// Result of reading a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineRead {
-    /// All of it; so many bytes with its end.
+    /// A whole line; its length in bytes, with its end.
     Line(usize),
-    /// So many bytes, behind which there is nothing, for now.
+    /// An incomplete line at the current end of the input; its length in bytes.
     Part(usize),
-    /// Nothing is left.
+    /// The end of the input.
     End,
 }
 
-/// Reads on until the end of a line, or of what there is. `line` keeps what was read, without the end.
+/// Reads to the end of a line, or of the input. Appends to `line` without the line end.
 pub(super) fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<LineRead> {
     let begin = line.len();
     loop {
@@ -39,7 +41,7 @@ pub(super) fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Res
     }
 }
 
-/// The text of a line: `\r\n` ends one as well.
+/// Removes the `\r` of a `\r\n`.
 pub(super) fn without_return(mut line: Vec<u8>) -> Vec<u8> {
     line.pop_if(|last| *last == b'\r');
     line

@@ -1,7 +1,7 @@
-//! Lines as a source: of a file, where a later process goes on, and of a pipe.
+//! Lines as sources: of a file, with progress across restarts, and of a pipe.
 //!
-//! A line is a record without a key; what stands in it is for [`Builder::by`](crate::consumer::Builder::by)
-//! to find. Its position is its number, from 0 on. The line end is no part of it.
+//! A line is a record without a key; [`Builder::by`](crate::consumer::Builder::by) finds a key in
+//! it. Its position is its number, counted from 0. The line end is not part of the record.
 
 mod file;
 mod line_reader;
@@ -11,5 +11,5 @@ mod state_file;
 pub use self::file::FileSource;
 pub use self::pipe::PipeSource;
 
-/// The longest line, in bytes: what one record may take.
+/// Maximum length of a line, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;

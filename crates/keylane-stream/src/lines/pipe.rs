@@ -1,3 +1,5 @@
+//! Lines of a pipe as a source, without progress across restarts.
+
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,14 +15,14 @@ use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 
-/// How many lines are read ahead of those who want them.
+/// Number of lines that are read ahead.
 const READ_AHEAD_LINES: usize = 1024;
 
-/// The lines of a pipe, a socket, or whatever can be read once.
+/// Lines of a pipe, a socket, or another input that can be read only once.
 ///
-/// Nothing is kept of what is done: who starts again gets what is written then. A thread of its own
-/// reads, since a read may wait for ever; it ends with the input, or at the next line after the source is
-/// gone.
+/// No progress is kept: a later process gets the lines that are written then. A thread reads the
+/// input, because a read may block for ever; it ends with the input, or at the next line after the
+/// source is dropped.
 ///
 /// # Examples
 /// ```
@@ -40,22 +42,22 @@ const READ_AHEAD_LINES: usize = 1024;
 pub struct PipeSource {
     partition: Partition,
     lines: Receiver<io::Result<Vec<u8>>>,
-    /// Rung when there is a line, when there will be none any more, and when the consumer wants to go on.
+    /// Notified when there is a line, the input has ended, or the consumer wakes the source.
     wakeup: Arc<ThreadNotify>,
     next: Position,
     assigned: bool,
     paused: bool,
     ended: bool,
-    /// Why there is nothing more, until that was said.
+    /// Read error, until it is reported.
     failure: Option<io::Error>,
     answers: VecDeque<SourceEvent>,
 }
 
 impl PipeSource {
-    /// The lines of `input`, which is called `name`.
+    /// Creates a source of the lines of `input`; `name` is the name of its stream.
     ///
     /// # Errors
-    /// If a thread cannot be had.
+    /// If the thread cannot be started.
     pub fn new(
         name: impl Into<Arc<str>>,
         input: impl io::Read + Send + 'static,
@@ -66,14 +68,14 @@ impl PipeSource {
         thread::Builder::new()
             .name("keylane-lines".to_owned())
             .spawn(move || {
-                // It may take long to let go of: nobody waits for that.
+                // Owned by this thread, because dropping the input may block.
                 let mut input = BufReader::new(input);
                 let all = AssertUnwindSafe(|| read_all(&mut input, &sender, &notifies));
                 if catch_unwind(all).is_err() {
-                    // What follows is missing: that must not look like its end.
-                    let _ = sender.send(Err(io::Error::other("its reader has panicked")));
+                    // Report an error, or a panic would look like the end of the input.
+                    let _ = sender.send(Err(io::Error::other("the reader has panicked")));
                 }
-                // Nothing will come, which must be so when the wakeup says that something has changed.
+                // Before the notification, so that the awakened source sees the end.
                 drop(sender);
                 notifies.notify();
             })
@@ -136,7 +138,7 @@ impl PipeSource {
     }
 }
 
-/// Reads to the end, or until nobody wants more.
+/// Reads to the end, or until the source is dropped.
 fn read_all(
     input: &mut impl BufRead,
     lines: &SyncSender<io::Result<Vec<u8>>>,

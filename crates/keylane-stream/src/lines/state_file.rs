@@ -1,3 +1,5 @@
+//! State file of a file source: progress, and a checksum of the consumed part.
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,62 +12,65 @@ use serde_json::{Value, json};
 use crate::Position;
 use crate::tracker::{ForeignMapPolicy, MapPolicy, Progress, UnreadableMapPolicy, decode};
 
-/// The version of the state's text that this writes and reads.
+/// Version of the state file's format.
 const VERSION: u64 = 1;
 
-/// Attempts at a lock that is taken, half a second in all.
+/// Maximum number of attempts at the lock: half a second in all.
 const LOCK_ATTEMPTS: u32 = 50;
 
-/// Pause between two attempts.
+/// Pause between two attempts at the lock.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How far a file was consumed: beside the progress, which bytes it is about.
+/// Progress of a file, and the part of the file that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileState {
     pub(super) progress: Progress,
-    /// Where the first line begins that is not done.
+    /// Offset of the first incomplete line.
     pub(super) offset: u64,
-    /// Up to where the file has been looked at, which is behind the last line that is done.
+    /// End of the verified part, after the last completed line.
     pub(super) end: CheckedOffset,
 }
 
-/// A place in a file, and what all before it looked like.
+/// An offset in a file, and the checksum of the bytes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CheckedOffset {
     pub(super) offset: u64,
-    /// CRC32C.
+    /// CRC32C of all bytes before the offset.
     pub(super) crc: u32,
 }
 
-/// The file that keeps it.
+/// The state file, locked for this process.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
-    /// Locked as long as this is there.
+    /// Holds the lock while it is open.
     _lock: File,
 }
 
 impl StateFile {
-    /// Takes the file, so that nobody else consumes with it.
+    /// Locks the state file for this process.
     pub(super) fn take(path: &Path) -> io::Result<Self> {
         Self::take_with(path, || thread::sleep(LOCK_RETRY_INTERVAL))
     }
 
-    /// The same with a pause between two attempts.
+    /// Locks the state file, with a pause between attempts.
     fn take_with(path: &Path, mut pause: impl FnMut()) -> io::Result<Self> {
         let lock = private().append(true).open(beside(path, "-lock"))?;
         for _ in 0..LOCK_ATTEMPTS {
             match lock.try_lock() {
                 Ok(()) => return Ok(StateFile { path: path.to_owned(), _lock: lock }),
-                // A child that a killed process had forked has its lock until it gets to its program.
+                // A forked child of a killed process holds its lock until it executes its program.
                 Err(fs::TryLockError::WouldBlock) => pause(),
                 Err(fs::TryLockError::Error(error)) => return Err(error),
             }
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process consumes with it"))
+        Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another process uses it; stop that process, or use another state file",
+        ))
     }
 
-    /// What is in it, if it is there.
+    /// Reads the state, if the file exists.
     pub(super) fn load(&self) -> io::Result<Option<FileState>> {
         let text = match fs::read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -73,12 +78,12 @@ impl StateFile {
         };
         let state = serde_json::from_slice(&text).ok().as_ref().and_then(FileState::from_json);
         state.map(Some).ok_or_else(|| {
-            let why = "it is no state of lines that this version can read, or is damaged";
+            let why = "it is damaged, or not a state file that this version can read";
             io::Error::new(io::ErrorKind::InvalidData, why)
         })
     }
 
-    /// Replaces it: whoever reads it finds the old one or the new one, whatever happens.
+    /// Replaces the state atomically: readers find the old one or the new one, also after a crash.
     pub(super) fn save(&self, state: &FileState) -> io::Result<()> {
         let new = beside(&self.path, "-new");
         let mut file = private().write(true).truncate(true).open(&new)?;
@@ -91,7 +96,7 @@ impl StateFile {
     }
 }
 
-/// How files are made that only their owner may read: they say what was consumed.
+/// Returns options that create a file with mode 0600, as the state can tell about the records.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(0o600);
@@ -138,7 +143,7 @@ impl FileState {
         (state.offset <= state.end.offset).then_some(state)
     }
 
-    /// What the map is about, so that its checksum covers the other fields as well.
+    /// Identity of the map, so that its checksum covers the other fields.
     fn stream(&self) -> Vec<u8> {
         let CheckedOffset { offset, crc } = self.end;
         format!("lines {} {offset} {crc}", self.offset).into_bytes()
@@ -157,7 +162,7 @@ mod tests {
         let mut pauses = 0;
         let refused = StateFile::take_with(&path, || pauses += 1).unwrap_err();
         assert_eq!((refused.kind(), pauses), (io::ErrorKind::ResourceBusy, LOCK_ATTEMPTS));
-        // As a child of a killed process has it until it gets to its program.
+        // Like the forked child of a killed process, which holds the lock for a moment.
         let mut held = Some(held);
         StateFile::take_with(&path, || held = None).unwrap();
     }

@@ -21,12 +21,14 @@
 //!
 //! let now = Instant::now();
 //! let mut attempts = Attempts::default();
-//! let RetryDecision::Retry { at, attempt } = policy.failed(&mut attempts, &Class::Timeout, now, || 7) else {
+//! let decision = policy.failed(&mut attempts, &Class::Timeout, now, || 7);
+//! let RetryDecision::Retry { at, attempt } = decision else {
 //!     unreachable!("it was the first of three");
 //! };
 //! assert!(at <= now + Duration::from_millis(100));
 //! assert_eq!(attempt, 2);
-//! assert_eq!(policy.failed(&mut attempts, &Class::BadRecord, now, || 7), RetryDecision::Exhausted(OnExhausted::DeadLetter));
+//! let decision = policy.failed(&mut attempts, &Class::BadRecord, now, || 7);
+//! assert_eq!(decision, RetryDecision::Exhausted(OnExhausted::DeadLetter));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -253,7 +253,7 @@ fn a_pipe_whose_reader_panics_ends_its_consumer() {
     }
     let source = PipeSource::new("stdin", Panicking(false)).unwrap();
     let ended = Consumer::builder(source).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
-    assert_eq!(ended.reason.to_string(), "cannot read stdin: its reader has panicked");
+    assert_eq!(ended.reason.to_string(), "cannot read stdin: the reader has panicked");
 }
 
 /// An input without a line, which takes as long to let go of as the door is closed.

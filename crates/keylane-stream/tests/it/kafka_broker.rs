@@ -400,7 +400,7 @@ fn made_again_under_our_feet(name: &str, refresh_ms: &str) {
         let payloads = driven.payloads(&partition(name));
         (payloads.first() == Some(&1000) && payloads.len() == 100).then_some(())
     });
-    let told = driven.notices.iter().filter(|notice| notice.contains("deleted and made again"));
+    let told = driven.notices.iter().filter(|notice| notice.contains("deleted and recreated"));
     assert_eq!(told.count(), 1, "{:?}", driven.notices);
     assert!(!driven.lost.is_empty(), "what was done of the old one still counts: {}", driven.say());
 }
@@ -443,7 +443,10 @@ fn a_name_and_a_password_are_passed_on_and_wrong_ones_end_the_consumer_before_it
     let mut source = KafkaSource::join(wrong).unwrap();
     let error =
         until("it is refused", || source.poll(Duration::from_millis(50), 1, &mut Vec::new()).err());
-    assert_eq!(error.to_string(), "the brokers refuse us");
+    assert_eq!(
+        error.to_string(),
+        "the brokers refuse this client; check its credentials and permissions"
+    );
     let why = std::error::Error::source(&error).expect("it has a cause").to_string();
     assert!(why.to_lowercase().contains("authentication"), "{why}");
 

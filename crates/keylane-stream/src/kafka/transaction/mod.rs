@@ -1,41 +1,48 @@
-//! What handlers make of records, and the progress of these records, in transactions: both are there, or neither.
+//! Transactions of handler output and progress: both are committed, or neither.
 //!
-//! There is one transactional producer for a consumer and all its partitions. Progress is kept by one thread, and so
-//! can be committed by one transaction; a producer for each partition would need a cut, a commit and an abort
-//! for each, and buys little: handlers go on during a commit, and only what they made waits for it.
+//! A consumer has one transactional producer for all its partitions. One thread keeps the progress
+//! of all of them, so one transaction can commit it. A producer per partition would need a seal, a
+//! commit and an abort for each, and gain little: handlers continue during a commit, and only their
+//! output waits for it.
 //!
 //! # Protocol
 //!
-//! A transaction is *open*, *cut*, *ending*, *ended*, and then the next one is open. Three threads take part:
+//! A transaction is *open*, *sealed*, *ending*, *ended*; then the next one is open. Three threads
+//! take part:
 //!
-//! - The outbox [writes](TransactionalOutput) while it is open. All records of an output are sent, and it is answered, before
-//!   the lock is free for a cut; so each answer is in the consumer's mailbox, or none of its records was sent. If
-//!   the client takes no more, for the transaction has failed already, the outbox has it aborted, and waits.
-//! - The consumer's owner [cuts](Transactions::cut), reads its mailbox, and then asks for a commit with the progress
-//!   of all partitions that has changed, or for an abort.
-//! - The [producer_thread](ProducerThread) commits or aborts, with the lock free. After a commit it opens the next one. After an
-//!   abort, or when it cannot commit, it waits: the source reports all its partitions as lost, looks up what is
-//!   stored, and assigns them again; when that was read it [opens](Transactions::open) the next one.
+//! - The outbox [writes](TransactionalOutput) while the transaction is open. It sends all records
+//!   of an output and answers it before it releases the lock. So at the time of a seal, either the
+//!   answer is in the consumer's mailbox, or none of the output's records was sent. If the client
+//!   refuses a record because the transaction has failed already, the outbox requests an abort, and
+//!   waits.
+//! - The consumer's coordinator [seals](Transactions::seal) the transaction, reads its mailbox, and
+//!   then requests a commit with the changed progress of all partitions, or an abort.
+//! - The [producer thread](ProducerThread) commits or aborts without holding the lock. After a
+//!   commit it opens the next transaction. After an abort, or a failed commit, it waits: the source
+//!   reports all its partitions as lost, fetches their stored progress, and assigns them again;
+//!   when these events were read, it [opens](Transactions::open) the next transaction.
 //!
 //! # Why it is exactly once
 //!
-//! *What is committed with the progress is what was made of the records that it says are done since the one before.*
-//! No more: an output in a transaction was answered before the cut, so its report was read before the progress was
-//! taken; if it was believed the record is done there, and if not the consumer aborts. Nor less: a record is done
-//! when its output was sent, which was in this transaction, or in one before, and that was committed with its
-//! progress; or it was aborted, and then the partition was assigned anew from what is stored.
+//! *The committed output is that of the records completed since the previous commit.* No more: an
+//! output in the transaction was answered before the seal, so its event was read before the
+//! progress was taken; if the event counted, the record is complete in that progress, and if not,
+//! the consumer aborts. No less: a record is complete when its output was sent. That was in this
+//! transaction; or in an earlier one, which was committed with its progress, or aborted, and then
+//! the partition was assigned again from the stored progress.
 //!
-//! *A member that the group has given up commits nothing.* The progress goes with the member's id and the group's
-//! generation, and the broker refuses those of the past. A client without either is one that has been told; then it is
-//! refused here, because the broker would take it for somebody who needs none. A client gets a new generation only
-//! after it was told that what it had is gone, and that was answered, which the source does.
+//! *A member that the group has removed commits nothing.* The progress carries the member's id and
+//! the group's generation, and the broker refuses old ones. A client without them has been told
+//! about its removal; its commit is refused here, because the broker would take it for a client
+//! without a group. A client gets a new generation only after the source has answered that its
+//! partitions are lost.
 //!
-//! *Whoever begins, begins behind all that is decided.* What is stored is asked for in such a way that the broker
-//! does not answer while a transaction over it is open (`isolation.level=read_committed`); one whose producer died
-//! ends by `transaction.timeout.ms`.
+//! *A new owner starts after all decided transactions.* The stored progress is fetched so that the
+//! broker does not answer while a transaction over it is open (`isolation.level=read_committed`).
+//! The transaction of a dead producer ends by `transaction.timeout.ms`.
 //!
-//! *A producer that the brokers refuse* is replaced by another one under the same name. It begins only when
-//! what the one before had begun is decided.
+//! *A fenced or failed producer* is replaced by another one with the same name, which begins only
+//! when the transactions of its predecessor are decided.
 
 mod output;
 mod producer_thread;
@@ -59,64 +66,66 @@ use crate::thread_notify::ThreadNotify;
 
 type TransactionalProducer = ThreadedProducer<DefaultProducerContext>;
 
-/// The source's end: it cuts, commits and aborts.
+/// The source's handle: seals, commits and aborts transactions.
 #[derive(Debug)]
 pub(super) struct Transactions {
     shared: Arc<TransactionShared>,
-    /// Ends when this is dropped.
+    /// Ends when the handle is dropped.
     producer_thread: ProducerThread,
 }
 
-/// What the three threads share.
+/// State shared by the three threads.
 struct TransactionShared {
     state: Mutex<TransactionState>,
-    /// Notified of every change of the phase, and when all is over.
+    /// Notified of every change of the phase, and of the end.
     changed: Condvar,
-    /// Ends the source's wait when there is an outcome.
+    /// Wakes the source when there is an outcome.
     wakeup: Arc<ThreadNotify>,
 }
 
 struct TransactionState {
     phase: TransactionPhase,
-    /// The producer_thread puts it there before it opens a transaction; the outbox sends with it while one is open.
+    /// Set by the producer thread before it opens a transaction; used by the outbox while one is
+    /// open.
     producer: Option<Arc<TransactionalProducer>>,
-    /// The outbox has sent a part of an output, and waits for room. There is no cut before it has sent the rest.
+    /// The outbox has sent part of an output and waits for room. A seal must wait for the rest.
     sending: bool,
-    /// What came of transactions. Filled by the producer_thread, taken by the source.
+    /// Outcomes of transactions, from the producer thread to the source.
     outcomes: VecDeque<TransactionOutcome>,
-    /// What a person may want to know. Filled by the producer_thread, taken by the source.
+    /// Messages for the operator, from the producer thread to the source.
     notices: Vec<String>,
-    /// The source is gone.
+    /// The source is dropped.
     closed: bool,
 }
 
 enum TransactionPhase {
-    /// Outputs go into it. The owner cuts; or the outbox has it aborted, which can send nothing any more.
+    /// Accepts output. The coordinator may seal it; the outbox may request an abort after a
+    /// failure.
     Open,
-    /// Nothing goes into it. The owner says how it ends.
+    /// Accepts no output. The coordinator decides how it ends.
     Sealed,
-    /// The producer_thread is to end it, or does.
+    /// The producer thread ends it.
     Ending(Option<ProducerCommand>),
-    /// It was given up. The source has the next one opened when its partitions are assigned again.
+    /// It was aborted. The source opens the next one after its partitions are assigned again.
     Ended,
 }
 
-/// What the producer_thread is to do.
+/// A command for the producer thread.
 enum ProducerCommand {
-    /// Open one.
+    /// Open a transaction.
     Open,
-    /// TransactionCommit it, with this, and open the next one.
+    /// Commit the transaction with this progress, and open the next one.
     Commit(Box<TransactionCommit>),
-    /// Abort it.
+    /// Abort the transaction.
     Abort,
-    /// Abort it, for the client refuses what belongs into it.
+    /// Abort the transaction, because the client has refused output.
     Broken(KafkaError),
 }
 
-/// What is committed with the outputs.
+/// Progress to commit with the output.
 struct TransactionCommit {
     offsets: TopicPartitionList,
-    /// Whose they are, by which the broker tells members of the past.
+    /// Group membership, by which the broker detects removed members.
     member: ConsumerGroupMetadata,
     watermarks: CommittedOffsets,
 }
@@ -124,21 +133,22 @@ struct TransactionCommit {
 /// Partitions and their watermarks.
 pub(super) type CommittedOffsets = Vec<(TopicPartition, Position)>;
 
-/// What came of a transaction.
+/// Outcome of a transaction.
 #[derive(Debug)]
 pub(super) enum TransactionOutcome {
     Committed(CommittedOffsets),
-    /// It was given up, or perhaps not: what is stored says it. Perhaps because the map beside an offset was longer
-    /// than the brokers take.
+    /// It was aborted, or perhaps committed: the stored progress decides. `map_too_long` if the map
+    /// beside an offset exceeded the brokers' limit.
     Aborted {
         map_too_long: bool,
     },
-    /// There is no use in trying again.
+    /// Repeated failures: no further transaction is tried.
     Hopeless(SourceError),
 }
 
 impl Transactions {
-    /// Starts the producer_thread, with producers of this name, and says what writes to this topic.
+    /// Starts the producer thread, with producers of this name, and returns the output for this
+    /// topic.
     pub(super) fn start(
         client: &ClientSettings,
         name: &str,
@@ -165,7 +175,7 @@ impl Transactions {
         Ok((Transactions { shared, producer_thread }, output))
     }
 
-    /// Lets nothing more into the open transaction. Whether that is so.
+    /// Closes the open transaction to further output, and returns whether it is closed.
     pub(super) fn seal(&self) -> bool {
         let mut state = self.shared.state();
         let can = matches!(state.phase, TransactionPhase::Open) && !state.sending;
@@ -175,7 +185,7 @@ impl Transactions {
         can
     }
 
-    /// Has the transaction that was cut committed, with these offsets.
+    /// Commits the sealed transaction with these offsets.
     pub(super) fn commit(
         &self,
         offsets: TopicPartitionList,
@@ -189,12 +199,12 @@ impl Transactions {
         })));
     }
 
-    /// Has the transaction that was cut aborted.
+    /// Aborts the sealed transaction.
     pub(super) fn abort(&self) {
         self.end(ProducerCommand::Abort);
     }
 
-    /// Has the next transaction opened, after one that was given up.
+    /// Opens the next transaction after an abort.
     pub(super) fn open(&self) {
         self.end(ProducerCommand::Open);
     }
@@ -228,7 +238,7 @@ impl Drop for Transactions {
 }
 
 impl TransactionShared {
-    /// It holds plain values that are whole after any statement.
+    /// The mutex holds plain values that are whole after any statement, so poisoning is ignored.
     fn state(&self) -> MutexGuard<'_, TransactionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,3 +1,5 @@
+//! Output topic of a transactional source.
+
 use std::fmt;
 use std::sync::{Arc, MutexGuard, mpsc};
 use std::time::Duration;
@@ -14,29 +16,29 @@ use super::{
 use crate::Record;
 use crate::sink::{HandlerOutput, Sink, SinkError};
 
-/// How long is waited between looks for room in the client's queue.
+/// Interval between attempts while the client's queue is full.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The client's default for `message.max.bytes`.
+/// The client's default of `message.max.bytes`.
 const DEFAULT_MAX_MESSAGE_BYTES: usize = 1_000_000;
 
-/// What a record takes beside its bytes at most, and each of its headers.
+/// Maximum overhead of a record, and of each of its headers, in bytes.
 const HEADER_OVERHEAD_BYTES: usize = 64;
 
-/// A topic as the place for what handlers make of records, exactly once: see
-/// [`KafkaSource::join_exactly_once`](super::super::KafkaSource::join_exactly_once), which makes it.
+/// A topic for the output of handlers, exactly once; created by
+/// [`KafkaSource::join_exactly_once`](super::super::KafkaSource::join_exactly_once).
 ///
-/// A record is done when what was made of it is in the open transaction; it is seen by those who read what is committed
-/// (`isolation.level=read_committed`) when that is committed, with the progress. While one is committed, output
-/// waits here.
+/// A record is complete when its output is in the open transaction. Readers of committed data
+/// (`isolation.level=read_committed`) see the output when that transaction is committed, with the
+/// progress. During a commit, output waits here.
 pub struct TransactionalOutput {
     shared: Arc<TransactionShared>,
     topic: String,
-    /// How large a record may be, in bytes.
+    /// Maximum size of a record, in bytes.
     max_record_bytes: usize,
 }
 
-/// How large a record may be that goes to these brokers, as far as the client says it.
+/// Returns the maximum size of a record, by the client's settings.
 pub(super) fn max_record_bytes(client: &ClientSettings) -> usize {
     let told = client.get("message.max.bytes").and_then(|bytes| bytes.parse().ok());
     told.unwrap_or(DEFAULT_MAX_MESSAGE_BYTES)
@@ -51,7 +53,7 @@ impl TransactionalOutput {
         TransactionalOutput { shared, topic, max_record_bytes }
     }
 
-    /// Waits for an open transaction; none if there will be no other.
+    /// Waits for an open transaction. Returns `None` if none will follow.
     fn open(&self) -> Option<MutexGuard<'_, TransactionState>> {
         let mut state = self.shared.state();
         while !matches!(state.phase, TransactionPhase::Open) {
@@ -65,7 +67,7 @@ impl TransactionalOutput {
 
     fn put_one(&self, mut output: HandlerOutput) {
         let records = output.take_records();
-        // Known before anything is sent, for a part of an output can't be taken back.
+        // Checked before anything is sent, because part of an output cannot be taken back.
         if records.iter().any(|record| size(record) > self.max_record_bytes) {
             return output.answer(Err(SinkError::new(SendError::TooLarge)));
         }
@@ -76,14 +78,15 @@ impl TransactionalOutput {
             let sent;
             (state, sent) = self.send_all(&records, state);
             match sent {
-                // With the lock held: the answer comes before a cut can.
+                // Answer under the lock: the answer must come before a seal.
                 Ok(()) => return output.answer(Ok(())),
-                // It is the record's own fault, and nothing of the output was sent before.
+                // The record itself is refused, and nothing of the output was sent before.
                 Err((0, error)) if is_refusal(&error) => {
                     drop(state);
                     return output.answer(Err(SinkError::new(SendError::of(&error))));
                 }
-                // Then it is aborted, and nobody wants this any more; or there will be no other.
+                // The transaction is aborted, so this output is no longer needed; or no transaction
+                // will follow.
                 Err((_, error)) => {
                     state.phase = TransactionPhase::Ending(Some(ProducerCommand::Broken(error)));
                     drop(state);
@@ -94,7 +97,8 @@ impl TransactionalOutput {
         output.withdraw();
     }
 
-    /// Hands all records of an output to the client; or says how many it has, and why it takes no other.
+    /// Sends all records of an output to the client. On failure returns the number sent, and the
+    /// error.
     fn send_all<'s>(
         &'s self,
         records: &[Record],
@@ -113,7 +117,7 @@ impl TransactionalOutput {
         (state, Ok(()))
     }
 
-    /// Hands a record to the client, waiting for room, during which nothing is cut.
+    /// Sends a record, and waits for room in the client's queue, which delays a seal.
     fn send<'s>(
         &'s self,
         producer: &TransactionalProducer,
@@ -147,7 +151,7 @@ impl TransactionalOutput {
     }
 }
 
-/// Whether the client takes no such record, wherever it is.
+/// Returns whether the client refuses this record in any transaction.
 fn is_refusal(error: &KafkaError) -> bool {
     let code = error.rdkafka_error_code();
     matches!(code, Some(Code::MessageSizeTooLarge | Code::UnknownTopic | Code::InvalidArgument))
@@ -161,10 +165,12 @@ impl Sink for TransactionalOutput {
     fn put(&mut self, records: &[Record]) -> Result<(), SinkError> {
         let (sender, answer) = mpsc::channel();
         self.put_one(HandlerOutput::new(records.to_vec(), move |result| {
-            // Who waits for it is there until it comes.
+            // The receiver waits below until the answer is sent.
             let _ = sender.send(result);
         }));
-        answer.recv().unwrap_or_else(|_| Err(SinkError::new("there is no transaction any more")))
+        answer.recv().unwrap_or_else(|_| {
+            Err(SinkError::new("no transaction follows, because the source was closed"))
+        })
     }
 
     fn put_each(&mut self, outputs: Vec<HandlerOutput>) {

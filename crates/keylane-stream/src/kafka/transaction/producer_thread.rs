@@ -1,5 +1,5 @@
-//! The thread that has the transactional producer: it opens, commits and aborts transactions, and replaces a
-//! producer that is good for nothing any more.
+//! Thread of the transactional producer: opens, commits and aborts transactions, and replaces
+//! failed producers.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -17,41 +17,41 @@ use super::{
 };
 use crate::source::SourceError;
 
-/// Where output goes when nothing else is said; and for how long an open transaction holds back those who read what is
-/// committed, and whoever takes a partition over, when its producer has died.
+/// Producer defaults. The transaction timeout bounds how long the transaction of a dead producer
+/// delays readers of committed data and the next owner of a partition.
 const PRODUCER_DEFAULTS: [(&str, &str); 3] = [
     ("partitioner", "murmur2_random"),
     ("compression.type", "lz4"),
     ("transaction.timeout.ms", "10000"),
 ];
 
-/// How long a call to the brokers may take; it is repeated until all is over.
+/// Timeout of a call to the brokers; calls are repeated until the source is dropped.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same when all is over.
+/// Timeout of the last abort, when the source is dropped.
 const FINAL_ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long is waited before a producer is tried again.
+/// Pause before a new producer is tried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How many transactions in a row may fail for reasons that concern them, and not who we are: then somebody has to
-/// look into it, for the same records will fail again.
+/// Maximum number of consecutive transactions that fail for reasons other than group membership.
+/// Then an operator must act, because the same records will fail again.
 const MAX_CONSECUTIVE_FAILURES: u32 = 8;
 
-/// The thread.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct ProducerThread(Option<JoinHandle<()>>);
 
-/// What the thread has for itself.
+/// State of the thread.
 struct ProducerLoop {
     shared: Arc<TransactionShared>,
     config: ClientConfig,
     producer: Option<Arc<TransactionalProducer>>,
-    /// How many transactions in a row have failed.
+    /// Number of consecutive failed transactions.
     failures: u32,
 }
 
-/// The settings of the producer with this name.
+/// Returns the configuration of producers with this name.
 pub(super) fn config(client: &ClientSettings, name: &str) -> Result<ClientConfig, SourceError> {
     let fixed = [("enable.idempotence", "true"), ("acks", "all"), ("transactional.id", name)];
     client.config(&PRODUCER_DEFAULTS, &fixed)
@@ -63,18 +63,18 @@ impl ProducerThread {
         config: ClientConfig,
     ) -> Result<Self, SourceError> {
         let producer_loop = ProducerLoop { shared, config, producer: None, failures: 0 };
-        // Wrong settings are found here, and not by a thread that nobody asks.
+        // Finds invalid settings here, where the caller gets the error.
         drop(producer_loop.create()?);
         let thread = thread::Builder::new()
             .name("keylane-transactions".to_owned())
             .spawn(move || producer_loop.run())
-            .map_err(|error| SourceError::because("a thread cannot be had", error))?;
+            .map_err(|error| SourceError::because("cannot start a thread", error))?;
         Ok(ProducerThread(Some(thread)))
     }
 
     pub(super) fn join(&mut self) {
         if let Some(thread) = self.0.take() {
-            // If it has panicked, there is nobody left to be told.
+            // A panic of the thread has no other observer.
             let _ = thread.join();
         }
     }
@@ -90,14 +90,14 @@ impl ProducerLoop {
                 ProducerCommand::Broken(error) => self.abort(Some(&error)),
             }
         }
-        // What is open holds those back who read what is committed.
+        // An open transaction would delay readers of committed data until its timeout.
         if let Some(producer) = &self.producer {
-            // If that cannot be said, its time will be over.
+            // If the broker does not answer, the transaction times out.
             let _ = producer.abort_transaction(FINAL_ABORT_TIMEOUT);
         }
     }
 
-    /// Waits for an command; none once all is over.
+    /// Waits for a command. Returns `None` once the source is dropped.
     fn next(&self) -> Option<ProducerCommand> {
         let mut state = self.shared.state();
         loop {
@@ -117,7 +117,7 @@ impl ProducerLoop {
         self.shared.state().closed
     }
 
-    /// Changes the state, and tells everybody.
+    /// Changes the state and notifies the other threads.
     fn update(&self, change: impl FnOnce(&mut TransactionState)) {
         change(&mut self.shared.state());
         self.shared.changed.notify_all();
@@ -130,7 +130,7 @@ impl ProducerLoop {
         created.map_err(|error| SourceError::because("cannot start the Kafka client", error))
     }
 
-    /// Opens a transaction.
+    /// Opens a transaction, with a new producer if necessary.
     fn open(&mut self) {
         while let Some(producer) = self.producer() {
             match producer.begin_transaction() {
@@ -148,8 +148,8 @@ impl ProducerLoop {
         }
     }
 
-    /// The producer, another one if there is none: it is there when all is decided that one of its name has begun.
-    /// None once all is over.
+    /// Returns the producer, or a new one, which exists only when all earlier transactions of its
+    /// name are decided. `None` once the source is dropped.
     fn producer(&mut self) -> Option<Arc<TransactionalProducer>> {
         while self.producer.is_none() && !self.closed() {
             let made = self.create().map_err(|error| error.to_string()).and_then(|producer| {
@@ -165,7 +165,9 @@ impl ProducerLoop {
     }
 
     fn wait_before_retry(&self, why: &str) {
-        self.update(|state| state.notices.push(format!("there is no transaction yet: {why}")));
+        self.update(|state| {
+            state.notices.push(format!("no transaction could be opened yet, retrying: {why}"))
+        });
         let state = self.shared.state();
         let goes_on = |state: &mut TransactionState| !state.closed;
         let waited = self.shared.changed.wait_timeout_while(state, RETRY_INTERVAL, goes_on);
@@ -194,12 +196,12 @@ impl ProducerLoop {
         self.retry(|| producer.commit_transaction(CALL_TIMEOUT))
     }
 
-    /// Gives the transaction up, whatever became of it, and waits with the next one.
+    /// Aborts the transaction, in whatever state it is, and waits before the next one.
     fn abort(&mut self, why: Option<&KafkaError>) {
         let aborted =
             self.producer.as_ref().map(|it| self.retry(|| it.abort_transaction(CALL_TIMEOUT)));
         if !matches!(aborted, Some(Ok(()))) {
-            // Whether it was aborted is decided before another one of its name begins.
+            // A new producer of this name begins only when the outcome is decided.
             self.drop_producer();
             if self.producer().is_none() {
                 return;
@@ -213,7 +215,7 @@ impl ProducerLoop {
         self.update(|state| {
             state.phase = TransactionPhase::Ended;
             if let Some(error) = why {
-                state.notices.push(format!("a transaction was given up: {error}"));
+                state.notices.push(format!("a transaction was aborted: {error}"));
             }
             state.outcomes.push_back(match why {
                 Some(error) if hopeless => {
@@ -233,7 +235,7 @@ impl ProducerLoop {
         self.producer = None;
     }
 
-    /// Calls until it has worked, or has failed for good, or all is over.
+    /// Repeats a call until it succeeds, fails permanently, or the source is dropped.
     fn retry(&self, call: impl Fn() -> Result<(), KafkaError>) -> Result<(), KafkaError> {
         loop {
             match call() {
@@ -244,7 +246,7 @@ impl ProducerLoop {
     }
 }
 
-/// Whether the same call can be repeated.
+/// Returns whether the same call can be repeated.
 fn is_retriable(error: &KafkaError) -> bool {
     match error {
         KafkaError::Transaction(error) => error.is_retriable(),
@@ -253,7 +255,8 @@ fn is_retriable(error: &KafkaError) -> bool {
     }
 }
 
-/// Whether it says that we are not in the group, or the producer is not the one any more.
+/// Returns whether the error means that this member left the group, or that the producer was
+/// fenced.
 fn is_membership_error(code: Code) -> bool {
     matches!(
         code,
