@@ -14,7 +14,7 @@
 //! An ask that is over in between, or before its client has the answer, leaves its leases: they are withdrawn, and their
 //! attempts do not count, because no worker has seen them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,18 +50,29 @@ impl Held {
     }
 }
 
-/// Those who wait for work, the first first.
+/// Open asks for work. An operation costs O(log n) of the asks for each kind that the ask names.
 #[derive(Debug, Default)]
 pub(super) struct Claimers {
-    waiting: Vec<Claimer>,
+    /// By number, the oldest first.
+    waiting: BTreeMap<u64, Claimer>,
+    /// Asks with room, of each kind that an ask with room names.
+    open: HashMap<u32, Open>,
     next: u64,
     /// How many leases there are of each kind.
     held: HashMap<u32, u32>,
 }
 
+/// Asks with room for subtasks of one kind.
+#[derive(Debug, Default)]
+struct Open {
+    asks: BTreeSet<u64>,
+    /// Their room together.
+    room: u64,
+}
+
 #[derive(Debug)]
 struct Claimer {
-    number: u64,
+    /// Without duplicates.
     kinds: Vec<u32>,
     /// How many it still takes.
     room: u32,
@@ -103,40 +114,57 @@ impl Claimers {
         self.next += 1;
         let given = Arc::new(Given::default());
         let number = self.next;
-        let claimer =
-            Claimer { number, kinds, room, promised: 0, worker, given: Arc::clone(&given) };
-        self.waiting.push(claimer);
-        (self.next, given)
+        let claimer = Claimer { kinds, room: 0, promised: 0, worker, given: Arc::clone(&given) };
+        self.waiting.insert(number, claimer);
+        self.set_room(number, room);
+        (number, given)
     }
 
     /// Somebody asks no more.
     pub(super) fn leave(&mut self, number: u64) {
-        self.waiting.retain(|claimer| claimer.number != number);
+        self.set_room(number, 0);
+        self.waiting.remove(&number);
+    }
+
+    /// An ask takes this many from now on.
+    fn set_room(&mut self, number: u64, room: u32) {
+        let Some(claimer) = self.waiting.get_mut(&number) else { return };
+        let before = std::mem::replace(&mut claimer.room, room);
+        for kind in &claimer.kinds {
+            let open = self.open.entry(*kind).or_default();
+            open.room = open.room - u64::from(before) + u64::from(room);
+            match room {
+                0 => open.asks.remove(&number),
+                _ => open.asks.insert(number),
+            };
+            if open.asks.is_empty() {
+                self.open.remove(kind);
+            }
+        }
     }
 
     /// How many of the kind may run: leases, and asks for it.
     pub(super) fn wanted(&self, kind: u32) -> u32 {
-        let asked = self.waiting.iter().filter(|claimer| claimer.kinds.contains(&kind));
-        let asked = asked.map(|claimer| claimer.room).fold(0, u32::saturating_add);
+        let asked = self.open.get(&kind).map_or(0, |open| open.room);
+        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
         asked.saturating_add(self.held.get(&kind).copied().unwrap_or(0))
     }
 
     /// Promises a run of the kind to the first ask that has room for one. None if there is none.
     pub(super) fn promise(&mut self, kind: u32) -> Option<Promise> {
-        let wants = |claimer: &&mut Claimer| claimer.room > 0 && claimer.kinds.contains(&kind);
-        let claimer = self.waiting.iter_mut().find(wants)?;
-        claimer.room -= 1;
+        let number = *self.open.get(&kind)?.asks.first()?;
+        let claimer = self.waiting.get_mut(&number)?;
         claimer.promised += 1;
+        let room = claimer.room - 1;
         *self.held.entry(kind).or_default() += 1;
         let (worker, kinds) = (claimer.worker.clone(), claimer.kinds.clone());
-        Some(Promise { to: claimer.number, worker, kinds })
+        self.set_room(number, room);
+        Some(Promise { to: number, worker, kinds })
     }
 
     /// Hands over a run that was promised. False if the ask is over.
     pub(super) fn hand(&mut self, to: u64, fence: u64) -> bool {
-        let Some(claimer) = self.waiting.iter_mut().find(|claimer| claimer.number == to) else {
-            return false;
-        };
+        let Some(claimer) = self.waiting.get_mut(&to) else { return false };
         claimer.promised -= 1;
         claimer.given.fences.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
         claimer.given.told.notify_one();
@@ -145,7 +173,7 @@ impl Claimers {
 
     /// A run that was promised has ended before it was handed over.
     pub(super) fn break_promise(&mut self, to: u64) {
-        if let Some(claimer) = self.waiting.iter_mut().find(|claimer| claimer.number == to) {
+        if let Some(claimer) = self.waiting.get_mut(&to) {
             claimer.promised -= 1;
             // It may have been all that it waits for.
             claimer.given.told.notify_one();
@@ -154,11 +182,8 @@ impl Claimers {
 
     /// Takes no more for this ask. Whether something is promised to it that was not handed over.
     pub(super) fn close(&mut self, number: u64) -> bool {
-        let claimer = self.waiting.iter_mut().find(|claimer| claimer.number == number);
-        claimer.is_some_and(|claimer| {
-            claimer.room = 0;
-            claimer.promised > 0
-        })
+        self.set_room(number, 0);
+        self.waiting.get(&number).is_some_and(|claimer| claimer.promised > 0)
     }
 
     /// A worker has a lease of the kind since before a restart.
@@ -205,5 +230,20 @@ mod tests {
         claimers.ended(2);
         claimers.ended(2);
         assert_eq!(claimers.wanted(2), 0);
+        assert!(claimers.open.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_ask_with_room_for_the_kind_is_first() {
+        let mut claimers = Claimers::default();
+        let kinds = [vec![1], vec![1, 2], vec![2], vec![1, 2]];
+        let asks: Vec<u64> = kinds.map(|kinds| claimers.ask(kinds, 2, None).0).into();
+        let mut promise = |kind| claimers.promise(kind).map(|promise| promise.to);
+        let of_two = [2, 2, 2].map(&mut promise);
+        assert_eq!(of_two, [Some(asks[1]), Some(asks[1]), Some(asks[2])]);
+        // The second one has no room left for either kind.
+        let of_one = [1, 1, 1, 1, 1].map(&mut promise);
+        assert_eq!(of_one, [Some(asks[0]), Some(asks[0]), Some(asks[3]), Some(asks[3]), None]);
+        assert_eq!((claimers.wanted(1), claimers.wanted(2)), (4, 4));
     }
 }
