@@ -67,6 +67,11 @@ class Server:
             line = next(line for line in file if line.startswith("VmRSS"))
         return int(line.split()[1]) * 1024
 
+    def processor_time(self):
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
@@ -104,16 +109,18 @@ def idle(keylane, count, is_encrypted=False):
         server.stop()
 
 
-def follow(port, count, ready, stop):
+def follow(port, count, ready, stop, got):
     selector = selectors.DefaultSelector()
     for _ in range(count):
         stream = open_one(port, EVENTS)
         stream.setblocking(False)
         selector.register(stream, selectors.EVENT_READ)
     ready.set()
+    room, count = bytearray(1 << 18), 0
     while not stop.is_set():
         for key, _ in selector.select(0.2):
-            key.fileobj.recv(1 << 16)
+            count += key.fileobj.recv_into(room)
+    got.value = count
 
 
 def submissions(port, rate, seconds):
@@ -151,12 +158,16 @@ def followers(keylane, count, rate):
     server = Server(keylane, count + 100)
     show("without followers", submissions(server.port, rate, 10))
     ready, stop = multiprocessing.Event(), multiprocessing.Event()
-    reader = multiprocessing.Process(target=follow, args=(server.port, count, ready, stop))
+    got = multiprocessing.Value("Q")
+    reader = multiprocessing.Process(target=follow, args=(server.port, count, ready, stop, got))
     reader.start()
     ready.wait()
+    before = server.processor_time()
     show(f"with {count} followers", submissions(server.port, rate, 10))
+    used = (server.processor_time() - before) / 10
     stop.set()
     reader.join()
+    print(f"the server used {used:.2f} processors, and each follower got {got.value / count / 10 / 1024:.1f} KiB a second")
     server.stop()
 
 

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Measures how long other requests wait while a large job is accepted, cancelled and retried. Linux, loopback only.
+
+    cargo build --profile dist -p keylane-cli
+    python3 crates/keylane-service/benches/large_job.py target/dist/keylane 1000000
+
+Another process asks one request after the other all the time: it submits a job with a key of its own, and asks for that.
+For each phase the number of its requests, their p50 and p99, and the longest are printed; and for how long the large job
+kept its phase. `idle` is before the large job, so it shows what the machine adds.
+"""
+
+import json
+import multiprocessing
+import os
+import socket
+import sys
+import tempfile
+import time
+import subprocess
+
+
+class Client:
+    def __init__(self, port):
+        self.stream = socket.create_connection(("127.0.0.1", port))
+        self.stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def answer(self):
+        said = b""
+        while b"\r\n\r\n" not in said:
+            part = self.stream.recv(1 << 16)
+            if not part:
+                raise ConnectionError(said)
+            said += part
+        head, _, rest = said.partition(b"\r\n\r\n")
+        lines = head.lower().split(b"\r\n")
+        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
+        while len(rest) < length:
+            rest += self.stream.recv(1 << 16)
+        assert head.split(b" ")[1][:1] == b"2", (head, rest)
+        return json.loads(rest)
+
+    def ask(self, method, path, body=None):
+        text = b"" if body is None else json.dumps(body).encode()
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(text)}\r\n\r\n"
+        )
+        self.stream.sendall(head.encode() + text)
+        return self.answer()
+
+    def upload(self, count):
+        """Submits a job with as many subtasks, each with a key of its own."""
+        head = (
+            "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n"
+            "transfer-encoding: chunked\r\n\r\n"
+        )
+        self.stream.sendall(head.encode())
+        text = ['{"kind":"wait"}\n']
+        for number in range(count):
+            text.append('{"key":"customer-%d"}\n' % number)
+            if number % 50_000 == 49_999 or number + 1 == count:
+                part = "".join(text).encode()
+                self.stream.sendall(b"%x\r\n" % len(part) + part + b"\r\n")
+                text = []
+        self.stream.sendall(b"0\r\n\r\n")
+        return self.answer()["id"]
+
+
+def probe(port, stop, phase, times):
+    client = Client(port)
+    while not stop.is_set():
+        begin, at = time.monotonic(), phase.value
+        job = client.ask("POST", "/v1/jobs", {"kind": "wait", "key": "another", "payload": 1})["id"]
+        middle = time.monotonic()
+        client.ask("GET", f"/v1/jobs/{job}")
+        end = time.monotonic()
+        times.put((at, (middle - begin) * 1000, (end - middle) * 1000))
+        time.sleep(0.002)
+    times.put(None)
+
+
+def wait_until(client, job, wanted):
+    begin = time.monotonic()
+    while True:
+        job_now = client.ask("GET", f"/v1/jobs/{job}")
+        if wanted(job_now):
+            return time.monotonic() - begin
+        time.sleep(0.1)
+
+
+def is_whole(job):
+    reasons = [reason["reason"] for reason in job.get("waiting_because", [])]
+    return "entering" not in reasons
+
+
+def run(client, count, phase, lasted):
+    def during(number, work):
+        phase.value = number
+        begin = time.monotonic()
+        result = work()
+        lasted.append(time.monotonic() - begin)
+        return result
+
+    during(0, lambda: time.sleep(5))
+    job = during(1, lambda: client.upload(count))
+    during(2, lambda: wait_until(client, job, is_whole))
+
+    def cancel():
+        client.ask("POST", f"/v1/jobs/{job}/cancel", {"mode": "kill"})
+        wait_until(client, job, lambda job: job["state"] == "cancelled")
+
+    during(3, cancel)
+
+    def retry():
+        client.ask("POST", f"/v1/jobs/{job}/retry", {"only": "unsuccessful"})
+        wait_until(client, job, is_whole)
+
+    during(4, retry)
+    phase.value = 5
+
+
+NAMES = ["idle", "accepted", "entering", "cancelled", "retried", "after"]
+
+
+def main(keylane, count):
+    folder = tempfile.TemporaryDirectory()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = os.path.join(folder.name, "keylane.toml")
+    with open(config, "w") as file:
+        file.write(
+            f'[server]\nlisten = "127.0.0.1:{port}"\nstore = "{folder.name}/store"\n[kinds.wait]\nlease = "30s"\n'
+        )
+    server = subprocess.Popen([keylane, "serve", "--config", config], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while True:
+        try:
+            client = Client(port)
+            break
+        except ConnectionRefusedError:
+            if server.poll() is not None:
+                sys.exit(f"the server ended with {server.returncode}")
+            time.sleep(0.02)
+    stop, phase, times = multiprocessing.Event(), multiprocessing.Value("i", 0), multiprocessing.Queue()
+    prober = multiprocessing.Process(target=probe, args=(port, stop, phase, times))
+    prober.start()
+    lasted = []
+    run(client, count, phase, lasted)
+    stop.set()
+    found = {}
+    for at, submitted, asked in iter(times.get, None):
+        found.setdefault(at, []).append((submitted, asked))
+    prober.join()
+    print(f"{count} subtasks; milliseconds of a submission, of a question: p50, p99, longest")
+    for at, duration in enumerate(lasted):
+        requests = found.get(at, [])
+        columns = []
+        for one in zip(*requests):
+            one = sorted(one)
+            columns.append(f"{one[len(one) // 2]:7.2f} {one[int(len(one) * 0.99)]:7.2f} {one[-1]:7.1f}")
+        print(f"{NAMES[at]:10} {duration:6.1f} s {len(requests):6}  {'   '.join(columns)}")
+    with open(f"/proc/{server.pid}/status") as file:
+        print(next(line for line in file if line.startswith("VmHWM")).strip())
+    server.terminate()
+    server.wait()
+    folder.cleanup()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
