@@ -85,7 +85,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let lanes = self.shards[shard].lanes.lock();
         let mut turns = self.shards[shard].turns.lock();
-        if !turns.held_alone(turn).is_some_and(|held| lanes.is_kept_back(held)) {
+        if !turns.held_alone(turn).is_some_and(|held| lanes.must_wait_paused(held)) {
             return false;
         }
         // No other thread ends it, so the lane is its own until it is given back below.

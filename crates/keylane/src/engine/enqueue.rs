@@ -30,10 +30,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let shard = self.shard_of(hash);
         let kept = self.intact(|| {
             let mut inbox = self.shards[shard].inbox.lock();
-            if inbox.room == 0 || inbox.watched || !self.admission.can_cache() {
+            if inbox.spare_permits == 0 || inbox.watched || !self.admission.can_cache() {
                 return Err((claim, task));
             }
-            inbox.room -= 1;
+            inbox.spare_permits -= 1;
             let time = self.record_submit_time(shard, &mut inbox, time);
             Ok(inbox.push_single(hash as u32, time, claim, || task.into_work()))
         });
@@ -73,9 +73,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return;
         }
         let mut inbox = self.shards[shard].inbox.lock();
-        let keeps = inbox.room == 0 && !inbox.watched && self.admission.can_cache();
+        let keeps = inbox.spare_permits == 0 && !inbox.watched && self.admission.can_cache();
         if keeps {
-            inbox.room += reserved;
+            inbox.spare_permits += reserved;
         }
         drop(inbox);
         if !keeps {
@@ -407,7 +407,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let shard = engine.shard_of(engine.hasher.hash_one(2));
-            engine.shards[shard].inbox.lock().room = 1;
+            engine.shards[shard].inbox.lock().spare_permits = 1;
             let refused = pool.try_execute(2, || unreachable!("it has no slot")).unwrap_err();
             assert_eq!(refused.kind(), SubmitErrorKind::Full);
             waits.join().unwrap().unwrap();

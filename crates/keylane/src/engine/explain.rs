@@ -82,7 +82,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let (state, unknown) = match found {
                 FoundTask::Ready { ahead } => (TaskState::Ready { ahead }, None),
                 FoundTask::Free { before } => (self.queued_behind(before), None),
-                FoundTask::Single { before, .. } if before.tasks == 0 && !before.on_hold => {
+                FoundTask::Single { before, .. } if before.tasks == 0 && !before.is_paused => {
                     (self.queued_behind(before), None)
                 }
                 FoundTask::Single { hash, key, before } => {
@@ -129,7 +129,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let before = lanes.before_part(&inbox, rollup, claim);
             queued.entries = queued.entries.max(before.entries);
             queued.barrier |= before.barrier;
-            if before.tasks == 0 && !before.on_hold {
+            if before.tasks == 0 && !before.is_paused {
                 continue;
             }
             let holder = self.holder(shard, &lanes, &inbox, *hash as u32, key);
@@ -197,7 +197,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         key: &K,
     ) -> Option<Holder<K>> {
         let head = lanes.head_of(inbox, hash, key)?;
-        if head.at_rest
+        if head.is_idle
             && let Some(held) = lanes.held_key(hash, key).and_then(|held| self.describe(held))
         {
             return Some(Holder::OnHold(held.hold));
@@ -386,7 +386,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (mut on_hold, mut limited) = (0, 0);
         for shard in &self.shards {
             let lanes = shard.lanes.lock();
-            on_hold += lanes.held_keys().filter(|(.., why)| why.is_for_somebody()).count();
+            on_hold += lanes.held_keys().filter(|(.., why)| why.is_until_resumed()).count();
             limited += lanes.limited_keys();
         }
         if on_hold != 0 {

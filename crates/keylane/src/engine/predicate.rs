@@ -109,16 +109,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             drop(registry);
             match round {
                 ScanBatch::Over => break,
-                ScanBatch::Singles(looks) => {
-                    for look in looks {
-                        self.scan_page(&mut scan, &member.descriptor, look);
+                ScanBatch::Singles(pages) => {
+                    for page in pages {
+                        self.scan_page(&mut scan, &member.descriptor, page);
                     }
                 }
-                ScanBatch::Groups(asks) => {
-                    for ask in asks {
-                        let Some(other) = &ask.task.member else { continue };
+                ScanBatch::Groups(candidates) => {
+                    for candidate in candidates {
+                        let Some(other) = &candidate.task.member else { continue };
                         let conflict = self.conflict(&member.descriptor, &other.descriptor);
-                        scan.answer(&ask, conflict);
+                        scan.record(&candidate, conflict);
                     }
                 }
             }
@@ -127,25 +127,25 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Asks about the tasks of one page.
-    fn scan_page(&self, scan: &mut ConflictScan, asking: &Descriptor, mut look: PageScan) {
-        look.fetch();
+    fn scan_page(&self, scan: &mut ConflictScan, scanning: &Descriptor, mut page: PageScan) {
+        page.prefetch();
         loop {
-            scan.pass_implied(&mut look);
-            let left = look.left();
-            let asked = catch_unwind(AssertUnwindSafe(|| look.ask(asking)));
-            let conflict = asked.unwrap_or_else(|payload| {
+            scan.skip_implied(&mut page);
+            let left = page.left();
+            let result = catch_unwind(AssertUnwindSafe(|| page.next_conflict(scanning)));
+            let conflict = result.unwrap_or_else(|payload| {
                 self.predicate_panicked(payload);
-                look.asked_last(left)
+                page.last_compared(left)
             });
             let Some(at) = conflict else { break };
-            scan.found(&mut look, at);
+            scan.found(&mut page, at);
         }
     }
 
     /// Asks the descriptors. One that panics is taken to conflict, so that the order is kept.
     fn conflict(&self, one: &Descriptor, two: &Descriptor) -> bool {
-        let asked = catch_unwind(AssertUnwindSafe(|| one.conflicts_with(two)));
-        asked.unwrap_or_else(|payload| {
+        let result = catch_unwind(AssertUnwindSafe(|| one.conflicts_with(two)));
+        result.unwrap_or_else(|payload| {
             self.predicate_panicked(payload);
             true
         })
@@ -199,7 +199,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// WaitSamples until all is known of what was submitted so far.
     pub(super) fn await_scans(&self) {
         let now = self.registry.lock().now();
-        while self.registry.lock().asks_before(now) {
+        while self.registry.lock().scans_before(now) {
             yield_now();
         }
     }

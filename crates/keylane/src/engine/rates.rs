@@ -234,7 +234,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             Held::Free | Held::Rollup(_) => None,
         };
-        PendingWakeups { recall, sweep: lanes.wants_sweep(now, SWEEP_NANOS) }
+        PendingWakeups { recall, sweep: lanes.schedule_sweep(now, SWEEP_NANOS) }
     }
 
     /// The same of a task with several keys, which holds all their lanes.
@@ -249,7 +249,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             let now = self.rates.time.now();
             let recall = lanes.charge_key(*hash as u32, &claim.key, now);
-            let sweep = lanes.wants_sweep(now, SWEEP_NANOS);
+            let sweep = lanes.schedule_sweep(now, SWEEP_NANOS);
             lanes.check();
             drop(lanes);
             self.set_timers(shard, PendingWakeups { recall, sweep });
@@ -282,8 +282,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             Wakeup::Sweep { shard } => {
                 let mut lanes = self.shards[shard].lanes.lock();
-                lanes.sweep_meter(now);
-                let sweep = lanes.wants_sweep(now, SWEEP_NANOS);
+                lanes.sweep_rates(now);
+                let sweep = lanes.schedule_sweep(now, SWEEP_NANOS);
                 drop(lanes);
                 self.set_timers(shard, PendingWakeups { recall: None, sweep });
             }

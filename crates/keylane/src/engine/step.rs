@@ -125,7 +125,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         };
         let offer = lanes.has_offer();
         let runs_dry = lanes.runs_dry();
-        let passed = lanes.take_passed();
+        let entered_blocked = lanes.take_entered_blocked();
         lanes.check();
         if held.is_none() {
             self.ready_shards.set_load(shard, lanes.about_left());
@@ -139,7 +139,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if offer {
             self.mark_ready(shard);
         }
-        held.map(|held| StepResult { held, goes_on, in_place: false, passed, runs_dry })
+        held.map(|held| StepResult {
+            held,
+            goes_on,
+            in_place: false,
+            passed: entered_blocked,
+            runs_dry,
+        })
     }
 
     /// Ends a section in which a task may have ended. If somebody waits for slots they get what there
@@ -173,7 +179,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn collect(&self) -> usize {
         let from = |shard: &Shard<K, X::Work>| {
             let ended = shard.lanes.lock().take_ended();
-            ended + std::mem::take(&mut shard.inbox.lock().room) as usize
+            ended + std::mem::take(&mut shard.inbox.lock().spare_permits) as usize
         };
         self.shards.iter().map(from).sum()
     }
@@ -184,8 +190,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut inbox = self.shards[shard].inbox.lock();
         lanes.refill(&mut inbox, lane);
         if self.admission.can_cache() {
-            let more = self.admission.cache_limit().saturating_sub(inbox.room);
-            inbox.room += lanes.take_some_ended(more);
+            let more = self.admission.cache_limit().saturating_sub(inbox.spare_permits);
+            inbox.spare_permits += lanes.take_some_ended(more);
         }
     }
 

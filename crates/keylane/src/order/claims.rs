@@ -1,17 +1,17 @@
-//! What a task asks of the order: no key, one, many, each exclusive or shared, or all of them; and what
-//! its descriptor says.
+//! Claims of a task: which keys it uses, exclusively or not, whether it is a barrier, and its
+//! descriptor.
 
 use super::{Compatibility, Descriptor};
 
-/// How a task uses a key.
+/// Use of a key by a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Alone: conflicts with every other task of the key.
+    /// Exclusive: conflicts with every other task of the key.
     Exclusive,
-    /// Reading: conflicts with all of the key's tasks but those that share it, too.
+    /// Shared: conflicts with all tasks of the key except those that share it too.
     Shared,
-    /// Beside at most so many less one that do the same: conflicts with all others of the key. Only rollups
-    /// have it, so that nothing is asked about it where there is one key.
+    /// Limited: at most this number of such tasks run at once; conflicts with all other tasks of
+    /// the key. Only rollups have this mode, so the path for tasks with one key never tests for it.
     Limited(u16),
 }
 
@@ -20,7 +20,7 @@ impl Mode {
         matches!(self, Mode::Limited(_))
     }
 
-    /// The mode of a task that uses a key in both ways.
+    /// Combines two uses of the same key by one task.
     pub(crate) fn and(self, other: Mode) -> Mode {
         match (self, other) {
             (Mode::Shared, Mode::Shared) => Mode::Shared,
@@ -30,7 +30,7 @@ impl Mode {
     }
 }
 
-/// One key of a task.
+/// One key of a task, and its use.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyClaim<K> {
     pub(crate) key: K,
@@ -40,17 +40,20 @@ pub(crate) struct KeyClaim<K> {
 impl<K> KeyClaim<K> {
     #[track_caller]
     fn limited(key: K, most: u16) -> Self {
-        assert!(most != 0, "a key that no task may use");
+        assert!(
+            most != 0,
+            "`most` is zero in `Claims::limited`: it must be at least 1; to start no task, pause the key"
+        );
         KeyClaim { key, mode: Mode::Limited(most) }
     }
 }
 
-/// The keys of a task, which say what it must stay in order with.
+/// Keys of a task, and with them the tasks that it stays in order with.
 ///
 /// Two tasks conflict if they have a key in common, unless both only share it or both
 /// [limit](Claims::limited) it, if one of them is a barrier, or if one of their
-/// [descriptors](Compatibility) says so. A task with one exclusive key needs no `Claims`: the key itself will do, as will an
-/// array or a vector of keys.
+/// [descriptors](Compatibility) says so. A task with one exclusive key needs no `Claims`: the key
+/// itself is enough, and so is an array or a vector of keys.
 ///
 /// ```
 /// use keylane::Claims;
@@ -64,50 +67,49 @@ impl<K> KeyClaim<K> {
 #[derive(Clone, Debug)]
 pub struct Claims<K>(pub(crate) Repr<K>);
 
-/// The shapes of [`Claims`], of which the first two are by far the most frequent.
+/// Shapes of [`Claims`]. The first two are by far the most frequent.
 #[derive(Clone, Debug)]
 pub(crate) enum Repr<K> {
     One(KeyClaim<K>),
     None,
     Many(Vec<KeyClaim<K>>),
     Barrier,
-    /// One of the others, with its cost. Apart, so that those without one are no larger.
+    /// One of the other shapes, with its cost. Boxed, so that claims without a cost are no larger.
     Weighed(Box<Weighed<K>>),
-    /// A descriptor, and one key or many, if there are any.
+    /// Descriptor, with the claims on keys, if the task has any.
     Described(Descriptor, Option<Box<Repr<K>>>),
 }
 
 /// Claims with a cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Weighed<K> {
-    /// Never weighed themselves.
+    /// Claims without the cost; never `Weighed` themselves.
     pub(crate) claims: Repr<K>,
     pub(crate) bytes: usize,
 }
 
 impl<K> Claims<K> {
-    /// No key: the task is in order with nothing but barriers.
+    /// Returns claims without a key: the task is ordered only with barriers.
     pub fn none() -> Self {
         Claims(Repr::None)
     }
 
-    /// One key, used alone.
+    /// Returns claims with one key, used exclusively.
     pub fn exclusive(key: K) -> Self {
         Claims(Repr::One(KeyClaim { key, mode: Mode::Exclusive }))
     }
 
-    /// One key, used together with other tasks that share it.
+    /// Returns claims with one key, shared with other tasks that share it.
     pub fn shared(key: K) -> Self {
         Claims(Repr::One(KeyClaim { key, mode: Mode::Shared }))
     }
 
-    /// One key, used by at most so many tasks at once: for what needs a bound and no order, such as the
-    /// requests to one host.
+    /// Returns claims with one key, used by at most `most` tasks at once: for work that needs a
+    /// bound and no order, such as the requests to one host.
     ///
-    /// Up to `most` of such tasks of the key run beside each other. They get the key in the order in
-    /// which they were submitted. With tasks that use the key alone, or share it, they conflict as if
-    /// each used it alone. Tasks that differ in `most` run beside each other as the one among them that
-    /// wants the least.
+    /// Up to `most` such tasks of the key run at the same time. They get the key in the order in
+    /// which they were submitted. They conflict with tasks that use the key exclusively or share
+    /// it. If tasks differ in `most`, the smallest value among those that run applies.
     ///
     /// ```
     /// use keylane::{Claims, Pool};
@@ -120,9 +122,9 @@ impl<K> Claims<K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// It costs an allocation or two more than a task that uses its key alone. Tasks that wait inside
-    /// for others that limit the same key may hang, if as many wait as may run: that is not
-    /// [noticed](crate::Handle::wait), unless `most` is one.
+    /// Such a task costs one or two allocations more than one that uses its key exclusively. Tasks
+    /// that wait inside for others that limit the same key may hang if as many wait as may run:
+    /// this is not [detected](crate::Handle::wait), unless `most` is one.
     ///
     /// # Panics
     ///
@@ -132,19 +134,19 @@ impl<K> Claims<K> {
         Claims(Repr::Many(vec![KeyClaim::limited(key, most)]))
     }
 
-    /// A task that conflicts with every other task of the pool.
+    /// Returns the claims of a barrier: a task that conflicts with every other task of the pool.
     pub fn barrier() -> Self {
         Claims(Repr::Barrier)
     }
 
-    /// No key, but a value of your own type, which says what the task conflicts with: see
-    /// [`Compatibility`].
+    /// Returns claims without a key, with a descriptor that decides what the task conflicts with:
+    /// see [`Compatibility`].
     pub fn described(descriptor: impl Compatibility) -> Self {
         Claims::none().with_descriptor(descriptor)
     }
 
-    /// Adds a value of your own type, which says what the task conflicts with beyond its keys: see
-    /// [`Compatibility`]. It takes the place of an earlier one. A barrier stays a barrier.
+    /// Adds a descriptor, which decides what the task conflicts with beyond its keys: see
+    /// [`Compatibility`]. It replaces an earlier descriptor. A barrier stays a barrier.
     ///
     /// ```
     /// # use keylane::Compatibility;
@@ -177,7 +179,7 @@ impl<K> Claims<K> {
         Claims(Repr::Described(descriptor, claims))
     }
 
-    /// Adds a key used alone. A barrier stays a barrier.
+    /// Adds a key that is used exclusively. A barrier stays a barrier.
     pub fn and_exclusive(self, key: K) -> Self {
         self.and(KeyClaim { key, mode: Mode::Exclusive })
     }
@@ -187,7 +189,8 @@ impl<K> Claims<K> {
         self.and(KeyClaim { key, mode: Mode::Shared })
     }
 
-    /// Adds a key that is [limited](Self::limited). A barrier stays a barrier.
+    /// Adds a key that at most `most` tasks use at once: see [`limited`](Self::limited). A barrier
+    /// stays a barrier.
     ///
     /// # Panics
     ///
@@ -197,9 +200,9 @@ impl<K> Claims<K> {
         self.and(KeyClaim::limited(key, most))
     }
 
-    /// Says what the task weighs, in bytes, where the pool has a bound on that: see
-    /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes). Without such a bound it means
-    /// nothing, and a task of which it is not said weighs nothing.
+    /// Sets the cost of the task in bytes, for a pool with a bound on bytes: see
+    /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes). Pools without that bound ignore
+    /// it. The default is 0.
     ///
     /// ```
     /// use keylane::{Claims, Pool};
@@ -217,7 +220,7 @@ impl<K> Claims<K> {
         Claims(Repr::Weighed(Box::new(Weighed { claims, bytes })))
     }
 
-    /// What was said with [`with_cost`](Self::with_cost), or 0.
+    /// Returns the cost in bytes set by [`with_cost`](Self::with_cost), or 0.
     pub fn cost(&self) -> usize {
         match &self.0 {
             Repr::Weighed(weighed) => weighed.bytes,
@@ -225,7 +228,7 @@ impl<K> Claims<K> {
         }
     }
 
-    /// The key of claims that have just one.
+    /// Returns the key of claims that have exactly one.
     pub(crate) fn into_only_key(self) -> K {
         match self.0 {
             Repr::One(claim) => claim.key,
@@ -256,7 +259,7 @@ impl<K> Claims<K> {
 }
 
 impl<K> Repr<K> {
-    /// The claims without their cost and their descriptor.
+    /// Returns the claims without their cost and their descriptor.
     pub(crate) fn bare(&self) -> &Repr<K> {
         match self {
             Repr::Weighed(weighed) => weighed.claims.bare(),
@@ -266,13 +269,13 @@ impl<K> Repr<K> {
     }
 }
 
-/// What can stand for the keys of a task: one key, an array or a vector of keys (all exclusive), or
-/// [`Claims`].
+/// Conversion into the claims of a task: from one key, an array or a vector of keys (all
+/// exclusive), or [`Claims`].
 ///
-/// A key that is listed twice counts once. It is exclusive, unless all its listings are shared, or all limited:
-/// then the least of these counts.
+/// A key that is listed twice counts once. It is shared if all its listings are shared, and limited
+/// by the smallest limit if all are limited; otherwise it is exclusive.
 pub trait IntoClaims<K> {
-    /// The keys, each with its mode.
+    /// Returns the keys, each with its mode.
     fn into_claims(self) -> Claims<K>;
 }
 

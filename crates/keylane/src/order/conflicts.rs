@@ -1,4 +1,5 @@
-//! The unfinished tasks that have a descriptor: one conflict index for each type of descriptors.
+//! Orders tasks by their descriptors: keeps one conflict index of unfinished tasks per descriptor
+//! type.
 
 mod bit_sliced;
 mod descriptor;
@@ -16,21 +17,21 @@ use self::index::{ConflictIndex, IndexPos};
 pub(crate) use self::index::{ConflictScan, Inserted, ScanBatch};
 use super::one_or_many::OneOrMany;
 
-/// What a task with a descriptor has beyond other rollups.
+/// Data that a task with a descriptor has beyond other rollups.
 #[derive(Debug)]
 pub(crate) struct ConflictEntry {
     pub(crate) descriptor: Descriptor,
-    /// Where it stands in its conflict index. Never changed.
+    /// Position in the conflict index. Never changed.
     pub(crate) pos: IndexPos,
 }
 
 /// All conflict indexes. Kept under one lock, which is innermost.
 #[derive(Debug)]
 pub(crate) struct ConflictRegistry<T> {
-    /// The last place given out: a clock like those of the inboxes, which a task is seated after, too. It
-    /// rises with the order of submission, for a task is seated while its inboxes are locked.
+    /// Last position assigned: a clock like those of the inboxes, which also follows them. It rises
+    /// with the order of submission, since a task is inserted while its inboxes are locked.
     last: u64,
-    /// Those that are not empty.
+    /// Conflict indexes that are not empty, by descriptor type.
     indexes: HashMap<TypeId, ConflictIndex<T>, RandomState>,
 }
 
@@ -41,7 +42,8 @@ impl<T> Default for ConflictRegistry<T> {
 }
 
 impl<T: Clone> ConflictRegistry<T> {
-    /// Gives a task its seat, at a place after the one that its inboxes have reached.
+    /// Inserts a task into its conflict index, at a position after `after`, which its inboxes have
+    /// reached.
     pub(crate) fn insert(
         &mut self,
         after: u64,
@@ -61,7 +63,7 @@ impl<T: Clone> ConflictRegistry<T> {
     ) -> (usize, ScanBatch<T>) {
         match self.indexes.get_mut(&kind) {
             Some(index) => index.next_round(scan, task),
-            // The pool has been stopped: nobody waits for anybody any more.
+            // The pool has been stopped: no task waits for another any more.
             None => (0, ScanBatch::Over),
         }
     }
@@ -76,35 +78,35 @@ impl<T: Clone> ConflictRegistry<T> {
         ended
     }
 
-    /// Who waits, directly, for this one.
+    /// Returns the tasks that wait directly for this one.
     pub(crate) fn behind(&self, member: &ConflictEntry) -> Vec<T> {
         self.indexes
             .get(&member.descriptor.kind())
             .map_or(Vec::new(), |index| index.behind(member.pos))
     }
 
-    /// All that has not ended.
+    /// Returns all unfinished tasks.
     pub(crate) fn tasks(&self) -> Vec<T> {
         self.indexes.values().flat_map(ConflictIndex::tasks).cloned().collect()
     }
 
-    /// Whether a task waits for another of its conflict index.
+    /// Returns whether a task waits for another one of its conflict index.
     pub(crate) fn is_behind(&self, member: &ConflictEntry, is_it: impl Fn(&T) -> bool) -> bool {
         let index = self.indexes.get(&member.descriptor.kind());
         index.is_some_and(|index| index.is_behind(is_it))
     }
 
-    /// The place before which everything has been submitted by now.
+    /// Returns the position before which everything has been submitted by now.
     pub(crate) fn now(&self) -> u64 {
         self.last + 1
     }
 
-    /// Whether somebody who came before this place still asks about others.
-    pub(crate) fn asks_before(&self, place: u64) -> bool {
-        self.indexes.values().any(|index| index.asks_before(place))
+    /// Returns whether a task before this position still scans for conflicts.
+    pub(crate) fn scans_before(&self, place: u64) -> bool {
+        self.indexes.values().any(|index| index.scans_before(place))
     }
 
-    /// Forgets all, and returns what has not ended.
+    /// Clears all indexes, and returns the unfinished tasks.
     pub(crate) fn clear(&mut self) -> Vec<T> {
         self.indexes.drain().flat_map(|(_, index)| index.into_tasks()).collect()
     }

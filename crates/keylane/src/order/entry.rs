@@ -1,4 +1,4 @@
-//! A submitted task, as it stands in an inbox.
+//! Entry of an inbox: a submitted task, or its part in one shard.
 
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -7,49 +7,50 @@ use std::sync::Arc;
 use super::segment_queue::PopGuard;
 use super::{Mode, Rollup, TaskSlot};
 
-/// What the order remembers of a task besides its key: three words of half the usual size, so that
-/// an entry with an 8-byte key and 40 bytes of work is one cache line.
+/// Order data of a task besides its key. Three half words, so that an entry with an 8-byte key and
+/// 40 bytes of work is one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskMeta {
-    /// Half of the key's hash; the other half chose the shard.
+    /// Half of the key's hash. The other half has chosen the shard.
     pub(crate) hash: u32,
-    /// The place in the order of submission, as a Lamport clock: of two tasks that conflict, the
-    /// later one has the larger number. Wraps round.
+    /// Sequence number, from a Lamport clock: of two conflicting tasks the later one has the larger
+    /// number. Wraps around.
     pub(crate) seq: u32,
-    /// When the task was submitted, in milliseconds of the pool's coarse clock, in the lower 31 bits.
-    /// Wraps round. The highest bit is [`MEASURED`](Self::MEASURED).
+    /// Time of submission, in milliseconds of the pool's coarse clock, in the lower 31 bits. Wraps
+    /// around. The highest bit is [`MEASURED`](Self::MEASURED).
     pub(crate) time: u32,
 }
 
 impl TaskMeta {
-    /// The mark of a task whose wait is measured, in its time.
+    /// Bit in `time` that marks a task whose wait is measured.
     pub(crate) const MEASURED: u32 = 1 << 31;
 
-    /// Whether the task's wait is measured.
+    /// Returns whether the task's wait is measured.
     #[inline(always)]
     pub(crate) fn is_measured(self) -> bool {
         self.time & Self::MEASURED != 0
     }
 }
 
-/// One line of an inbox: a whole task, or the part of a rollup that concerns one key.
+/// Entry of an inbox: a whole task, or the part of a rollup that concerns one key.
 #[derive(Debug)]
 pub(crate) enum InboxEntry<K, W> {
-    /// A task with one key.
+    /// Task with one key.
     Single { meta: TaskMeta, mode: Mode, key: K, work: W },
-    /// A task without keys.
+    /// Task without keys.
     Free { meta: TaskMeta, work: W },
-    /// The claim with this index of a task with several keys.
+    /// Part of a task with several keys: the claim at index `claim`.
     Part { rollup: Arc<Rollup<K, W>>, claim: usize },
-    /// A task with a descriptor and without keys.
+    /// Task with a descriptor and without keys.
     Unkeyed { rollup: Arc<Rollup<K, W>> },
-    /// A barrier: it stands in every inbox.
+    /// Barrier. It has an entry in every inbox.
     Fence { rollup: Arc<Rollup<K, W>> },
 }
 
 impl<K, W> InboxEntry<K, W> {
-    /// Moves the work of a [`Single`](InboxEntry::Single) into the hand, once, from where it lies; were the
-    /// entry moved as a whole, its parts would be stored in between and moved again from there.
+    /// Moves the work of a [`Single`](InboxEntry::Single) entry into `task_slot`, directly from the
+    /// segment. Moving the entry as a whole would store its parts in between and move them a second
+    /// time.
     #[inline(always)]
     pub(crate) fn unpack_single(
         entry: PopGuard<'_, Self>,
@@ -69,7 +70,7 @@ impl<K, W> InboxEntry<K, W> {
 }
 
 impl<K: Eq, W> InboxEntry<K, W> {
-    /// Its place and time.
+    /// Returns the entry's sequence number and time.
     pub(crate) fn meta(&self) -> TaskMeta {
         match self {
             InboxEntry::Single { meta, .. } | InboxEntry::Free { meta, .. } => *meta,
@@ -79,7 +80,7 @@ impl<K: Eq, W> InboxEntry<K, W> {
         }
     }
 
-    /// Half of the hash of the key that it stands here for, the key, and how it uses that.
+    /// Returns half of the hash of the entry's key, the key, and its mode.
     pub(crate) fn claim(&self) -> Option<(u32, &K, Mode)> {
         match self {
             InboxEntry::Single { meta, mode, key, .. } => Some((meta.hash, key, *mode)),
@@ -88,12 +89,12 @@ impl<K: Eq, W> InboxEntry<K, W> {
         }
     }
 
-    /// Whether it is what is left of a task that was replaced or taken.
+    /// Returns whether the entry belongs to a task whose work was replaced or taken.
     pub(crate) fn is_tombstone(&self) -> bool {
         matches!(self, InboxEntry::Part { rollup, .. } if rollup.is_tombstone())
     }
 
-    /// Whether this is a task with exactly this exclusive key.
+    /// Returns whether the entry is a task with exactly this exclusive key.
     #[inline]
     pub(crate) fn is_exclusive_on(&self, hash: u32, this_key: &K) -> bool {
         matches!(self, InboxEntry::Single { mode: Mode::Exclusive, meta, key, .. }
@@ -102,7 +103,7 @@ impl<K: Eq, W> InboxEntry<K, W> {
 }
 
 impl<K: Eq, W> InboxEntry<K, W> {
-    /// Whether the work of the task is of this kind.
+    /// Returns whether the work of the task satisfies `is_target`.
     pub(crate) fn is_for(&self, is_target: impl Fn(&W) -> bool) -> bool {
         match self {
             InboxEntry::Single { work, .. } | InboxEntry::Free { work, .. } => is_target(work),

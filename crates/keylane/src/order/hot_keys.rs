@@ -1,18 +1,18 @@
-//! Notices a key whose tasks, though they never wait for each other, use up more than their quantum.
+//! Detects keys that use up more than their quantum although their tasks never wait for each other.
 //!
-//! Fresh tasks run in the order in which they came, and a key that has none waiting has no lane that
-//! could count its turn. So the tasks of a hot key that stand between those of others would all run
-//! before whoever came after them. This small table counts what each key has run of late; a key that
-//! exceeds its quantum gets a lane, and takes turns with the others from there.
+//! Backlog tasks run in order of submission, and a key with no waiting task has no lane that could
+//! count its turn. The tasks of a hot key that lie between those of others would all run before
+//! tasks that came after them. This small table counts recent runs per key. A key that exceeds its
+//! quantum gets a lane, and takes turns with the others from there.
 
-/// Keys that are told apart. Two that share a place take it from each other, which forgets counts:
-/// only a key that runs often, and that is the one to be noticed, keeps its place.
+/// Number of keys that are told apart. Two keys in one slot evict each other and lose their counts:
+/// only a key that runs often, the one to be detected, keeps its slot.
 const SLOTS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct HotKeys {
     quantum: u32,
-    /// The half hash of a key and the tasks it has run since it has the place.
+    /// Half hash of a key, and the number of tasks that it has run since it has the slot.
     slots: Box<[(u32, u32); SLOTS]>,
 }
 
@@ -22,7 +22,7 @@ impl HotKeys {
         HotKeys { quantum, slots: Box::new([(0, 0); SLOTS]) }
     }
 
-    /// Counts a task, unless its key would use up its quantum with it, and says whether it has.
+    /// Counts a task and returns true, unless the key's quantum is used up.
     #[inline(always)]
     pub(crate) fn counts(&mut self, hash: u32) -> bool {
         let (owner, count) = &mut self.slots[hash as usize % SLOTS];
@@ -35,7 +35,8 @@ impl HotKeys {
         counts
     }
 
-    /// Counts a task, and says whether its key has used up its quantum; it then begins anew.
+    /// Counts a task, and returns whether its key has exceeded its quantum. The count then restarts
+    /// at zero.
     #[inline]
     pub(crate) fn exceeds(&mut self, hash: u32) -> bool {
         let (owner, count) = &mut self.slots[hash as usize % SLOTS];

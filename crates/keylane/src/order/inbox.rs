@@ -1,39 +1,42 @@
-//! Where producers leave tasks: one lock, one append, and at most one wake-up for many tasks.
+//! Inbox of a shard: producers append tasks under one lock, with at most one wake-up for many
+//! tasks.
 
 use super::key_markers::KeyMarkers;
 use super::segment_queue::FillQueue;
 use super::{InboxEntry, KeyClaim, Mode, TaskMeta};
 
-/// The tasks of a shard that no worker has looked at yet, oldest first.
+/// Tasks of a shard that no worker has seen yet, oldest first.
 ///
-/// Laid out as it is written: with the lock before it, what an append touches is one line.
+/// `repr(C)`: fields that an append touches share one cache line with the lock before them.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Inbox<K, W> {
-    /// A producer has told the workers since a worker last looked, so the next need not.
+    /// Whether a producer has notified the workers since the last refill, so that the next one need
+    /// not.
     pub(crate) signaled: bool,
-    /// Something is here that is not the pinned lane's.
+    /// Whether an entry does not belong to the pinned lane.
     pub(crate) has_foreign: bool,
-    /// The pool is stopped: what would come in now would never run.
+    /// Whether the pool is stopped: a task that came in now would never run.
     pub(crate) closed: bool,
-    /// Whoever comes must look closer: the inbox is closed, or watches a key.
+    /// Whether a submission needs the slow path, because the inbox is closed or watches a key.
     pub(crate) watched: bool,
-    /// Slots that are taken already, for tasks to come: a producer that finds one here needs not go
-    /// to the gate. Whoever waits at the gate takes them back.
-    pub(crate) room: u32,
-    /// A Lamport clock: the highest `seq` given out here, or that a rollup brought from another
-    /// inbox. Labels carry its lower half.
+    /// Permits of the admission gate that are kept for the next tasks: a producer that finds one
+    /// need not go to the gate. Taken back when a submitter waits at the gate.
+    pub(crate) spare_permits: u32,
+    /// Lamport clock: the highest `seq` assigned here, or brought by a rollup from another inbox. A
+    /// task's `seq` is its lower half.
     pub(crate) clock: u64,
-    /// Entries that were ever pushed.
+    /// Number of entries ever pushed.
     pub(crate) accepted: u64,
-    /// When so many have been, the wait of the next task is measured. Changed by whoever does so.
+    /// Value of `accepted` from which on the wait of the next task is measured. Updated by the
+    /// submission that takes the measurement.
     pub(crate) measure_at: u64,
-    /// What has come since a worker last took over, oldest first.
+    /// Entries since the last refill, oldest first.
     pub(crate) queue: FillQueue<InboxEntry<K, W>>,
-    /// The lane of a worker that is bound to look here before it leaves that lane. Its tasks can't
-    /// run before that worker looks, so they are not worth a wake-up.
+    /// Hash and key of the pinned lane, whose worker must look into the inbox before it leaves the
+    /// lane. Its tasks cannot run before that, so they need no wake-up.
     pub(crate) pinned: Option<(u32, K)>,
-    /// The keys that it watches.
+    /// Keys that the inbox watches.
     pub(super) markers: KeyMarkers<K, W>,
 }
 
@@ -47,7 +50,7 @@ impl<K, W> Default for Inbox<K, W> {
             clock: 0,
             accepted: 0,
             measure_at: u64::MAX,
-            room: 0,
+            spare_permits: 0,
             closed: false,
             watched: false,
             markers: KeyMarkers::default(),
@@ -56,25 +59,25 @@ impl<K, W> Default for Inbox<K, W> {
 }
 
 impl<K: Eq, W> Inbox<K, W> {
-    /// Whether the work of any task here is of this kind.
+    /// Returns whether the work of any entry satisfies `is_target`.
     pub(crate) fn any(&self, is_target: impl Fn(&W) -> bool) -> bool {
         self.queue.iter().any(|entry| entry.is_for(&is_target))
     }
 
-    /// Whether the wait of the next task is to be measured.
+    /// Returns whether the wait of the next task is to be measured.
     #[inline(always)]
     pub(crate) fn is_due(&self) -> bool {
         self.accepted >= self.measure_at
     }
 
-    /// The next place in the order.
+    /// Advances the clock and returns the next sequence number.
     #[inline]
     pub(crate) fn tick(&mut self) -> u32 {
         self.clock += 1;
         self.clock as u32
     }
 
-    /// Appends a task with one key, and says whether the workers must be told.
+    /// Appends a task with one key, and returns whether the caller must notify the workers.
     #[inline(always)]
     pub(crate) fn push_single(
         &mut self,
@@ -83,25 +86,26 @@ impl<K: Eq, W> Inbox<K, W> {
         KeyClaim { key, mode }: KeyClaim<K>,
         make: impl FnOnce() -> W,
     ) -> bool {
-        let is_residents = mode == Mode::Exclusive
+        let is_pinned = mode == Mode::Exclusive
             && matches!(&self.pinned, Some((at, pinned)) if *at == hash && *pinned == key);
-        let tell = !self.signaled && !is_residents;
+        let notify = !self.signaled && !is_pinned;
         let meta = TaskMeta { hash, seq: self.tick(), time };
         self.queue.push_with(|| InboxEntry::Single { meta, mode, key, work: make() });
-        // Only now: were `make` to unwind, no call would tell the workers.
-        self.signaled |= tell;
-        self.has_foreign |= !is_residents;
+        // Set after `make`: if `make` unwinds, the caller does not notify, and the flag must not
+        // suppress the next notification.
+        self.signaled |= notify;
+        self.has_foreign |= !is_pinned;
         self.accepted += 1;
-        tell
+        notify
     }
 
-    /// Appends a task of another kind, and says whether the workers must be told.
+    /// Appends an entry of another kind, and returns whether the caller must notify the workers.
     pub(crate) fn push(&mut self, entry: InboxEntry<K, W>) -> bool {
-        let tell = !self.signaled;
+        let notify = !self.signaled;
         self.signaled = true;
         self.has_foreign = true;
         self.accepted += 1;
         self.queue.push_with(|| entry);
-        tell
+        notify
     }
 }

@@ -1,8 +1,8 @@
-//! What an inbox watches a few keys for: whether anything has come behind a key's *latest* task, and
-//! whether a key has been *finished*.
+//! Watches a few keys of an inbox: for tasks behind a key's *latest* task, and for keys that were
+//! *finished*.
 //!
-//! All of it is under the inbox's lock, like what comes. An inbox that watches no key, as nearly all do,
-//! looks at one flag.
+//! All state is under the inbox's lock, like the appends. An inbox that watches no key, as nearly
+//! all do, costs an append one flag.
 
 use std::sync::Arc;
 
@@ -13,44 +13,46 @@ use super::lane_index::spread;
 use super::{Inbox, InboxEntry, KeyClaim, Mode, Role, Rollup, TaskMeta};
 use crate::unwind::drop_catch_unwind;
 
-/// The keys that an inbox watches.
+/// Keys that an inbox watches.
 #[derive(Debug)]
 pub(super) struct KeyMarkers<K, W>(HashTable<KeyMarker<K, W>>);
 
-/// A key that is watched for at least one of the two.
+/// Key that is watched for its latest task, its end, or both.
 #[derive(Debug)]
 struct KeyMarker<K, W> {
     hash: u32,
     key: K,
-    /// The last task that came to replace the one before it, until it has ended.
+    /// Newest latest task of the key, until it has ended.
     latest: Option<LatestMark<K, W>>,
-    /// The key's end, until it has ended; or until the key is opened again, if it refuses.
+    /// End of the key: until the end task has ended, or, if it refuses later tasks, until the key
+    /// is reopened.
     end: Option<EndMark<K, W>>,
 }
 
 #[derive(Debug)]
 struct LatestMark<K, W> {
     task: Arc<Rollup<K, W>>,
-    /// Something has come behind it that conflicts with it, so another can't have its place.
+    /// Whether a conflicting task has come behind it, so that no later task can take its position.
     sealed: bool,
 }
 
 #[derive(Debug)]
 struct EndMark<K, W> {
-    /// Absent when it has ended.
+    /// End task. Absent once it has ended.
     task: Option<Arc<Rollup<K, W>>>,
-    /// What comes later is refused.
+    /// Whether later tasks of the key are refused.
     refuses: bool,
 }
 
-/// A latest task has been replaced.
+/// Replacement of a latest task.
 pub(crate) struct Replacement<K, W> {
-    /// What will not run.
+    /// Replaced work, which will not run.
     pub(crate) work: W,
-    /// The new one.
+    /// New task.
     pub(crate) task: Arc<Rollup<K, W>>,
-    /// The new one was appended, and there is a tombstone in the place of the old one: whether the workers
-    /// must be told. Else the new one is in that place.
+    /// `None` if the new task took the position of the old one. Otherwise the new task was
+    /// appended, a tombstone remains in the old position, and the value tells whether the caller
+    /// must notify the workers.
     pub(crate) appended: Option<bool>,
 }
 
@@ -81,14 +83,15 @@ impl<K: Eq, W> KeyMarkers<K, W> {
 }
 
 impl<K: Eq + Clone, W> Inbox<K, W> {
-    /// Whether tasks of this key are refused, for it was finished.
+    /// Returns whether tasks of this key are refused because it was finished.
     pub(crate) fn refuses(&self, hash: u32, key: &K) -> bool {
         let end = self.markers.find(hash, key).and_then(|marker| marker.end.as_ref());
         end.is_some_and(|end| end.refuses)
     }
 
-    /// A task of this key is about to be appended that is neither its latest nor its end: a latest task
-    /// before it keeps its place, and a key that was finished begins a new life.
+    /// Records that a task of this key is about to be appended that is neither latest nor end: an
+    /// earlier latest task keeps its position, and a finished key that does not refuse begins a new
+    /// life.
     pub(crate) fn pass(&mut self, hash: u32, key: &K) {
         self.change_watched(hash, key, |marker| {
             if let Some(latest) = &mut marker.latest {
@@ -98,7 +101,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         });
     }
 
-    /// The same for a barrier, which is no task of any key.
+    /// Records that a barrier is about to be appended: all latest tasks keep their positions.
     pub(crate) fn pass_barrier(&mut self) {
         for marker in self.markers.0.iter_mut() {
             if let Some(latest) = &mut marker.latest {
@@ -107,9 +110,10 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         }
     }
 
-    /// Replaces the key's latest task, if that waits: takes its place, or if something has come behind
-    /// it, goes to the end and leaves a tombstone. Either way one task is there where one was. If it `waits`
-    /// it does not begin before `Rollup::end_replacing` was called.
+    /// Replaces the key's latest task, if it still waits. The new task takes its position; or, if a
+    /// conflicting task has come behind it, is appended and leaves a tombstone. Either way the
+    /// number of tasks stays the same. If the new task `waits`, it does not begin before a call of
+    /// `Rollup::end_replacing`.
     pub(crate) fn replace_latest(
         &mut self,
         hash: u64,
@@ -125,15 +129,15 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
             self.accepted += 1;
             return Some(Replacement { work, task, appended: None });
         }
-        let work = latest.task.give_way()?;
+        let work = latest.task.take_superseded()?;
         let task = self.single(Role::Latest, hash, key, time, make()).replacing(waits);
         let task = Arc::new(task);
         let appended = Some(self.push_task(hash, key, task.clone()));
         Some(Replacement { work, task, appended })
     }
 
-    /// Appends a task that may be replaced as long as it waits, and says whether the workers must be
-    /// told.
+    /// Appends a task that may be replaced while it waits, and returns whether the caller must
+    /// notify the workers.
     pub(crate) fn push_latest(&mut self, hash: u64, key: &K, time: u32, work: W) -> bool {
         let task = self.single(Role::Latest, hash, key, time, work);
         self.push_task(hash, key, Arc::new(task))
@@ -142,18 +146,19 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     fn push_task(&mut self, hash: u64, key: &K, task: Arc<Rollup<K, W>>) -> bool {
         let marker = self.markers.open(hash as u32, key.clone());
         marker.latest = Some(LatestMark { task: task.clone(), sealed: false });
-        // A life that has ended begins anew.
+        // A finished key that does not refuse begins a new life.
         marker.end.take_if(|end| !end.refuses);
         self.watched = true;
         self.push(InboxEntry::Part { rollup: task, claim: 0 })
     }
 
-    /// Whether the life of a key has an end, and nothing has begun a new one.
+    /// Returns whether the key has an end, and has not begun a new life since.
     pub(crate) fn has_end(&self, hash: u32, key: &K) -> bool {
         self.markers.find(hash, key).is_some_and(|marker| marker.end.is_some())
     }
 
-    /// Appends the end of a key that has none, and says whether the workers must be told.
+    /// Appends the end of a key that has none, and returns whether the caller must notify the
+    /// workers.
     pub(crate) fn push_end(
         &mut self,
         hash: u64,
@@ -171,7 +176,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         self.push(InboxEntry::Part { rollup: task, claim: 0 })
     }
 
-    /// A task that was watched has ended, or never will begin.
+    /// Stops watching a task that has ended or will never begin.
     pub(crate) fn unwatch(&mut self, task: &Arc<Rollup<K, W>>) {
         let (hash, key, _) = task.claim(0);
         self.change_watched(hash, key, |marker| {
@@ -186,7 +191,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         });
     }
 
-    /// A key that refuses no longer does. False if it did not.
+    /// Reopens a key that refuses tasks. Returns false if it did not refuse.
     pub(crate) fn reopen(&mut self, hash: u32, key: &K) -> bool {
         let mut refused = false;
         self.change_watched(hash, key, |marker| {
@@ -195,25 +200,25 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         refused
     }
 
-    /// The keys that refuse.
+    /// Iterates over the keys that refuse tasks.
     pub(crate) fn refusing(&self) -> impl Iterator<Item = &K> {
         let refuses = |it: &&KeyMarker<K, W>| it.end.as_ref().is_some_and(|end| end.refuses);
         self.markers.0.iter().filter(refuses).map(|marker| &marker.key)
     }
 
-    /// Lets nothing in any more.
+    /// Closes the inbox to all submissions.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.watched = true;
     }
 
-    /// What was watched is gone.
+    /// Stops watching all keys.
     pub(crate) fn forget_watched(&mut self) {
         self.markers = KeyMarkers::default();
         self.watched = self.closed;
     }
 
-    /// Changes what is watched of a key, and no longer watches it if nothing is left.
+    /// Changes the marker of a watched key, and removes it if nothing is left to watch.
     fn change_watched(&mut self, hash: u32, key: &K, change: impl FnOnce(&mut KeyMarker<K, W>)) {
         let Some(marker) = self.markers.find_mut(hash, key) else { return };
         change(marker);

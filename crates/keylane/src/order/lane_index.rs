@@ -1,24 +1,24 @@
-//! Finds the open lane of a key.
+//! Finds the open lane of a key, in a short list or a hash table.
 //!
-//! Lanes are few: a key has one only while a task of it runs or waits behind one that does, so there
-//! are about as many as workers. A handful is found faster by looking at all of them than by way of
-//! a hash table, which takes over when a shard has many, as it may when rollups wait.
+//! Open lanes are few: a key has one only while one of its tasks runs or waits behind one that
+//! does, so there are about as many as workers. A linear search through a handful is faster than a
+//! hash table, which takes over when a shard has many lanes, as it may when rollups wait.
 
 use hashbrown::HashTable;
 
-/// So many lanes are looked at one by one.
+/// Largest number of lanes that are searched linearly.
 const MAX_LINEAR: usize = 12;
 
-/// The slots of the open lanes, by the half hash of their keys.
+/// Slots of the open lanes, by the half hash of their keys.
 #[derive(Debug)]
 pub(crate) struct LaneIndex {
-    /// All of them, unless there are more than `MAX_LINEAR`, or have been since the table was last empty.
+    /// All slots, unless there are more than `MAX_LINEAR`, or were since the table was last empty.
     few: Vec<(u32, usize)>,
-    /// All of them otherwise.
+    /// All slots otherwise.
     many: HashTable<(u32, usize)>,
 }
 
-/// Where a slot stands, as long as nothing is added or removed.
+/// Position of a slot in the index, valid until a slot is added or removed.
 pub(crate) struct IndexPlace(usize);
 
 impl LaneIndex {
@@ -31,12 +31,12 @@ impl LaneIndex {
         self.few.is_empty() && self.many.is_empty()
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(crate) fn len(&self) -> usize {
         self.few.len() + self.many.len()
     }
 
-    /// The slot with this hash that `is_it` recognizes.
+    /// Returns the slot with this hash that satisfies `is_it`.
     #[inline]
     pub(crate) fn find(&self, hash: u32, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         if self.many.is_empty() {
@@ -45,8 +45,8 @@ impl LaneIndex {
         self.many.find(spread(hash), |(h, slot)| *h == hash && is_it(*slot)).map(|it| it.1)
     }
 
-    /// Where a slot that is there stands, if it may have another hash: no other has that one, as far
-    /// as is easily seen.
+    /// Returns the position of `slot`, if it may be renamed to `hash`: only in the linear list, and
+    /// only if no slot has that hash.
     #[inline(always)]
     pub(crate) fn place_for(&self, slot: usize, hash: u32) -> Option<IndexPlace> {
         let mut place = None;
@@ -63,13 +63,13 @@ impl LaneIndex {
         place
     }
 
-    /// Gives the slot at a place that has just been found another hash.
+    /// Assigns another hash to the slot at a position that has just been found.
     #[inline(always)]
     pub(crate) fn rename(&mut self, IndexPlace(at): IndexPlace, hash: u32) {
         self.few[at].0 = hash;
     }
 
-    /// Adds a slot that is not there.
+    /// Adds a slot that is not in the index.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u32, slot: usize) {
         if self.many.is_empty() && self.few.len() < MAX_LINEAR {
@@ -86,11 +86,11 @@ impl LaneIndex {
         }
     }
 
-    /// Removes a slot that is there.
+    /// Removes a slot that is in the index.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u32, slot: usize) {
         if self.many.is_empty() {
-            let at = self.few.iter().position(|it| it.1 == slot).expect("it is there");
+            let at = self.few.iter().position(|it| it.1 == slot).expect("the slot is in the index");
             self.few.swap_remove(at);
         } else {
             self.remove_from_many(hash, slot);
@@ -101,16 +101,16 @@ impl LaneIndex {
     fn remove_from_many(&mut self, hash: u32, slot: usize) {
         match self.many.find_entry(spread(hash), |it| it.1 == slot) {
             Ok(entry) => drop(entry.remove()),
-            Err(_) => unreachable!("it is there"),
+            Err(_) => unreachable!("the slot is in the index"),
         }
         if self.many.is_empty() {
-            // A burst's memory is given back.
+            // Return the memory of a burst.
             self.many = HashTable::new();
         }
     }
 }
 
-/// Spreads the half hash over the bits that a hash table looks at.
+/// Spreads the half hash over the bits that a hash table uses.
 #[inline]
 pub(crate) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -1,7 +1,7 @@
-//! The order of one shard: which of its tasks may run, which run, and what waits behind them.
+//! Order of one shard: decides which of its tasks may run, and keeps those that run or wait.
 //!
-//! A plain state machine. The engine keeps it under the shard's lock and calls no user code inside
-//! but the key's `Eq` and `Clone`.
+//! A plain state machine. The engine keeps it under the shard's lock; the only user code that is
+//! called inside is the key's `Eq` and `Clone`.
 
 mod backlog;
 mod check;
@@ -37,99 +37,102 @@ use super::{
     Claims, Inbox, InboxEntry, KeyClaim, Mode, Repr, Role, Rollup, Scope, TaskMeta, TaskSlot,
 };
 
-/// The longest line whose memory is kept for the next lane in its slot.
+/// Largest capacity of a wait queue that is kept for the next lane in the same slot.
 const KEPT_CAPACITY: usize = 256;
 
-/// Free slots that are kept. A shard seldom has more lanes than there are workers, and what a burst
-/// of waiting rollups needed is given back.
+/// Largest number of slots that are kept while no lane is open. A shard seldom has more lanes than
+/// there are workers; the memory of a burst of waiting rollups is returned.
 const KEPT_SLOTS: usize = 64;
 
-/// A delivery of fewer tasks than this was hardly worth two trips of the inbox between processors.
+/// Refills with fewer tasks than this hardly pay for moving the inbox between two processors and
+/// back.
 const MAX_DRY_REFILL: usize = 16;
 
-/// The lanes of one shard, and its tasks that have not run.
+/// Lanes of one shard, and its tasks that have not run.
 #[derive(Debug)]
 pub(crate) struct Lanes<K, W> {
-    /// Finds a lane by its key; holds slots of `lanes`.
+    /// Finds the slot in `lanes` of a key.
     index: LaneIndex,
-    /// The keys with a task that runs, is ready, or waits behind one that does; and, in between,
-    /// slots that are free.
+    /// Lanes by slot: one for each key with a task that runs, is ready, or waits behind one that
+    /// does. Some slots are free.
     lanes: Vec<Lane<K, W>>,
-    /// The free slots.
+    /// Free slots of `lanes`.
     free: Vec<usize>,
-    /// Accepted tasks that no lane knows yet, oldest first. They enter their lanes only when a
-    /// worker is free, so a key whose tasks wait for nothing but a worker has no lane.
+    /// Accepted tasks that have not been entered into a lane, oldest first. A task is entered only
+    /// when a worker is free, so a key whose tasks wait only for a worker has no lane.
     backlog: DrainQueue<InboxEntry<K, W>>,
-    /// Tasks that have left their line and hold their lanes, and wait only for a worker.
+    /// Ready queue: tasks that hold their lanes and wait only for a worker.
     ready: VecDeque<ReadyTask<K, W>>,
-    /// Tasks from the backlog that are to be taken before the next from `ready`.
-    owed_to_fresh: usize,
-    /// How much each key that is not waiting has run of late.
+    /// Number of backlog tasks to take before the next task of `ready`.
+    backlog_turns: usize,
+    /// Recent run counts of keys that have no wait queue.
     hot_keys: HotKeys,
-    /// Tasks without keys that were taken and have not ended.
+    /// Number of tasks without keys that were taken and have not ended.
     free_running: usize,
-    /// A barrier that has been reached: nothing behind it is looked at until it ends.
+    /// Barrier that has been reached. No backlog entry behind it is entered until it ends.
     fence: Option<Fence<K, W>>,
-    /// The lane that the inbox knows as pinned lane.
+    /// Slot of the pinned lane, as the inbox knows it.
     pinned: Option<usize>,
-    /// All of the backlog belongs to the pinned lane lane, so no other worker has a use for it.
+    /// Whether the whole backlog belongs to the pinned lane, so that other workers find nothing to
+    /// do in it.
     backlog_is_pinned: bool,
-    /// Tasks that have ended here, whose slots at the gate nobody has collected.
+    /// Number of tasks that have ended here and whose permits were not yet returned to the
+    /// admission gate.
     ended: usize,
-    /// Parts of rollups that were entered and have not been given back.
+    /// Number of entered parts of rollups that have not been released.
     parts: usize,
-    /// Something of the backlog was entered since somebody asked, and could not run, and a rollup may
-    /// be why.
-    passed: bool,
-    /// How many tasks the last refill brought.
+    /// Whether, since the last [`take_entered_blocked`](Self::take_entered_blocked), a backlog entry was entered that
+    /// could not run while parts of rollups are held here.
+    entered_blocked: bool,
+    /// Number of tasks in the last refill.
     last_refill: usize,
-    /// Tasks that have their key and wait for the captures of what they have replaced to be dropped,
-    /// by a submitter. In no line, and not in `ready`.
+    /// Tasks that hold their key and wait until a submitter has dropped the captures of the work
+    /// they replaced. They are in no wait queue, and not in `ready`.
     replacing: Vec<Arc<Rollup<K, W>>>,
-    /// The lanes that have a pause marker, by their slots, and why.
-    held: BTreeMap<usize, PauseReasons>,
-    /// Keys whose last task has failed, where that counts.
+    /// Reasons of each paused lane, by slot. Exactly these lanes have a pause marker.
+    paused: BTreeMap<usize, PauseReasons>,
+    /// Consecutive failures of keys whose last task has failed, where failures are counted.
     failures: HashTable<Failures<K>>,
-    /// What the holders of limited lanes want.
+    /// Concurrency limits that the holders of limited lanes ask for.
     limits: ConcurrencyLimits,
-    /// How often tasks of a key may begin, once any key has a rate.
+    /// Rate limits of keys. Absent until a key has a rate.
     limiter: Option<Box<RateLimiter<K>>>,
-    /// A step has more to do here than to end a task and find the next.
+    /// Whether a step in this shard has more to do than to end a task and find the next one.
     pub(crate) is_checked: bool,
-    /// The pool was stopped: what holds keys is no longer noted.
+    /// Whether the pool was stopped: from then on pause reasons are no longer kept.
     #[cfg(debug_assertions)]
     is_emptied: bool,
 }
 
-/// A key's unfinished tasks, from the ones that hold it to the last that waits.
+/// Unfinished tasks of one key: its holders and its wait queue.
 #[derive(Debug)]
 struct Lane<K, W> {
-    /// Half of the key's hash, as in its tasks' labels.
+    /// Half of the key's hash, as in [`TaskMeta::hash`].
     hash: u32,
-    /// Absent in a free slot.
+    /// Key of the lane. Absent in a free slot.
     key: Option<K>,
-    /// Who has the key. Means nothing in a free slot.
+    /// Tasks that hold the key. Undefined in a free slot.
     holders: Holders,
-    /// Who waits behind them, oldest first; the first conflicts with them.
+    /// Wait queue behind the holders, oldest first. The first entry conflicts with the holders.
     waiting: VecDeque<LaneEntry<K, W>>,
-    /// The label's time of the task that holds the lane, or of the last to join.
+    /// [`TaskMeta::time`] of the task that holds the lane, or of the last one to join.
     since: u32,
 }
 
-/// Who has the key now. A lane without holders does not exist.
+/// Tasks that hold a key. A lane without holders does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holders {
     /// One task, ready or running, or a rollup that may still wait for its other lanes.
     Exclusive,
-    /// So many that share it.
+    /// Number of tasks that share the key.
     Shared(usize),
-    /// So many, and the least that any of them wants there to be.
+    /// Number of tasks that limit the key, and the least limit that any of them asks for.
     Limited { count: u16, least: u16 },
-    /// A pause marker, for the key is held.
+    /// Pause marker: the key is paused, and nothing runs.
     PauseMarker,
 }
 
-/// A task behind the holders of a lane.
+/// Entry of a lane's wait queue.
 #[derive(Debug)]
 enum LaneEntry<K, W> {
     Task {
@@ -142,19 +145,20 @@ enum LaneEntry<K, W> {
         rollup: Arc<Rollup<K, W>>,
         claim: usize,
     },
-    /// What holds the key next, and runs nothing: the key is held. Always the first of its line.
+    /// Holder to come that runs nothing: the key is paused. Always the first entry of its wait
+    /// queue.
     PauseMarker,
 }
 
 #[derive(Debug)]
 struct Fence<K, W> {
-    /// The barrier.
+    /// Barrier that the fence stands for.
     rollup: Arc<Rollup<K, W>>,
-    /// Everything before it in this shard has ended.
+    /// Whether every earlier task of this shard has ended.
     granted: bool,
 }
 
-/// A task that holds its lanes and has no worker.
+/// Task that holds its lanes and has no worker yet.
 #[derive(Debug)]
 struct ReadyTask<K, W> {
     work: W,
@@ -163,20 +167,20 @@ struct ReadyTask<K, W> {
     held: Held<K, W>,
 }
 
-/// What has become of a task whose part in a lane comes to hold it.
+/// Result of granting a lane to a part.
 enum Granted<K, W> {
-    /// It holds all that it needs.
+    /// The task holds all that it needs.
     Ready(ReadyTask<K, W>),
-    /// It has its part, and waits for others. Or the pool was stopped, and somebody has its work.
+    /// The task waits for other parts. Or the pool was stopped, and its work was already taken.
     Pending,
-    /// It has its key, and waits for the captures of what it has replaced to be dropped.
+    /// The task holds its key, and waits until the captures of the replaced work are dropped.
     Replacing,
-    /// It was a tombstone: it holds nothing.
+    /// The part belongs to a tombstone, which holds nothing.
     Tombstone,
 }
 
 impl<K: Eq + Clone, W> Granted<K, W> {
-    /// Grants a part of a rollup. The last grant makes it a task to run.
+    /// Grants a part of a rollup. The last grant makes the rollup ready.
     fn part_of(rollup: &Arc<Rollup<K, W>>) -> Self {
         let has_role = rollup.role != Role::None;
         if has_role {
@@ -192,7 +196,7 @@ impl<K: Eq + Clone, W> Granted<K, W> {
         Self::all_of(rollup).map_or(Granted::Pending, Granted::Ready)
     }
 
-    /// A rollup that waits for nothing any more, to be run.
+    /// Takes the work of a rollup that waits for nothing more.
     fn all_of(rollup: &Arc<Rollup<K, W>>) -> Option<ReadyTask<K, W>> {
         rollup.take_work().map(|work| ReadyTask::all_of(rollup, work))
     }
@@ -210,7 +214,7 @@ impl<K: Eq + Clone, W> Granted<K, W> {
 }
 
 impl<K: Clone + Eq, W> ReadyTask<K, W> {
-    /// A rollup that has all its lanes.
+    /// Creates the ready entry of a rollup that holds all its lanes.
     fn all_of(rollup: &Arc<Rollup<K, W>>, work: W) -> Self {
         let key = (rollup.role != Role::None).then(|| rollup.claim(0).1.clone());
         let held = Held::Rollup(rollup.clone());
@@ -218,31 +222,32 @@ impl<K: Clone + Eq, W> ReadyTask<K, W> {
     }
 }
 
-/// What a running task holds, to be given back when it ends.
+/// Lanes that a running task holds and releases when it ends.
 #[derive(Debug)]
 pub(crate) enum Held<K, W> {
     /// No lane.
     Free,
-    /// The lane in this slot.
+    /// Lane in this slot.
     Lane(usize),
     /// All lanes of a rollup, in several shards.
     Rollup(Arc<Rollup<K, W>>),
 }
 
-/// What has come in the place of a task that has ended.
+/// Result of [`Lanes::replace`]: the next task of a slot, after the task before it has ended.
 pub(crate) struct Replaced<K> {
-    /// It is the next task of its lane; else one of another key, whose lane has the slot now.
+    /// Whether the next task continues the same lane. Otherwise the slot now has the lane of
+    /// another key.
     pub(crate) goes_on: bool,
-    /// The key of the lane that has ended, to be dropped outside the lock.
+    /// Key of the lane that has ended, for the caller to drop outside of the lock.
     pub(crate) left: Option<K>,
 }
 
-/// A task that was accepted and will not run.
+/// Accepted task that will not run.
 #[derive(Debug)]
 pub(crate) struct Unrun<K, W> {
     pub(crate) claims: Claims<K>,
     pub(crate) work: W,
-    /// Its place in the order.
+    /// Sequence number of the task.
     pub(crate) seq: u32,
 }
 
@@ -253,7 +258,8 @@ impl<K, W> Unrun<K, W> {
 }
 
 impl<K, W> Lanes<K, W> {
-    /// `quantum` is how many tasks a key may run before those of others that came later.
+    /// Creates empty lanes. A key runs at most `quantum` tasks before later tasks of other keys get
+    /// their turn.
     pub(crate) fn new(quantum: usize) -> Self {
         Lanes {
             index: LaneIndex::new(),
@@ -261,7 +267,7 @@ impl<K, W> Lanes<K, W> {
             free: Vec::new(),
             backlog: DrainQueue::default(),
             ready: VecDeque::new(),
-            owed_to_fresh: 0,
+            backlog_turns: 0,
             hot_keys: HotKeys::new(quantum),
             free_running: 0,
             fence: None,
@@ -269,10 +275,10 @@ impl<K, W> Lanes<K, W> {
             backlog_is_pinned: false,
             ended: 0,
             parts: 0,
-            passed: false,
+            entered_blocked: false,
             last_refill: 0,
             replacing: Vec::new(),
-            held: BTreeMap::new(),
+            paused: BTreeMap::new(),
             failures: HashTable::new(),
             limits: ConcurrencyLimits::default(),
             limiter: None,
@@ -303,19 +309,19 @@ impl Holders {
 }
 
 impl<K: Eq, W> Lane<K, W> {
-    /// Whether a task has this key, exclusively.
+    /// Returns whether an entry is a task that uses this lane's key exclusively.
     #[inline]
     fn is_of(&self, entry: &InboxEntry<K, W>) -> bool {
         self.key.as_ref().is_some_and(|key| entry.is_exclusive_on(self.hash, key))
     }
 
-    /// How many tasks hold it, or wait for it.
+    /// Returns the number of tasks that hold the lane or wait for it.
     fn tasks(&self) -> usize {
         self.holders.count() + self.waiting.iter().filter(|waiting| waiting.is_task()).count()
     }
 
-    /// Whether nothing of its key begins.
-    fn is_on_hold(&self) -> bool {
+    /// Returns whether the key is paused, so that none of its tasks begins.
+    fn is_paused(&self) -> bool {
         self.holders == Holders::PauseMarker
             || matches!(self.waiting.front(), Some(LaneEntry::PauseMarker))
     }
@@ -332,14 +338,14 @@ impl<K, W> LaneEntry<K, W> {
             LaneEntry::Part { rollup, claim } => match &rollup.scope {
                 Scope::Keys(claims) => claims[*claim].1.mode,
                 Scope::Unkeyed { .. } | Scope::Everything { .. } => {
-                    unreachable!("it stands in no lane")
+                    unreachable!("the rollup has no lane")
                 }
             },
             LaneEntry::PauseMarker => Mode::Exclusive,
         }
     }
 
-    /// It is a task, and not a pause marker or a tombstone.
+    /// Returns whether the entry is a task, and not a pause marker or a tombstone.
     fn is_task(&self) -> bool
     where
         K: Eq,
@@ -351,7 +357,7 @@ impl<K, W> LaneEntry<K, W> {
         }
     }
 
-    /// When the task was submitted, by the pool's clock.
+    /// Returns the time of submission, on the pool's clock.
     fn time(&self) -> u32 {
         match self {
             LaneEntry::Task { meta, .. } => meta.time,

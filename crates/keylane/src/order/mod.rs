@@ -1,4 +1,5 @@
-//! Decides which tasks may run now: the lanes, the claims on them, and what waits behind what.
+//! Decides which tasks may run now: keeps the lanes, the claims of tasks on keys, and the wait
+//! queues.
 //!
 //! `README.md` beside this file has the protocol, its states and the proof sketch.
 

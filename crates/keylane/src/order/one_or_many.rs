@@ -1,9 +1,9 @@
-//! A list that is nearly always empty or of one, for which it needs no memory of its own.
+//! List that is nearly always empty or of length one, and allocates only beyond that.
 
-/// In the order in which they came.
+/// Elements in order of insertion.
 #[derive(Debug)]
 pub(crate) struct OneOrMany<T> {
-    /// There if any is.
+    /// First element. Absent only if the list is empty.
     first: Option<T>,
     rest: Vec<T>,
 }

@@ -1,17 +1,17 @@
-//! How often tasks may begin: a rate, and the bucket of tokens that keeps it.
+//! Rate limit for the start of tasks: a rate, and the token bucket that enforces it.
 //!
-//! A plain state machine with the time passed in. It is the generic cell rate algorithm in its virtual
-//! scheduling form (ITU-T Recommendation I.371, annex A), which is a token bucket written down as one
-//! number: not how many tokens there are, which changes all the time, but when the bucket will be full
-//! again if nobody takes any, which changes only when somebody does.
+//! A plain state machine with the time passed in. It is the generic cell rate algorithm in its
+//! virtual scheduling form (ITU-T Recommendation I.371, annex A): a token bucket stored as one
+//! number. Not the number of tokens, which changes all the time, but the time at which the bucket
+//! will be full if no token is taken, which changes only when one is taken.
 
 use std::time::Duration;
 
-/// How often tasks may begin: so many in so long, and so many at once.
+/// Rate at which tasks may begin: a number per time, and a burst.
 ///
-/// A bucket has room for as many tokens as may begin [at once](Self::burst). It is full in the beginning, and
-/// gets one more at each [interval](Self::interval) while it is not. A task takes one when it begins, and waits
-/// while there is none. So in any time `t` no more than `burst + t / interval` tasks begin.
+/// A token bucket holds at most [`burst`](Self::burst) tokens. It starts full, and gains one token
+/// per [interval](Self::interval) until it is full again. A task takes a token when it begins, and
+/// waits while there is none. So in any time `t` at most `burst + t / interval` tasks begin.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,96 +20,109 @@ use std::time::Duration;
 /// let rate = Rate::per_second(50).burst(10);
 /// assert_eq!(rate.interval(), Duration::from_millis(20));
 /// assert_eq!(rate, Rate::every(Duration::from_millis(20)).burst(10));
-/// assert_eq!(Rate::per_minute(2), Rate::every(Duration::from_secs(30)), "one at a time, unless told");
+/// assert_eq!(Rate::per_minute(2), Rate::every(Duration::from_secs(30)), "the default burst is one");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// From one token to the next, in nanoseconds. At least one.
+    /// Time from one token to the next, in nanoseconds. At least one.
     interval: u64,
-    /// The most tokens that there are at a time. At least one.
+    /// Capacity of the bucket, in tokens. At least one.
     burst: u32,
 }
 
 const SECOND: u64 = 1_000_000_000;
 
 impl Rate {
-    /// So many tasks a second, one at a time: the interval between two is rounded up to a nanosecond.
+    /// Returns a rate of `tasks` per second with a burst of one. The interval is rounded up to a
+    /// nanosecond.
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If `tasks` is zero.
     pub const fn per_second(tasks: u32) -> Self {
         Self::per(tasks, SECOND)
     }
 
-    /// The same a minute.
+    /// Returns a rate of `tasks` per minute with a burst of one. The interval is rounded up to a
+    /// nanosecond.
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If `tasks` is zero.
     pub const fn per_minute(tasks: u32) -> Self {
         Self::per(tasks, 60 * SECOND)
     }
 
-    /// The same an hour.
+    /// Returns a rate of `tasks` per hour with a burst of one. The interval is rounded up to a
+    /// nanosecond.
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If `tasks` is zero.
     pub const fn per_hour(tasks: u32) -> Self {
         Self::per(tasks, 3600 * SECOND)
     }
 
     const fn per(tasks: u32, nanos: u64) -> Self {
-        assert!(tasks != 0, "a rate of no tasks at all: pause what is not to begin");
+        assert!(
+            tasks != 0,
+            "`tasks` is zero: a rate allows at least one task; to start none, pause the key"
+        );
         Rate { interval: nanos.div_ceil(tasks as u64), burst: 1 }
     }
 
-    /// One task in each such interval.
+    /// Returns a rate of one task per `interval`, with a burst of one.
     ///
     /// # Panics
     ///
-    /// If the interval is zero, or longer than five centuries.
+    /// If the interval is zero, or longer than 2^64 - 1 nanoseconds (about 584 years).
     pub const fn every(interval: Duration) -> Self {
         let nanos = interval.as_nanos();
-        assert!(nanos != 0, "an interval of zero limits nothing");
-        assert!(nanos <= u64::MAX as u128, "an interval of more than five centuries");
+        assert!(
+            nanos != 0,
+            "`interval` is zero: it must be at least 1 ns; for no limit, set no rate"
+        );
+        assert!(
+            nanos <= u64::MAX as u128,
+            "`interval` is too long: it must be at most 2^64 - 1 ns"
+        );
         Rate { interval: nanos as u64, burst: 1 }
     }
 
-    /// Lets so many begin at once if none has begun for a while: by default one.
+    /// Sets the number of tasks that may begin at once after a pause: by default one.
     ///
-    /// A pool keeps a high rate only with some burst: a task begins a little after it may, and what the
-    /// interval has lost by that is made up for from the burst. The tasks of a tenth of a second are plenty.
+    /// A pool sustains a high rate only with some burst: a task begins slightly later than it may,
+    /// and the burst makes up for what its interval lost. The tasks of a tenth of a second are
+    /// enough.
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If `tasks` is zero.
     pub const fn burst(self, tasks: u32) -> Self {
-        assert!(tasks != 0, "a burst of no tasks: none would ever begin");
+        assert!(tasks != 0, "`tasks` is zero: a burst is at least one task");
         Rate { burst: tasks, ..self }
     }
 
-    /// The time from one task to the next when no more may begin at once.
+    /// Returns the time from one task to the next once the burst is used up.
     pub const fn interval(self) -> Duration {
         Duration::from_nanos(self.interval)
     }
 
-    /// How many may begin at once.
+    /// Returns the burst: the number of tasks that may begin at once.
     pub const fn most_at_once(self) -> u32 {
         self.burst
     }
 
-    /// How long an empty bucket takes to be full, in nanoseconds.
-    pub(crate) fn fills_in(self) -> u64 {
+    /// Returns the time that an empty bucket takes to be full, in nanoseconds.
+    pub(crate) fn fill_time(self) -> u64 {
         self.interval.saturating_mul(self.burst.into())
     }
 }
 
-/// The tokens of one rate. Times are nanoseconds since any fixed moment.
+/// Token bucket of one rate. Times are nanoseconds since any fixed moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    /// When it is full, if nobody takes a token before. In the past if it is.
+    /// Time at which the bucket is full if no token is taken before. In the past if it is full.
     full_at: u64,
 }
 
@@ -118,34 +131,34 @@ impl Bucket {
         self.full_at <= now
     }
 
-    /// From when on there is a token.
+    /// Returns the time from which on there is a token.
     pub(crate) fn next_at(self, rate: Rate) -> u64 {
-        // One is there as soon as no more than the others are missing.
-        self.full_at.saturating_sub(rate.fills_in() - rate.interval)
+        // There is one as soon as at most `burst - 1` tokens are missing.
+        self.full_at.saturating_sub(rate.fill_time() - rate.interval)
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens at `now`.
     pub(crate) fn tokens(self, rate: Rate, now: u64) -> u64 {
         let missing = self.full_at.saturating_sub(now);
-        rate.fills_in().saturating_sub(missing) / rate.interval
+        rate.fill_time().saturating_sub(missing) / rate.interval
     }
 
-    /// Takes a token. If there is none it is owed, and the next comes so much later.
+    /// Takes a token. If there is none, it is owed, and the next one comes an interval later.
     pub(crate) fn take(&mut self, rate: Rate, now: u64) {
         self.full_at = self.full_at.max(now).saturating_add(rate.interval);
     }
 
-    /// Puts a token back that was taken and not used.
+    /// Returns a token that was taken and not used.
     pub(crate) fn give_back(&mut self, rate: Rate) {
         self.full_at = self.full_at.saturating_sub(rate.interval);
     }
 
-    /// The rate is another from now on. What was taken stays taken, as far as the new bucket has room for
-    /// so many, so changing a rate often gives nobody more than the rates do.
+    /// Changes the rate. Taken tokens stay taken, up to the capacity of the new bucket, so frequent
+    /// changes of the rate never allow more than the rates do.
     pub(crate) fn change(&mut self, from: Rate, to: Rate, now: u64) {
         let missing = self.full_at.saturating_sub(now);
         let taken = u128::from(missing) * u128::from(to.interval) / u128::from(from.interval);
-        let taken = u64::try_from(taken).unwrap_or(u64::MAX).min(to.fills_in());
+        let taken = u64::try_from(taken).unwrap_or(u64::MAX).min(to.fill_time());
         self.full_at = now.saturating_add(taken);
     }
 }
@@ -156,8 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A bucket that counts what is in it, in nanoseconds' worth of tokens, at each nanosecond that
-    /// something is asked.
+    /// Model of a bucket: counts its content, in nanoseconds' worth of tokens, whenever it is read.
     struct Slow {
         level: i128,
         seen: u64,
@@ -200,7 +212,7 @@ mod tests {
             let mut now = 1_000;
             let mut slow = Slow { level: i128::from(interval) * i128::from(burst), seen: now };
             let mut bucket = Bucket::default();
-            // What was taken at this very moment, and so may be put back.
+            // Tokens taken at this very moment, which may therefore be returned.
             let mut fresh = 0;
             for step in steps {
                 match step {
@@ -226,7 +238,7 @@ mod tests {
                 prop_assert_eq!(
                     bucket.is_full(now), slow.tokens(rate) == u64::from(burst)
                 );
-                // At the moment that it names, and not before, the next one is there.
+                // The next token is there at the announced time, and not before.
                 let next = bucket.next_at(rate);
                 if next > now {
                     prop_assert_eq!(bucket.tokens(rate, next - 1), 0);
@@ -235,7 +247,7 @@ mod tests {
             }
         }
 
-        /// What the rate promises, said without a bucket: count in every window.
+        /// The promise of the rate, stated without a bucket: a count in every window.
         #[test]
         fn no_window_has_more_than_it_may(
             interval in 1..20_u64, burst in 1..6_u32, waits in prop::collection::vec(0..40_u64, 1..100),
@@ -295,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "pause what is not to begin")]
+    #[should_panic(expected = "a rate allows at least one task")]
     fn a_rate_of_nothing_is_refused() {
         Rate::per_second(0);
     }

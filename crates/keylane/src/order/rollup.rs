@@ -1,72 +1,79 @@
-//! A task that stands in several lanes at once, or has a descriptor, and becomes ready when it heads
-//! all its lanes and nothing that it conflicts with otherwise is before it; or that stands in one lane,
-//! if somebody must find it there while it waits.
+//! Task that waits in several lanes at once, has a descriptor, or has a role: decides when it is
+//! ready.
+//!
+//! A rollup becomes ready when it holds all its lanes and every earlier task that its descriptor
+//! conflicts with has ended. A task with a role has one lane, in which it must be found while it
+//! waits.
 
 use hashbrown::HashTable;
 
 use super::{Claims, ConflictEntry, KeyClaim, Mode, Repr, TaskMeta};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-/// A task with several keys, or with a descriptor, or a barrier, or one with a *role*, which has one key.
+/// Task with several keys, a task with a descriptor, a barrier, or a task with a *role*, which has
+/// one key.
 #[derive(Debug)]
 pub(crate) struct Rollup<K, W> {
-    /// The body; taken by whoever grants the last part, or stops the pool, or takes the task. Without
-    /// one a task with a role is a tombstone, which nobody counts: it is dropped when its turn comes.
+    /// Work of the task. Taken once: by the grant of the last part, by a stop of the pool, or by a
+    /// caller that takes the task. A task with a role and no work is a tombstone, which counts
+    /// nowhere and is dropped when its turn comes.
     work: Mutex<WorkCell<W>>,
-    /// Parts not granted yet. Set once at submission; each grant takes one off, under the lock of
-    /// the shard that grants; whoever takes the last one off makes the task ready. A task with a
-    /// descriptor has one more while it asks, and one for each release that it waits for.
+    /// Number of parts that are not granted yet. Set at submission; each grant subtracts one, under
+    /// the lock of the shard that grants, and the grant that reaches zero makes the task ready. A
+    /// task with a descriptor has one more while it scans, and one for each release that it waits
+    /// for.
     pending: AtomicUsize,
-    /// What it claims. Never changed.
+    /// Claims of the task. Never changed.
     pub(crate) scope: Scope<K>,
-    /// Its place in the order and its time; it has a hash for each key instead of one.
+    /// Sequence number and time. The hashes are in `scope`, one for each key.
     pub(crate) meta: TaskMeta,
-    /// If it has a descriptor.
+    /// Entry in the conflict index, if the task has a descriptor.
     pub(crate) member: Option<ConflictEntry>,
-    /// Only a task with one key and without a descriptor has one.
+    /// Role of the task. Only a task with one key and without a descriptor has one.
     pub(crate) role: Role,
 }
 
-/// The body of a rollup, and what keeps it from beginning although it has its keys.
+/// Work of a rollup, and the reason why it may not begin although it holds its keys.
 #[derive(Debug)]
 struct WorkCell<W> {
     work: Option<W>,
-    /// Bodies that this one has replaced and whose captures are not gone yet. Raised with the
-    /// replacement, lowered by the submitter that drops them.
+    /// Number of replaced works whose captures are not dropped yet. Incremented with the
+    /// replacement, decremented by the submitter that drops them.
     replaced: usize,
-    /// The task was granted its key while `replaced` was not 0: it is in `Lanes::replacing`, and
-    /// becomes ready when the last of those captures is gone.
+    /// Whether the key was granted while `replaced` was not 0: the task is then in
+    /// `Lanes::replacing`, and becomes ready when the last of those captures is dropped.
     granted: bool,
 }
 
-/// What a task with a role has when it is granted its key.
+/// Result of granting its key to a task with a role.
 pub(crate) enum Grant<W> {
     Work(W),
-    /// The captures of a body that it has replaced are still there. It keeps its key meanwhile.
+    /// Captures of replaced work still exist. The task keeps its key meanwhile.
     Replacing,
-    /// It is a tombstone.
+    /// The task is a tombstone.
     Nothing,
 }
 
-/// What a task is beside its claims.
+/// Special handling of a task with one key while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     None,
-    /// Its work may be replaced as long as it waits.
+    /// Latest task of its key: its work may be replaced while it waits.
     Latest,
-    /// The last of its key's life.
+    /// End of its key: the last task of the key's life.
     End,
-    /// It limits how many there are of its key. While it waits for a worker it can be called back.
+    /// Task that limits the concurrency of its key. While it waits for a worker it can be called
+    /// back.
     Limited,
 }
 
 impl Role {
-    /// Whether its inbox knows of it until it ends.
+    /// Returns whether the inbox watches the task until it ends.
     pub(crate) fn is_watched(self) -> bool {
         matches!(self, Role::Latest | Role::End)
     }
 
-    /// What a task with these claims is.
+    /// Returns the role of a task with these claims.
     fn of<K>(scope: &Scope<K>) -> Self {
         match scope {
             Scope::Keys(claims) => match &**claims {
@@ -78,14 +85,14 @@ impl Role {
     }
 }
 
-/// What a rollup claims.
+/// Claims of a rollup.
 #[derive(Debug)]
 pub(crate) enum Scope<K> {
-    /// These keys, each with its hash, no key twice.
+    /// Keys, each with its hash; no key twice.
     Keys(Box<[(u64, KeyClaim<K>)]>),
-    /// No key: in this shard it counts as a task without keys does.
+    /// No key: the task counts in this shard as a task without keys.
     Unkeyed { shard: usize },
-    /// Everything, in each of so many shards.
+    /// Everything, in each of `shards` shards.
     Everything { shards: usize },
 }
 
@@ -102,17 +109,18 @@ impl<K: Eq, W> Rollup<K, W> {
         Rollup { work, pending, scope, meta, member: None, role }
     }
 
-    /// The same with a descriptor.
+    /// Adds the entry in the conflict index.
     pub(crate) fn with_member(self, member: ConflictEntry) -> Self {
         Rollup { member: Some(member), role: Role::None, ..self }
     }
 
-    /// So many more grants are to be waited for. While this is called there is one that nobody gives.
+    /// Adds `grants` grants to wait for. The caller must hold back one grant meanwhile, so that
+    /// `pending` cannot reach zero.
     pub(crate) fn expect(&self, grants: usize) {
         self.pending.fetch_add(grants, Ordering::Relaxed);
     }
 
-    /// A task with a role, which has one key. It has no part but that one, so nothing is pending.
+    /// Creates a task with a role. It has one key and one part, so `pending` plays no part.
     pub(crate) fn single(
         role: Role,
         hash: u64,
@@ -124,8 +132,9 @@ impl<K: Eq, W> Rollup<K, W> {
         Rollup { role, ..Rollup::new(scope, meta, work) }
     }
 
-    /// Replaces the work, unless it was taken. If it `waits` for the captures of what this returns, the
-    /// task does not begin before [`end_replacing`](Self::end_replacing) was called.
+    /// Replaces the work, unless it was taken, and returns the old work. If the task `waits` for
+    /// the captures of that work, it does not begin before a call of
+    /// [`end_replacing`](Self::end_replacing).
     pub(crate) fn swap_work(&self, waits: bool, make: &mut impl FnMut() -> W) -> Option<W> {
         let mut slot = self.work.lock();
         slot.work.is_some().then_some(())?;
@@ -133,29 +142,30 @@ impl<K: Eq, W> Rollup<K, W> {
         slot.work.replace(make())
     }
 
-    /// Takes the work for another task to replace it, which has another place; not if this one has
-    /// its key.
-    pub(crate) fn give_way(&self) -> Option<W> {
+    /// Takes the work for a later task that replaces this one at another position; not if this task
+    /// holds its key.
+    pub(crate) fn take_superseded(&self) -> Option<W> {
         let mut slot = self.work.lock();
         if slot.granted { None } else { slot.work.take() }
     }
 
-    /// The task replaces another, which had another place. If it `waits` it does not begin before
-    /// [`end_replacing`](Self::end_replacing) was called. Called before it is in its inbox.
+    /// Marks the task as a replacement of another one at another position. If it `waits`, it does
+    /// not begin before a call of [`end_replacing`](Self::end_replacing). Called before the task is
+    /// in its inbox.
     pub(crate) fn replacing(self, waits: bool) -> Self {
         self.work.lock().replaced = usize::from(waits);
         self
     }
 
-    /// The captures of a body that this one has replaced are gone. Returns the work if the task has its
-    /// key and has waited for nothing else. Under the lock of the key's lanes, as the grant.
+    /// Records that the captures of a replaced work are dropped. Returns the work if the task holds
+    /// its key and waited only for that. Called under the lock of the key's lanes, like the grant.
     pub(crate) fn end_replacing(&self) -> Option<W> {
         let mut slot = self.work.lock();
         slot.replaced -= 1;
         if slot.replaced == 0 && slot.granted { slot.work.take() } else { None }
     }
 
-    /// A task with a role is granted its key.
+    /// Grants its key to a task with a role.
     pub(crate) fn grant_role(&self) -> Grant<W> {
         let mut slot = self.work.lock();
         if slot.work.is_some() && slot.replaced != 0 {
@@ -165,7 +175,8 @@ impl<K: Eq, W> Rollup<K, W> {
         slot.work.take().map_or(Grant::Nothing, Grant::Work)
     }
 
-    /// A task with a role that had been granted its key goes back to the line.
+    /// Returns the work to a task with a role that was granted its key and goes back to its wait
+    /// queue.
     pub(crate) fn wait_again(&self, work: W) {
         debug_assert!(self.role != Role::None);
         let mut slot = self.work.lock();
@@ -173,15 +184,15 @@ impl<K: Eq, W> Rollup<K, W> {
         slot.granted = false;
     }
 
-    /// Whether it is a tombstone.
+    /// Returns whether the task is a tombstone.
     pub(crate) fn is_tombstone(&self) -> bool {
         self.role != Role::None && self.with_work(|work| work.is_none())
     }
 
-    /// Marks one part as granted, and says whether it was the last.
+    /// Marks one part as granted, and returns whether it was the last.
     ///
-    /// Acquire and release: the body sees what the earlier tasks of every one of its lanes wrote,
-    /// for their ends come before the grants.
+    /// Acquire and release: the ends of the earlier tasks in each lane come before the grants, so
+    /// the body sees what those tasks wrote.
     pub(crate) fn grant(&self) -> bool {
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -194,7 +205,7 @@ impl<K: Eq, W> Rollup<K, W> {
         look(self.work.lock().work.as_ref())
     }
 
-    /// The claims as they were submitted, each key once.
+    /// Returns the claims as they were submitted, each key once.
     pub(crate) fn claims(&self) -> Claims<K>
     where
         K: Clone,
@@ -213,7 +224,7 @@ impl<K: Eq, W> Rollup<K, W> {
         }
     }
 
-    /// The hash, key and mode of a part.
+    /// Returns half of the hash, the key and the mode of a part.
     pub(crate) fn claim(&self, index: usize) -> (u32, &K, Mode) {
         match &self.scope {
             Scope::Keys(claims) => {
@@ -226,10 +237,10 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 }
 
-/// Up to this number of keys are compared with each other; beyond, a table finds those that are there already.
+/// Largest number of keys that are compared pairwise. Beyond it a table finds duplicates.
 const MAX_LINEAR_KEYS: usize = 16;
 
-/// Lists each key once, with its hash, in a mode that conflicts with all that any of its listings does.
+/// Lists each key once, with its hash, in a mode that has all conflicts of its listings.
 pub(crate) fn merge_claims<K: Eq>(
     claims: Vec<KeyClaim<K>>,
     hash: impl Fn(&K) -> u64,

@@ -1,48 +1,50 @@
-//! A first-in-first-out queue in segments: it never copies what it holds to grow, and gives the
-//! memory of a burst back when the burst has passed.
+//! First-in-first-out queue in segments: growth never copies its entries, and the memory of a burst
+//! is returned when the burst has passed.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
-/// Entries in a segment. At 64 bytes an entry a segment is a page, so the allocator is asked once
-/// for 64 tasks, and a producer and a worker that share a queue meet on a line once in a while
-/// rather than at every task.
+/// Entries per segment. At 64 bytes an entry, a segment is a page: the allocator is called once for
+/// 64 tasks, and a producer and a worker that share a queue contend for a cache line once in a
+/// while rather than at every task.
 const SEGMENT: usize = 64;
 
-/// Emptied segments that a queue keeps for reuse, at the most. A page from the allocator that was
-/// not touched yet costs more than the 64 tasks that go into it.
+/// Largest number of empty segments that a queue keeps for reuse. An untouched page from the
+/// allocator costs more than the 64 tasks that go into it.
 const SPARES: usize = 64;
 
-/// And those that it keeps for good. What a burst needed beyond them is given back, a segment with
-/// every small delivery after it.
+/// Number of empty segments that are kept for good. Those that a burst needed beyond it are freed
+/// one by one, each with a small refill.
 const KEPT_SPARES: usize = 8;
 
-/// How many entries ahead of the one that is written or taken a line is asked for: another processor
-/// had it last, and a few tiny tasks take as long as it takes to come. Without that a producer would
-/// wait for the line of every task, at the next atomic operation, which lets no store be pending.
+/// Distance, in entries, at which a cache line is prefetched before it is written or read. Another
+/// processor had it last, and a few tiny tasks take as long as the transfer. Without the prefetch a
+/// producer would wait for the line of every task at the next atomic operation, which drains the
+/// store buffer.
 const AHEAD: usize = 6;
 
-/// The end that is filled: what producers have appended, until somebody takes over all of it.
+/// End of the queue that is filled: entries that producers have appended since all were last taken
+/// over.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct FillQueue<T> {
-    /// The segment that is being filled; absent until something comes.
+    /// Segment that is being filled. Absent while the queue is empty.
     open: Option<Segment<T>>,
-    /// Those that are full, oldest first.
+    /// Full segments, oldest first.
     full: Vec<Segment<T>>,
     /// Empty segments, each with its memory.
     spares: Vec<Segment<T>>,
 }
 
-/// The end that is emptied.
+/// End of the queue that is drained.
 #[derive(Debug)]
 pub(crate) struct DrainQueue<T> {
-    /// The oldest segment. It may be empty; then the next of `rest` has the oldest entry.
+    /// Oldest segment. If it is empty, the first of `rest` has the oldest entry.
     front: Option<Segment<T>>,
-    /// The others, oldest first. None is empty.
+    /// Other segments, oldest first. None is empty.
     rest: VecDeque<Segment<T>>,
-    /// Empty segments, on their way back to where they will be filled.
+    /// Empty segments, to be moved back to the end that is filled.
     spares: Vec<Segment<T>>,
 }
 
@@ -67,11 +69,11 @@ impl<T> FillQueue<T> {
         self.len() == 0
     }
 
-    /// Appends what `make` returns.
+    /// Appends the value that `make` returns.
     ///
-    /// The value is made where it will stay. Were it made elsewhere and moved here, its words would
-    /// be loaded in pairs before their single stores have settled, which stalls the processor for
-    /// longer than all the rest of an append takes.
+    /// The value is made in place. Made elsewhere and moved, its words would be loaded in pairs
+    /// before their single stores have settled, and the failed store forwarding stalls the
+    /// processor for longer than the rest of an append takes.
     #[inline(always)]
     pub(crate) fn push_with(&mut self, make: impl FnOnce() -> T) {
         if self.open.as_ref().is_none_or(Segment::is_full) {
@@ -86,7 +88,7 @@ impl<T> FillQueue<T> {
         self.full.extend(self.open.replace(fresh));
     }
 
-    /// Gives each entry away, oldest first; what comes back stays, in its order.
+    /// Passes each entry to `take`, oldest first. Entries that `take` returns stay, in their order.
     pub(crate) fn sift(&mut self, mut take: impl FnMut(T) -> Option<T>) {
         let mut all = DrainQueue::default();
         all.take_from(self);
@@ -108,12 +110,13 @@ impl<T> DrainQueue<T> {
         self.front.as_ref().is_none_or(Segment::is_empty) && self.rest.is_empty()
     }
 
-    /// The number of entries; counts segments.
+    /// Returns the number of entries. Takes time in proportion to the number of segments.
     pub(crate) fn len(&self) -> usize {
         self.front.iter().chain(&self.rest).map(Segment::len).sum()
     }
 
-    /// The number of entries, or somewhat more: segments that were taken over half full count as full.
+    /// Returns the number of entries or somewhat more: segments that were taken over half full
+    /// count as full.
     pub(crate) fn about_len(&self) -> usize {
         self.front.as_ref().map_or(0, Segment::len) + self.rest.len() * SEGMENT
     }
@@ -133,7 +136,7 @@ impl<T> DrainQueue<T> {
 
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<T> {
-        // A segment is retired when the next one is asked for, so that the value, once read, goes
+        // A segment is retired when the next one is needed, so that the value, once read, goes
         // straight to where the caller wants it.
         if self.front.as_ref()?.is_empty() {
             self.next_segment();
@@ -141,7 +144,7 @@ impl<T> DrainQueue<T> {
         self.front.as_mut()?.pop()
     }
 
-    /// The oldest entry, to be looked at and perhaps taken.
+    /// Returns the oldest entry, to be looked at and perhaps taken.
     #[inline(always)]
     pub(crate) fn peek(&mut self) -> Option<Peeked<'_, T>> {
         if self.front.as_ref()?.is_empty() {
@@ -159,8 +162,8 @@ impl<T> DrainQueue<T> {
         }
     }
 
-    /// Moves everything from `inbox` behind what is here. Spare segments go the other way, to where
-    /// they will be filled.
+    /// Moves all entries from `inbox` behind those that are here. Spare segments go the other way,
+    /// to where they will be filled.
     pub(crate) fn take_from(&mut self, inbox: &mut FillQueue<T>) {
         let few = inbox.full.is_empty();
         self.rest.extend(inbox.full.drain(..));
@@ -176,7 +179,7 @@ impl<T> DrainQueue<T> {
         }
     }
 
-    /// Gives each entry away, oldest first; what comes back stays, in its order.
+    /// Passes each entry to `take`, oldest first. Entries that `take` returns stay, in their order.
     pub(crate) fn sift(&mut self, mut take: impl FnMut(T) -> Option<T>) {
         let mut all = std::mem::take(self);
         let mut kept = FillQueue::default();
@@ -193,18 +196,18 @@ impl<T> DrainQueue<T> {
     }
 }
 
-/// The first entry of a segment that has one.
+/// First entry of a segment that is not empty.
 pub(crate) struct Peeked<'a, T>(&'a mut Segment<T>);
 
 impl<'a, T> Peeked<'a, T> {
     #[inline(always)]
     pub(crate) fn get(&self) -> &T {
-        // SAFETY: `peek` has seen that the segment is not empty, so `head` is below `tail`, and what
-        // lies there has been written and not read.
+        // SAFETY: `peek` has seen that the segment is not empty, so `head` is below `tail`, and the
+        // entry there has been written and not read.
         unsafe { self.0.entries[self.0.head].assume_init_ref() }
     }
 
-    /// Takes the entry where it lies: to be moved once, to where it is wanted.
+    /// Takes the entry in place, to be moved once, to where it is needed.
     #[inline(always)]
     pub(crate) fn take(self) -> PopGuard<'a, T> {
         let Segment { entries, head, .. } = self.0;
@@ -213,12 +216,12 @@ impl<'a, T> Peeked<'a, T> {
         if let Some(later) = entries.get(first + 1 + AHEAD) {
             prefetch(later);
         }
-        // SAFETY: as in `get`; and it lies below `head` now, so nobody but the `PopGuard` will use it.
+        // SAFETY: as in `get`; and the entry lies below `head` now, so only the `PopGuard` uses it.
         PopGuard(unsafe { entries[first].assume_init_mut() })
     }
 }
 
-/// Owns an entry where it lies in its queue, which is borrowed until the entry is gone.
+/// Owner of an entry in its queue, which is borrowed until the entry is gone.
 pub(crate) struct PopGuard<'a, T>(&'a mut T);
 
 impl<T> Deref for PopGuard<'_, T> {
@@ -237,15 +240,15 @@ impl<T> DerefMut for PopGuard<'_, T> {
 
 impl<T> Drop for PopGuard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the value; who moves it out forgets `self`.
+        // SAFETY: `self` owns the value; code that moves it out forgets `self`.
         unsafe { std::ptr::drop_in_place(self.0) }
     }
 }
 
-/// A run of entries that is filled once from the front, emptied once from the front, and rewound.
+/// Run of entries that is filled once from the front, emptied once from the front, and rewound.
 #[derive(Debug)]
 struct Segment<T> {
-    /// Those from `head` up to `tail` are there.
+    /// Entries. Those from `head` up to `tail` are initialized.
     entries: Box<[MaybeUninit<T>; SEGMENT]>,
     head: usize,
     tail: usize,
@@ -286,7 +289,7 @@ impl<T> Segment<T> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: it lies between `head` and `tail`, so it has been written and not read.
+        // SAFETY: the entry lies between `head` and `tail`, so it has been written and not read.
         Some(unsafe { self.entries[self.head].assume_init_ref() })
     }
 
@@ -296,8 +299,8 @@ impl<T> Segment<T> {
             return None;
         }
         let entry = &self.entries[self.head];
-        // SAFETY: it lies between `head` and `tail`, so `push_with` wrote it and nobody has read
-        // it; the next line sees to it that nobody will again.
+        // SAFETY: the entry lies between `head` and `tail`, so `push_with` wrote it and it was not
+        // read before; the next line ensures that it is not read again.
         let value = unsafe { entry.assume_init_read() };
         self.head += 1;
         if let Some(later) = self.entries.get(self.head + AHEAD) {
@@ -306,7 +309,7 @@ impl<T> Segment<T> {
         Some(value)
     }
 
-    /// Makes an empty segment a new one.
+    /// Rewinds an empty segment for reuse.
     fn rewound(mut self) -> Self {
         debug_assert!(self.is_empty());
         (self.head, self.tail) = (0, 0);
@@ -316,12 +319,12 @@ impl<T> Segment<T> {
     #[inline]
     fn iter(&self) -> impl Iterator<Item = &T> {
         let entries = &self.entries[self.head..self.tail];
-        // SAFETY: those between `head` and `tail` have been written and not read.
+        // SAFETY: the entries between `head` and `tail` have been written and not read.
         entries.iter().map(|entry| unsafe { entry.assume_init_ref() })
     }
 }
 
-/// Asks for the line of a value that will be read soon.
+/// Prefetches the cache line of a value that will be read soon.
 #[inline(always)]
 fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -334,12 +337,12 @@ fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
-/// Asks for the line of a value that will be written soon.
+/// Prefetches the cache line of a value that will be written soon.
 #[inline(always)]
 fn prefetch_to_write<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch of any address changes nothing and never faults; a processor without it
-    // takes it for no operation.
+    // SAFETY: a prefetch of any address changes nothing and never faults; a processor that lacks
+    // the instruction executes it as a no-op.
     unsafe {
         std::arch::asm!(
             "prefetchw [{0}]",

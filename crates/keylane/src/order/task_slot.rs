@@ -1,4 +1,4 @@
-//! Where a worker is handed its next task.
+//! Slot through which a worker receives its next task, without an extra copy of the work.
 
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
@@ -6,16 +6,16 @@ use std::ptr;
 
 use super::TaskMeta;
 
-/// A worker's next task. Its work is moved from the backlog to here, and from here it runs: every
-/// further copy of a cache line would cost as much as all else that is done for it.
+/// A worker's next task. The work moves from the backlog to this slot and runs here: each further
+/// copy of a cache line would cost as much as everything else that is done for the task.
 #[derive(Debug)]
 pub(crate) struct TaskSlot<K, W> {
     /// Initialized if and only if `full`.
     work: MaybeUninit<W>,
     full: bool,
-    /// The task's key, unless the lane has it.
+    /// Key of the task, unless the lane has it.
     pub(crate) key: Option<K>,
-    /// The task's place in the order, and its time.
+    /// Sequence number and time of the task.
     pub(crate) meta: TaskMeta,
 }
 
@@ -33,19 +33,20 @@ impl<K, W> TaskSlot<K, W> {
         self.full = true;
     }
 
-    /// The work, to be consumed where it lies.
+    /// Returns the work, to be consumed in place.
     #[inline(always)]
     pub(crate) fn open(&mut self) -> SlotRef<'_, W> {
         assert!(self.full, "nothing was put into the task_slot");
         self.full = false;
-        // SAFETY: it was full, so `work` is initialized; it is no longer, so nobody but the
-        // `SlotRef` will use what is there.
+        // SAFETY: `full` was set, so `work` is initialized. It is cleared now, so only the
+        // `SlotRef` uses the value from here on.
         SlotRef(unsafe { self.work.assume_init_mut() })
     }
 
-    /// The work, if there is any.
+    /// Returns the work, if the slot has any.
     pub(crate) fn peek(&self) -> Option<&W> {
-        // SAFETY: `work` is initialized if it is full, and is borrowed as long as the hand.
+        // SAFETY: `work` is initialized while `full` is set, and is borrowed for no longer than the
+        // slot.
         self.full.then(|| unsafe { self.work.assume_init_ref() })
     }
 
@@ -63,7 +64,7 @@ impl<K, W> Drop for TaskSlot<K, W> {
     }
 }
 
-/// Owns what lies in a hand.
+/// Owner of the work in a [`TaskSlot`].
 pub(crate) struct SlotRef<'a, W>(&'a mut W);
 
 impl<W> SlotRef<'_, W> {

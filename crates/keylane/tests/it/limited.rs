@@ -404,7 +404,7 @@ fn a_mix_at_full_speed_keeps_every_limit<S: AnyHasher>() {
 }
 
 #[test]
-#[should_panic(expected = "no task may use")]
+#[should_panic(expected = "it must be at least 1")]
 fn a_limit_of_none_is_refused() {
     let _ = Claims::limited(1, 0);
 }

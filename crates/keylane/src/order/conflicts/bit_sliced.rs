@@ -1,10 +1,10 @@
-//! The unfinished tasks of a conflict index that are in no class, laid out for asking about all of them.
+//! Finds the tasks without a class that share a summary bit with a new one, in pages of 64.
 //!
-//! They are on pages of 64. A page has a word for each bit of the summaries, which says who has that bit (a
-//! bit-sliced index, as in signature files: Faloutsos and Christodoulakis, 1984): so few words say who on the
-//! page has something in common with somebody. The descriptors of a page are compared in one call. Who asks
-//! holds no lock, and so keeps the page alive: a page is changed in place if nobody reads it, and else
-//! replaced by a copy.
+//! A page has a word for each bit of the summaries, with a bit for each task of the page (a
+//! bit-sliced index, as in signature files: Faloutsos and Christodoulakis, 1984). So a few words
+//! tell which tasks of the page share a bit with a summary. The descriptors of a page are compared
+//! in one call. The scanning thread holds no lock, but keeps the page alive: a page is changed in
+//! place if no scan reads it, and otherwise replaced by a copy.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -13,42 +13,42 @@ use std::sync::Arc;
 use super::Descriptor;
 use super::descriptor::DescriptorList;
 
-/// So many tasks are on one page, at most: a bit of a word for each. A test wants more than one page.
+/// Largest number of tasks on a page: each has a bit of a word. Tests need more than one page.
 const PAGE_SIZE: usize = if cfg!(test) { 4 } else { 64 };
 
-/// So many pages are looked at under one lock, at most: a few microseconds.
+/// Largest number of pages that are visited under one lock: a few microseconds.
 const MAX_PAGES_PER_LOCK: usize = if cfg!(test) { 3 } else { 256 };
 
-/// Room for so many pages is made at once.
+/// Number of pages for which a scan allocates memory at once.
 const SCAN_CAPACITY: usize = 16;
 
-/// From so many tasks on, those to be asked about are enough for one round.
+/// Number of tasks that end a round: enough to compare with in one go.
 const SCAN_BATCH: u32 = PAGE_SIZE as u32;
 
 /// All pages, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct BitSlicedIndex {
-    /// With the first place of each. None of them is without an unfinished task. The places rise, on a page
-    /// and from page to page.
+    /// Pages, each with its first position. Each has an unfinished task. Positions rise within a
+    /// page and from page to page.
     pages: VecDeque<(u64, Arc<TaskPage>)>,
-    /// The unfinished tasks.
+    /// Number of unfinished tasks.
     live: usize,
-    /// Those, and the gaps that others have left.
+    /// Number of unfinished tasks, and of the gaps left by others.
     entries: usize,
 }
 
-/// Some tasks that came one after the other. Entries of one index belong together.
+/// Tasks that came one after the other. Entries with one index belong to one task.
 struct TaskPage {
     places: Vec<u64>,
-    /// For each bit of a summary those that have it, but for those that have all.
+    /// For each bit of a summary, the tasks that have it, except those in `having_all`.
     having: [u64; 64],
-    /// Those whose summary has all bits.
+    /// Tasks whose summary has all bits.
     having_all: u64,
-    /// Those whose summary has any bit.
+    /// Tasks whose summary has any bit.
     having_any: u64,
-    /// Those that have not ended.
+    /// Tasks that have not ended.
     live: u64,
-    /// The tasks without a class for which each of these waits, once it has asked about all.
+    /// For each task, the tasks without a class that it waits for, once its scan is over.
     behind: Vec<Behind>,
     descriptors: Box<dyn DescriptorList>,
 }
@@ -61,13 +61,13 @@ enum Behind {
     Many(Arc<[u64]>),
 }
 
-/// A page for somebody who asks, as it was under the lock.
+/// Page to compare with, as it was under the lock.
 pub(crate) struct PageScan {
     page: Arc<TaskPage>,
-    /// Whom to ask about.
+    /// Tasks still to compare with.
     left: u64,
-    /// Those whose predecessors are known to be implied.
-    passed: u64,
+    /// Tasks whose predecessors are known to be implied.
+    expanded: u64,
 }
 
 impl BitSlicedIndex {
@@ -80,7 +80,7 @@ impl BitSlicedIndex {
         self.pages.iter().map(|(_, page)| page.places.len()).sum()
     }
 
-    /// Adds a task, whose place is above all others.
+    /// Adds a task, whose position is above all others.
     pub(super) fn push(&mut self, place: u64, descriptor: &Descriptor) {
         self.add(place, descriptor, Behind::None);
     }
@@ -95,7 +95,7 @@ impl BitSlicedIndex {
         self.entries += 1;
     }
 
-    /// A task knows all that it waits for.
+    /// Records all tasks that a task waits for.
     pub(super) fn set_behind(&mut self, place: u64, behind: &[u64]) {
         let behind = match behind {
             [] => return,
@@ -107,7 +107,8 @@ impl BitSlicedIndex {
         }
     }
 
-    /// A task has ended. The caller has its descriptor, so that it is not dropped here.
+    /// Removes a task that has ended. The caller owns a reference to its descriptor, so that it is
+    /// not dropped here.
     pub(super) fn remove(&mut self, place: u64) {
         let Some((index, at)) = self.find(place) else { return };
         let page = Arc::make_mut(&mut self.pages[index].1);
@@ -119,7 +120,7 @@ impl BitSlicedIndex {
             self.entries -= page.places.len();
             self.pages.remove(index);
         }
-        // Paid for by those that ended since the last time.
+        // Amortized by the tasks that ended since the last time.
         if self.entries > 2 * self.live + 2 * PAGE_SIZE {
             self.close_gaps();
         }
@@ -141,8 +142,8 @@ impl BitSlicedIndex {
         Some((page, self.pages[page].1.find(place)?))
     }
 
-    /// The next to ask about, from the newest to the oldest, of those before a place, which moves on to 0.
-    /// Somebody with this summary asks.
+    /// Returns the next tasks to compare with, the newest first, among those before the position
+    /// `before`, which moves on toward 0. Only tasks that share a bit with `summary` count.
     pub(super) fn scan(&self, before: &mut u64, summary: u64) -> Vec<PageScan> {
         let (mut looked_at, mut found) = (0, 0);
         let end = self.pages.partition_point(|(first, _)| first < before);
@@ -153,7 +154,7 @@ impl BitSlicedIndex {
             }
             let left = page.sharing(*before, summary);
             if left != 0 {
-                scans.push(PageScan { page: page.clone(), left, passed: 0 });
+                scans.push(PageScan { page: page.clone(), left, expanded: 0 });
             }
             looked_at += 1;
             found += left.count_ones();
@@ -165,7 +166,7 @@ impl BitSlicedIndex {
 }
 
 impl TaskPage {
-    /// An empty one, for descriptors of this type.
+    /// Creates an empty page, for descriptors of this type.
     fn new(descriptor: &Descriptor) -> Self {
         TaskPage {
             places: Vec::new(),
@@ -201,7 +202,8 @@ impl TaskPage {
         self.places.binary_search(&place).ok()
     }
 
-    /// A bit for each unfinished task before a place whose summary has something in common with this one.
+    /// Returns a bit for each unfinished task before a position whose summary shares a bit with
+    /// `summary`.
     fn sharing(&self, before: u64, summary: u64) -> u64 {
         let sharing = match summary {
             0 => 0,
@@ -218,7 +220,7 @@ impl TaskPage {
     }
 }
 
-/// The numbers of the bits that are set.
+/// Iterates over the numbers of the bits that are set.
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
@@ -245,24 +247,25 @@ impl fmt::Debug for TaskPage {
 }
 
 impl PageScan {
-    /// Fetches what is to be asked about.
-    pub(crate) fn fetch(&self) {
-        self.page.descriptors.fetch(self.left);
+    /// Fetches the descriptors to compare with into the cache.
+    pub(crate) fn prefetch(&self) {
+        self.page.descriptors.prefetch(self.left);
     }
 
-    /// Asks about the newest ones that are left, up to and with one that conflicts, and returns its index.
-    /// Calls what the user wrote, and may be called again if that panics.
-    pub(crate) fn ask(&mut self, asking: &Descriptor) -> Option<usize> {
-        self.page.descriptors.last_conflict(asking, &mut self.left)
+    /// Compares with the newest tasks that are left, up to and including one that conflicts, and
+    /// returns its index. Calls user code, and may be called again if that panics.
+    pub(crate) fn next_conflict(&mut self, scanning: &Descriptor) -> Option<usize> {
+        self.page.descriptors.last_conflict(scanning, &mut self.left)
     }
 
-    /// The one about which [`ask`](Self::ask) was asking when it panicked, if `left` were left before.
-    pub(crate) fn asked_last(&self, left: u64) -> Option<usize> {
-        let asked = left & !self.left;
-        (asked != 0).then_some(asked.trailing_zeros() as usize)
+    /// Returns the index of the task that [`next_conflict`](Self::next_conflict) was comparing with when it panicked,
+    /// given the value of `left` before the call.
+    pub(crate) fn last_compared(&self, left: u64) -> Option<usize> {
+        let compared = left & !self.left;
+        (compared != 0).then_some(compared.trailing_zeros() as usize)
     }
 
-    /// Those that are left.
+    /// Returns the tasks still to compare with, as bits.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
@@ -271,10 +274,10 @@ impl PageScan {
         self.page.places[at]
     }
 
-    /// The asking task comes after this one, and so after those for which it waits.
-    pub(super) fn pass(&mut self, at: usize, implied: &mut BinaryHeap<u64>) {
-        if self.passed & 1 << at == 0 {
-            self.passed |= 1 << at;
+    /// Skips a task that the scanning task comes after, and marks its predecessors as implied.
+    pub(super) fn skip(&mut self, at: usize, implied: &mut BinaryHeap<u64>) {
+        if self.expanded & 1 << at == 0 {
+            self.expanded |= 1 << at;
             self.left &= !(1 << at);
             match &self.page.behind[at] {
                 Behind::None => {}
@@ -284,15 +287,14 @@ impl PageScan {
         }
     }
 
-    /// Leaves out those after which the asking task comes anyway, and collects the ones behind which they
-    /// are.
-    pub(super) fn pass_implied(&mut self, implied: &mut BinaryHeap<u64>) {
+    /// Skips the implied tasks of this page, and collects their predecessors.
+    pub(super) fn skip_implied(&mut self, implied: &mut BinaryHeap<u64>) {
         while let Some(&place) = implied.peek()
             && place >= self.page.first()
         {
             implied.pop();
             if let Some(at) = self.page.find(place) {
-                self.pass(at, implied);
+                self.skip(at, implied);
             }
         }
     }

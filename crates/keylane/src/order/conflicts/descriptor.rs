@@ -1,4 +1,4 @@
-//! What a type of the user's says of which tasks may run at the same time.
+//! Compatibility of tasks as decided by a user's type, and its type-erased form.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use crate::unwind::drop_catch_unwind;
 
-/// Says which tasks may run at the same time, where keys cannot: a range that overlaps another, a
-/// rectangle, a prefix, a table that reads while others write.
+/// Decides which tasks may run at the same time, where keys cannot: a range that overlaps another,
+/// a rectangle, a prefix, a table that reads while others write.
 ///
-/// A task brings a value of such a type with it, its *descriptor*: see
-/// [`Claims::described`](crate::Claims::described). Two tasks
-/// conflict if **either** of their descriptors says that it is not compatible with the other; then
-/// they run in the order in which they were submitted, one after the other. Descriptors of different
-/// types never conflict, and a task without one conflicts only through its keys. A task may have keys
-/// as well, and then waits for both.
+/// A task carries a value of such a type, its *descriptor*: see
+/// [`Claims::described`](crate::Claims::described). Two tasks conflict if **either** of their
+/// descriptors says that it is not compatible with the other; then they run in the order in which
+/// they were submitted, one after the other. Descriptors of different types never conflict, and a
+/// task without a descriptor conflicts only through its keys. A task may have keys as well, and
+/// then waits for both.
 ///
 /// ```
 /// use keylane::{Claims, Compatibility, Pool};
@@ -38,30 +38,32 @@ use crate::unwind::drop_catch_unwind;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What it costs
+/// # Cost
 ///
-/// Without [`class`](Self::class) a submission asks about each unfinished task with a descriptor of the
-/// type, the newest first, but for those that it is known to come after: O(unfinished). Nothing is
-/// locked meanwhile, and workers go on. With a [`summary`](Self::summary) it only asks about those with
-/// which it may have something in common, and passes over the others at a fraction of a nanosecond each.
+/// Without [`class`](Self::class) a submission compares with each unfinished task whose descriptor
+/// has the same type, the newest first, except those that it is known to come after: O(unfinished).
+/// No lock is held meanwhile, and workers go on. With a [`summary`](Self::summary) it compares only
+/// with tasks that share a bit with it, and skips the others at a fraction of a nanosecond each.
 ///
-/// # What is asked of it
+/// # Requirements
 ///
-/// The answer depends on nothing but the two values, and does not change. It is asked on the thread
-/// that submits, outside of all locks, and so may take its time and even submit; but it must not wait
-/// for a task of the pool. If it panics, the two count as incompatible, so that the order is kept, and
-/// the panic goes to [`on_panic`](crate::Builder::on_panic); the submission succeeds. It is dropped when its
-/// task has ended, or by who was asking about it then; a panic in its drop goes nowhere.
+/// The result depends only on the two values, and does not change. The methods are called on the
+/// thread that submits, outside of all locks, so they may be slow and may even submit; but they
+/// must not wait for a task of the pool. If one panics, the two tasks count as incompatible, so
+/// that the order is kept, and the panic goes to [`on_panic`](crate::Builder::on_panic); the
+/// submission succeeds. A descriptor is dropped when its task has ended, or by a thread that was
+/// comparing with it then; a panic in its drop is discarded.
 pub trait Compatibility: Send + Sync + 'static {
-    /// Whether a task with this descriptor may run at the same time as one with the other.
+    /// Returns whether a task with this descriptor may run at the same time as one with the other.
     fn is_compatible(&self, other: &Self) -> bool;
 
-    /// A class of tasks that are all alike: whatever is compatible with one of them is with each, and
-    /// they are all compatible with each other or none is. `None`: in no class.
+    /// Returns the class of the task, or `None` if it is in no class. All tasks of a class are
+    /// alike: a task that is compatible with one of them is compatible with each, and they are all
+    /// compatible with each other, or none is.
     ///
-    /// Then it is enough to ask once for each pair of classes, for as long as each of the two has
-    /// unfinished tasks, and a submission costs O(1 + unfinished classes that it conflicts with)
-    /// instead of O(unfinished tasks). Asked once for each descriptor.
+    /// One comparison then serves each pair of classes, for as long as both have unfinished tasks,
+    /// and a submission costs O(1 + unfinished classes that it conflicts with) instead of
+    /// O(unfinished tasks). Called once for each descriptor.
     ///
     /// ```
     /// use keylane::Compatibility;
@@ -82,17 +84,18 @@ pub trait Compatibility: Send + Sync + 'static {
         None
     }
 
-    /// What the task touches, folded into 64 bits: **two descriptors whose summaries have no bit in common
-    /// are compatible**, and are not asked about each other. Bits in common mean nothing; then they are
-    /// asked. So a bit may stand for many things, and a summary may have more bits than it needs, but
-    /// none less: a task could then run beside one that it conflicts with.
+    /// Returns the things that the task touches, folded into 64 bits: **two descriptors whose
+    /// summaries have no bit in common are compatible**, and are not compared. Bits in common
+    /// decide nothing; the two are compared. So a bit may represent many things, and a summary may
+    /// have more bits than it needs, but no fewer: a task could then run beside one that it
+    /// conflicts with.
     ///
-    /// All bits, if nothing is said; then everything is asked. No bit: compatible with everything. It
-    /// must not change, and is asked once for each descriptor.
+    /// The default is all bits: every pair is compared. No bit: compatible with everything. The
+    /// result must not change. Called once for each descriptor.
     ///
-    /// What it saves depends on how few bits a task has: one bit for each of a few things that it touches,
-    /// chosen by a hash or by where it is. In [classes](Self::class) it saves the question for each pair
-    /// of classes, which the class itself would answer for all others.
+    /// The fewer bits a task has, the more comparisons it saves: use one bit for each of the few
+    /// things that it touches, chosen by a hash or by position. With [classes](Self::class) a
+    /// summary saves the comparison for each pair of classes that have no bit in common.
     ///
     /// ```
     /// use keylane::Compatibility;
@@ -116,12 +119,12 @@ pub trait Compatibility: Send + Sync + 'static {
     }
 }
 
-/// A [`Compatibility`] of a type that is no longer known. Two words, so that claims are no larger.
+/// Type-erased [`Compatibility`]. Two words, so that claims are no larger.
 #[derive(Clone)]
 pub(crate) struct Descriptor(Arc<dyn Comparable>);
 
-/// A value, and what it was asked once. Laid out as written: whoever reads `summary` has the beginning of
-/// the value in the cache.
+/// Value, with its summary and class computed once. `repr(C)`: reading `summary` brings the
+/// beginning of the value into the cache.
 #[repr(C)]
 struct CachedDescriptor<C> {
     summary: u64,
@@ -130,20 +133,20 @@ struct CachedDescriptor<C> {
 }
 
 impl<C: Compatibility> CachedDescriptor<C> {
-    /// Whether either of the two says so.
+    /// Returns whether either of the two is incompatible with the other.
     #[inline]
     fn conflicts_with(&self, other: &Self) -> bool {
         !self.value.is_compatible(&other.value) || !other.value.is_compatible(&self.value)
     }
 }
 
-/// A value whose drop may panic, which is nobody's business: whoever has it last lets go of it in the middle of
-/// something else. A worker is ending its task, or somebody is asking for another.
+/// Value whose drop may panic. The panic is discarded: the last owner drops the value in the middle
+/// of something else, such as the end of its task or the scan of another one.
 struct Guarded<C>(Option<C>);
 
 impl<C> Guarded<C> {
     fn value(&self) -> &C {
-        self.0.as_ref().expect("it is there until it is dropped")
+        self.0.as_ref().expect("the value is present until the drop")
     }
 }
 
@@ -175,7 +178,7 @@ trait Comparable: Any + Send + Sync {
 
     fn conflicts_with(&self, other: &dyn Any) -> bool;
 
-    /// An empty list for descriptors of this type.
+    /// Creates an empty list for descriptors of this type.
     fn list(&self) -> Box<dyn DescriptorList>;
 }
 
@@ -189,7 +192,7 @@ impl<C: Compatibility> Comparable for CachedDescriptor<C> {
     }
 
     fn conflicts_with(&self, other: &dyn Any) -> bool {
-        // Only those of one type are asked about each other.
+        // Descriptors of different types are never compared.
         other.downcast_ref().is_some_and(|other| CachedDescriptor::conflicts_with(self, other))
     }
 
@@ -200,7 +203,7 @@ impl<C: Compatibility> Comparable for CachedDescriptor<C> {
 
 impl Descriptor {
     pub(crate) fn new<C: Compatibility>(value: C) -> Self {
-        // Plain data is asked about as it is.
+        // Plain data needs no guard.
         match needs_drop::<C>() {
             true => Self::of(Guarded(Some(value))),
             false => Self::of(value),
@@ -212,7 +215,7 @@ impl Descriptor {
         Descriptor(Arc::new(CachedDescriptor { summary, value, class }))
     }
 
-    /// Only those of one kind are compared.
+    /// Returns the type of the descriptor. Only descriptors of one type are compared.
     pub(crate) fn kind(&self) -> TypeId {
         (&*self.0 as &dyn Any).type_id()
     }
@@ -225,12 +228,13 @@ impl Descriptor {
         self.0.summary()
     }
 
-    /// Whether either of the two says so. Calls what the user wrote, unless the summaries answer.
+    /// Returns whether either of the two is incompatible with the other. Calls user code, unless
+    /// the summaries decide.
     pub(crate) fn conflicts_with(&self, other: &Descriptor) -> bool {
         self.summary() & other.summary() != 0 && self.0.conflicts_with(&*other.0 as &dyn Any)
     }
 
-    /// An empty list for descriptors of this type.
+    /// Creates an empty list for descriptors of this type.
     pub(super) fn list(&self) -> Box<dyn DescriptorList> {
         self.0.list()
     }
@@ -242,23 +246,23 @@ impl fmt::Debug for Descriptor {
     }
 }
 
-/// Descriptors of one type, next to each other. It knows the type, so that one call through a table
+/// Descriptors of one type, next to each other. The list knows the type, so that one virtual call
 /// compares many, and the loop over them is compiled for that type.
 pub(super) trait DescriptorList: Send + Sync {
     fn push(&mut self, descriptor: &Descriptor);
 
     fn get(&self, at: usize) -> Option<Descriptor>;
 
-    /// Takes one out; the others keep their places.
+    /// Removes one descriptor; the others keep their indexes.
     fn remove(&mut self, at: usize);
 
-    /// The last one in conflict with this one, of those whose bits are set in `left`. The bits of all that
-    /// were asked are taken out, each before it is asked. Calls what the user wrote.
-    fn last_conflict(&self, asking: &Descriptor, left: &mut u64) -> Option<usize>;
+    /// Returns the last descriptor that conflicts with `asking`, of those whose bits are set in
+    /// `left`. The bit of each is cleared before it is compared. Calls user code.
+    fn last_conflict(&self, scanning: &Descriptor, left: &mut u64) -> Option<usize>;
 
-    /// Reads something of those whose bits are set. Nothing depends on what is read, so the processor waits
-    /// for all of them together, and not for each when it is asked.
-    fn fetch(&self, which: u64);
+    /// Reads a word of each descriptor whose bit is set. Nothing depends on the values, so the
+    /// processor waits for all cache misses together, and not for each at its comparison.
+    fn prefetch(&self, which: u64);
 
     fn copy(&self) -> Box<dyn DescriptorList>;
 }
@@ -279,19 +283,19 @@ impl<C: Compatibility> DescriptorList for Typed<C> {
         self.0[at] = None;
     }
 
-    fn last_conflict(&self, asking: &Descriptor, left: &mut u64) -> Option<usize> {
-        let asking = (&*asking.0 as &dyn Any).downcast_ref::<CachedDescriptor<C>>()?;
+    fn last_conflict(&self, scanning: &Descriptor, left: &mut u64) -> Option<usize> {
+        let scanning = (&*scanning.0 as &dyn Any).downcast_ref::<CachedDescriptor<C>>()?;
         while *left != 0 {
             let at = left.ilog2() as usize;
             *left ^= 1 << at;
-            if self.0[at].as_ref().is_some_and(|other| asking.conflicts_with(other)) {
+            if self.0[at].as_ref().is_some_and(|other| scanning.conflicts_with(other)) {
                 return Some(at);
             }
         }
         None
     }
 
-    fn fetch(&self, mut which: u64) {
+    fn prefetch(&self, mut which: u64) {
         let mut read = 0;
         while which != 0 {
             let at = which.trailing_zeros() as usize;

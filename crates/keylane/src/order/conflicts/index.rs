@@ -1,8 +1,9 @@
-//! Which unfinished tasks with descriptors of one type a new one has to wait for.
+//! Decides which unfinished tasks with descriptors of one type a new task has to wait for.
 //!
-//! A plain state machine, without locks and without user code: it says which pairs somebody has to
-//! ask about (those in no class as pages, see `bit_sliced.rs`), is told the answers, and says who is released
-//! when a task has ended. `README.md` beside this file has the protocol and the proof.
+//! A plain state machine, without locks and without user code. It lists the pairs of tasks that the
+//! caller has to compare (those in no class as pages, see `bit_sliced.rs`), receives the results,
+//! and returns the tasks to release when one has ended. `README.md` in the folder above has the
+//! protocol and the proof.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
@@ -15,114 +16,116 @@ use super::bit_sliced::{BitSlicedIndex, PageScan};
 #[cfg(test)]
 mod tests;
 
-/// So many groups are looked up under one lock, to be asked about outside of it. A test wants more than
-/// one round.
+/// Number of groups that are looked up under one lock, to be compared outside of it. Tests need
+/// more than one round.
 const SCAN_BATCH: usize = if cfg!(test) { 2 } else { 64 };
 
-/// The unfinished tasks of one type of descriptors.
+/// Unfinished tasks of one type of descriptors.
 #[derive(Debug)]
 pub(crate) struct ConflictIndex<T> {
-    /// Each class with unfinished tasks, and each unfinished task without a class, under the place of
-    /// the task that opened it. Never an empty one.
+    /// Each class with unfinished tasks, and each unfinished task without a class, by the position
+    /// of the task that opened the group. No group is empty.
     groups: BTreeMap<u64, ConflictGroup<T>>,
-    /// The open group of each class.
+    /// Open group of each class.
     classes: HashMap<u64, Class, RandomState>,
-    /// The unfinished tasks without a class, once more.
+    /// Unfinished tasks without a class, a second time, laid out for scans.
     singles: BitSlicedIndex,
-    /// The places of tasks that are seated and about which not all has been asked. What the opener of a
-    /// group has not found out yet, whoever comes meanwhile has to ask itself.
-    asking: Vec<u64>,
-    /// The last place from which there was something to ask. What was opened before it takes nobody in
-    /// any more, for whoever asks might come to wait for it.
+    /// Positions of inserted tasks that still scan. Tasks that come meanwhile must compare
+    /// themselves with what the opener of a group has not found out yet.
+    scanning: Vec<u64>,
+    /// Position of the last task that had anything to compare. Wait groups opened before it accept
+    /// no more tasks, since the scanning task might come to wait for them.
     boundary: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Class {
     group: u64,
-    /// All bits that were in a summary of one of its tasks.
+    /// Union of the summaries of its tasks.
     summary: u64,
 }
 
-/// Tasks that are alike: those of a class, or a single one without a class.
+/// Tasks with the same conflicts: those of a class, or a single one without a class.
 #[derive(Debug)]
 struct ConflictGroup<T> {
     class: Option<u64>,
-    /// Whether its tasks are compatible with each other, once that was asked.
-    together: Option<bool>,
-    /// The other groups that it conflicts with, but for those whose opener still asks. Some may be gone.
-    /// Of a task without a class nobody needs to know: nobody joins it.
+    /// Whether its tasks are compatible with each other. Absent until compared.
+    compatible: Option<bool>,
+    /// Other groups that it conflicts with, except those whose opener still scans. Some may be
+    /// gone. Unused for a task without a class, since no task joins its group.
     rivals: Vec<u64>,
-    /// Its unfinished tasks, the oldest first. Never empty, and none of them is.
+    /// Its unfinished tasks, the oldest first. Never empty, and no wait group is empty.
     wait_groups: VecDeque<WaitGroup<T>>,
 }
 
-/// Tasks of a group that one can wait for at once, together with all in earlier wait groups.
+/// Tasks of a group that another task waits for at once, together with all in earlier wait groups.
 #[derive(Debug)]
 struct WaitGroup<T> {
-    /// The place of the first that was in it.
+    /// Position of the first task that was in it.
     opened: u64,
-    /// That one, unless it has ended.
+    /// First task, unless it has ended.
     opener: Option<T>,
-    /// Somebody waits for it, so nobody joins it any more.
+    /// Whether a task waits for it, so that no more tasks join.
     sealed: bool,
-    /// The others that have not ended, with their places, which rise.
+    /// Other unfinished tasks, with their positions, which rise.
     joined: VecDeque<(u64, T)>,
-    /// Who waits until this wait group and those before it are gone.
+    /// Tasks that wait until this wait group and those before it are gone.
     waiters: OneOrMany<T>,
 }
 
-/// Where a task stands in its conflict index.
+/// Position of a task in its conflict index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexPos {
-    /// Its place among all tasks that have a descriptor.
+    /// Position among all tasks that have a descriptor.
     pub(crate) place: u64,
     group: u64,
     wait_group: u64,
 }
 
-/// A task that has just been seated.
+/// Task that has just been inserted.
 pub(crate) struct Inserted<T> {
     pub(crate) task: T,
-    /// So many releases it has to wait for, as far as that is known.
+    /// Number of releases that it has to wait for, as far as known.
     pub(crate) waits: usize,
-    /// What must be asked before the rest is known.
+    /// Comparisons to be made before the rest is known.
     pub(crate) scan: Option<ConflictScan>,
 }
 
-/// What a task that is seated has still to ask.
+/// Remaining comparisons of an inserted task.
 #[derive(Debug)]
 pub(crate) struct ConflictScan {
     pos: IndexPos,
-    /// It is in no class.
+    /// Whether the task is in no class.
     is_single: bool,
     summary: u64,
-    /// Groups to ask about, the newest last.
+    /// Groups to compare with, the newest last.
     groups: Vec<u64>,
-    /// Before this place, all tasks without a class that have something in common with it.
+    /// Position before which all tasks without a class that share a bit with it are still to be
+    /// compared.
     singles: u64,
-    /// Groups that were found to be in conflict and are not waited for yet.
+    /// Groups that conflict and are not waited for yet.
     found: Vec<u64>,
-    /// All groups that were found to be in conflict.
+    /// All groups that were found to conflict.
     rivals: Vec<u64>,
-    /// Whether two of its own class conflict, if that was asked.
+    /// Whether two tasks of its own class conflict. Absent until compared.
     own: Option<bool>,
-    /// Single tasks that those wait for that this one waits for: it need not ask about them.
+    /// Tasks without a class that are waited for by tasks that this one waits for: it need not
+    /// compare with them.
     implied: BinaryHeap<u64>,
 }
 
-/// Whom to ask about next, outside of all locks.
+/// Next tasks to compare with, outside of all locks.
 pub(crate) enum ScanBatch<T> {
     Groups(Vec<Candidate<T>>),
     Singles(Vec<PageScan>),
-    /// All has been asked.
+    /// All comparisons are made.
     Over,
 }
 
-/// Somebody to be asked about, in the name of a group.
+/// Representative of a group for the next compatibility check.
 pub(crate) struct Candidate<T> {
     group: u64,
-    /// One of the group.
+    /// One task of the group.
     pub(crate) task: T,
 }
 
@@ -132,14 +135,14 @@ impl<T> Default for ConflictIndex<T> {
             groups: BTreeMap::new(),
             classes: HashMap::default(),
             singles: BitSlicedIndex::default(),
-            asking: Vec::new(),
+            scanning: Vec::new(),
             boundary: 0,
         }
     }
 }
 
 impl<T: Clone> ConflictIndex<T> {
-    /// Gives a task its seat. `place` is above all others before it; `make` makes the task.
+    /// Inserts a task. `place` is above all earlier positions; `make` creates the task.
     pub(crate) fn insert(
         &mut self,
         place: u64,
@@ -149,13 +152,13 @@ impl<T: Clone> ConflictIndex<T> {
         let (class, summary) = (descriptor.class(), descriptor.summary());
         let open = class.and_then(|class| self.classes.get(&class)).map(|class| class.group);
         let (groups, singles) = match open {
-            Some(group) if !self.asking.contains(&group) => (self.unknown_to(group), 0),
+            Some(group) if !self.scanning.contains(&group) => (self.unknown_conflicts(group), 0),
             _ => (self.sharing(summary, open), if self.singles.is_empty() { 0 } else { place }),
         };
-        let asks = !groups.is_empty() || singles > 0;
-        if asks {
+        let scans = !groups.is_empty() || singles > 0;
+        if scans {
             self.boundary = place;
-            self.asking.push(place);
+            self.scanning.push(place);
         }
         let id = open.unwrap_or(place);
         let wait_group = open.and_then(|id| self.joinable(id)).unwrap_or(place);
@@ -163,7 +166,7 @@ impl<T: Clone> ConflictIndex<T> {
         let task = make(pos);
         let waits = if open.is_some() { self.wait_for_conflicts(id, &task) } else { 0 };
         self.join_group(pos, descriptor, task.clone());
-        let scan = asks.then(|| ConflictScan {
+        let scan = scans.then(|| ConflictScan {
             pos,
             is_single: class.is_none(),
             summary,
@@ -177,7 +180,7 @@ impl<T: Clone> ConflictIndex<T> {
         Inserted { task, waits, scan }
     }
 
-    /// The groups of classes that have something in common with a summary, and this one.
+    /// Returns the groups of classes that share a bit with a summary, and the group `own`.
     fn sharing(&self, summary: u64, own: Option<u64>) -> Vec<u64> {
         let classes = self.classes.values();
         let sharing = |class: &&Class| class.summary & summary != 0 || Some(class.group) == own;
@@ -186,46 +189,48 @@ impl<T: Clone> ConflictIndex<T> {
         groups
     }
 
-    /// The groups of which nobody knows yet whether this one conflicts with them.
-    fn unknown_to(&self, id: u64) -> Vec<u64> {
+    /// Returns the groups whose conflicts with this one are still unknown.
+    fn unknown_conflicts(&self, id: u64) -> Vec<u64> {
         let group = &self.groups[&id];
-        let opened_by_asking = self.asking.iter().filter(|place| self.groups.contains_key(place));
-        let others = opened_by_asking.filter(|place| !group.rivals.contains(place)).copied();
-        others.chain(group.together.is_none().then_some(id)).collect()
+        let opened_by_scan = self.scanning.iter().filter(|place| self.groups.contains_key(place));
+        let others = opened_by_scan.filter(|place| !group.rivals.contains(place)).copied();
+        others.chain(group.compatible.is_none().then_some(id)).collect()
     }
 
-    /// The wait group of a group that a new task joins, if it is not to open one.
+    /// Returns the wait group that a new task joins, unless it must open one.
     fn joinable(&self, id: u64) -> Option<u64> {
         let group = &self.groups[&id];
         let last = group.wait_groups.back()?;
-        let joins = !last.sealed && last.opened >= self.boundary && group.together == Some(true);
+        let joins = !last.sealed && last.opened >= self.boundary && group.compatible == Some(true);
         joins.then_some(last.opened)
     }
 
-    /// Has a task wait for what its group is known to conflict with.
+    /// Makes a task wait for everything that its group is known to conflict with, and returns the
+    /// number of releases.
     fn wait_for_conflicts(&mut self, id: u64, task: &T) -> usize {
         let group = self.groups.get_mut(&id).expect("the caller has looked");
-        let alone = group.together == Some(false) && group.keep_waiting(u64::MAX, task);
+        let alone = group.compatible == Some(false) && group.add_waiter(u64::MAX, task);
         if group.rivals.is_empty() {
             return usize::from(alone);
         }
         let mut rivals = std::mem::take(&mut group.rivals);
         rivals.retain(|rival| self.wait_for(*rival, u64::MAX, task));
         let waits = rivals.len();
-        self.groups.get_mut(&id).expect("nobody has left it").rivals = rivals;
+        self.groups.get_mut(&id).expect("the group still has tasks").rivals = rivals;
         waits + usize::from(alone)
     }
 
-    /// Has a task wait for those of a group that came before a place, if there are any.
+    /// Makes a task wait for those of a group that came before a position. Returns false if there
+    /// are none.
     fn wait_for(&mut self, group: u64, before: u64, task: &T) -> bool {
-        self.groups.get_mut(&group).is_some_and(|group| group.keep_waiting(before, task))
+        self.groups.get_mut(&group).is_some_and(|group| group.add_waiter(before, task))
     }
 
     fn join_group(&mut self, pos: IndexPos, descriptor: &Descriptor, task: T) {
         let class = descriptor.class();
         let group = self.groups.entry(pos.group).or_insert_with(|| ConflictGroup {
             class,
-            together: None,
+            compatible: None,
             rivals: Vec::new(),
             wait_groups: VecDeque::with_capacity(1),
         });
@@ -248,8 +253,8 @@ impl<T: Clone> ConflictIndex<T> {
         }
     }
 
-    /// Has the task of an inquiry wait for those that were found in conflict since the last time, and
-    /// says for how many, and about whom to ask next.
+    /// Makes the scanning task wait for the conflicts found since the last round. Returns their
+    /// number and the next tasks to compare with.
     pub(crate) fn next_round(
         &mut self,
         scan: &mut ConflictScan,
@@ -260,9 +265,9 @@ impl<T: Clone> ConflictIndex<T> {
             waits += usize::from(self.wait_for(group, scan.pos.place, task));
         }
         scan.rivals.append(&mut scan.found);
-        let asks = self.next_asks(scan);
-        if !asks.is_empty() {
-            return (waits, ScanBatch::Groups(asks));
+        let candidates = self.next_candidates(scan);
+        if !candidates.is_empty() {
+            return (waits, ScanBatch::Groups(candidates));
         }
         if scan.singles > 0 {
             let scans = self.singles.scan(&mut scan.singles, scan.summary);
@@ -272,25 +277,26 @@ impl<T: Clone> ConflictIndex<T> {
         (waits, ScanBatch::Over)
     }
 
-    /// The next groups to ask about, the newest first.
-    fn next_asks(&self, scan: &mut ConflictScan) -> Vec<Candidate<T>> {
-        let mut asks = Vec::new();
-        while asks.len() < SCAN_BATCH
+    /// Returns the next groups to compare with, the newest first.
+    fn next_candidates(&self, scan: &mut ConflictScan) -> Vec<Candidate<T>> {
+        let mut candidates = Vec::new();
+        while candidates.len() < SCAN_BATCH
             && let Some(id) = scan.groups.pop()
         {
-            asks.extend(self.groups.get(&id).and_then(|group| group.ask(id, scan.pos)));
+            candidates
+                .extend(self.groups.get(&id).and_then(|group| group.representative(id, scan.pos)));
         }
-        asks
+        candidates
     }
 
-    /// All has been asked. What concerns classes is remembered for those who will join them.
+    /// Ends a scan. Results about classes are kept for the tasks that will join them.
     fn finish_scan(&mut self, scan: &ConflictScan) {
         let IndexPos { place, group: id, .. } = scan.pos;
-        self.asking.retain(|asking| *asking != place);
+        self.scanning.retain(|scanning| *scanning != place);
         if let Some(own) = scan.own
             && let Some(group) = self.groups.get_mut(&id)
         {
-            group.together = Some(!own);
+            group.compatible = Some(!own);
         }
         if scan.is_single {
             self.singles.set_behind(place, &scan.rivals);
@@ -308,8 +314,8 @@ impl<T: Clone> ConflictIndex<T> {
         }
     }
 
-    /// A task has ended. Returns who has one release less to wait for, and the task itself, to be
-    /// dropped outside of locks.
+    /// Removes a task that has ended. Returns the tasks that have one release less to wait for, and
+    /// the task itself, to be dropped outside of locks.
     pub(crate) fn remove(&mut self, pos: IndexPos) -> (OneOrMany<T>, Option<T>) {
         let Some(group) = self.groups.get_mut(&pos.group) else { return (OneOrMany::new(), None) };
         let (released, ended) = group.remove(pos);
@@ -323,7 +329,7 @@ impl<T: Clone> ConflictIndex<T> {
         (released, ended)
     }
 
-    /// Who waits, directly, for the task in this seat to end.
+    /// Returns the tasks that wait directly for the task at this position.
     pub(crate) fn behind(&self, pos: IndexPos) -> Vec<T> {
         let Some(group) = self.groups.get(&pos.group) else { return Vec::new() };
         let wait_groups =
@@ -331,7 +337,7 @@ impl<T: Clone> ConflictIndex<T> {
         wait_groups.flat_map(|wait_group| wait_group.waiters.iter()).cloned().collect()
     }
 
-    /// All that has not ended, the oldest of each group first.
+    /// Iterates over all unfinished tasks, the oldest of each group first.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = &T> {
         let wait_groups = self.groups.values().flat_map(|group| &group.wait_groups);
         wait_groups.flat_map(|WaitGroup { opener, joined, .. }| {
@@ -339,22 +345,22 @@ impl<T: Clone> ConflictIndex<T> {
         })
     }
 
-    /// Whether such a task waits for others.
+    /// Returns whether a task that satisfies `is_it` waits for others.
     pub(crate) fn is_behind(&self, is_it: impl Fn(&T) -> bool) -> bool {
         let mut wait_groups = self.groups.values().flat_map(|group| &group.wait_groups);
         wait_groups.any(|wait_group| wait_group.waiters.iter().any(&is_it))
     }
 
-    /// Whether somebody who came before this place still asks.
-    pub(crate) fn asks_before(&self, place: u64) -> bool {
-        self.asking.iter().any(|asking| *asking < place)
+    /// Returns whether a task before this position still scans.
+    pub(crate) fn scans_before(&self, place: u64) -> bool {
+        self.scanning.iter().any(|scanning| *scanning < place)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.asking.is_empty()
+        self.groups.is_empty() && self.scanning.is_empty()
     }
 
-    /// All that has not ended, the oldest of each group first.
+    /// Consumes the index, and iterates over all unfinished tasks, the oldest of each group first.
     pub(crate) fn into_tasks(self) -> impl Iterator<Item = T> {
         let wait_groups = self.groups.into_values().flat_map(|group| group.wait_groups);
         wait_groups.flat_map(|WaitGroup { opener, joined, .. }| {
@@ -364,8 +370,8 @@ impl<T: Clone> ConflictIndex<T> {
 }
 
 impl<T: Clone> ConflictGroup<T> {
-    /// Has a task wait for those that came before a place, if there are any.
-    fn keep_waiting(&mut self, before: u64, task: &T) -> bool {
+    /// Makes a task wait for those that came before a position. Returns false if there are none.
+    fn add_waiter(&mut self, before: u64, task: &T) -> bool {
         let mut wait_groups = self.wait_groups.iter_mut().rev();
         let Some(wait_group) = wait_groups.find(|wait_group| wait_group.opened < before) else {
             return false;
@@ -375,19 +381,19 @@ impl<T: Clone> ConflictGroup<T> {
         true
     }
 
-    /// One to be asked in the name of all, if there is one but who asks.
-    fn ask(&self, id: u64, asking: IndexPos) -> Option<Candidate<T>> {
+    /// Returns a task to compare with on behalf of all, unless the scanning task is the only one.
+    fn representative(&self, id: u64, scanning: IndexPos) -> Option<Candidate<T>> {
         let oldest = self.wait_groups.front()?;
         let (place, task) = match &oldest.opener {
             Some(opener) => (oldest.opened, opener),
             None => oldest.joined.front().map(|(place, task)| (*place, task))?,
         };
-        let other = place != asking.place;
+        let other = place != scanning.place;
         other.then(|| Candidate { group: id, task: task.clone() })
     }
 
-    /// A wait group that is gone passes its waiters on to the one before, for which they wait as well; the
-    /// first one releases them.
+    /// Removes a task. A wait group that becomes empty passes its waiters to the one before it, for
+    /// which they wait too; the first wait group releases them.
     fn remove(&mut self, pos: IndexPos) -> (OneOrMany<T>, Option<T>) {
         let wait_groups = &mut self.wait_groups;
         let Ok(index) =
@@ -404,7 +410,7 @@ impl<T: Clone> ConflictGroup<T> {
         if index == 0 {
             return (waiters, ended);
         }
-        // That one takes nobody in any more: it was closed when the one that is gone was opened.
+        // The one before accepts no more tasks: it was closed when the removed one was opened.
         wait_groups[index - 1].waiters.append(waiters);
         (OneOrMany::new(), ended)
     }
@@ -425,28 +431,29 @@ impl<T> WaitGroup<T> {
 }
 
 impl ConflictScan {
-    /// What somebody has found out.
-    pub(crate) fn answer<T>(&mut self, ask: &Candidate<T>, conflict: bool) {
-        if ask.group == self.pos.group {
+    /// Records the result of a compatibility check.
+    pub(crate) fn record<T>(&mut self, candidate: &Candidate<T>, conflict: bool) {
+        if candidate.group == self.pos.group {
             self.own = Some(conflict);
         }
         if conflict {
-            self.found.push(ask.group);
+            self.found.push(candidate.group);
         }
     }
 
-    /// Leaves out those of whom the answer is of no use, for the asking task comes after them anyway.
-    pub(crate) fn pass_implied(&mut self, look: &mut PageScan) {
+    /// Skips the tasks of a page that the scanning task comes after anyway, whatever the result
+    /// would be.
+    pub(crate) fn skip_implied(&mut self, page: &mut PageScan) {
         if self.is_single {
-            look.pass_implied(&mut self.implied);
+            page.skip_implied(&mut self.implied);
         }
     }
 
-    /// This one on a page conflicts.
-    pub(crate) fn found(&mut self, look: &mut PageScan, at: usize) {
-        self.found.push(look.place(at));
+    /// Records a conflict with the task at index `at` of a page.
+    pub(crate) fn found(&mut self, page: &mut PageScan, at: usize) {
+        self.found.push(page.place(at));
         if self.is_single {
-            look.pass(at, &mut self.implied);
+            page.skip(at, &mut self.implied);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the producers have left, and the lane whose worker is bound to look there.
+//! Moves tasks from the inbox to the backlog, and tracks the pinned lane, whose worker watches the
+//! inbox.
 
 use super::*;
 use crate::unwind::drop_catch_unwind;
@@ -8,8 +9,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.backlog.is_empty() && self.fence.is_none()
     }
 
-    /// Whether a lane has nobody behind its one holder, here or in the backlog, and nobody else
-    /// waits for a worker: a chance to go on with what the producers have left.
+    /// Returns whether nothing waits behind the lane's one holder, here or in the backlog, and
+    /// nothing else waits for a worker: the holder's worker may continue with a refill.
     #[inline]
     pub(crate) fn is_last(&self, slot: usize) -> bool {
         let lane = &self.lanes[slot];
@@ -19,8 +20,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             && self.wants_refill()
     }
 
-    /// Takes over what the producers have left. `lane` is the one that the caller goes on with if
-    /// it can; it becomes the pinned lane if the next task is its own.
+    /// Moves all entries of the inbox to the backlog. `lane` is the one that the caller wants to
+    /// continue; it becomes the pinned lane if the next entry belongs to it.
     pub(crate) fn refill(&mut self, inbox: &mut Inbox<K, W>, lane: Option<usize>) {
         self.last_refill = inbox.queue.len();
         self.backlog.take_from(&mut inbox.queue);
@@ -35,27 +36,27 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// Whether the next of the backlog is the lane's.
+    /// Returns whether the next backlog entry belongs to the lane.
     #[inline]
     pub(crate) fn is_next(&self, slot: usize) -> bool {
         self.backlog.front().is_some_and(|next| self.lanes[slot].is_of(next))
     }
 
-    /// A worker that is on this lane finds the lane's tasks next in the backlog: it is bound to look
-    /// into the inbox from now on.
+    /// Pins a lane whose tasks are next in the backlog: its worker must look into the inbox from
+    /// now on.
     pub(crate) fn pin_next(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
         self.pin_lane(inbox, slot);
         self.backlog_is_pinned = self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
     }
 
-    /// Lets the inbox know that a worker has settled on a lane. If another lane was the pinned lane, the
-    /// inbox must be empty, for its worker no longer answers for what is there.
+    /// Records a lane as pinned in the inbox. If another lane was pinned, the inbox must be empty,
+    /// since no worker is responsible any longer for the tasks of that lane in it.
     pub(crate) fn pin_lane(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
         if self.pinned != Some(slot) {
             self.pinned = Some(slot);
             let lane = &self.lanes[slot];
             let pinned = lane.key.clone().map(|key| (lane.hash, key));
-            // The copy of a key is dropped under the lock, and may panic.
+            // The copy of the key is dropped under the lock, and its drop may panic.
             drop_catch_unwind(std::mem::replace(&mut inbox.pinned, pinned));
             inbox.has_foreign = !inbox.queue.is_empty();
         }
@@ -70,25 +71,25 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.pinned == Some(slot)
     }
 
-    /// The pinned lane lane is about to be left: the inbox must know, and says whether it has tasks
-    /// that nobody was told of.
+    /// Unpins the pinned lane before its worker leaves it. Returns whether the inbox has tasks that
+    /// no notification covers.
     pub(crate) fn unpin(&mut self, inbox: &mut Inbox<K, W>) -> bool {
         self.pinned = None;
         self.backlog_is_pinned = false;
         drop_catch_unwind(inbox.pinned.take());
-        let tell = !inbox.queue.is_empty() && !inbox.signaled;
-        inbox.signaled |= tell;
-        tell
+        let notify = !inbox.queue.is_empty() && !inbox.signaled;
+        inbox.signaled |= notify;
+        notify
     }
 
-    /// Whether anybody in this shard waits for a worker but the lane that has one.
+    /// Returns whether any other task of this shard waits for a worker.
     #[inline]
     pub(crate) fn others_wait(&self) -> bool {
         self.has_offer()
     }
 
-    /// Whether more waits in a lane than in that of the task whose turn it would be. Who has not got a lane yet
-    /// counts as longer: nobody knows how much there is behind it.
+    /// Returns whether the lane's wait queue is longer than that of the ready task whose turn is
+    /// next. A backlog entry counts as longer: the number of tasks behind it is unknown.
     #[cold]
     pub(crate) fn is_longer_than_next(&self, slot: usize) -> bool {
         let waits_in = |slot: usize| self.lanes[slot].waiting.len();
@@ -100,7 +101,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// Whether the task just taken was the last of a small delivery, so that a moment's patience
+    /// Returns whether the task just taken was the last of a small refill, so that a short wait
     /// would bring a larger one.
     #[inline]
     pub(crate) fn runs_dry(&self) -> bool {
@@ -116,29 +117,30 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.ended += 1;
     }
 
-    /// The slots of the tasks that have ended.
+    /// Takes the permits of all tasks that have ended.
     pub(crate) fn take_ended(&mut self) -> usize {
         std::mem::take(&mut self.ended)
     }
 
-    /// The same, but no more than `most`.
+    /// Takes at most `most` permits of tasks that have ended.
     pub(crate) fn take_some_ended(&mut self, most: u32) -> u32 {
         let some = u32::try_from(self.ended).unwrap_or(most).min(most);
         self.ended -= some as usize;
         some
     }
 
-    /// About how many tasks of the shard wait for nothing but a worker.
+    /// Returns roughly the number of tasks in the shard that wait only for a worker.
     pub(crate) fn about_left(&self) -> usize {
         self.ready.len() + self.backlog.about_len()
     }
 
-    /// Whether something was entered of late that could not run.
-    pub(crate) fn take_passed(&mut self) -> bool {
-        std::mem::take(&mut self.passed)
+    /// Takes and clears the `entered_blocked` flag: whether an entry was entered recently that could not
+    /// run.
+    pub(crate) fn take_entered_blocked(&mut self) -> bool {
+        std::mem::take(&mut self.entered_blocked)
     }
 
-    /// Whether another worker would find something to do, or to enter, here.
+    /// Returns whether another worker would find a task to run, or to enter, here.
     #[inline]
     pub(crate) fn has_offer(&self) -> bool {
         !self.ready.is_empty() || self.has_fresh() && !self.backlog_is_pinned

@@ -1,20 +1,22 @@
-//! What always holds between two sections of the lanes' lock, checked in builds with debug assertions.
+//! Checks the invariants of the lanes between two sections of their lock, in builds with debug
+//! assertions.
 //!
-//! Every rule here is one that some other file relies on without asking.
+//! Every rule here is one that another file relies on without a test.
 
 use super::*;
 
-/// Lanes, and tasks in a line, beyond which a shard is not checked: a check takes time for each of them.
+/// Largest number of lanes and ready tasks for which a shard is checked, and of entries checked in
+/// each wait queue: the check takes time in proportion.
 #[cfg(debug_assertions)]
 const MAX_CHECKED: usize = 128;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Checks nothing in a release build.
+    /// Does nothing in a release build.
     #[cfg(not(debug_assertions))]
     #[inline(always)]
     pub(crate) fn check(&self) {}
 
-    /// Panics if the lanes contradict themselves.
+    /// Panics if an invariant of the lanes does not hold.
     #[cfg(debug_assertions)]
     pub(crate) fn check(&self) {
         if self.lanes.len() + self.ready.len() > MAX_CHECKED {
@@ -24,7 +26,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         assert_eq!(open().count(), self.index.len(), "lanes with a key, and lanes in the index");
         assert_eq!(open().count() + self.free.len(), self.lanes.len(), "open and free slots");
         open().for_each(|(slot, lane)| self.check_lane(slot, lane));
-        for (slot, reasons) in &self.held {
+        for (slot, reasons) in &self.paused {
             let is_open = self.lanes.get(*slot).is_some_and(|lane| lane.key.is_some());
             assert!(is_open, "slot {slot} is held and has no lane");
             assert!(!reasons.is_empty(), "slot {slot} is held for no reason");
@@ -38,16 +40,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     fn check_lane(&self, slot: usize, lane: &Lane<K, W>) {
         let key = lane.key.as_ref().expect("the lane is open");
         assert_eq!(self.find(lane.hash, key), Some(slot), "the index has another lane for its key");
-        let is_phantom = |waiting: &LaneEntry<K, W>| matches!(waiting, LaneEntry::PauseMarker);
-        let behind = lane.waiting.iter().take(MAX_CHECKED).skip(1).any(is_phantom);
+        let is_marker = |waiting: &LaneEntry<K, W>| matches!(waiting, LaneEntry::PauseMarker);
+        let behind = lane.waiting.iter().take(MAX_CHECKED).skip(1).any(is_marker);
         assert!(!behind, "slot {slot}: a pause marker is behind a task");
         let holds = lane.holders == Holders::PauseMarker;
         assert!(
-            !(holds && lane.waiting.front().is_some_and(is_phantom)),
+            !(holds && lane.waiting.front().is_some_and(is_marker)),
             "slot {slot}: two pause markers"
         );
         assert!(
-            self.is_emptied || lane.is_on_hold() == self.held.contains_key(&slot),
+            self.is_emptied || lane.is_paused() == self.paused.contains_key(&slot),
             "slot {slot}: it has a pause marker if and only if it is held"
         );
         let granted = self.ready.iter().filter(|ready| self.is_in(slot, ready)).count();
@@ -63,12 +65,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             assert!(!lane.holders.admit(first.mode()), "slot {slot}: the first could begin");
         }
         if let Holders::Limited { count, least } = lane.holders {
-            let noted = self.limits.noted(slot);
-            assert_eq!(noted, (count, least), "slot {slot}: how its holders limit it");
+            let counted = self.limits.counted(slot);
+            assert_eq!(counted, (count, least), "slot {slot}: how its holders limit it");
         }
     }
 
-    /// Whether a task with one key holds this lane, and waits for a worker.
+    /// Returns whether a ready task with one key holds this lane.
     #[cfg(debug_assertions)]
     fn is_in(&self, slot: usize, ready: &ReadyTask<K, W>) -> bool {
         match &ready.held {

@@ -1,36 +1,37 @@
-//! Keys whose tasks may run beside each other, but only so many.
+//! Limits the number of tasks of a key that hold its lane at once.
 //!
-//! Unlike a lane that is shared, one that is limited is handed on before its last holder leaves: each end
-//! makes room for the first of the line. Who comes joins only if nobody waits, and goes to `ready` like who
-//! is handed the lane, so they are given to workers in the order in which they came.
+//! Unlike a shared lane, a limited lane is granted onward before its last holder leaves: each end
+//! makes capacity for the first of the wait queue. A new task joins only if the wait queue is
+//! empty, and goes to `ready` like one that is granted the lane, so workers get them in order of
+//! submission.
 
 use super::*;
 
-/// How many of the holders of a lane want no more than so many beside each other: by the lane's slot and
-/// that number. Holders seldom differ in it, so a lane has one entry.
+/// Number of holders of a lane per limit, by the lane's slot and the limit. Holders seldom differ
+/// in their limit, so a lane has one entry.
 #[derive(Debug, Default)]
 pub(super) struct ConcurrencyLimits(BTreeMap<(usize, u16), u16>);
 
 impl ConcurrencyLimits {
-    /// A task comes to hold a lane. Nothing is noted of one that does not limit it.
+    /// Counts a new holder of a lane. Holders that do not limit it are not counted.
     pub(super) fn note(&mut self, slot: usize, mode: Mode) {
         if let Mode::Limited(most) = mode {
             *self.0.entry((slot, most)).or_default() += 1;
         }
     }
 
-    /// How many holders of a lane are noted, and the least that any of them wants.
+    /// Returns the counted holders of a lane, and the least of their limits.
     #[cfg(debug_assertions)]
-    pub(super) fn noted(&self, slot: usize) -> (u16, u16) {
+    pub(super) fn counted(&self, slot: usize) -> (u16, u16) {
         let of_lane = self.0.range((slot, 0)..=(slot, u16::MAX));
         of_lane.fold((0, u16::MAX), |(count, least), ((_, most), holders)| {
             (count + holders, least.min(*most))
         })
     }
 
-    /// A task that was noted holds the lane no longer. Returns the least that those want who are left.
+    /// Removes a counted holder, and returns the least limit of the remaining ones.
     fn forget(&mut self, slot: usize, most: u16) -> Option<u16> {
-        let holders = self.0.get_mut(&(slot, most)).expect("it was noted");
+        let holders = self.0.get_mut(&(slot, most)).expect("it was counted");
         *holders -= 1;
         if *holders == 0 {
             self.0.remove(&(slot, most));
@@ -40,7 +41,7 @@ impl ConcurrencyLimits {
 }
 
 impl Holders {
-    /// One task holds the lane, in this way.
+    /// Returns the state with one holder in this mode.
     #[inline]
     pub(super) fn one(mode: Mode) -> Self {
         match mode {
@@ -50,7 +51,7 @@ impl Holders {
         }
     }
 
-    /// The same and one more that was admitted.
+    /// Returns the state with one more holder, which was admitted.
     pub(super) fn and_one(self, mode: Mode) -> Self {
         match (self, mode) {
             (Holders::Shared(count), _) => Holders::Shared(count + 1),
@@ -61,7 +62,7 @@ impl Holders {
         }
     }
 
-    /// Whether a task may hold the lane beside these.
+    /// Returns whether a task may hold the lane beside these holders.
     #[inline]
     pub(super) fn admit(self, mode: Mode) -> bool {
         match (self, mode) {
@@ -73,7 +74,7 @@ impl Holders {
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Lets a task in beside the holders of a lane, if nobody waits that it would overtake.
+    /// Admits a task beside the holders of a lane, if it would overtake no waiter.
     #[inline]
     pub(super) fn join(&mut self, slot: usize, mode: Mode) -> bool {
         let lane = &self.lanes[slot];
@@ -84,15 +85,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         joins
     }
 
-    /// A task that is admitted holds the lane beside its holders.
+    /// Adds an admitted task to the holders of a lane.
     pub(super) fn add_holder(&mut self, slot: usize, mode: Mode) {
         let lane = &mut self.lanes[slot];
         lane.holders = lane.holders.and_one(mode);
         self.limits.note(slot, mode);
     }
 
-    /// A holder that limits its lane leaves it, and those in front of the line get what room there is: more
-    /// than one of them, if it was the one that wanted the least.
+    /// Removes a holder that limits its lane, and grants the freed capacity to the front of the
+    /// wait queue: to more than one task, if the holder had the least limit.
     pub(super) fn leave_limited(&mut self, slot: usize, most: u16) -> Option<K> {
         if !self.drop_limited(slot, most) {
             return self.leave(slot);
@@ -101,8 +102,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         None
     }
 
-    /// The same without giving the room to anybody. Whether a holder is left; if not, the lane looks as if
-    /// the last were still there.
+    /// Removes a holder that limits its lane, without granting the capacity. Returns whether a
+    /// holder remains; if not, the lane looks as if the last were still there.
     pub(super) fn drop_limited(&mut self, slot: usize, most: u16) -> bool {
         let left = self.limits.forget(slot, most);
         if let Holders::Limited { count, least } = &mut self.lanes[slot].holders

@@ -1,9 +1,10 @@
-//! Counting the unfinished tasks of every key.
+//! Counts the unfinished tasks of a shard, by key and by state.
 
 use super::*;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Counts the unfinished tasks of every key, here and in the inbox. Rollups count in each lane.
+    /// Counts the unfinished tasks of every key, here and in the inbox. A rollup counts in each
+    /// lane.
     pub(crate) fn counts(&self, inbox: &Inbox<K, W>) -> Vec<KeyCount<K>> {
         let mut counts: Vec<KeyCount<K>> = Vec::new();
         let mut index: HashTable<usize> = HashTable::new();
@@ -49,7 +50,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 }
 
 impl<K: Eq, W> Lanes<K, W> {
-    /// Where the tasks are that do not run. A rollup counts in each lane.
+    /// Counts the tasks that do not run, by state. A rollup counts in each lane.
     pub(crate) fn task_counts(&self, inbox: &Inbox<K, W>) -> TaskCounts {
         TaskCounts {
             queued: self.backlog.len() + inbox.queue.len(),
@@ -63,25 +64,25 @@ impl<K: Eq, W> Lanes<K, W> {
     }
 }
 
-/// How many tasks of a shard are where.
+/// Tasks of a shard that do not run, by state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskCounts {
-    /// No worker has looked at them.
+    /// Tasks in the inbox and the backlog.
     pub(crate) queued: usize,
-    /// They wait behind another one of their key.
+    /// Tasks that wait behind another one of their key.
     pub(crate) blocked: usize,
-    /// They hold their lanes and wait for a worker.
+    /// Tasks that hold their lanes and wait for a worker.
     pub(crate) ready: usize,
 }
 
-/// The unfinished tasks of a key.
+/// Unfinished tasks of a key.
 #[derive(Debug)]
 pub(crate) struct KeyCount<K> {
     pub(crate) key: K,
     hash: u32,
     pub(crate) tasks: usize,
-    /// The label's time of the oldest.
+    /// [`TaskMeta::time`] of the oldest task.
     pub(crate) since: u32,
-    /// It has been given to a worker, or is about to be.
+    /// Whether the oldest task was given to a worker, or is about to be.
     pub(crate) running: bool,
 }

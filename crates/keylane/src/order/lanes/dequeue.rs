@@ -1,22 +1,23 @@
-//! Taking a task: into the lanes, and into a worker's hand.
+//! Takes tasks: enters them into their lanes, and moves one that may run into a worker's slot.
 //!
-//! Each of these puts a task into the hand and returns what it holds, or does neither.
+//! Each function either fills `task_slot` and returns the lanes that the task holds, or does
+//! neither.
 
 use super::*;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Takes a task that holds its lanes already, unless it is the turn of one from the backlog:
-    /// the two kinds take turns, so that neither waits for ever.
+    /// Takes a ready task, unless the backlog is next: the two take turns, so that neither starves.
     #[inline(always)]
     pub(crate) fn next_in_turn(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<Held<K, W>> {
-        if self.ready.is_empty() || self.owed_to_fresh != 0 {
+        if self.ready.is_empty() || self.backlog_turns != 0 {
             return None;
         }
-        self.owed_to_fresh = 1;
+        self.backlog_turns = 1;
         self.next_ready(task_slot)
     }
 
-    /// Takes the next task of the backlog that may run. `keep_key` asks for the key beside the work.
+    /// Takes the next task of the backlog that may run. With `keep_key` the slot also gets a copy
+    /// of the key.
     #[inline(always)]
     pub(crate) fn next_fresh(
         &mut self,
@@ -28,15 +29,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             && let Some(entry) = self.backlog.pop()
         {
             if let Some(held) = self.try_start(entry, keep_key, task_slot) {
-                self.owed_to_fresh = self.owed_to_fresh.saturating_sub(1);
+                self.backlog_turns = self.backlog_turns.saturating_sub(1);
                 return Some(held);
             }
-            self.passed |= self.parts != 0;
+            self.entered_blocked |= self.parts != 0;
         }
         None
     }
 
-    /// Takes a task that holds its lanes already.
+    /// Takes the next ready task.
     #[inline]
     pub(crate) fn next_ready(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<Held<K, W>> {
         let ReadyTask { work, key, meta, held } = self.ready.pop_front()?;
@@ -46,7 +47,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         Some(held)
     }
 
-    /// Moves every task of the backlog to where it waits or is ready, up to a barrier.
+    /// Enters every task of the backlog, up to a barrier, into a wait queue or the ready queue.
     pub(crate) fn enter_all(&mut self, keep_key: bool) {
         self.backlog_is_pinned = false;
         let mut task_slot = TaskSlot::default();
@@ -60,12 +61,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// A task without keys runs that is in no inbox. Released as any other.
+    /// Counts a running task without keys that is in no inbox. Released like any other.
     pub(crate) fn start_unkeyed(&mut self) {
         self.free_running += 1;
     }
 
-    /// Puts a task into its lanes, and into the hand if it may run at once.
+    /// Enters a task into its lanes, and moves it into `task_slot` if it may run at once.
     #[inline(always)]
     pub(super) fn try_start(
         &mut self,
@@ -75,8 +76,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ) -> Option<Held<K, W>> {
         match entry {
             InboxEntry::Single { meta, mode, key, work } => {
-                // The work goes to the hand before anything else is done, so that it is not kept
-                // anywhere in between.
+                // The work moves to its slot first, so that it is stored nowhere in between.
                 task_slot.put(work);
                 task_slot.meta = meta;
                 if let Some(slot) = self.find(meta.hash, &key) {
@@ -111,18 +111,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 None
             }
         }
-        // A rollup that has just become ready is next in `ready`.
+        // A rollup that has just become ready is taken from `ready` next.
     }
 
-    /// The task in the hand may run, but its key has run more than its quantum while others wait: it
-    /// holds its lane and queues behind them, and what follows it waits in its line.
+    /// Moves the task in `task_slot` to the end of the ready queue: it may run, but its key has run
+    /// more than its quantum while others wait. It holds its lane, and the key's next tasks wait
+    /// behind it.
     #[cold]
     pub(super) fn requeue(&mut self, slot: usize, task_slot: &mut TaskSlot<K, W>) {
         let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
         self.ready.push_back(ReadyTask { work, key, meta, held: Held::Lane(slot) });
     }
 
-    /// The task in the hand has a key whose lane is open: it joins the holders, or waits.
+    /// Enters a task whose key has an open lane: it joins the holders, or waits.
     pub(super) fn enter_busy(
         &mut self,
         slot: usize,
@@ -142,7 +143,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         None
     }
 
-    /// A rollup whose last grant came from elsewhere is to be run.
+    /// Makes a rollup ready whose last grant came from outside of this shard.
     pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
         self.ready.extend(Granted::all_of(rollup));
     }
@@ -172,7 +173,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.put_granted(&rollup, granted);
     }
 
-    /// Puts a task whose part was granted where it waits next.
+    /// Moves a task whose part was granted to the queue where it waits next.
     pub(super) fn put_granted(&mut self, rollup: &Arc<Rollup<K, W>>, granted: Granted<K, W>) {
         if let Granted::Replacing = granted {
             self.replacing.push(rollup.clone());
@@ -180,16 +181,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.ready.extend(granted.ready());
     }
 
-    /// The captures of what a latest task has replaced are gone. If it had its key before they were it
-    /// is ready now; or, if the key was held meanwhile, it goes back to the front of its line. Returns
-    /// when the timer has to look at the key, if that has changed.
+    /// Ends the replacement of a latest task: the captures of the replaced work are dropped. If the
+    /// task already holds its key it becomes ready now; or, if the key was paused meanwhile, it
+    /// returns to the front of its wait queue. Returns the changed deadline of the key, if any.
     pub(crate) fn end_replacing(&mut self, rollup: &Arc<Rollup<K, W>>) -> Option<RateDeadline> {
         let work = rollup.end_replacing()?;
         self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
         let (hash, key, _) = rollup.claim(0);
         let slot = self.find(hash, key).expect("the task has its lane");
         self.ready.push_back(ReadyTask::all_of(rollup, work));
-        self.call_back_if_held(slot)
+        self.recall_if_paused(slot)
     }
 
     #[inline]

@@ -1,9 +1,10 @@
-//! Taking out what will not run.
+//! Removes the tasks of a shard that will not run: all of them when the pool is stopped or
+//! poisoned.
 
 use super::*;
 use crate::unwind::drop_catch_unwind;
 
-/// What is left of a shard that is cleared, to be discarded when nothing is locked.
+/// Remains of a cleared shard, to be discarded while nothing is locked.
 #[derive(Debug)]
 pub(crate) struct Debris<K, W> {
     ready: VecDeque<ReadyTask<K, W>>,
@@ -24,7 +25,7 @@ impl<K, W> Default for Debris<K, W> {
 }
 
 impl<K: Eq, W> Debris<K, W> {
-    /// Drops it piece by piece, for any drop may panic.
+    /// Drops the remains piece by piece, since any drop may panic.
     pub(crate) fn discard(self) {
         for ReadyTask { work, key, held, .. } in self.ready {
             drop_catch_unwind(work);
@@ -63,15 +64,15 @@ fn discard_rollup<K: Eq, W>(rollup: Arc<Rollup<K, W>>) {
 }
 
 impl<K, W> Lanes<K, W> {
-    /// Takes everything out that has not been given to a worker, here and in the inbox, without a look
-    /// at any key: what is here may be half changed. Lanes that tasks hold stay as they are.
+    /// Removes everything that no worker has taken, here and in the inbox, without looking at any
+    /// key, since the state may be half changed. Lanes that tasks hold stay as they are.
     pub(crate) fn clear(&mut self, inbox: &mut Inbox<K, W>, debris: &mut Debris<K, W>) {
         debris.ready = std::mem::take(&mut self.ready);
         debris.rollups = std::mem::take(&mut self.replacing);
         debris.rollups.extend(self.fence.take().map(|fence| fence.rollup));
-        let lines = self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.waiting));
-        debris.waiting = lines.collect();
-        self.held.clear();
+        let queues = self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.waiting));
+        debris.waiting = queues.collect();
+        self.paused.clear();
         #[cfg(debug_assertions)]
         {
             self.is_emptied = true;
@@ -87,10 +88,10 @@ impl<K, W> Lanes<K, W> {
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Removes every task that has not been given to a worker, here and in the inbox.
+    /// Removes every task that no worker has taken, here and in the inbox.
     ///
-    /// Lanes that tasks hold stay as they are, for those tasks still give them back. So do those
-    /// of a rollup that never ran: the pool is stopped, and nobody will ask for them again.
+    /// Lanes that tasks hold stay as they are, since those tasks still release them. So do the
+    /// lanes of a rollup that never ran: the pool is stopped, and nothing will use them again.
     pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
         for ReadyTask { work, key, meta, held } in self.ready.drain(..) {
             let claims = match held {
@@ -118,8 +119,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 }
             }
         }
-        // No line has a pause marker any more.
-        self.held.clear();
+        // No wait queue has a pause marker any more.
+        self.paused.clear();
         #[cfg(debug_assertions)]
         {
             self.is_emptied = true;
@@ -145,7 +146,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 }
 
-/// A rollup stands in several places, and is found first in one of them.
+/// Takes the work of a rollup, unless another of its parts was found first.
 pub(crate) fn take_rollup<K: Eq + Clone, W>(rollup: &Rollup<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
     if let Some(work) = rollup.take_work() {
         unrun.push(Unrun { claims: rollup.claims(), work, seq: rollup.meta.seq });

@@ -1,55 +1,56 @@
-//! Where a task stands, and who stands before it.
+//! Finds a task that has not begun, and what is ahead of it.
 
 use super::*;
 
-/// Where a task is that has not begun.
+/// Location of a task that has not begun.
 pub(crate) enum FoundTask<K, W> {
-    /// It waits for a worker, behind so many.
+    /// Ready: waits for a worker, behind `ahead` other ready tasks.
     Ready { ahead: usize },
-    /// It stands in the lane of its one key, or on the way there.
+    /// In the lane of its one key, or on the way there.
     Single { hash: u32, key: K, before: AheadCounts },
-    /// It has no key, and so many entries stand before it.
+    /// Without a key, in the inbox or the backlog.
     Free { before: AheadCounts },
-    /// It has several parts, each in a lane of its own; or is a barrier.
+    /// With several parts, each in a lane of its own; or a barrier.
     Several(Arc<Rollup<K, W>>),
 }
 
-/// What stands before a task, or its part, in one shard.
+/// What is ahead of a task, or of its part, in one shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AheadCounts {
-    /// Tasks of the key that must end first.
+    /// Number of tasks of the key that must end first.
     pub(crate) tasks: usize,
-    /// Entries that no worker has looked at.
+    /// Number of inbox and backlog entries.
     pub(crate) entries: usize,
-    /// One of them, or what the workers have reached, is a barrier.
+    /// Whether one of these entries, or the fence that has been reached, is a barrier.
     pub(crate) barrier: bool,
-    /// The key is held, or will be when the task that has it ends.
-    pub(crate) on_hold: bool,
+    /// Whether the key is paused, or will be when its holders end.
+    pub(crate) is_paused: bool,
 }
 
-/// The first task of a key.
+/// First task of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneHead {
-    /// How many tasks the key has.
+    /// Number of unfinished tasks of the key.
     pub(crate) tasks: usize,
-    /// The label's time of the first.
+    /// [`TaskMeta::time`] of the first task.
     pub(crate) since: u32,
-    /// The lane's slot, if it has one; else what stands before the first in the backlog and inbox.
+    /// Slot of the lane, if the key has one; otherwise what is ahead of its first task in the
+    /// backlog and the inbox.
     pub(crate) place: Result<usize, AheadCounts>,
-    /// Only a pause marker has the key.
-    pub(crate) at_rest: bool,
+    /// Whether only a pause marker holds the key.
+    pub(crate) is_idle: bool,
 }
 
 /// One task of a key, in the order of its lane.
 enum LanePlace<'a, K, W> {
     Holder,
     LaneEntry(&'a LaneEntry<K, W>),
-    /// With its place among what no worker has looked at.
+    /// Entry of the backlog or inbox, with its index there.
     Queued(usize, &'a InboxEntry<K, W>),
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Finds a task of this shard that has not begun, and when it was submitted.
+    /// Finds a task of this shard that has not begun, and its time of submission.
     pub(crate) fn find_task(
         &self,
         inbox: &Inbox<K, W>,
@@ -65,20 +66,20 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(rollup) = replacing.next() {
             return Some((FoundTask::Several(rollup.clone()), rollup.meta.time));
         }
-        self.find_in_line(&is_target).or_else(|| self.find_queued(inbox, &is_target))
+        self.find_waiting(&is_target).or_else(|| self.find_queued(inbox, &is_target))
     }
 
-    fn find_in_line(&self, is_target: &impl Fn(&W) -> bool) -> Option<(FoundTask<K, W>, u32)> {
+    fn find_waiting(&self, is_target: &impl Fn(&W) -> bool) -> Option<(FoundTask<K, W>, u32)> {
         for lane in &self.lanes {
             for (place, waiting) in lane.waiting.iter().enumerate() {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } if is_target(work) => {
                         let holders = (0..lane.holders.count()).map(|_| lane.holders.mode());
-                        let line = lane.waiting.iter().take(place);
-                        let line = line.filter(|other| other.is_task()).map(LaneEntry::mode);
-                        let tasks = conflicting(holders.chain(line), *mode);
-                        let on_hold = lane.is_on_hold();
-                        let before = AheadCounts { tasks, on_hold, ..AheadCounts::default() };
+                        let queue = lane.waiting.iter().take(place);
+                        let queue = queue.filter(|other| other.is_task()).map(LaneEntry::mode);
+                        let tasks = conflicting(holders.chain(queue), *mode);
+                        let is_paused = lane.is_paused();
+                        let before = AheadCounts { tasks, is_paused, ..AheadCounts::default() };
                         let found = FoundTask::Single { hash: lane.hash, key: key.clone(), before };
                         return Some((found, meta.time));
                     }
@@ -103,11 +104,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             self.queued(inbox).enumerate().find(|(_, entry)| entry.is_for(is_target))?;
         Some(match entry {
             InboxEntry::Single { meta, mode, key, .. } => {
-                let line = self.line_of(inbox, meta.hash, key);
-                let line = line.take_while(|(_, standing)| standing.is_before(place));
-                let tasks = conflicting(line.map(|(mode, _)| mode), *mode);
-                let on_hold = self.is_on_hold(meta.hash, key);
-                let before = AheadCounts { tasks, on_hold, ..self.before(inbox, place) };
+                let queue = self.tasks_of(inbox, meta.hash, key);
+                let queue = queue.take_while(|(_, standing)| standing.is_before(place));
+                let tasks = conflicting(queue.map(|(mode, _)| mode), *mode);
+                let is_paused = self.is_paused(meta.hash, key);
+                let before = AheadCounts { tasks, is_paused, ..self.before(inbox, place) };
                 (FoundTask::Single { hash: meta.hash, key: key.clone(), before }, meta.time)
             }
             InboxEntry::Free { meta, .. } => {
@@ -121,7 +122,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         })
     }
 
-    /// What stands before the part of a rollup that has not begun; nothing, if it holds its lane.
+    /// Returns what is ahead of a rollup's part that has not begun; empty if the part holds its
+    /// lane.
     pub(crate) fn before_part(
         &self,
         inbox: &Inbox<K, W>,
@@ -129,19 +131,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         claim: usize,
     ) -> AheadCounts {
         let (hash, key, mode) = rollup.claim(claim);
-        let on_hold = self.is_on_hold(hash, key);
+        let is_paused = self.is_paused(hash, key);
         let mut modes = Vec::new();
-        for (others, standing) in self.line_of(inbox, hash, key) {
+        for (others, standing) in self.tasks_of(inbox, hash, key) {
             match standing {
                 LanePlace::LaneEntry(waiting) if waiting.is_part_of(rollup) => {
                     let tasks = conflicting(modes.into_iter(), mode);
-                    return AheadCounts { tasks, on_hold, ..AheadCounts::default() };
+                    return AheadCounts { tasks, is_paused, ..AheadCounts::default() };
                 }
                 LanePlace::Queued(place, InboxEntry::Part { rollup: other, .. })
                     if Arc::ptr_eq(other, rollup) =>
                 {
                     let tasks = conflicting(modes.into_iter(), mode);
-                    return AheadCounts { tasks, on_hold, ..self.before(inbox, place) };
+                    return AheadCounts { tasks, is_paused, ..self.before(inbox, place) };
                 }
                 _ => modes.push(others),
             }
@@ -149,7 +151,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         AheadCounts::default()
     }
 
-    /// Whether a part of a rollup with keys has its lane.
+    /// Returns whether a part of a rollup with keys holds its lane.
     pub(crate) fn holds_part(
         &self,
         inbox: &Inbox<K, W>,
@@ -157,7 +159,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         claim: usize,
     ) -> bool {
         let (hash, key, _) = rollup.claim(claim);
-        let waits = self.line_of(inbox, hash, key).any(|(_, standing)| match standing {
+        let waits = self.tasks_of(inbox, hash, key).any(|(_, standing)| match standing {
             LanePlace::Holder => false,
             LanePlace::LaneEntry(waiting) => waiting.is_part_of(rollup),
             LanePlace::Queued(_, entry) => {
@@ -167,11 +169,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         !waits && self.find(hash, key).is_some()
     }
 
-    /// The first task of a key, if it has any here.
+    /// Returns the first task of a key, if it has any here.
     pub(crate) fn head_of(&self, inbox: &Inbox<K, W>, hash: u32, key: &K) -> Option<LaneHead> {
-        let mut line = self.line_of(inbox, hash, key);
+        let mut queue = self.tasks_of(inbox, hash, key);
         let slot = self.find(hash, key);
-        let (since, place) = match (line.next()?.1, slot) {
+        let (since, place) = match (queue.next()?.1, slot) {
             (LanePlace::Holder, Some(slot)) => (self.lanes[slot].since, Ok(slot)),
             (LanePlace::LaneEntry(first), Some(slot)) => (first.time(), Ok(slot)),
             (LanePlace::Queued(_, entry), Some(slot)) => (entry.meta().time, Ok(slot)),
@@ -180,26 +182,26 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             (LanePlace::Holder | LanePlace::LaneEntry(_), None) => unreachable!("that is a lane"),
         };
-        let at_rest = slot.is_some_and(|slot| self.lanes[slot].holders == Holders::PauseMarker);
-        Some(LaneHead { tasks: 1 + line.count(), since, place, at_rest })
+        let is_idle = slot.is_some_and(|slot| self.lanes[slot].holders == Holders::PauseMarker);
+        Some(LaneHead { tasks: 1 + queue.count(), since, place, is_idle })
     }
 
-    /// Whether nothing of a key begins.
-    fn is_on_hold(&self, hash: u32, key: &K) -> bool {
-        self.find(hash, key).is_some_and(|slot| self.lanes[slot].is_on_hold())
+    /// Returns whether the key is paused.
+    fn is_paused(&self, hash: u32, key: &K) -> bool {
+        self.find(hash, key).is_some_and(|slot| self.lanes[slot].is_paused())
     }
 
-    /// The key of the lane in a slot, unless the slot is free.
+    /// Returns the key of the lane in a slot, unless the slot is free.
     pub(crate) fn key_at(&self, slot: usize) -> Option<&K> {
         self.lanes.get(slot)?.key.as_ref()
     }
 
-    /// Whether the holders of a lane share it. Those that limit it hold it as rollups.
+    /// Returns whether the holders of a lane share it. Holders that limit it are rollups.
     pub(crate) fn is_shared(&self, slot: usize) -> bool {
         self.lanes.get(slot).is_some_and(|lane| lane.holders.mode() == Mode::Shared)
     }
 
-    /// Whether the holder of a lane, or of all that a rollup claims, waits for a worker only.
+    /// Returns whether the holder of a lane waits only for a worker.
     pub(crate) fn is_ready(&self, slot: usize) -> bool {
         let is_it = |held: &Held<K, W>| match held {
             Held::Lane(at) => *at == slot,
@@ -208,7 +210,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.ready.iter().any(|ready| is_it(&ready.held))
     }
 
-    /// The rollups of this shard that are ready, and those that wait here for a part of theirs.
+    /// Iterates over the rollups of this shard that are ready (`true`), and those that wait here
+    /// for a part (`false`).
     pub(crate) fn rollups<'a>(
         &'a self,
         inbox: &'a Inbox<K, W>,
@@ -217,8 +220,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             Held::Rollup(rollup) => Some((true, rollup)),
             Held::Free | Held::Lane(_) => None,
         });
-        let in_line = self.lanes.iter().flat_map(|lane| &lane.waiting);
-        let in_line = in_line.filter_map(|waiting| match waiting {
+        let waiting = self.lanes.iter().flat_map(|lane| &lane.waiting);
+        let waiting = waiting.filter_map(|waiting| match waiting {
             LaneEntry::Part { rollup, .. } => Some((false, rollup)),
             LaneEntry::Task { .. } | LaneEntry::PauseMarker => None,
         });
@@ -226,24 +229,24 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             InboxEntry::Part { rollup, .. } => Some((false, rollup)),
             _ => None,
         });
-        ready.chain(in_line).chain(queued)
+        ready.chain(waiting).chain(queued)
     }
 
-    /// What no worker has looked at, oldest first.
+    /// Iterates over the backlog and the inbox, oldest first.
     fn queued<'a>(&'a self, inbox: &'a Inbox<K, W>) -> impl Iterator<Item = &'a InboxEntry<K, W>> {
         self.backlog.iter().chain(inbox.queue.iter())
     }
 
-    /// What stands before an entry that no worker has looked at.
+    /// Returns what is ahead of the entry at index `place` of the backlog and inbox.
     fn before(&self, inbox: &Inbox<K, W>, place: usize) -> AheadCounts {
         let mut earlier = self.queued(inbox).take(place);
         let barrier =
             self.fence.is_some() || earlier.any(|entry| matches!(entry, InboxEntry::Fence { .. }));
-        AheadCounts { tasks: 0, entries: place, barrier, on_hold: false }
+        AheadCounts { tasks: 0, entries: place, barrier, is_paused: false }
     }
 
-    /// All tasks of a key, in their order, and how each uses it.
-    fn line_of<'a>(
+    /// Iterates over all tasks of a key in their order, each with its mode.
+    fn tasks_of<'a>(
         &'a self,
         inbox: &'a Inbox<K, W>,
         hash: u32,
@@ -267,14 +270,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 }
 
 impl<K, W> LanePlace<'_, K, W> {
-    /// Whether it comes before this place among what no worker has looked at.
+    /// Returns whether this is ahead of the entry at index `place` of the backlog and inbox.
     fn is_before(&self, place: usize) -> bool {
         !matches!(self, LanePlace::Queued(at, _) if *at >= place)
     }
 }
 
-/// How many of those before a task must end before it: who shares waits for the last that does not,
-/// and for all that this one waits for; who limits how many there are, for as many as are too many.
+/// Counts the tasks of `before` that must end before a task in `mode` may begin. A sharing task
+/// waits for the last one that does not share, and for all before that. A limited task waits for as
+/// many of the limited ones as exceed the least limit.
 fn conflicting(before: impl Iterator<Item = Mode>, mode: Mode) -> usize {
     let before: Vec<Mode> = before.collect();
     match mode {

@@ -1,10 +1,10 @@
-//! Counting the failures of a key in a row.
+//! Counts the consecutive failures of each key.
 
 use hashbrown::hash_table::Entry;
 
 use super::*;
 
-/// A key whose last task has failed.
+/// Key whose last task has failed, with its count.
 #[derive(Debug)]
 pub(super) struct Failures<K> {
     hash: u32,
@@ -13,7 +13,7 @@ pub(super) struct Failures<K> {
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// A task of a key has failed. Returns how many of them have in a row.
+    /// Counts a failed task, and returns the number of consecutive failures of its key.
     pub(crate) fn count_failure(&mut self, hash: u32, key: &K) -> u32 {
         let is_it = |it: &Failures<K>| it.hash == hash && it.key == *key;
         match self.failures.entry(spread(hash), is_it, |it| spread(it.hash)) {
@@ -29,13 +29,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// A key begins anew. Whether anything was counted.
+    /// Resets the count of a key, and returns whether it had one.
     pub(crate) fn forget_failures(&mut self, hash: u32, key: &K) -> bool {
         let is_it = |it: &Failures<K>| it.hash == hash && it.key == *key;
         let Ok(found) = self.failures.find_entry(spread(hash), is_it) else { return false };
         found.remove();
         if self.failures.is_empty() {
-            // A burst's memory is given back.
+            // Return the memory of a burst.
             self.failures = HashTable::new();
         }
         true

@@ -1,49 +1,50 @@
-//! Keys that are held, and taking what waits for a key.
+//! Pauses keys, and takes out the tasks that wait for a key.
 //!
-//! A held key has a *pause marker*: a holder of its lane that runs nothing, or the first of its line, which
-//! becomes that holder at the next handing on. All else follows from the lane being held: nobody joins,
-//! nobody goes on with it, and the short way is closed, because the line is not empty, or because the
-//! lane is there. So nothing is asked of the tasks of other keys.
+//! A paused key has a *pause marker*: a holder of its lane that runs nothing, or the first entry of
+//! its wait queue, which becomes that holder when the lane is next granted. Everything else follows
+//! from the lane being held: no task joins, no worker continues with the lane, and the short path
+//! is closed, because the wait queue is not empty or because the lane exists. So tasks of other
+//! keys pay nothing.
 
 use super::*;
 
-/// Why a key is held. It is let go when no reason is left.
+/// Reasons why a key is paused. It is resumed when none is left.
 #[derive(Debug, Default)]
 pub(crate) struct PauseReasons {
-    /// Somebody has paused it, at this time of the pool's clock.
+    /// Time on the pool's clock at which the user paused the key.
     pub(crate) paused: Option<u32>,
-    /// Its tasks have failed too often.
+    /// Stop of the key, because its tasks have failed too often.
     pub(crate) stopped: Option<Stop>,
-    /// None of it may begin before this time, of the clock by which rates are kept.
+    /// Time on the rate clock before which none of the key's tasks may begin.
     pub(crate) limited: Option<u64>,
 }
 
-/// A key was stopped after so many failures in a row, at this time of the pool's clock.
+/// Stop of a key after `failures` consecutive failures, at time `at` on the pool's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     pub(crate) failures: u32,
     pub(crate) at: u32,
 }
 
-/// What was taken of a key.
+/// Result of taking the waiting tasks of a key.
 pub(crate) struct TakenKey<K, W> {
-    /// The tasks, in their order.
+    /// Tasks, in their order.
     pub(crate) tasks: Vec<Unrun<K, W>>,
-    /// What is left of a lane that ended, for the caller to drop outside the lock.
+    /// Key of a lane that ended, for the caller to drop outside of the lock.
     pub(crate) left: Option<K>,
-    /// When the timer has to look at the key, if that has changed.
+    /// Changed deadline of the key, if any.
     pub(crate) recall: Option<RateDeadline>,
 }
 
-/// Tasks that are taken out.
+/// Tasks that are being taken out.
 struct Removed<K, W> {
     tasks: Vec<Unrun<K, W>>,
-    /// Those of them that the inbox watches.
+    /// Those of `tasks` that the inbox watches.
     watched: Vec<Arc<Rollup<K, W>>>,
 }
 
 impl<K: Eq + Clone, W> Removed<K, W> {
-    /// A task that has a role, or a tombstone.
+    /// Adds a task that has a role. A tombstone adds nothing.
     fn part(&mut self, task: Arc<Rollup<K, W>>) {
         if let Some(work) = task.take_work() {
             self.tasks.push(Unrun { claims: task.claims(), work, seq: task.meta.seq });
@@ -59,21 +60,21 @@ impl PauseReasons {
         self.paused.is_none() && self.stopped.is_none() && self.limited.is_none()
     }
 
-    /// Whether it is held until somebody lets it go.
-    pub(crate) fn is_for_somebody(&self) -> bool {
+    /// Returns whether the key stays paused until the user resumes it.
+    pub(crate) fn is_until_resumed(&self) -> bool {
         self.paused.is_some() || self.stopped.is_some()
     }
 
-    /// Forgets what somebody has to take back, and says whether there was anything.
+    /// Clears the reasons that the user can clear, and returns whether there was one.
     pub(crate) fn resume(&mut self) -> bool {
         self.paused.take().is_some() | self.stopped.take().is_some()
     }
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Holds a key: of its tasks with one key none begins that no worker has taken, and of its rollups
-    /// none that does not have the key already. Also returns when the timer has to look at the key, if that
-    /// has changed.
+    /// Pauses a key: none of its tasks with one key begins that no worker has taken, and none of
+    /// its rollups that does not hold the key already. Returns the reasons, for the caller to add
+    /// one, and the changed deadline of the key, if any.
     pub(crate) fn pause(
         &mut self,
         hash: u32,
@@ -94,11 +95,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 slot
             }
         };
-        (self.held.entry(slot).or_default(), due)
+        (self.paused.entry(slot).or_default(), due)
     }
 
-    /// Holds an open lane, whether it was held or not: a lane that is held for its rate may have granted
-    /// tasks that no worker has taken. Returns whether any was called back. The caller gives the reason.
+    /// Pauses an open lane, paused already or not: a lane that is paused for its rate may have
+    /// granted tasks that no worker has taken. Returns whether any was called back. The caller adds
+    /// the reason.
     pub(super) fn pause_lane(&mut self, slot: usize) -> bool {
         if self.lanes[slot].holders == Holders::PauseMarker {
             return false;
@@ -107,71 +109,72 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let before = self.lanes[slot].waiting.len();
         let holders_left = self.take_back_granted(slot);
         let lane = &mut self.lanes[slot];
-        let called_back = lane.waiting.len() != before;
+        let recalled = lane.waiting.len() != before;
         match holders_left {
             true => lane.waiting.push_front(LaneEntry::PauseMarker),
             false => lane.holders = Holders::PauseMarker,
         }
-        called_back
+        recalled
     }
 
-    /// Takes the pause marker out of the line, if it is there.
+    /// Removes the pause marker from the wait queue, if it is there.
     fn remove_pause_marker(&mut self, slot: usize) {
-        let line = &mut self.lanes[slot].waiting;
-        if let Some(LaneEntry::PauseMarker) = line.front() {
-            line.pop_front();
+        let queue = &mut self.lanes[slot].waiting;
+        if let Some(LaneEntry::PauseMarker) = queue.front() {
+            queue.pop_front();
         }
     }
 
-    /// Takes a reason away, if the key is held. Once none is left the lane is handed on, as at the end
-    /// of a task. Returns what is left of a lane that ended, for the caller to drop outside the lock.
+    /// Removes a reason, if the key is paused. With the last reason gone the lane is granted
+    /// onward, as at the end of a task. Returns the key of a lane that ended, for the caller to
+    /// drop outside of the lock.
     pub(crate) fn release_pause(
         &mut self,
         hash: u32,
         key: &K,
-        forgive: impl FnOnce(&mut PauseReasons),
+        remove_reason: impl FnOnce(&mut PauseReasons),
     ) -> Option<K> {
         let slot = self.find(hash, key)?;
-        let reasons = self.held.get_mut(&slot)?;
-        forgive(reasons);
+        let reasons = self.paused.get_mut(&slot)?;
+        remove_reason(reasons);
         match reasons.is_empty() {
             true => self.end_pause(slot, usize::MAX).0,
             false => None,
         }
     }
 
-    /// Takes the pause marker away, for no more than so many of those that wait. If more could have begun, it
-    /// stays before them, and the lane is held, for a reason that the caller gives. Returns what is left of
-    /// a lane that ended, and whether it is held.
+    /// Removes the pause marker, for at most `most` waiting tasks. If more could have begun, the
+    /// marker stays before them, and the lane remains paused, for a reason that the caller adds.
+    /// Returns the key of a lane that ended, and whether the lane remains paused.
     pub(super) fn end_pause(&mut self, slot: usize, most: usize) -> (Option<K>, bool) {
-        self.held.remove(&slot);
+        self.paused.remove(&slot);
         self.remove_pause_marker(slot);
         let has_holders = self.lanes[slot].holders != Holders::PauseMarker;
-        let left = self.settle_line(slot, has_holders, most);
-        let rest = most != usize::MAX && left.is_none() && self.could_join(slot);
+        let left = self.settle_queue(slot, has_holders, most);
+        let rest = most != usize::MAX && left.is_none() && self.can_join(slot);
         if rest {
             self.lanes[slot].waiting.push_front(LaneEntry::PauseMarker);
-            self.held.insert(slot, PauseReasons::default());
+            self.paused.insert(slot, PauseReasons::default());
         }
         self.grant_fence();
         (left, rest)
     }
 
-    /// Whether the first of a line could have the key beside its holders.
-    fn could_join(&self, slot: usize) -> bool {
+    /// Returns whether the first of the wait queue could hold the lane beside its holders.
+    fn can_join(&self, slot: usize) -> bool {
         let lane = &self.lanes[slot];
         lane.waiting.front().is_some_and(|first| lane.holders.admit(first.mode()))
     }
 
-    /// A key that is held, how many tasks have it all the same, and why it is held.
+    /// Returns a paused key, the number of tasks that hold it nevertheless, and the reasons.
     pub(crate) fn held_key(&self, hash: u32, key: &K) -> Option<(&K, usize, &PauseReasons)> {
         let slot = self.find(hash, key)?;
-        self.held_lane(slot, self.held.get(&slot)?)
+        self.held_lane(slot, self.paused.get(&slot)?)
     }
 
-    /// The same for all of them.
+    /// Iterates over all paused keys, as in [`held_key`](Self::held_key).
     pub(crate) fn held_keys(&self) -> impl Iterator<Item = (&K, usize, &PauseReasons)> {
-        self.held.iter().filter_map(|(&slot, why)| self.held_lane(slot, why))
+        self.paused.iter().filter_map(|(&slot, why)| self.held_lane(slot, why))
     }
 
     fn held_lane<'a>(
@@ -183,8 +186,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         Some((lane.key.as_ref()?, lane.holders.count(), why))
     }
 
-    /// Takes every task out that has this key alone, has not been given to a worker, and whose work may
-    /// be taken: here and in the inbox, in order. The key's end stays.
+    /// Takes out every task of this one key that no worker has taken and whose work satisfies
+    /// `may_take`: here and in the inbox, in order. The key's end task stays.
     pub(crate) fn take_key(
         &mut self,
         inbox: &mut Inbox<K, W>,
@@ -193,7 +196,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         may_take: impl Fn(&W) -> bool,
     ) -> TakenKey<K, W> {
         let mut taken = Removed { tasks: Vec::new(), watched: Vec::new() };
-        // A tombstone goes as well.
+        // A tombstone is taken too.
         let is_taken = |task: &Rollup<K, W>| match task.role {
             Role::Latest => true,
             Role::Limited => task.with_work(|work| work.is_none_or(&may_take)),
@@ -217,7 +220,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     other => self.lanes[slot].waiting.push_back(other),
                 }
             }
-            left = self.settle_line(slot, holders_left, usize::MAX);
+            left = self.settle_queue(slot, holders_left, usize::MAX);
         }
         let mut take = |entry: InboxEntry<K, W>| match entry {
             InboxEntry::Single { meta, mode, key: own, work }
@@ -243,9 +246,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         TakenKey { tasks: taken.tasks, left, recall }
     }
 
-    /// Takes out those of the lane's tasks that wait for nothing but a worker. The others of them stay: were
-    /// they called back, they could come to stand before a pause marker. Returns whether the lane still has a
-    /// holder, be it a pause marker; if not, the caller must find one.
+    /// Takes out the lane's tasks that wait only for a worker. Those that may not be taken stay:
+    /// called back, they could end up before a pause marker. Returns whether the lane still has a
+    /// holder, or a pause marker as its holder; if not, the caller must grant it.
     fn take_granted(
         &mut self,
         slot: usize,
@@ -289,8 +292,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left != 0 || *holders == Holders::PauseMarker
     }
 
-    /// Whether a task with one key that has not begun is to wait because its key is held.
-    pub(crate) fn is_kept_back(&self, held: &Held<K, W>) -> bool {
+    /// Returns whether a task with one key that has not begun must wait because its key is paused.
+    pub(crate) fn must_wait_paused(&self, held: &Held<K, W>) -> bool {
         let slot = match held {
             Held::Lane(slot) => Some(*slot),
             Held::Rollup(rollup) if rollup.role == Role::Limited => {
@@ -299,12 +302,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             Held::Free | Held::Rollup(_) => None,
         };
-        let reasons = slot.and_then(|slot| self.held.get(&slot));
-        reasons.is_some_and(PauseReasons::is_for_somebody)
+        let reasons = slot.and_then(|slot| self.paused.get(&slot));
+        reasons.is_some_and(PauseReasons::is_until_resumed)
     }
 
-    /// A task with one key that was taken, and has not begun, goes back to the front of its line. It is charged
-    /// again when it is taken again. Returns when the timer has to look at the key, if that has changed.
+    /// Returns a task with one key that was taken and has not begun to the front of its wait queue.
+    /// It is charged again when it is taken again. Returns the changed deadline of the key, if any.
     pub(crate) fn requeue_paused(&mut self, held: Held<K, W>, work: W) -> Option<RateDeadline> {
         let slot = match &held {
             Held::Lane(slot) => *slot,
@@ -318,12 +321,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let due = self.refresh_rate_limit(slot);
         let lane = &mut self.lanes[slot];
         let mut place = usize::from(matches!(lane.waiting.front(), Some(LaneEntry::PauseMarker)));
-        // The lane does not end, for the line is not empty.
+        // The lane does not end, since the wait queue is not empty.
         match held {
             Held::Rollup(rollup) => {
                 let (_, _, mode) = rollup.claim(0);
                 let Mode::Limited(most) = mode else { unreachable!("another role is not kept") };
-                // Others that were taken after it may have come back before it.
+                // Tasks that were taken after this one may have come back before it.
                 let is_before = |other: &LaneEntry<K, W>| match other {
                     LaneEntry::Part { rollup: other, .. } => {
                         other.role == Role::Limited
@@ -340,7 +343,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             Held::Lane(_) | Held::Free => {
                 let key = lane.key.clone().expect("a held lane has a key");
-                // Nothing of the key is before it, so any place in the clock that is not after another's will do.
+                // No task of the key is before it, so any sequence number that is not after another
+                // one will do.
                 let meta =
                     TaskMeta { hash: lane.hash, seq: 0, time: lane.since & !TaskMeta::MEASURED };
                 let mode = lane.holders.mode();
@@ -353,9 +357,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         due
     }
 
-    /// Puts the lane's tasks that wait for nothing but a worker back to the front of its line, in which there
-    /// is no pause marker. Returns whether the lane still has a holder, be it a pause marker; if not, the caller must
-    /// find one.
+    /// Moves the lane's tasks that wait only for a worker back to the front of its wait queue,
+    /// which has no pause marker. Returns whether the lane still has a holder, or a pause marker as
+    /// its holder; if not, the caller must grant it.
     fn take_back_granted(&mut self, slot: usize) -> bool {
         let (mode, holders) = {
             let lane = &self.lanes[slot];
@@ -391,14 +395,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left != 0 || lane.holders == Holders::PauseMarker
     }
 
-    /// A holder of a lane has just become ready. If the key is held it does not begin: it goes back
-    /// to the front of the line. Returns when the timer has to look at the key, if that has changed.
-    pub(super) fn call_back_if_held(&mut self, slot: usize) -> Option<RateDeadline> {
-        let is_held = self.held.get(&slot).is_some_and(PauseReasons::is_for_somebody);
+    /// Calls back a holder that has just become ready, if its key is paused: it returns to the
+    /// front of the wait queue. Returns the changed deadline of the key, if any.
+    pub(super) fn recall_if_paused(&mut self, slot: usize) -> Option<RateDeadline> {
+        let is_held = self.paused.get(&slot).is_some_and(PauseReasons::is_until_resumed);
         if is_held && self.pause_lane(slot) { self.refresh_rate_limit(slot) } else { None }
     }
 
-    /// Whether a task has a role, and this lane's key.
+    /// Returns whether a task has a role, and this lane's key.
     pub(super) fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
         let lane = &self.lanes[slot];
         task.role != Role::None && {
@@ -407,9 +411,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// The line of a lane has changed at its front: whoever may have the key now gets it, but no more than
-    /// so many. Returns what is left of a lane that ended.
-    fn settle_line(&mut self, slot: usize, has_holders: bool, most: usize) -> Option<K> {
+    /// Grants the lane after the front of its wait queue has changed, to at most `most` tasks.
+    /// Returns the key of a lane that ended.
+    fn settle_queue(&mut self, slot: usize, has_holders: bool, most: usize) -> Option<K> {
         if has_holders {
             self.admit_some_sharers(slot, most);
             return None;
@@ -420,8 +424,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.grant_next_of(slot, most)
     }
 
-    /// A task in this key's line, or on the way there, has become a tombstone. Those that have waited for that
-    /// alone are a sharing task behind it and a barrier.
+    /// Updates the lane after one of the key's waiting tasks became a tombstone. Only a sharing
+    /// task behind it, or a barrier, can have waited for that task alone.
     pub(crate) fn pass_tombstones(&mut self, hash: u32, key: &K) {
         if let Some(slot) = self.find(hash, key) {
             self.admit_sharers(slot);
@@ -429,7 +433,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.grant_fence();
     }
 
-    /// Lets those in front of a line join the holders, if they may.
+    /// Admits tasks from the front of the wait queue beside the holders, as far as the holders
+    /// allow.
     pub(super) fn admit_sharers(&mut self, slot: usize) {
         self.admit_some_sharers(slot, usize::MAX);
     }
@@ -449,24 +454,25 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// Drops the tombstones in front of a line.
+    /// Drops the tombstones at the front of the wait queue.
     pub(super) fn drop_tombstones(&mut self, slot: usize) {
-        let line = &mut self.lanes[slot].waiting;
-        while let Some(LaneEntry::Part { rollup, .. }) = line.front()
+        let queue = &mut self.lanes[slot].waiting;
+        while let Some(LaneEntry::Part { rollup, .. }) = queue.front()
             && rollup.is_tombstone()
         {
-            line.pop_front();
+            queue.pop_front();
             self.parts -= 1;
         }
     }
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Whether no lane is open but those in which only a pause marker is.
-    pub(super) fn all_at_rest(&self) -> bool {
-        // A lane with a pause marker is in `held`, so the first comparison nearly always decides.
-        self.index.len() <= self.held.len()
-            && self.held.keys().all(|&slot| {
+    /// Returns whether every open lane has only a pause marker.
+    pub(super) fn all_idle(&self) -> bool {
+        // Each lane with a pause marker is in `paused`, so the first comparison nearly always
+        // decides.
+        self.index.len() <= self.paused.len()
+            && self.paused.keys().all(|&slot| {
                 let lane = &self.lanes[slot];
                 lane.holders == Holders::PauseMarker && !lane.waiting.iter().any(LaneEntry::is_task)
             })

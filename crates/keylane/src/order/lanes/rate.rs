@@ -1,28 +1,28 @@
-//! Keys whose tasks may begin only so often.
+//! Limits the rate at which tasks of a key begin.
 //!
-//! A task is charged under the lock under which it is taken, and if that was the last token of its key, the
-//! key is held in the same section, as a paused one is, until the next token comes. So a key that is not held
-//! has a token, nobody who takes a task has to ask first, and the tasks of other keys are never looked at.
+//! A task is charged under the lock under which it is taken. If it took the last token of its key,
+//! the key is paused in the same section until the next token comes. So a key that is not paused
+//! has a token, a worker that takes a task need not check, and tasks of other keys pay nothing.
 
 use super::*;
 use crate::order::rate::{Bucket, Rate};
 
-/// So many entries are kept without a look at which of them are out of date.
+/// Number of entries that are kept without a search for full buckets.
 const MIN_SWEEP_ENTRIES: usize = 64;
 
-/// The rates of a shard's keys.
+/// Rates of a shard's keys.
 #[derive(Debug)]
 pub(super) struct RateLimiter<K> {
-    /// What holds for each key that has no rate of its own.
+    /// Rate of each key that has no rate of its own.
     common: Option<Rate>,
-    /// Keys with a rate of their own, and those whose bucket was not full when it was last looked at.
+    /// Keys with a rate of their own, and keys whose bucket was not full at its last use.
     keys: HashTable<LimitedKey<K>>,
-    /// Those of them with a rate of their own.
+    /// Number of `keys` with a rate of their own.
     owners: usize,
-    /// Entries from which on those that are out of date are looked for.
+    /// Number of entries at which full buckets are searched for.
     sweep_at: usize,
-    /// Somebody will sweep.
-    awaits_sweep: bool,
+    /// Whether a sweep is scheduled.
+    sweep_scheduled: bool,
 }
 
 #[derive(Debug)]
@@ -33,14 +33,14 @@ struct LimitedKey<K> {
     bucket: Bucket,
 }
 
-/// When somebody has to look at a key again that is held for its rate.
+/// Change of the time at which the timer must look at a key that is paused for its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateDeadline {
-    /// The slot of its lane.
+    /// Slot of the key's lane.
     pub(crate) slot: usize,
-    /// When somebody was to look before.
+    /// Deadline before the change.
     pub(crate) was: Option<u64>,
-    /// When now; not at all, if it is held no longer.
+    /// Deadline after the change. Absent if the key is no longer paused for its rate.
     pub(crate) until: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl<K> RateLimiter<K> {
             keys: HashTable::new(),
             owners: 0,
             sweep_at: MIN_SWEEP_ENTRIES,
-            awaits_sweep: false,
+            sweep_scheduled: false,
         }
     }
 }
@@ -61,7 +61,7 @@ impl<K: Eq + Clone> RateLimiter<K> {
         self.keys.find(spread(hash), |it| it.hash == hash && it.key == *key)
     }
 
-    /// The rate of a key, and its bucket.
+    /// Returns the rate of a key, and its bucket.
     fn of(&self, hash: u32, key: &K) -> Option<(Rate, Bucket)> {
         match self.find(hash, key) {
             Some(it) => Some((it.own.or(self.common)?, it.bucket)),
@@ -69,7 +69,8 @@ impl<K: Eq + Clone> RateLimiter<K> {
         }
     }
 
-    /// A task of a key begins. Returns from when on the next may, if that is not now.
+    /// Charges a task that begins. Returns the time from which on the next may begin, if that is in
+    /// the future.
     fn charge(&mut self, hash: u32, key: &K, now: u64) -> Option<u64> {
         let common = self.common;
         if common.is_none() && self.keys.is_empty() {
@@ -88,7 +89,7 @@ impl<K: Eq + Clone> RateLimiter<K> {
         Some(bucket.next_at(rate)).filter(|at| *at > now)
     }
 
-    /// A task of a key that was charged has not begun.
+    /// Refunds a charged task that did not begin.
     fn give_back(&mut self, hash: u32, key: &K) {
         let common = self.common;
         let is_it = |it: &LimitedKey<K>| it.hash == hash && it.key == *key;
@@ -106,8 +107,8 @@ impl<K: Eq + Clone> RateLimiter<K> {
         self.keys.insert_unique(spread(entry.hash), entry, |it| spread(it.hash));
     }
 
-    /// Forgets what is as if it had never been: each bucket that is full again. Costs what has been
-    /// inserted since the last time.
+    /// Forgets every full bucket, which equals a bucket that was never used. The cost is in
+    /// proportion to the insertions since the last sweep.
     fn sweep(&mut self, now: u64) {
         self.keys.retain(|it| it.own.is_some() || !it.bucket.is_full(now));
         if self.keys.capacity() > 4 * self.keys.len().max(MIN_SWEEP_ENTRIES) {
@@ -116,7 +117,7 @@ impl<K: Eq + Clone> RateLimiter<K> {
         self.sweep_at = MIN_SWEEP_ENTRIES.max(2 * self.keys.len());
     }
 
-    /// Gives a key a rate of its own, or takes it away.
+    /// Sets or removes a key's own rate.
     fn set_own(&mut self, hash: u32, key: &K, own: Option<Rate>, now: u64) {
         let common = self.common;
         let is_it = |it: &LimitedKey<K>| it.hash == hash && it.key == *key;
@@ -134,7 +135,8 @@ impl<K: Eq + Clone> RateLimiter<K> {
         self.owners += usize::from(own.is_some());
     }
 
-    /// Changes what holds for all other keys, and returns those for which that makes a difference.
+    /// Changes the rate of all keys without one of their own, and returns the keys that have a
+    /// bucket.
     fn set_common(&mut self, common: Option<Rate>, now: u64) -> Vec<(u32, K)> {
         let before = std::mem::replace(&mut self.common, common);
         let mut changed = Vec::new();
@@ -147,7 +149,7 @@ impl<K: Eq + Clone> RateLimiter<K> {
     }
 }
 
-/// A key has had one rate, or none, and has another, or none.
+/// Converts a bucket from one rate, or none, to another, or none.
 fn change(bucket: &mut Bucket, before: Option<Rate>, after: Option<Rate>, now: u64) {
     match (before, after) {
         (Some(before), Some(after)) => bucket.change(before, after, now),
@@ -156,45 +158,45 @@ fn change(bucket: &mut Bucket, before: Option<Rate>, after: Option<Rate>, now: u
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Charges the task that has this lane to itself, or shares it, and has just been taken. Holds its key
-    /// if none of it may begin now.
+    /// Charges the task that has just been taken and holds or shares this lane. Pauses its key if
+    /// no further task may begin now.
     pub(crate) fn charge_lane(&mut self, slot: usize, now: u64) -> Option<RateDeadline> {
         let lane = &self.lanes[slot];
         let key = lane.key.as_ref().expect("a held lane has a key");
         let until = self.limiter.as_mut()?.charge(lane.hash, key, now)?;
-        Some(self.hold_for_rate(slot, until))
+        Some(self.pause_for_rate(slot, until))
     }
 
-    /// The same for a rollup that has the key.
+    /// Charges a rollup that holds the key. Pauses the key if no further task may begin now.
     pub(crate) fn charge_key(&mut self, hash: u32, key: &K, now: u64) -> Option<RateDeadline> {
         let until = self.limiter.as_mut()?.charge(hash, key, now)?;
         let slot = self.find(hash, key).expect("a task that has begun holds its lanes");
-        Some(self.hold_for_rate(slot, until))
+        Some(self.pause_for_rate(slot, until))
     }
 
-    fn hold_for_rate(&mut self, slot: usize, until: u64) -> RateDeadline {
+    fn pause_for_rate(&mut self, slot: usize, until: u64) -> RateDeadline {
         if self.lanes[slot].holders.count() > 1 {
-            // There may be others beside it that no worker has taken.
+            // Other sharers may be granted beside it that no worker has taken.
             self.pause_lane(slot);
-        } else if !self.held.contains_key(&slot) {
+        } else if !self.paused.contains_key(&slot) {
             self.lanes[slot].waiting.push_front(LaneEntry::PauseMarker);
         }
-        let reasons = self.held.entry(slot).or_default();
+        let reasons = self.paused.entry(slot).or_default();
         let was = reasons.limited.replace(until);
         RateDeadline { slot, was, until: Some(until) }
     }
 
-    /// The time has come that was given for a held lane: it goes on, as far as there are tokens. Returns
-    /// when to look again, if so, and what is left of a lane that ended.
+    /// Resumes a lane whose deadline has passed, for as many tasks as there are tokens. Returns the
+    /// next deadline, if any, and the key of a lane that ended.
     pub(crate) fn rate_deadline_passed(
         &mut self,
         slot: usize,
         now: u64,
     ) -> (Option<RateDeadline>, Option<K>) {
-        // It may have been let go meanwhile, and the slot be another key's.
+        // The key may have been resumed meanwhile, and the slot may have the lane of another key.
         let is_due =
             |reasons: &&mut PauseReasons| reasons.limited.is_some_and(|until| until <= now);
-        let Some(reasons) = self.held.get_mut(&slot).filter(is_due) else { return (None, None) };
+        let Some(reasons) = self.paused.get_mut(&slot).filter(is_due) else { return (None, None) };
         reasons.limited = None;
         if !reasons.is_empty() {
             return (None, None);
@@ -211,18 +213,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if !rest {
             return (None, left);
         }
-        // Others could begin beside those that were let in, but for the rate. They are next when these have
-        // taken their tokens.
+        // More tasks could begin beside the granted ones, but for the rate. They are next after
+        // these have taken their tokens.
         (0..tokens).for_each(|_| bucket.take(rate, now));
         let until = bucket.next_at(rate);
-        self.held.entry(slot).or_default().limited = Some(until);
+        self.paused.entry(slot).or_default().limited = Some(until);
         (Some(RateDeadline { slot, was: None, until: Some(until) }), left)
     }
 
-    /// Tasks that were let go for tokens have not taken them, and no longer will: a lane that is held for its
-    /// rate is held until there is a token, and no longer for those. Returns when the timer has to look.
+    /// Recomputes the deadline after granted tasks were taken back without using their tokens: a
+    /// lane that is paused for its rate waits until there is a token, and no longer. Returns the
+    /// changed deadline, if any.
     pub(super) fn refresh_rate_limit(&mut self, slot: usize) -> Option<RateDeadline> {
-        let limited = self.held.get_mut(&slot)?.limited.as_mut()?;
+        let limited = self.paused.get_mut(&slot)?.limited.as_mut()?;
         let lane = &self.lanes[slot];
         let key = lane.key.as_ref().expect("a held lane has a key");
         let (rate, bucket) = self.limiter.as_ref()?.of(lane.hash, key)?;
@@ -231,7 +234,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         (was != until).then_some(RateDeadline { slot, was: Some(was), until: Some(until) })
     }
 
-    /// A task that was charged has not begun, and goes back to its line.
+    /// Refunds a charged task that returns to its wait queue without having begun.
     pub(super) fn uncharge(&mut self, slot: usize) {
         let lane = &self.lanes[slot];
         if let (Some(limiter), Some(key)) = (&mut self.limiter, &lane.key) {
@@ -239,7 +242,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// Gives a key a rate of its own from now on, or only what holds for all.
+    /// Sets a key's own rate from now on, or removes it.
     pub(crate) fn set_rate_of(
         &mut self,
         hash: u32,
@@ -249,10 +252,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ) -> (Option<RateDeadline>, Option<K>) {
         let limiter = self.limiter.get_or_insert_with(|| Box::new(RateLimiter::new()));
         limiter.set_own(hash, key, own, now);
-        self.reconsider(hash, key, now)
+        self.update_pause(hash, key, now)
     }
 
-    /// Changes what holds for all keys without a rate of their own.
+    /// Changes the rate of all keys without one of their own.
     pub(crate) fn set_common_rate(
         &mut self,
         common: Option<Rate>,
@@ -260,17 +263,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ) -> Vec<(Option<RateDeadline>, Option<K>)> {
         let limiter = self.limiter.get_or_insert_with(|| Box::new(RateLimiter::new()));
         let changed = limiter.set_common(common, now);
-        changed.iter().map(|(hash, key)| self.reconsider(*hash, key, now)).collect()
+        changed.iter().map(|(hash, key)| self.update_pause(*hash, key, now)).collect()
     }
 
-    /// A key's rate has changed: holds it or lets it go.
-    fn reconsider(&mut self, hash: u32, key: &K, now: u64) -> (Option<RateDeadline>, Option<K>) {
+    /// Pauses or resumes a key after its rate has changed.
+    fn update_pause(&mut self, hash: u32, key: &K, now: u64) -> (Option<RateDeadline>, Option<K>) {
         let metered = self.limiter.as_ref().and_then(|limiter| limiter.of(hash, key));
         let until = metered.map(|(rate, bucket)| bucket.next_at(rate)).filter(|at| *at > now);
         match until {
             Some(until) => {
                 let was = self.limit_of(hash, key);
-                // Those that the former rate has let go and no worker has taken are called back.
+                // Tasks that the former rate granted and no worker has taken are called back.
                 self.pause(hash, key, 0).0.limited = Some(until);
                 let slot = self.find(hash, key).expect("it is held now");
                 (Some(RateDeadline { slot, was, until: Some(until) }), None)
@@ -285,43 +288,43 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     fn limit_of(&self, hash: u32, key: &K) -> Option<u64> {
-        self.held.get(&self.find(hash, key)?)?.limited
+        self.paused.get(&self.find(hash, key)?)?.limited
     }
 
-    /// Says when somebody should sweep, unless somebody will: when a bucket that is empty now is full, but
-    /// not at once.
-    pub(crate) fn wants_sweep(&mut self, now: u64, at_least: u64) -> Option<u64> {
+    /// Schedules a sweep, and returns its time, unless one is scheduled: the time at which a bucket
+    /// that is empty now is full, but at least `at_least` nanoseconds from now.
+    pub(crate) fn schedule_sweep(&mut self, now: u64, at_least: u64) -> Option<u64> {
         let limiter = self.limiter.as_mut()?;
-        if limiter.awaits_sweep || limiter.keys.len() == limiter.owners {
+        if limiter.sweep_scheduled || limiter.keys.len() == limiter.owners {
             return None;
         }
-        limiter.awaits_sweep = true;
-        let fills_in = limiter.common.map_or(0, Rate::fills_in);
-        Some(now.saturating_add(fills_in.max(at_least)))
+        limiter.sweep_scheduled = true;
+        let fill_time = limiter.common.map_or(0, Rate::fill_time);
+        Some(now.saturating_add(fill_time.max(at_least)))
     }
 
     /// Forgets the buckets that are full.
-    pub(crate) fn sweep_meter(&mut self, now: u64) {
+    pub(crate) fn sweep_rates(&mut self, now: u64) {
         if let Some(limiter) = &mut self.limiter {
-            limiter.awaits_sweep = false;
+            limiter.sweep_scheduled = false;
             limiter.sweep(now);
         }
     }
 
-    /// Whether any key has a rate.
+    /// Returns whether any key has a rate.
     pub(crate) fn is_metered(&self) -> bool {
         self.limiter.is_some()
     }
 
-    /// How many keys have tasks that wait for nothing but their rate.
+    /// Returns the number of keys with tasks that wait only for their rate.
     pub(crate) fn limited_keys(&self) -> usize {
-        let limited = self.held.iter().filter(|(_, why)| !why.is_for_somebody());
+        let limited = self.paused.iter().filter(|(_, why)| !why.is_until_resumed());
         limited
             .filter(|(slot, _)| self.lanes[**slot].waiting.iter().any(LaneEntry::is_task))
             .count()
     }
 
-    /// How many keys something is remembered of for their rate.
+    /// Returns the number of keys with a bucket or a rate of their own.
     pub(crate) fn metered_keys(&self) -> usize {
         self.limiter.as_ref().map_or(0, |limiter| limiter.keys.len())
     }

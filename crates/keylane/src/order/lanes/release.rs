@@ -1,9 +1,9 @@
-//! Ending a task: on with its lane, or the lane to whoever waits for it.
+//! Ends tasks: continues with the next task of the lane, or grants the lane to its wait queue.
 
 use super::*;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Takes the next task of a lane whose holder has just ended, without giving the lane back.
+    /// Takes the next task of a lane whose holder has just ended, without releasing the lane.
     #[inline]
     pub(crate) fn next_in_lane(
         &mut self,
@@ -19,7 +19,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             if quantum_left {
                 return self.next_from_backlog(slot, task_slot);
             }
-            self.line_up(slot);
+            self.queue_backlog_prefix(slot);
             return false;
         }
         let exclusive = matches!(&lane.waiting[0], LaneEntry::Task { mode: Mode::Exclusive, .. });
@@ -35,7 +35,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         true
     }
 
-    /// The same, where the lane's next task is the next of the backlog: nothing is overtaken.
+    /// Takes the lane's next task if it is the next backlog entry, so that it overtakes nothing.
     #[inline(always)]
     pub(super) fn next_from_backlog(
         &mut self,
@@ -54,8 +54,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 lane.since = meta.time;
             }
             other => {
-                // Forgotten, not dropped: nothing then needs the entry as a whole, and its parts
-                // are moved one by one without being stored in between.
+                // Forgotten, not dropped: then nothing needs the entry as a whole, and the compiler
+                // moves its parts one by one without storing them in between.
                 std::mem::forget(other);
                 unreachable!("the front was a task with this key")
             }
@@ -63,10 +63,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         true
     }
 
-    /// Moves the lane's tasks that are next in the backlog to its line, for those behind them to be
-    /// seen: its quantum is used up.
+    /// Moves the lane's tasks that are next in the backlog to its wait queue: its quantum is used
+    /// up, and the tasks behind them must become visible.
     #[cold]
-    pub(super) fn line_up(&mut self, slot: usize) {
+    pub(super) fn queue_backlog_prefix(&mut self, slot: usize) {
         let lane = &mut self.lanes[slot];
         while self.fence.is_none()
             && self.backlog.front().is_some_and(|next| lane.is_of(next))
@@ -76,11 +76,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// Ends a task whose lane nobody waits for, and takes the next of the backlog in the same slot: as
-    /// the lane's next, if it is that and the worker is bound to go on with it, or for a lane of its
-    /// own. It is what [`next_in_lane`](Self::next_in_lane), or [`release`](Self::release) and
-    /// [`next_fresh`](Self::next_fresh), would do, in a fifth of the instructions, and nearly all that
-    /// is ever done with tiny tasks. Nothing is done if there is more to it.
+    /// Ends a task whose lane has an empty wait queue, and takes the next backlog task in the same
+    /// slot: as the lane's next task, if the lane is pinned, or otherwise for a lane of its own. It
+    /// has the effect of [`next_in_lane`](Self::next_in_lane), or of [`release`](Self::release) and
+    /// [`next_fresh`](Self::next_fresh), in a fifth of the instructions, and covers nearly all tiny
+    /// tasks. Changes nothing and returns `None` where more is to be done.
     #[inline(always)]
     pub(crate) fn replace(
         &mut self,
@@ -120,12 +120,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.index.rename(place, hash);
         lane.hash = hash;
         lane.since = meta.time;
-        self.owed_to_fresh = self.owed_to_fresh.saturating_sub(1);
+        self.backlog_turns = self.backlog_turns.saturating_sub(1);
         Some(Replaced { goes_on: false, left: lane.key.replace(key) })
     }
 
-    /// Gives back what a task held in this shard. Returns what is left of a lane that ended, for
-    /// the caller to drop outside the lock.
+    /// Releases the lane that a task held in this shard. Returns the key of a lane that ended, for
+    /// the caller to drop outside of the lock.
     #[inline]
     pub(crate) fn release(&mut self, held: &Held<K, W>) -> Option<K> {
         let left = match held {
@@ -140,7 +140,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left
     }
 
-    /// Gives back one part of a rollup.
+    /// Releases one part of a rollup.
     pub(crate) fn release_part(&mut self, hash: u32, key: &K, mode: Mode) -> Option<K> {
         let slot = self.find(hash, key).expect("a granted part's lane lives until it is released");
         self.parts -= 1;
@@ -152,7 +152,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left
     }
 
-    /// Ends a barrier's hold on this shard.
+    /// Lowers a barrier's fence in this shard.
     pub(crate) fn lower_fence(&mut self) {
         self.fence = None;
     }
@@ -183,29 +183,30 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let key = lane.key.take();
         self.free.push(slot);
         if self.index.is_empty() && self.lanes.len() > KEPT_SLOTS {
-            self.forget_slots();
+            self.free_slots();
         }
         key
     }
 
-    /// Gives the memory of many free slots back. No lane is open.
+    /// Frees the slots. No lane is open.
     #[cold]
-    pub(super) fn forget_slots(&mut self) {
+    pub(super) fn free_slots(&mut self) {
         self.lanes = Vec::new();
         self.free = Vec::new();
     }
 
-    /// Gives a lane to who waits first, and to all who can have it beside them. Only tombstones may wait; then
-    /// it returns what is left of the lane.
+    /// Grants a lane to the first entry of its wait queue, and to all that may hold it beside that
+    /// one. If only tombstones wait, the lane ends, and its key is returned.
     pub(super) fn grant_next(&mut self, slot: usize) -> Option<K> {
         self.grant_next_of(slot, usize::MAX)
     }
 
-    /// The same, but to no more than so many, at least one.
+    /// Grants a lane to at most `most` tasks, and to at least one.
     pub(super) fn grant_next_of(&mut self, slot: usize, most: usize) -> Option<K> {
         let mut holders: Option<Holders> = None;
         while let Some(first) = self.lanes[slot].waiting.front() {
-            // Behind a task that has just been granted the key it stays, as the first of the line.
+            // Behind a task that has just been granted the key, the marker stays as the first of
+            // the queue.
             if holders.is_none()
                 && let LaneEntry::PauseMarker = first
             {
@@ -230,8 +231,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         None
     }
 
-    /// Takes the first of a line as one who has the key from now on; or drops it, if it is a tombstone, and
-    /// returns false.
+    /// Grants the lane to the first entry of its wait queue. A tombstone is dropped instead, and
+    /// false returned.
     pub(super) fn grant_first(&mut self, slot: usize) -> bool {
         let lane = &mut self.lanes[slot];
         match lane.waiting.pop_front().expect("the caller has looked") {
@@ -254,7 +255,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         true
     }
 
-    /// Grants a barrier its part once all before it has ended.
+    /// Grants a barrier its part once every earlier task has ended.
     #[inline]
     pub(super) fn grant_fence(&mut self) {
         if self.fence.as_ref().is_some_and(|fence| !fence.granted) {
@@ -265,7 +266,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cold]
     fn grant_reached_fence(&mut self) {
         if self.free_running == 0
-            && self.all_at_rest()
+            && self.all_idle()
             && let Some(fence) = &mut self.fence
         {
             fence.granted = true;
@@ -273,9 +274,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// A lane has used its quantum of `tasks`: so many fresh tasks go first, of `workers` that
-    /// share the work.
+    /// Lets backlog tasks go first after a lane has used its quantum of `tasks`: its share among
+    /// `workers`.
     pub(crate) fn quantum_expired(&mut self, tasks: usize, workers: usize) {
-        self.owed_to_fresh = self.owed_to_fresh.max(tasks.div_ceil(workers.max(1)));
+        self.backlog_turns = self.backlog_turns.max(tasks.div_ceil(workers.max(1)));
     }
 }

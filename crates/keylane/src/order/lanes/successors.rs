@@ -1,9 +1,9 @@
-//! Who waits behind whom.
+//! Lists the tasks that wait behind another one, for the detection of waits that can never end.
 
 use super::*;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// The barrier that has been reached, waiting or running.
+    /// Returns the barrier that has been reached, waiting or running.
     pub(crate) fn fence(&self) -> Option<&Rollup<K, W>> {
         self.fence.as_ref().map(|fence| &*fence.rollup)
     }
@@ -12,14 +12,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.backlog.iter().any(|entry| entry.is_for(&is_target))
     }
 
-    /// The key of a lane that is held, and half of its hash.
+    /// Returns half of the hash and the key of a held lane.
     pub(crate) fn key_in(&self, slot: usize) -> (u32, &K) {
         let lane = &self.lanes[slot];
         (lane.hash, lane.key.as_ref().expect("a held lane has a key"))
     }
 
-    /// The rollups that wait behind the holder of a lane; or nothing, if the target does. The slot may be free by
-    /// now.
+    /// Returns the rollups that wait behind the holders of a lane, or `None` if a target does. The
+    /// slot may be free by now.
     pub(crate) fn behind_slot(
         &self,
         slot: usize,
@@ -28,7 +28,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.behind(self.lanes.get(slot).into_iter().flat_map(|lane| &lane.waiting), is_target)
     }
 
-    /// The same behind a rollup, in the lane of one of its claims.
+    /// Returns the rollups that wait behind a rollup in the lane of one of its claims, or `None` if
+    /// a target does.
     pub(crate) fn behind_rollup(
         &self,
         rollup: &Arc<Rollup<K, W>>,
@@ -36,15 +37,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         is_target: impl Fn(&W) -> bool,
     ) -> Option<Vec<Arc<Rollup<K, W>>>> {
         let (hash, key, mode) = rollup.claim(claim);
-        // Its lane is gone if it has ended meanwhile.
+        // The lane is gone if the rollup has ended meanwhile.
         let Some(slot) = self.find(hash, key) else { return Some(Vec::new()) };
-        let line = &self.lanes[slot].waiting;
-        let place = line.iter().position(|waiting| waiting.is_part_of(rollup));
-        let behind = line.iter().skip(place.map_or(0, |place| place + 1));
+        let queue = &self.lanes[slot].waiting;
+        let place = queue.iter().position(|waiting| waiting.is_part_of(rollup));
+        let behind = queue.iter().skip(place.map_or(0, |place| place + 1));
         let beside = |waiting: &&LaneEntry<K, W>| match (mode, waiting.mode()) {
-            // Those who share the lane with a waiting rollup run beside it.
+            // Sharing tasks run beside a waiting rollup that shares the lane.
             (Mode::Shared, Mode::Shared) => place.is_some(),
-            // Where there is room for two, they need not wait for this one.
+            // With capacity for two they need not wait for this one.
             (Mode::Limited(one), Mode::Limited(two)) => one.min(two) > 1,
             _ => false,
         };

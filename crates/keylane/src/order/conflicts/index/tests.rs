@@ -1,5 +1,5 @@
-//! The circle against a slow obvious model: a task may run when no earlier unfinished one conflicts
-//! with it, by the predicate.
+//! Compares the conflict index with a slow obvious model: a task may run when no earlier unfinished
+//! one conflicts with it, by the predicate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::*;
 use crate::order::Compatibility;
 
-/// So many kinds of descriptors there are. Those below `CLASSES` are classes.
+/// Number of kinds of descriptors. Those below `CLASSES` are classes.
 const KINDS: usize = 7;
 const CLASSES: usize = 4;
 
-/// Numbers that are the same for the same seed.
+/// Random numbers that are the same for the same seed.
 struct Dice(u64);
 
 impl Dice {
@@ -25,7 +25,7 @@ impl Dice {
 
 type Conflicts = [[bool; KINDS]; KINDS];
 
-/// What a task says of itself.
+/// Descriptor of a task.
 struct Kind {
     kind: usize,
     summary: u64,
@@ -34,7 +34,10 @@ struct Kind {
 
 impl Compatibility for Kind {
     fn is_compatible(&self, other: &Self) -> bool {
-        assert!(self.summary & other.summary != 0, "they are not to be asked");
+        assert!(
+            self.summary & other.summary != 0,
+            "summaries without a common bit are never compared"
+        );
         !self.conflicts[self.kind][other.kind]
     }
 
@@ -47,39 +50,39 @@ impl Compatibility for Kind {
     }
 }
 
-/// What the summaries of a world say.
+/// Precision of the summaries of a world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Summaries {
-    /// Nothing.
+    /// All bits.
     Default,
-    /// All that they can, but that so many bits stand for all conflicts.
+    /// A bit for each conflict, folded into this number of bits.
     Bits(usize),
-    /// That, and bits that mean nothing, others in each task.
+    /// A bit for each conflict, folded into this number of bits, and random bits without meaning.
     Loose(usize),
 }
 
-/// A task as the model knows it.
+/// Task as the model knows it.
 struct Task {
     kind: usize,
     descriptor: Descriptor,
     pos: IndexPos,
-    /// Grants that it waits for, one of them while it asks.
+    /// Number of grants that it waits for, one of them while it scans.
     pending: usize,
 }
 
 struct World {
     index: ConflictIndex<u64>,
-    /// Which kinds conflict.
+    /// Table of the kinds that conflict.
     conflicts: Arc<Conflicts>,
     summaries: Summaries,
     unfinished: BTreeMap<u64, Task>,
-    /// And about whom they have yet to ask, outside of locks.
-    asking: Vec<(u64, ConflictScan, Option<ScanBatch<u64>>)>,
+    /// Scanning tasks, each with its scan and the batch that is being compared outside of locks.
+    scanning: Vec<(u64, ConflictScan, Option<ScanBatch<u64>>)>,
     last: u64,
-    /// What each task said of itself that there ever was.
+    /// Descriptors of all tasks that ever were, by position.
     descriptors: Vec<Option<Descriptor>>,
-    /// Pairs of tasks that were asked about.
-    asked: usize,
+    /// Number of pairs of tasks that were compared.
+    compared: usize,
 }
 
 impl World {
@@ -97,20 +100,20 @@ impl World {
             2 => Summaries::Bits(3),
             _ => Summaries::Loose(64),
         };
-        let (unfinished, asking) = (BTreeMap::new(), Vec::new());
+        let (unfinished, scanning) = (BTreeMap::new(), Vec::new());
         World {
             index: ConflictIndex::default(),
             conflicts: Arc::new(conflicts),
             summaries,
             unfinished,
-            asking,
+            scanning,
             last: 0,
             descriptors: vec![None],
-            asked: 0,
+            compared: 0,
         }
     }
 
-    /// Each conflict has a bit, which both of its kinds have.
+    /// Returns a summary in which each conflict has a bit that both of its kinds have.
     fn summary(&self, kind: usize, dice: &mut Dice) -> u64 {
         let (bits, loose) = match self.summaries {
             Summaries::Default => return u64::MAX,
@@ -129,20 +132,20 @@ impl World {
         let descriptor = Descriptor::new(Kind { kind, summary, conflicts });
         self.descriptors.push(Some(descriptor.clone()));
         let mut given = None;
-        let seated = self.index.insert(self.last, &descriptor, |pos| {
+        let inserted = self.index.insert(self.last, &descriptor, |pos| {
             given = Some(pos);
             pos.place
         });
         let pos = given.expect("the task is made");
-        let pending = seated.waits + usize::from(seated.scan.is_some());
+        let pending = inserted.waits + usize::from(inserted.scan.is_some());
         self.unfinished.insert(self.last, Task { kind, descriptor, pos, pending });
-        self.asking.extend(seated.scan.map(|scan| (self.last, scan, None)));
+        self.scanning.extend(inserted.scan.map(|scan| (self.last, scan, None)));
     }
 
-    /// The next of what one of those that ask has to do: while it asks about others, more may come and go.
-    fn ask(&mut self, which: usize) {
-        let (place, mut scan, round) = self.asking.swap_remove(which);
-        let task = self.unfinished.get_mut(&place).expect("it waits for its answers");
+    /// Takes the next step of a scanning task: while it compares, more tasks may come and go.
+    fn step(&mut self, which: usize) {
+        let (place, mut scan, round) = self.scanning.swap_remove(which);
+        let task = self.unfinished.get_mut(&place).expect("a scanning task is unfinished");
         match round {
             None => {
                 let (waits, round) = self.index.next_round(&mut scan, &place);
@@ -151,45 +154,47 @@ impl World {
                     task.pending -= 1;
                     return;
                 }
-                self.asking.push((place, scan, Some(round)));
+                self.scanning.push((place, scan, Some(round)));
                 return;
             }
-            Some(ScanBatch::Groups(asks)) => {
-                for ask in asks {
-                    self.asked += 1;
-                    let other = self.descriptors[ask.task as usize].as_ref().expect("it came");
-                    scan.answer(&ask, task.descriptor.conflicts_with(other));
+            Some(ScanBatch::Groups(candidates)) => {
+                for candidate in candidates {
+                    self.compared += 1;
+                    let other = self.descriptors[candidate.task as usize]
+                        .as_ref()
+                        .expect("the task was submitted");
+                    scan.record(&candidate, task.descriptor.conflicts_with(other));
                 }
             }
-            Some(ScanBatch::Singles(looks)) => {
-                for mut look in looks {
+            Some(ScanBatch::Singles(pages)) => {
+                for mut page in pages {
                     loop {
-                        scan.pass_implied(&mut look);
-                        let left = look.left().count_ones();
-                        let conflict = look.ask(&task.descriptor);
-                        self.asked += (left - look.left().count_ones()) as usize;
+                        scan.skip_implied(&mut page);
+                        let left = page.left().count_ones();
+                        let conflict = page.next_conflict(&task.descriptor);
+                        self.compared += (left - page.left().count_ones()) as usize;
                         let Some(at) = conflict else { break };
-                        scan.found(&mut look, at);
+                        scan.found(&mut page, at);
                     }
                 }
             }
-            Some(ScanBatch::Over) => unreachable!("it is not kept"),
+            Some(ScanBatch::Over) => unreachable!("the last batch is not kept"),
         }
-        self.asking.push((place, scan, None));
+        self.scanning.push((place, scan, None));
     }
 
     fn remove(&mut self, place: u64) {
         self.check_behind(place);
-        let task = self.unfinished.remove(&place).expect("the caller has it from there");
+        let task = self.unfinished.remove(&place).expect("the task is unfinished");
         let (released, ended) = self.index.remove(task.pos);
         assert_eq!(ended, Some(place));
         for place in released {
-            self.unfinished.get_mut(&place).expect("nobody ends who waits").pending -= 1;
+            self.unfinished.get_mut(&place).expect("a waiter is unfinished").pending -= 1;
         }
     }
 
-    /// Who is behind a task, directly or not, is after it; and whoever conflicts with it, and came later,
-    /// is among them, unless it still asks.
+    /// Checks that every task behind `place`, directly or not, is later; and that every later task
+    /// that conflicts with it is among these, unless it still scans.
     fn check_behind(&self, place: u64) {
         let mut behind = BTreeSet::new();
         let mut fronts = vec![place];
@@ -203,12 +208,12 @@ impl World {
         }
         let kind = self.unfinished[&place].kind;
         for (later, task) in self.unfinished.range(place + 1..) {
-            let asks = self.asking.iter().any(|(asking, ..)| asking == later);
-            assert!(asks || !self.conflicts[kind][task.kind] || behind.contains(later));
+            let scans = self.scanning.iter().any(|(scanning, ..)| scanning == later);
+            assert!(scans || !self.conflicts[kind][task.kind] || behind.contains(later));
         }
     }
 
-    /// Whether an earlier unfinished task conflicts with this one: what the model says.
+    /// Returns whether an earlier unfinished task conflicts with this one: the model's answer.
     fn blocked(&self, place: u64) -> bool {
         let kind = self.unfinished[&place].kind;
         let mut before = self.unfinished.range(..place);
@@ -222,9 +227,9 @@ impl World {
 
     fn check(&self) {
         for (place, task) in &self.unfinished {
-            let asks = self.asking.iter().any(|(asking, ..)| asking == place);
-            assert!(task.pending > 0 || !asks, "{place} is ready while it asks");
-            if !asks {
+            let scans = self.scanning.iter().any(|(scanning, ..)| scanning == place);
+            assert!(task.pending > 0 || !scans, "{place} is ready while it scans");
+            if !scans {
                 assert_eq!(task.pending > 0, self.blocked(*place), "task {place}");
             }
         }
@@ -236,7 +241,7 @@ fn a_task_waits_for_what_it_conflicts_with_and_for_nothing_else() {
     for seed in 1..600_u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut world = World::new(&mut dice);
-        // Few unfinished ones in some worlds, so that classes come and go; many in others.
+        // Few unfinished tasks in some worlds, so that classes come and go; many in others.
         let crowd = 1 + dice.roll(24);
         for _ in 0..400 {
             let ready = world.ready();
@@ -244,15 +249,15 @@ fn a_task_waits_for_what_it_conflicts_with_and_for_nothing_else() {
                 0 if world.unfinished.len() < crowd => {
                     world.submit(dice.roll(KINDS), &mut dice);
                 }
-                1 if !world.asking.is_empty() => world.ask(dice.roll(world.asking.len())),
+                1 if !world.scanning.is_empty() => world.step(dice.roll(world.scanning.len())),
                 2 if !ready.is_empty() => world.remove(ready[dice.roll(ready.len())]),
                 _ => {}
             }
             world.check();
         }
         while !world.unfinished.is_empty() {
-            while !world.asking.is_empty() {
-                world.ask(0);
+            while !world.scanning.is_empty() {
+                world.step(0);
             }
             let ready = world.ready();
             world.remove(ready[dice.roll(ready.len())]);
@@ -263,11 +268,11 @@ fn a_task_waits_for_what_it_conflicts_with_and_for_nothing_else() {
     }
 }
 
-/// Everything that is asked has been asked when a task is ready.
-fn submit_and_ask(world: &mut World, kind: usize) {
+/// Submits a task and makes all its comparisons.
+fn submit_and_scan(world: &mut World, kind: usize) {
     world.submit(kind, &mut Dice(1));
-    while !world.asking.is_empty() {
-        world.ask(0);
+    while !world.scanning.is_empty() {
+        world.step(0);
     }
     world.check();
 }
@@ -286,34 +291,35 @@ fn world_of(conflicts: &[(usize, usize)]) -> World {
 
 #[test]
 fn one_answer_serves_a_whole_class() {
-    // Two classes, each alone, and nothing between them.
+    // Two classes, each in conflict with itself alone.
     let mut world = world_of(&[(0, 0), (1, 1)]);
     for turn in 0..1000 {
-        submit_and_ask(&mut world, turn % 2);
+        submit_and_scan(&mut world, turn % 2);
     }
-    assert_eq!(world.asked, 3, "one class with the other, and each with itself");
+    assert_eq!(world.compared, 3, "one class with the other, and each with itself");
 }
 
 #[test]
-fn a_task_without_a_class_asks_nobody_whom_it_comes_after_anyway() {
-    // A line: each conflicts with each.
+fn a_task_without_a_class_is_not_compared_with_implied_predecessors() {
+    // A chain: each conflicts with each.
     let mut world = world_of(&[(4, 4)]);
     for _ in 0..100 {
-        submit_and_ask(&mut world, 4);
+        submit_and_scan(&mut world, 4);
     }
-    assert_eq!(world.asked, 99);
+    assert_eq!(world.compared, 99);
     let waits: usize = world.unfinished.values().map(|task| task.pending).sum();
-    assert_eq!(waits, 99, "each remembers but the one before it");
+    assert_eq!(waits, 99, "each waits only for the one before it");
 }
 
 #[test]
-fn cohorts_that_are_gone_leave_nothing_behind_one_that_lasts() {
-    // Readers, compatible with all but writers; and loners that ask about readers.
+fn finished_wait_groups_leave_nothing_behind_one_that_lasts() {
+    // Readers, compatible with all but writers; and tasks without a class that are compared with
+    // readers.
     let mut world = world_of(&[(0, 1), (1, 1)]);
-    submit_and_ask(&mut world, 0);
+    submit_and_scan(&mut world, 0);
     for _ in 0..100 {
-        submit_and_ask(&mut world, 5);
-        submit_and_ask(&mut world, 0);
+        submit_and_scan(&mut world, 5);
+        submit_and_scan(&mut world, 0);
         let newest = world.ready().split_off(1);
         newest.into_iter().for_each(|place| world.remove(place));
     }
@@ -322,27 +328,27 @@ fn cohorts_that_are_gone_leave_nothing_behind_one_that_lasts() {
 }
 
 #[test]
-fn summaries_save_the_questions_between_what_has_nothing_in_common() {
+fn summaries_save_comparisons_of_tasks_without_a_bit_in_common() {
     // Two kinds that conflict with themselves alone, and a class that conflicts with one of them.
     let mut world = world_of(&[(4, 4), (5, 5), (0, 4)]);
     world.summaries = Summaries::Bits(64);
     for _ in 0..100 {
-        submit_and_ask(&mut world, 4);
+        submit_and_scan(&mut world, 4);
     }
-    world.asked = 0;
+    world.compared = 0;
     for _ in 0..100 {
-        submit_and_ask(&mut world, 5);
+        submit_and_scan(&mut world, 5);
     }
-    assert_eq!(world.asked, 99, "each asks the one of its kind before it");
-    submit_and_ask(&mut world, 0);
-    assert_eq!(world.asked, 199, "a class asks about all that have something in common with it");
+    assert_eq!(world.compared, 99, "each is compared with the one of its kind before it");
+    submit_and_scan(&mut world, 0);
+    assert_eq!(world.compared, 199, "a class is compared with all that share a bit with it");
 }
 
 #[test]
 fn a_few_that_last_among_many_that_end_keep_little() {
     let mut world = world_of(&[(4, 4)]);
     for turn in 0..1000 {
-        submit_and_ask(&mut world, if turn % 100 == 0 { 5 } else { 6 });
+        submit_and_scan(&mut world, if turn % 100 == 0 { 5 } else { 6 });
         for place in world.ready() {
             if world.unfinished[&place].kind == 6 {
                 world.remove(place);
