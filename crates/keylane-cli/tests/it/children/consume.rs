@@ -68,7 +68,9 @@ fn restart_without_a_file(mut consume: impl FnMut(&Family) -> Command) {
     let mut start = |family: &Family| {
         let mut child = consume(family);
         let mut child = child.env("TMPDIR", family.folder()).spawn().unwrap();
-        child.stdin.as_mut().map(|stdin| stdin.write_all(b"a\n").unwrap());
+        if let Some(stdin) = child.stdin.as_mut() {
+            stdin.write_all(b"a\n").unwrap();
+        }
         child
     };
     let mut first = start(&family);

@@ -77,9 +77,10 @@ fn see(family: &Family, life: u64, count: u64) {
 
 #[test]
 fn a_run_that_is_killed_keeps_the_order_and_leaves_no_command() {
-    let kills = env::var("KEYLANE_KILLS").map_or(8, |kills| kills.parse().expect("it is a number"));
+    let kills: u64 =
+        env::var("KEYLANE_KILLS").map_or(8, |kills| kills.parse().expect("it is a number"));
     let mut dice = Dice(1);
-    for pair in 0..(kills + 1_u64) / 2 {
+    for pair in 0..kills.div_ceil(2) {
         let mut family = Family::new();
         let worker = pair % 2 == 1;
         for (life, with_guard) in [(1, true), (2, false)] {
