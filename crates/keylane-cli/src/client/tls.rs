@@ -7,9 +7,7 @@ use rustls::CertificateError;
 
 /// What an error of TLS says, if it is one.
 pub(super) fn explained(error: &(dyn Error + 'static)) -> Option<String> {
-    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    let inside = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let error = error.downcast_ref::<rustls::Error>().or(inside)?;
+    let error = inside(error)?;
     Some(match error {
         rustls::Error::InvalidCertificate(why) => of_certificate(why),
         rustls::Error::InvalidMessage(_) => {
@@ -17,6 +15,12 @@ pub(super) fn explained(error: &(dyn Error + 'static)) -> Option<String> {
         }
         other => format!("there is no encryption that both sides know ({other})"),
     })
+}
+
+/// The error of TLS in an error, however often that was wrapped as one of input and output.
+fn inside<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let wrapped = || error.downcast_ref::<io::Error>()?.get_ref();
+    error.downcast_ref::<rustls::Error>().or_else(|| inside(wrapped()?))
 }
 
 fn of_certificate(why: &CertificateError) -> String {
@@ -50,7 +54,8 @@ mod tests {
     fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
         let said = |why: CertificateError| {
             let error = io::Error::other(rustls::Error::InvalidCertificate(why));
-            explained(&error).unwrap()
+            // Each layer of the client wraps it once more.
+            explained(&io::Error::other(error)).unwrap()
         };
         assert!(said(CertificateError::UnknownIssuer).contains("SSL_CERT_FILE"));
         assert!(said(CertificateError::NotValidForName).contains("another name"));
